@@ -64,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(ARMS)}")
     parser.add_argument("--episodes", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=7, help="of both loops")
+    parser.add_argument("--repeats", type=int, default=15, help="of both loops")
     parser.add_argument("--at-once", type=int, default=256)
     given = parser.parse_args()
     if unknown := [name for name in given.names if name not in ARMS]:

@@ -55,15 +55,13 @@ class ToolResult:
     ends_reply: bool = False
 
     def __post_init__(self) -> None:
+        own = vars(self)
         if is_pil(self.text):
-            object.__setattr__(self, "images", (self.text, *self.images))
-            object.__setattr__(self, "text", "")
-        object.__setattr__(self, "images", tuple(map(checked_image, self.images)))
-        object.__setattr__(self, "text", values.text(self.text))
-        object.__setattr__(self, "done", bool(self.done))
-        object.__setattr__(self, "points", tuple(map(values.point, self.points)))
+            own["images"], own["text"] = (self.text, *self.images), ""
+        own["text"], own["done"] = values.text(self.text), bool(self.done)
+        own["images"], own["points"] = tuple(map(checked_image, self.images)), tuple(map(values.point, self.points))
         if self.answer is not None:
-            object.__setattr__(self, "answer", values.text(self.answer))
+            own["answer"] = values.text(self.answer)
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class Observation(ToolResult):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "role", values.text(self.role))
+        vars(self)["role"] = values.text(self.role)
 
 
 class _ToolMarker:

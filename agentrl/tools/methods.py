@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 from pydantic import Field, TypeAdapter, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
 from agentrl.tools.base import Environment, FunctionTool, Tool, ToolResult, name_of, own_methods
 from agentrl.tools.calling import called
@@ -28,6 +29,7 @@ class ToolMethod:
         owner: the tool instance it belongs to.
         schema: JSON schema of the arguments (an object).
         arguments: checks them by type hints; None: by the schema.
+        texts: names of the arguments if each takes every text and must be given; else None.
     """
 
     name: str
@@ -36,6 +38,7 @@ class ToolMethod:
     owner: Tool
     function: Callable[..., Any]
     arguments: TypeAdapter[Any] | None = None
+    texts: frozenset[str] | None = None
 
     def definition(self) -> dict[str, Any]:
         """As chat templates and APIs take it: `{"type": "function", "function": {...}}`."""
@@ -48,8 +51,11 @@ class ToolMethod:
         Raises:
             ToolError: the arguments do not fit the schema, in words for the model.
         """
-        own = msgspec.to_builtins(arguments)
-        checked = self._by_schema(own) if self.arguments is None else self._by_hints(own)
+        if self.texts == arguments.keys() and all(type(each) is str and each.isascii() for each in arguments.values()):
+            checked: Mapping[str, Any] = arguments  # nothing to check, and nothing that can be changed
+        else:
+            own = msgspec.to_builtins(arguments)
+            checked = self._by_schema(own) if self.arguments is None else self._by_hints(own)
         result = await called(self.owner, self.function, **checked)
         return result if isinstance(result, ToolResult) else ToolResult(result)
 
@@ -127,7 +133,8 @@ def _label(instance: Tool) -> str:
 
 # The argument model is the same for every episode's instance: building it costs more than most tool calls. A function
 # that an environment defines in `tools()` is forgotten with it.
-_described: WeakKeyDictionary[Callable[..., Any], tuple[str, dict[str, Any], TypeAdapter[Any]]] = WeakKeyDictionary()
+_Described = tuple[str, dict[str, Any], TypeAdapter[Any], frozenset[str] | None]
+_described: WeakKeyDictionary[Callable[..., Any], _Described] = WeakKeyDictionary()
 
 
 def method(owner: Tool, offered: Any) -> ToolMethod:
@@ -146,11 +153,11 @@ def method(owner: Tool, offered: Any) -> ToolMethod:
     plain = getattr(offered, "__func__", offered)
     if plain not in _described:
         _described[plain] = _describe(plain)
-    description, schema, arguments = _described[plain]
-    return ToolMethod(name_of(plain), description, schema, owner, offered, arguments)
+    description, schema, arguments, texts = _described[plain]
+    return ToolMethod(name_of(plain), description, schema, owner, offered, arguments, texts)
 
 
-def _describe(function: Callable[..., Any]) -> tuple[str, dict[str, Any], TypeAdapter[Any]]:
+def _describe(function: Callable[..., Any]) -> _Described:
     try:
         return _described_by_hints(function)
     except RecipeError:
@@ -162,7 +169,7 @@ def _describe(function: Callable[..., Any]) -> tuple[str, dict[str, Any], TypeAd
         ) from error
 
 
-def _described_by_hints(function: Callable[..., Any]) -> tuple[str, dict[str, Any], TypeAdapter[Any]]:
+def _described_by_hints(function: Callable[..., Any]) -> _Described:
     hints = typing.get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -193,7 +200,13 @@ def _described_by_hints(function: Callable[..., Any]) -> tuple[str, dict[str, An
         entry = schema["properties"].get(str(field.validation_alias or name))
         if entry is not None and name in about:
             entry.setdefault("description", about[name])
-    return description, schema, TypeAdapter(model)
+    texts = frozenset(fields) if all(map(_is_any_text, model.model_fields.values())) else None
+    return description, schema, TypeAdapter(model), texts
+
+
+def _is_any_text(field: FieldInfo) -> bool:
+    """Whether an argument takes every text, under its own name, and must be given."""
+    return field.annotation is str and field.is_required() and not field.metadata and field.validation_alias is None
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:

@@ -9,9 +9,10 @@ import threading
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import Field
 
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.specs import EpisodeSpec
@@ -19,6 +20,7 @@ from agentrl.tools import calling, methods
 from agentrl.tools.base import Environment, tool
 from agentrl.tools.calling import OutOfTime, called, in_thread, timed
 from agentrl.types.engine import Completion, Sampling
+from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
 from tests.rollout.test_environments import finds
 from tests.rollout.world import collect, make_context, make_parts, specs
@@ -289,6 +291,52 @@ async def test_stop_strings_follow_the_tools_and_keep_those_of_the_recipe(tmp_pa
     own = ("</unlock>", "END")
     assert [(*own, "</look>"), (*own, "</look>", "</unlock>")] == STOPPED
     assert episode.answer == "red"
+
+
+# Arguments that are all text are not checked by pydantic.
+
+
+class Texts(Environment):
+    """Tools whose arguments are text."""
+
+    @tool
+    async def plain(self, a: str, b: str) -> str:
+        return a + b
+
+    @tool
+    async def short(self, a: str = Field(max_length=2)) -> str:
+        return a
+
+    @tool
+    async def may_be_left_out(self, a: str = "x") -> str:
+        return a
+
+    @tool
+    async def one_of(self, a: Literal["x", "y"]) -> str:
+        return a
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("plain", {"a": "x", "b": "y"}, "xy"),
+        ("plain", {"a": "x"}, "argument 'b': field required"),
+        ("plain", {"a": "x", "b": 1}, "argument 'b': input should be a valid string"),
+        ("plain", {"a": "x", "b": "\ud800"}, "x?"),
+        ("plain", {"a": "x", "b": "y", "c": "z"}, "unknown argument 'c'"),
+        ("short", {"a": "xyz"}, "argument 'a': string should have at most 2 characters"),
+        ("may_be_left_out", {}, "x"),
+        ("one_of", {"a": "z"}, "argument 'a': input should be 'x' or 'y'"),
+    ],
+)
+async def test_arguments_that_are_text(name: str, arguments: dict[str, Any], said: str) -> None:
+    method = methods.toolbox([Texts()])[name]
+    try:
+        found = (await method.call(arguments)).text
+    except ToolError as error:
+        found = str(error)
+    assert found.startswith(said)
+    assert (method.texts is not None) == (name == "plain")
 
 
 # Time limits of calls.
