@@ -20,7 +20,7 @@ _EVERY = 10_000  # steps between two looks at the clock
 _FAILURES = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 
 GLANCE_S = 0.002
-"""What a query may take at a glance. One step may take longer than that: the other bounds keep it short."""
+"""Seconds that a glance may take. The clock is read between steps; the other limits keep each step short."""
 _GLANCE_EVERY = 2000  # steps
 _GLANCE_BYTES = 8 << 20  # of a database: counting the rows of a table is one step
 _GLANCE_CHARS, _GLANCE_SELECTS = 1000, 4  # of a query: compiling it cannot be interrupted
@@ -163,7 +163,7 @@ class Sqlite(Database):
 
 
 def _is_short(query: str) -> bool:
-    """Whether a query compiles in no time, and fails where it meets a bound: `printf` would be NULL."""
+    """Whether a query compiles quickly and fails at a limit of SQLite. `printf` does not: it returns NULL there."""
     words = query.lower()
     short = len(query) <= _GLANCE_CHARS and words.count("select") <= _GLANCE_SELECTS
     return short and "printf" not in words and "format" not in words

@@ -95,7 +95,7 @@ _gave_way = 0.0
 async def give_way() -> None:
     """Lets other episodes and time limits run, once in 10 ms: for calls that may never wait for anything.
 
-    To wait for a thread counts, too.
+    A wait for a thread counts as well.
     """
     global _gave_way
     if time.monotonic() - _gave_way > GIVE_WAY_S:

@@ -94,7 +94,7 @@ class Game(Environment):
             raise TaskError(what, place=f"task {task.id!r}", remedy="see id and kwargs of the game") from error
         self._blocks = not inspect.iscoroutinefunction(self.play.step)
         self.info |= {"return": 0.0, "steps": 0, "ended": False, "success": False}
-        with _Blamed(self.library, "reset", task.seed):
+        with _AsGameFailed(self.library, "reset", task.seed):
             self.seen = self.play.reset(task.seed)
 
     async def opening(self) -> str:
@@ -125,16 +125,16 @@ class Game(Environment):
             moved: ToolResult = await in_thread(partial(self._move, action), turn_of(self))
             return moved
         self._check(action)
-        with _Blamed(self.library, "step", action):
+        with _AsGameFailed(self.library, "step", action):
             step: Any = await self.play.step(action)  # type: ignore[misc]
         return self._after(step)
 
     def _move(self, action: str) -> ToolResult:
         self._check(action)
-        with _Blamed(self.library, "step", action):
+        with _AsGameFailed(self.library, "step", action):
             step = self.play.step(action)
             if not isinstance(step, Step):
-                raise TypeError(f"step returned {step!r:.80}, and is no 'async def'")
+                raise TypeError(f"step returned {step!r:.80} and is not 'async def'")
         return self._after(step)
 
     def _check(self, action: str) -> None:
@@ -171,8 +171,8 @@ class Game(Environment):
             await in_thread(self.play.close, turn_of(self))
 
 
-class _Blamed:
-    """An exception of the environment's own is a failure of the machinery, not of the model."""
+class _AsGameFailed:
+    """Raises what the environment itself raises as `GameFailed`: the environment has failed, not the model."""
 
     def __init__(self, library: str, what: str, given: Any) -> None:
         self.library, self.what, self.given = library, what, given

@@ -19,7 +19,7 @@ from agentrl.types.errors import RecipeError
 GAMES = 16
 """Most games of one Java process. If it dies, all of them fail; with many more, loading of classes gets slow."""
 ANSWER_S = 120.0
-"""Most seconds that Java may take for an answer: many games that open at once keep each other waiting."""
+"""Seconds that Java may take for an answer. Many games that open at once wait for each other."""
 OPTIONS = (
     # Java iterates sets in the order of identity hashes, which are random. With one hash for all, worlds repeat.
     *("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"),
@@ -106,7 +106,7 @@ def _limit_wait(connection: Any, client: Any) -> None:
 
 
 class _WholeLines:
-    """What Java answers. Part of a line is none, upon nothing py4j would send the command again: both are errors."""
+    """Java's answers, one line each. An incomplete line is an error: py4j would read it, or send its command again."""
 
     def __init__(self, stream: Any, client: Any) -> None:
         self._stream, self._client = stream, client
@@ -115,7 +115,7 @@ class _WholeLines:
     def readline(self) -> bytes:
         line: bytes = self._stream.readline()
         if not line.endswith(b"\n"):
-            self._client.lost = True  # Java may be at it still
+            self._client.lost = True  # Java may still be working on it
             raise TimeoutError(f"Java gave no answer for {ANSWER_S:g} s, or has ended")
         return line
 
