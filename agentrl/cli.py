@@ -84,10 +84,10 @@ def quickstart(
 @app.command()
 def init(
     name: Annotated[str, typer.Argument(help="Name of the recipe and of its folder.")],
-    like: Annotated[str, typer.Option(help="What to start from: calls, game, repair or qa.")],
+    like: Annotated[str, typer.Option(help="calls: functions and a user; game; repair: a sandbox; qa: JSON lines.")],
     as_json: Json = False,
 ) -> None:
-    """Write a small environment that is whole, to start your own from."""
+    """Write a small environment that works as it is, to start your own from."""
     from agentrl.commands.init import KINDS, new_recipe
 
     files = new_recipe(name, like, Path())
@@ -96,7 +96,7 @@ def init(
         return
     for path in files:
         print(path)
-    print(f"{KINDS[like]}\n\nagentrl env check {name} | agentrl rollout {name} --agent oracle --n 4")
+    print(f"{KINDS[like]}\n\nNext:\n  agentrl env check {name}\n  agentrl rollout {name} --agent oracle --n 4")
 
 
 @app.command()

@@ -50,7 +50,7 @@ def print_summary(path: Path, *, as_json: bool) -> None:
             write_json({"run": path, "summary": summarise(run)})
             return
         write(show_summary(run))
-    print(f"agentrl show {path} | agentrl check {path} | agentrl view {path}")
+    print("\n".join(f"  agentrl {command} {path}" for command in ("show", "check", "view")))
 
 
 def _unless_image(token: int, decode: Callable[[list[int]], Any]) -> str:

@@ -10,9 +10,10 @@ from agentrl.api.recipe_check import CheckedRecipe
 def described(found: CheckedRecipe) -> str:
     """What was found, for people."""
     rewards = [name + (f" ({', '.join(costs)})" if costs else "") for name, costs in found.rewards.items()]
+    tools = ", ".join(found.tools) or "none before an episode opens"
     lines = {
         "tasks": str(found.tasks),
-        "tools": (", ".join(found.tools) or "none") + (" (in a sandbox)" if found.sandbox else ""),
+        "tools": tools + (" (in a sandbox)" if found.sandbox else ""),
         "rewards": ", ".join(rewards) or "none",
         "credit": f"{found.credit} {json.dumps(found.credit_settings, separators=(',', ':'))}",
         "model": found.model or "none (scripts only)",
