@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from agentrl.types.errors import REMEDY, described, unless_told
 from agentrl.types.parts.content import image_parts
 from agentrl.types.task import Message, Task
 
@@ -259,6 +260,11 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     place: str = ""
     traceback: str = ""
     cause: str = ""
+
+    @property
+    def line(self) -> str:
+        """What was raised and where in user code, without the remedy."""
+        return described(self.kind, self.message.partition(REMEDY)[0], unless_told(self.place, self.message))
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -80,6 +80,11 @@ def described(kind: str, message: str, place: str) -> str:
     return f"{text} at {place}" if place else text
 
 
+def unless_told(place: str, message: str) -> str:
+    """The place of an exception, "" if its message names it: our own errors say where."""
+    return "" if place.partition(" in ")[0] in message else place
+
+
 class RecipeError(AgentRLError):
     """A recipe (or an override on the command line) is wrong."""
 

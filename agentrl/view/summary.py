@@ -10,7 +10,7 @@ import msgspec
 
 from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
-from agentrl.types.errors import REMEDY, described
+from agentrl.types.episode import ErrorRecord
 from agentrl.types.reporter import TRAINING, UNNAMED, numbers
 
 
@@ -116,8 +116,7 @@ def _first_of_each(raised: Iterable[str]) -> Iterable[str]:
 def failure_line(entry: Mapping[str, Any]) -> str:
     """What a line of `failures.jsonl` says, and where in user code it came from."""
     kind, message, place = (str(entry.get(name, "")) for name in ("kind", "message", "place"))
-    told_already = place.partition(" in ")[0] in message  # our own errors say where
-    return described(kind, message.partition(REMEDY)[0], "" if told_already else place)
+    return ErrorRecord(kind=kind, message=message, stage="", place=place).line
 
 
 def _failure(entry: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,131 @@ def test_a_broken_environment_fails_by_name(
         assert reason in finding.tasks[task]
     elif reason:
         assert any(reason in told for told in finding.tasks.values())
+
+
+DOORS = """
+from agentrl import Say
+
+class Doors:
+    def reset(self, seed):
+        self.prize = seed % 2
+        return "Two doors: 0 and 1."
+
+    def step(self, action):
+        {guard}
+        won = int(action) == self.prize
+        return "The prize." if won else "Nothing.", float(won), True, {{"success": won}}
+
+def oracle(task, rng):
+    yield Say(str(task.data["seed"] % 2))
+"""
+GAME = """
+name: doors
+tasks: {source: "agentrl.tools.games.tasks:seeds", args: {n: 12, instruction: Find the prize.}}
+agent: {max_turns: 3}
+tools: [{game: {library: "./task.py:Doors", act: text}}]
+rewards: {score: "agentrl.tools.games.game:score"}
+scripts: {oracle: "./task.py:oracle"}
+limits: {backoff_s: 0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "reason"),
+    [
+        ("pass", r"infra_error: GameFailed: .*ValueError: invalid literal .* at \S+/task.py:11 in step"),
+        ("if not action.isdigit(): return None", "infra_error: GameFailed: Doors.step returned None"),
+    ],
+)
+def test_a_game_that_breaks_in_every_episode_does_not_stop_the_check(tmp_path: Path, guard: str, reason: str) -> None:
+    recipe = written(tmp_path / "doors", DOORS.format(guard=guard), GAME)
+    certificate = check_environment(recipe, out=tmp_path / "runs")
+    found = by_check(certificate.findings)
+    assert not certificate.certified
+    assert {check for check, finding in found.items() if finding.state == "fail"} == {"junk fails", "random runs"}
+    assert found["gold passes"].says == "12 of 12 tasks"
+    assert "a signal to learn from" in found
+    assert re.match(reason, next(iter(found["junk fails"].tasks.values())))
+
+
+COUNT = """
+import itertools
+from agentrl import Environment, Observation, Say, Task
+
+FAULT = {fault!r}
+counter = itertools.count()
+
+def tasks(n=6):
+    for k in range(n):
+        yield Task.of(f"t{{k}}", "Count.")
+
+class Desk(Environment):
+    shared = 0
+
+    def open(self, task, sandbox):
+        Desk.shared = 0
+        self.made = next(counter) if FAULT == "counter" else 0
+
+    def state_key(self):
+        return object() if FAULT == "object" else str(self.made)
+
+    def respond(self, reply):
+        if FAULT == "boom":
+            raise KeyError("boom")
+        self.made += 1
+        Desk.shared += 1
+        return Observation(f"{{Desk.shared if FAULT == 'shared' else self.made}}")
+
+def won(task, episode):
+    return float(episode.turns[-1].text == "say 3")
+
+def oracle(task, rng):
+    for k in range(4):
+        yield Say(f"say {{k}}")
+"""
+COUNTED = """
+name: count
+tasks: ./task.py:tasks
+agent: {max_turns: 4}
+tools: [./task.py:Desk]
+rewards: {won: ./task.py:won}
+scripts: {oracle: ./task.py:oracle}
+"""
+ISOLATED = "episodes do not see each other"
+FAILED = "nothing to compare: all episodes failed"
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "state", "says", "reason"),
+    [
+        ("", ISOLATED, "pass", "6 of 6 tasks", ""),
+        ("", "empty fails", "pass", "0 of 6 episodes solved; mean reward 0", ""),
+        ("shared", ISOLATED, "fail", " of 6 tasks", "turn "),
+        ("counter", "reset and tools repeat", "fail", "0 of 6 tasks", "turn 0, after"),
+        ("counter", ISOLATED, "unknown", "no task repeats when it is played alone", ""),
+        ("boom", "reset and tools repeat", "unknown", FAILED, ""),
+        ("boom", "state keys repeat", "unknown", FAILED, ""),
+        ("boom", ISOLATED, "unknown", FAILED, ""),
+        ("boom", "gold passes", "fail", "0 of 6 tasks", r"user_error: KeyError: 'boom' at \S+/task.py:24 in respond"),
+        ("boom", "empty fails", "fail", "0 of 6 episodes solved, 6 raised an exception; mean reward none", "user_er"),
+        ("object", "state keys repeat", "fail", "state_key failed on 6 of 6 tasks", r".*state_key\(\) returned <obj"),
+    ],
+)
+def test_a_check_that_can_compare_nothing_does_not_pass(
+    tmp_path: Path, fault: str, check: str, state: str, says: str, reason: str
+) -> None:
+    recipe = written(tmp_path / "count", COUNT.format(fault=fault), COUNTED)
+    finding = by_check(check_environment(recipe, out=tmp_path / "runs").findings)[check]
+    assert finding.state == state, finding
+    assert finding.says.endswith(says)
+    assert bool(finding.tasks) == bool(reason)
+    assert all(re.match(reason, told) for told in finding.tasks.values())
+
+
+def test_an_unknown_line_does_not_prevent_a_certificate(tmp_path: Path) -> None:
+    certificate = check_environment(written(tmp_path / "count", COUNT.format(fault=""), COUNTED), out=tmp_path / "runs")
+    assert certificate.certified
+    assert "unknown" in {finding.state for finding in certificate.findings}
 
 
 def test_a_grader_that_does_not_repeat_is_found(tmp_path: Path) -> None:

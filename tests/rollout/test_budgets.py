@@ -54,6 +54,17 @@ def test_each_cause_has_a_budget_of_its_own(cause: str, number: int, error: type
         budgets.spend(one)
 
 
+def test_a_stop_says_where_the_last_failure_came_from() -> None:
+    def stop(message: str) -> str:
+        error = ErrorRecord(kind="Bad", message=message, stage="agent", cause="service", place="/t.py:9 in step")
+        with pytest.raises(ServiceDown) as caught:
+            Budgets(Limits(service_failures=1)).spend(make_episode("e", status="infra_error", error=error))
+        return caught.value.message
+
+    assert stop("no move\n  -> do this").endswith("the last: no move at /t.py:9 in step")
+    assert stop("/t.py:9: no move").endswith("the last: /t.py:9: no move")
+
+
 def test_a_success_clears_what_counts_in_a_row_and_another_cause_does_not() -> None:
     budgets = Budgets(LIMITS)
     for _ in range(5):

@@ -101,7 +101,7 @@ class _Plays:
         self, name: str, script: str | None, n: int, group_size: int = 1, changes: Mapping[str, Any] | None = None
     ) -> list[Episode]:
         """The episodes of a script: `n` tasks, `group_size` times each. Those that failed are among them."""
-        recipe = given_recipe(self.recipe, {"limits.user_errors": 1_000_000, **(changes or {})})
+        recipe = given_recipe(self.recipe, {**_NO_STOP, **(changes or {})})
         run = rollout(recipe, n * group_size, group_size=group_size, agent=script, out=self.folder / name, reporters=())
         planned = set(run.dir.info["planned"])  # an earlier check of more tasks may have played others
         return [episode for episode in run.dir.episodes() if planned_id(episode.id) in planned]
@@ -114,6 +114,8 @@ class _Plays:
 
 
 _PROBES = probes.__name__
+_NO_STOP = {"limits.user_errors": 1_000_000, "limits.service_failures": 1_000_000}
+"""Failures of the environment, its games and servers among them, are findings; a dead engine or backend is none."""
 
 
 def _findings(plays: _Plays, n: int, threshold: float, policy: bool) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from agentrl.types.parts.content import text_of
 State = Literal["pass", "fail", "not applicable", "unknown"]
 SUCCESS = "success"
 """The component that tells success, in recipes whose reward also pays parts of it."""
+_NOTHING = "nothing to compare: all episodes failed"
 
 
 @dataclass(frozen=True)
@@ -49,30 +50,34 @@ def gold_passes(episodes: Sequence[Episode], threshold: float) -> Finding:
 
 
 def fails(check: str, episodes: Sequence[Episode], threshold: float) -> Finding:
-    """A policy that does not try gets no success, and breaks nothing."""
-    wrong = {e.task.id: f"passes: {_outcome(e)}" for e in episodes if passed(e, threshold)}
-    wrong |= {episode.task.id: why for episode in episodes if (why := _broke(episode))}
-    return _judged(check, wrong, f"{len(wrong)} of {len(episodes)} episodes; mean reward {_mean(episodes)}")
+    """A policy that does not try gets no success, and breaks nothing. What broke comes first: few tasks are shown."""
+    broken = {episode.task.id: why for episode in episodes if (why := _broke(episode))}
+    passing = [episode for episode in episodes if passed(episode, threshold) and episode.task.id not in broken]
+    wrong = broken | {episode.task.id: f"passes: {_outcome(episode)}" for episode in passing}
+    return _judged(check, wrong, _counted(episodes, threshold))
 
 
 def random_runs(episodes: Sequence[Episode], threshold: float) -> Finding:
     """Random calls end in data, whatever they earn."""
     broken = {episode.task.id: why for episode in episodes if (why := _broke(episode))}
-    share = sum(passed(episode, threshold) for episode in episodes) / max(len(episodes), 1)
-    return _judged("random runs", broken, f"{len(episodes)} episodes; {share:.0%} pass; mean reward {_mean(episodes)}")
+    return _judged("random runs", broken, _counted(episodes, threshold))
 
 
 def repeats(pairs: Iterable[tuple[Episode, Episode]]) -> Finding:
     """The same actions on the same task meet the same observations."""
-    pairs = list(pairs)
-    different = {first.task.id: found for first, second in pairs if (found := difference(first, second))}
-    return _judged("reset and tools repeat", different, f"{len(pairs) - len(different)} of {len(pairs)} tasks")
+    return _compared("reset and tools repeat", pairs)
 
 
 def keys_repeat(pairs: Iterable[tuple[Episode, Episode]]) -> Finding:
     """State keys are equal where the actions so far are, and differ somewhere."""
     pairs, check = list(pairs), "state keys repeat"
-    keys = [turn.state for pair in pairs for episode in pair for turn in episode.turns]
+    episodes = [episode for pair in pairs for episode in pair]
+    broken = {e.task.id: _outcome(e) for e in episodes if e.error is not None and "state_key" in e.error.line}
+    if broken:
+        return Finding(check, "fail", f"state_key failed on {len(broken)} of {len(pairs)} tasks", broken)
+    if all(map(_failed, episodes)):
+        return Finding(check, "unknown", _NOTHING)
+    keys = [turn.state for episode in episodes for turn in episode.turns]
     if all(key is None for key in keys):
         return Finding(check, "not applicable", "no tool or environment defines state_key")
     different = {}
@@ -88,15 +93,22 @@ def keys_repeat(pairs: Iterable[tuple[Episode, Episode]]) -> Finding:
 
 
 def undisturbed(pairs: Iterable[tuple[Episode, Episode]]) -> Finding:
-    """An episode among others goes as it goes alone."""
-    pairs = list(pairs)
-    different = {crowd.task.id: found for alone, crowd in pairs if (found := difference(alone, crowd))}
-    return _judged("episodes do not see each other", different, f"{len(pairs) - len(different)} of {len(pairs)} tasks")
+    """An episode among others goes as it goes alone.
+
+    Args:
+        pairs: of tasks that repeat when played alone: others differ from one episode to the next anyway.
+    """
+    pairs, check = list(pairs), "episodes do not see each other"
+    if not pairs:
+        return Finding(check, "unknown", "no task repeats when it is played alone")
+    return _compared(check, pairs)
 
 
 def grader_repeats(episodes: Iterable[Episode], again: Mapping[str, float | None]) -> Finding:
     """The same episode gets the same reward again."""
     rewards = {episode.id: (episode.task.id, episode.reward) for episode in episodes if episode.id in again}
+    if not rewards:
+        return Finding("grader repeats", "unknown", _NOTHING)
     different = {task: f"{was}, then {again[id]}" for id, (task, was) in rewards.items() if was != again[id]}
     return _judged("grader repeats", different, f"{len(rewards) - len(different)} of {len(rewards)} episodes")
 
@@ -114,6 +126,8 @@ def has_signal(episodes: Iterable[Episode], who: str) -> Finding:
 
 def difference(first: Episode, second: Episode) -> str:
     """The first place where two episodes of one task differ although the actions before it are equal; "": none."""
+    if _failed(first) != _failed(second):
+        return f"{_outcome(first)}, then {_outcome(second)}"
     if (one := _texts(first.prompt)) != (other := _texts(second.prompt)):
         return f"the opening: {_apart(one, other)}"
     for mine, its in _same_so_far(first, second):
@@ -150,7 +164,7 @@ def _apart(one: str, other: str) -> str:
 
 def _outcome(episode: Episode) -> str:
     if episode.error is not None:
-        return f"{episode.status}: {episode.error.message[:200]}"
+        return f"{episode.status}: {episode.error.line}"
     return f"reward {total(episode)} ({episode.status}, {episode.stop})"
 
 
@@ -162,9 +176,30 @@ def _broke(episode: Episode) -> str:
     return next((f"the tool {call.name} raised {call.raised}" for call in raised), "")
 
 
+def _failed(episode: Episode) -> bool:
+    """Whether it is no data."""
+    return episode.status not in ("done", "truncated")
+
+
+def _counted(episodes: Sequence[Episode], threshold: float) -> str:
+    solved = sum(passed(episode, threshold) for episode in episodes)
+    raised = sum(bool(_broke(episode)) for episode in episodes)
+    told = f", {raised} raised an exception" if raised else ""
+    return f"{solved} of {len(episodes)} episodes solved{told}; mean reward {_mean(episodes)}"
+
+
 def _mean(episodes: Sequence[Episode]) -> str:
     rewards = [reward for episode in episodes if (reward := total(episode)) is not None]
     return f"{sum(rewards) / len(rewards):.3g}" if rewards else "none"
+
+
+def _compared(check: str, pairs: Iterable[tuple[Episode, Episode]]) -> Finding:
+    """Whether the episodes of each pair are equal. A pair that failed twice tells nothing and is left out."""
+    known = [(first, second) for first, second in pairs if not (_failed(first) and _failed(second))]
+    if not known:
+        return Finding(check, "unknown", _NOTHING)
+    different = {first.task.id: found for first, second in known if (found := difference(first, second))}
+    return _judged(check, different, f"{len(known) - len(different)} of {len(known)} tasks")
 
 
 def _judged(check: str, failing: dict[str, str], says: str) -> Finding:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agentrl.config.limits import Limits
 from agentrl.types.episode import Episode, ErrorRecord
-from agentrl.types.errors import REMEDY, AgentRLError, DeadPolicy
+from agentrl.types.errors import REMEDY, AgentRLError, DeadPolicy, unless_told
 
 
 class TooManyUserErrors(AgentRLError):
@@ -127,7 +127,9 @@ class Budgets:
         if self._counts[cause] < getattr(self._limits, budget.limit) + budget.more:
             return
         told = budget.told.format(number=self._counts[cause])
-        last = f"{error.kind}: {message}\n{error.traceback}" if user else message
+        where = unless_told(error.place, message)
+        raised = f"{message} at {where}" if where else message
+        last = f"{error.kind}: {message}\n{error.traceback}" if user else raised
         mend = f"{remedy}\n     " if remedy else ""
         raise budget.error(
             f"{told}; the last: {last}", place=place, remedy=f"{mend}{budget.remedy}; or raise limits.{budget.limit}"
