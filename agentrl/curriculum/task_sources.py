@@ -18,3 +18,6 @@ SOURCES: Registry[Callable[..., Any]] = Registry(
     accept=any_function,
     filled=("seed", "base"),
 )
+
+TOOLS_OF = {"harbor": "harbor"}
+"""By source, the tool without which its tasks cannot be played: it puts their files into the sandbox."""

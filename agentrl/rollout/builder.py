@@ -24,6 +24,7 @@ from agentrl.config.agent import SamplingSettings
 from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import CreditAssigner, load_credit
+from agentrl.curriculum.task_sources import TOOLS_OF
 from agentrl.engines.registry import check_engine
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.registry.references import is_reference, load_object, wrong_kind
@@ -272,6 +273,7 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
         own_tools=own_tools or recipe.agent.is_program,
     )
     _check_env(rewards, tools)
+    _check_sources(parts)
     if not parts.own_tools:
         _check_forks(parts)
     for name in recipe.scripts:
@@ -303,6 +305,27 @@ def _check_env(rewards: RewardSet, tools: ToolSet) -> None:
             place=f"rewards.{asks.name}",
             remedy="derive the tool from agentrl.Environment, or take 'tools'",
         )
+
+
+def _check_sources(parts: Parts) -> None:
+    """Checks that the recipe has the tool that prepares the tasks of its source.
+
+    Raises:
+        RecipeError: it has not. Every episode would start without the task's files, and get a reward of 0.
+    """
+    recipe = parts.recipe
+    for tasks in (recipe.tasks, recipe.eval.tasks if recipe.eval is not None else None):
+        name = TOOLS_OF.get(tasks.source or "") if tasks is not None else None
+        if tasks is None or name is None:
+            continue
+        wanted = TOOLS.find(name)
+        if not any(isinstance(each, wanted) for each in parts.make_tools()):  # type: ignore[arg-type]
+            given = ", ".join(each.name for each in parts.tools.entries)
+            raise RecipeError(
+                f"tasks of the source {tasks.source} need the tool {name}, which puts their files into the sandbox",
+                place="tools",
+                remedy=f"tools: [{', '.join(filter(None, [name, given]))}]",
+            )
 
 
 def _check_forks(parts: Parts) -> None:

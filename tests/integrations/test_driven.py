@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import runpy
+import sys
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +131,50 @@ def test_the_server_is_written_with_the_recipe_and_its_overrides(folder: Path) -
     assert '"recipe" / "recipe.yaml"' in app
     compile(app, "app.py", "exec")
     assert "name: doors" in (served / "openenv.yaml").read_text()
+    assert '"--host", default="127.0.0.1"' in app
+    assert "recipe/README.md" not in (served / "README.md").read_text()
     again = agentrl("env", "export", "doors", *more, "--json", cwd=folder.parent, ok=False)
     assert again.returncode != 0
     assert "there is a served already" in again.stdout + again.stderr
+
+
+def test_the_readme_of_a_recipe_is_named_where_there_is_one(folder: Path) -> None:
+    (folder / "README.md").write_text("pip install doors\n")
+    agentrl("env", "export", "doors", "--to", "openenv", "--out", "served", cwd=folder.parent)
+    assert "and what recipe/README.md names" in (folder.parent / "served" / "README.md").read_text()
+
+
+class _Any:
+    """Stands in for the classes of openenv-core, which is not installed here."""
+
+    def __init__(self, **given: object) -> None:
+        vars(self).update(given)
+
+
+def test_a_server_refuses_a_task_that_is_not_there_and_takes_any_seed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agentrl("env", "export", "doors", "--to", "openenv", "--out", "served", cwd=folder.parent)
+    stand_ins: dict[str, dict[str, object]] = {
+        "uvicorn": {},
+        "openenv.core.env_server.http_server": {"create_fastapi_app": lambda *_, **__: None},
+        "openenv.core.env_server.interfaces": {"Environment": _Any},
+        "openenv.core.env_server.types": {"State": _Any},
+        "models": {"RecipeAction": _Any, "RecipeObservation": _Any},
+    }
+    for name, content in stand_ins.items():
+        module = types.ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    app = runpy.run_path(str(folder.parent / "served" / "server" / "app.py"))
+    environment = app["RecipeEnvironment"]()
+    try:
+        for task in (3, 99, -1):
+            with pytest.raises(AgentRLError, match=rf"(?s)there is no task {task}.*give 0 to 2"):
+                environment.reset(task=task)
+        assert "door 1" in environment.reset(task=1).text
+        assert "door 0" in environment.reset(seed=99).text
+        assert "door 1" in environment.reset().text
+    finally:
+        app["DRIVEN"].close()

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import agentrl
+from agentrl.api.recipe_check import check
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.scripted import Say
 from agentrl.integrations.harbor.config import read_task_toml
 from agentrl.integrations.harbor.dockerfile import Copy, Run, plan_of, root_of
-from agentrl.types.errors import AgentRLError, TaskError
+from agentrl.types.errors import AgentRLError, RecipeError, TaskError
 from agentrl.types.task import Task
 
 DOCKERFILE = """\
@@ -49,6 +50,11 @@ env = {WANTED = "${AGENTRL_TEST_WANTED:-10}"}
 allow_internet = false
 memory_mb = 256
 unknown_key = true
+storage_mb = 10240
+storage = "10G"
+build_timeout_sec = 600.0
+gpu_types = []
+skills_dir = "/skills"
 """
 RECIPE = """\
 name: harbor
@@ -192,7 +198,11 @@ def test_network_modes(folder: Path, said: str, network: Any) -> None:
         ({"environment/docker-compose.yaml": ""}, "several containers"),
         ({"task.toml": TOML + '[agent]\nnetwork_mode = "public"'}, "agent's network is public, the verifier's none"),
         ({"task.toml": TOML + "[environment.env]\nKEY = '${AGENTRL_NOT_SET}'"}, "AGENTRL_NOT_SET is not set"),
-        ({"environment/Dockerfile": "FROM x\nCOPY none /app/"}, r"Dockerfile:2: there is no file none"),
+        (
+            {"environment/Dockerfile": "FROM x\nCOPY none /app/"},
+            r"(?s)Dockerfile:2: there is no file none.*-> add it to",
+        ),
+        ({"task.toml": TOML.replace("memory_mb", "memory_mbs")}, r"(?s)'memory_mbs'.*did you mean 'memory_mb'"),
         ({"environment/Dockerfile": "FROM x\nCOPY run.sh /etc/x"}, r"Dockerfile:2: copies to /etc/x"),
         ({"environment/Dockerfile": "FROM x\nCOPY --from=b /x /app/"}, "from another image"),
     ],
@@ -201,8 +211,40 @@ def test_what_cannot_be_had_is_refused_by_name(folder: Path, files: dict[str, st
     a_task(folder / "tasks" / "shared", **files)
     with pytest.raises(TaskError, match=expected):
         tasks(folder)
-    if "valid" not in expected and "long" not in expected:
+    if not any(word in expected for word in ("valid", "long", "memory")):
         assert [task.id for task in tasks(folder, skip=True)] == ["apart", "object"]
+
+
+def test_the_tool_that_puts_the_files_in_place_is_not_forgotten(folder: Path) -> None:
+    text = (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").write_text(text.replace("[harbor, shell]", "[shell]"))
+    needed = r"(?s)tools: tasks of the source harbor need the tool harbor.*-> tools: \[harbor, shell\]"
+    with pytest.raises(RecipeError, match=needed):
+        check(str(folder), [])
+    with pytest.raises(RecipeError, match=needed):
+        agentrl.rollout(folder, 1, agent="oracle", out=folder / "out", reporters=())
+
+
+def test_the_public_network_is_refused_with_the_key_of_the_source(folder: Path) -> None:
+    with pytest.raises(TaskError, match=r"(?s)gives no public network.*tasks\.args\.network"):
+        check(str(folder), ["tasks.args.network=public", "sandbox.use=namespace"])
+
+
+@pytest.mark.parametrize(
+    ("test", "noted"),
+    [
+        ("exit 3\n", "wrote no reward file"),
+        ("mkdir -p /logs/verifier; echo yes > /logs/verifier/reward.txt\n", "could not convert"),
+    ],
+)
+def test_a_verifier_without_a_reward_gives_0_and_a_note(folder: Path, test: str, noted: str) -> None:
+    """The agent may have caused it: an episode without reward would be its way out of a bad one."""
+    a_task(folder / "tasks" / "shared", **{"tests/test.sh": test})
+    only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
+    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "out", overrides=only, reporters=())
+    (episode,) = run.whole_episodes()
+    assert episode.reward == 0.0
+    assert noted in episode.notes["harbor"]
 
 
 def test_folders_that_are_none(folder: Path) -> None:

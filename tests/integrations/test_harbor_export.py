@@ -25,8 +25,50 @@ tasks: {source: harbor, args: {path: ./tasks}}
 agent: {max_turns: 8, format: hermes}
 tools: [harbor, shell]
 rewards: {harbor: {}}
-scripts: {oracle: "agentrl.integrations.harbor.tasks:oracle", nothing: ./scripts.py:nothing}
+scripts:
+  oracle: "agentrl.integrations.harbor.tasks:oracle"
+  nothing: ./scripts.py:nothing
+  proof: ./scripts.py:proof
+  equal: ./scripts.py:equal
+  lingering: ./scripts.py:lingering
 """
+SCRIPTS = """\
+from textwrap import dedent
+from agentrl import Say
+
+FORGERIES = {!r}
+
+def nothing(task, rng):
+    yield Say("Done.")
+
+def forger(name):
+    def script(task, rng):
+        text = dedent(FORGERIES[name])
+        yield Say(calls=[("shell", {{"command": f"cat > code.py <<'END'\\n{{text}}\\nEND"}})])
+        yield Say("Done.")
+    return script
+
+proof, equal, lingering = map(forger, FORGERIES)
+"""
+
+
+FORGERIES = {
+    "proof": """
+        import os, sys
+        frame = sys._getframe(1)
+        for word in [each for each in frame.f_code.co_consts if isinstance(each, str) and len(each) == 32]:
+            print(word)
+        sys.stdout.flush()
+        os._exit(0)
+    """,
+    "equal": "class Equal:\n    __eq__ = lambda self, other: True\ndef f(*args): return Equal()",
+    "lingering": """
+        import os, subprocess
+        write = "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt; echo 1 > /logs/verifier/reward.json"
+        subprocess.run(["sh", "-c", write])
+        def f(*args): return None
+    """,
+}
 
 
 def test_a_repair_set_is_played_by_the_adapter(tmp_path: Path) -> None:
@@ -36,8 +78,9 @@ def test_a_repair_set_is_played_by_the_adapter(tmp_path: Path) -> None:
     assert said.exit_code == 0, said.output
     assert said.output.startswith("2 tasks in ")
     (tmp_path / "recipe.yaml").write_text(PLAYED)
-    (tmp_path / "scripts.py").write_text("from agentrl import Say\n\ndef nothing(task, rng):\n    yield Say('Done.')\n")
-    for agent, reward in (("oracle", 1.0), ("nothing", 0.0)):
+    (tmp_path / "scripts.py").write_text(SCRIPTS.format(FORGERIES))
+    forgers = [(name, 0.0) for name in FORGERIES]
+    for agent, reward in (("oracle", 1.0), ("nothing", 0.0), *forgers):
         run = agentrl.rollout(tmp_path, 2, agent=agent, out=tmp_path / agent, reporters=())
         assert [episode.reward for episode in run.whole_episodes()] == [reward] * 2
 
@@ -49,6 +92,7 @@ def holds(folder: Path, check: dict[str, Any]) -> bool:
     assert spec.loader is not None
     verify = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(verify)
+    verify.PROGRAMS = data_path("tools", "verify")
     given = {"workdir": str(folder), "answer_file": str(folder / "answer.txt")}
     return bool(verify.KINDS[check["kind"]](check | {"timeout_s": 60, "files": [str(folder / "f.py")]}, given))
 
@@ -83,7 +127,7 @@ def test_what_cannot_be_exported(tmp_path: Path, recipe: str, said: str) -> None
     assert not (tmp_path / "out").exists()
 
 
-def test_the_checks_and_the_files_of_a_task(tmp_path: Path) -> None:
+def test_the_checks_and_the_files_of_a_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     new_recipe("bugs", "repair", tmp_path)
     (folder,) = export(given_recipe(str(tmp_path / "bugs"), []), tmp_path / "tasks", 1)
     checks = json.loads((folder / "tests" / "checks.json").read_text())
@@ -91,3 +135,5 @@ def test_the_checks_and_the_files_of_a_task(tmp_path: Path) -> None:
     assert "COPY files/work /work" in (folder / "environment" / "Dockerfile").read_text()
     assert (folder / "environment" / "files" / "work" / "code.py").read_text().startswith("def f(x):")
     subprocess.run(["sh", "-n", folder / "solution" / "solve.sh"], check=True)
+    assert "What remains" in (tmp_path / "tasks" / "README.md").read_text()
+    assert "README.md says what could forge them" in caplog.text

@@ -4,15 +4,34 @@ Reads checks.json beside it: {"answer_file": PATH, "components": [{"kind", "weig
 writes the weighted sum of the components to /logs/verifier/reward.txt.
 """
 
+import contextlib
 import json
+import os
 import re
 import secrets
+import shutil
+import signal
 import string
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from subprocess import PIPE
 
 HERE = Path(__file__).resolve().parent
+PROGRAMS = HERE / "programs"
+USER = 61234
+"""The user id of the code under test, if this program may choose one. Nothing else in a container should have it."""
+
+STUB = """\
+import sys
+sys.path.insert(0, {folder!r})
+try:
+    import agentrl_stub
+finally:
+    sys.path.remove({folder!r})
+agentrl_stub.become(__name__, {path!r})
+"""
 
 
 def answer(check, given):
@@ -22,19 +41,74 @@ def answer(check, given):
 
 
 def tests(check, given):
-    """Statements that see the names of the first file, each in a process of its own that must reach its end."""
-    code = Path(check["files"][0])
+    """Statements that see the names of the first file: each in a process of its own, which must prove its end.
+
+    The code runs in other processes, which neither the statements nor the proof enter; where the statements run, a
+    stub stands for it. The programs are those of agentrl's reward `code_tests`.
+    """
+    code, workdir = Path(check["files"][0]), Path(given["workdir"])
     if not code.is_file():
         return False
-    for test in check["tests"]:
-        proof = secrets.token_hex(16)
-        body = f"{code.read_text(errors='replace')}\n{test}\n"
-        main = f"exec(compile({body!r}, {str(code)!r}, 'exec'), {{'__name__': 'solution'}})\nprint({proof!r})\n"
-        done = _run([sys.executable, "-I", "-"], check["timeout_s"], cwd=code.parent, input=main)
-        if done is None or done.returncode or done.stdout.strip().rpartition("\n")[2] != proof:
-            print(f"failed: {test}", *([] if done is None else [done.stderr[-300:]]))
-            return False
-    return True
+    root = workdir if workdir in code.parents else code.parent
+    entry = code.relative_to(root)
+    with tempfile.TemporaryDirectory() as held, _served(root, Path(held), entry) as judge:
+        return all(_passes(test, str(entry), judge, check) for test in check["tests"])
+
+
+def _passes(test, entry, judge, check):
+    job = {"kind": "statements", "text": test, "entry": entry, "stub": True, "names": check.get("names", [])}
+    word = secrets.token_hex(16)
+    given = json.dumps({"word": word, "foreign": [], **job})
+    done = _run([sys.executable, "-I", judge / "agentrl_proof.py"], check["timeout_s"], judge / "tests", input=given)
+    passed = done is not None and done.returncode == 0 and f"\n{word}\n" in done.stdout
+    if not passed:
+        print(f"failed: {test}", *([] if done is None else [done.stderr[-300:]]))
+    return passed
+
+
+@contextlib.contextmanager
+def _served(root, held, entry):
+    """Runs the code, from a copy of its folder, behind a socket; gives the folder where the statements run."""
+    judge, served = held / "judge", held / "served"
+    shutil.copytree(PROGRAMS, judge)
+    shutil.copytree(PROGRAMS, served)
+    stub = judge / "tests" / entry
+    stub.parent.mkdir(parents=True)
+    stub.write_text(STUB.format(folder=str(judge), path=str(entry)))
+    _run(["cp", "-RP", f"{root}/.", served / "code"], 600, held)
+    _run(["chmod", "-R", "a+rwX", served], 600, held)
+    judge.chmod(0o700)
+    held.chmod(0o711)
+    user, python = _other_user(), [sys.executable, "-u"]
+    relay = subprocess.Popen([*python, judge / "agentrl_mux.py", judge / "socket"], bufsize=0, stdin=PIPE, stdout=PIPE)
+    relay.stdout.read(8)  # it listens
+    server = subprocess.Popen(
+        [*python, served / "agentrl_server.py"], stdin=relay.stdout, stdout=relay.stdin, cwd=served / "code",
+        env={**os.environ, "HOME": str(served / "code"), "PYTHONSAFEPATH": ""},  # it imports what lies beside it
+        start_new_session=True, **user,
+    )  # fmt: skip
+    relay.stdin.close()
+    relay.stdout.close()
+    try:
+        yield judge
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        if user:  # what left its group: all processes of that user
+            subprocess.run(["sh", "-c", "kill -9 -1"], stderr=subprocess.DEVNULL, **user)
+        relay.kill()
+        server.wait()
+        relay.wait()
+
+
+def _other_user():
+    """The user that the code runs as, for whom this folder and these processes are closed; none if we may not."""
+    user = {"user": USER, "group": USER, "extra_groups": []}
+    try:
+        subprocess.run([sys.executable, "-c", ""], check=True, stderr=subprocess.DEVNULL, **user)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return {}
+    return user
 
 
 def state(check, given):
@@ -82,10 +156,15 @@ KINDS = {"exact_match": answer, "code_tests": tests, "state_check": state}
 
 
 def main():
-    given = json.loads((HERE / "checks.json").read_text())
+    checks, logs = HERE / "checks.json", Path("/logs/verifier")
+    given = json.loads(checks.read_text())
+    with contextlib.suppress(OSError):
+        checks.chmod(0o600)
     reward = sum(each["weight"] * float(KINDS[each["kind"]](each, given)) for each in given["components"])
-    Path("/logs/verifier").mkdir(parents=True, exist_ok=True)
-    Path("/logs/verifier/reward.txt").write_text(f"{reward}\n")
+    logs.mkdir(parents=True, exist_ok=True)
+    for name in ("reward.json", "reward.txt"):  # what the code under test may have put there
+        (logs / name).unlink(missing_ok=True)
+    (logs / "reward.txt").write_text(f"{reward}\n")
 
 
 if __name__ == "__main__":

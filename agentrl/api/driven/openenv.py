@@ -13,6 +13,9 @@ from agentrl.config.recipe import Recipe
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import data_path
 
+NAMES_MORE = "        # and what recipe/README.md names"
+"""The end of a line of the README, for recipes that have one themselves."""
+
 
 def export(name: str, recipe: Recipe, overrides: Sequence[str], out: Path) -> Path:
     """Writes a folder: the recipe's folder, a server, and a client.
@@ -32,6 +35,9 @@ def export(name: str, recipe: Recipe, overrides: Sequence[str], out: Path) -> Pa
     shutil.copytree(data_path("tools", "openenv"), out, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (path for path in out.rglob("*") if path.is_file()):
         path.write_text(path.read_text().replace("NAME", recipe.name).replace("MODULE", module))
+    if not (recipe.base / "README.md").is_file():
+        readme = out / "README.md"
+        readme.write_text(readme.read_text().replace(NAMES_MORE, ""))
     app = out / "server" / "app.py"
     said = app.read_text().replace('"FILE"', json.dumps(file.name))
     app.write_text(said.replace("OVERRIDES: list[str] = []", f"OVERRIDES: list[str] = {[*overrides]!r}"))

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from agentrl.types.errors import TaskError
+from agentrl.types.errors import TaskError, nearest
 
 _NetworkMode = Literal["public", "no-network", "allowlist"]
 
 
+_MISSPELT = 0.85
+"""Similarity from which an unknown key counts as a misspelt one. Harbor's keys that are not read here lie below."""
+
+
 class _Table(BaseModel):
-    """A table; keys that are not known here are ignored, as Harbor ignores them."""
+    """A table; keys that are not known here are ignored, as Harbor ignores them, unless they resemble a known one."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelling(cls, value: Any) -> Any:
+        known = cls.model_fields
+        for key in value if isinstance(value, dict) else ():
+            if key not in known and difflib.get_close_matches(key, known, 1, _MISSPELT):
+                raise TaskError(f"unknown key {key!r}", remedy=nearest(key, known, "read here"))
+        return value
 
 
 class Phase(_Table):
@@ -104,13 +118,15 @@ def read_task_toml(folder: Path) -> TaskToml:
     """The file of a task folder.
 
     Raises:
-        TaskError: it is no TOML, or a value is none that the format has; names file and key.
+        TaskError: it is no TOML, a value is none that the format has, or a key seems misspelt; names file and key.
     """
     path = folder / "task.toml"
     try:
         return TaskToml.model_validate(tomllib.loads(path.read_text()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TaskError(f"not valid TOML: {error}", place=str(path), remedy=_REMEDY) from None
+    except TaskError as error:
+        raise TaskError(error.message, place=str(path), remedy=error.remedy) from None
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))

@@ -21,6 +21,7 @@ _INSTALLS = {
     "sudo", "crontab", "setcap", "mknod", "mount",
 }  # fmt: skip
 """Programs whose effects an image holds: they install, reach the network, or need root."""
+_LEAVE_OUT = "leave the task out (tasks.exclude, or tasks.args.skip: true)"
 _DEEP = ("home", "mnt", "opt", "srv", "var")
 _PATH = re.compile(r"(?<![\w./$}~:-])/[a-z_][\w.+-]*(?:/[\w.+-]+)*")
 _AND = re.compile(r"""((?:[^&'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|&(?!&))+)(?:&&|$)""", re.DOTALL)
@@ -75,8 +76,11 @@ def plan_of(path: Path) -> Plan:
     for number, word, rest in _instructions(path.read_text(errors="replace")):
         try:
             _take(plan, known, word.upper(), rest, path.parent)
+        except FileNotFoundError as error:
+            remedy = f"add it to {path.parent}, mend the line, or {_LEAVE_OUT}"
+            raise TaskError(str(error), place=f"{path}:{number}", remedy=remedy) from None
         except ValueError as error:
-            raise TaskError(str(error), place=f"{path}:{number}", remedy="leave the task out (tasks.exclude)") from None
+            raise TaskError(str(error), place=f"{path}:{number}", remedy=_LEAVE_OUT) from None
     plan.writable |= {root_of(plan.workdir)} if plan.workdir else set()
     plan.writable.discard("")
     return plan
@@ -120,7 +124,7 @@ def _copy(plan: Plan, known: dict[str, str], rest: str, context: Path) -> Copy:
     for each in given:
         found = sorted(context.glob(each.strip("/"))) if each.strip("./") else [context]
         if not found:
-            raise ValueError(f"there is no file {each} in {context}")
+            raise FileNotFoundError(f"there is no file {each} in {context}")
         sources += [path for path in found if path.name != "Dockerfile" or len(found) == 1]
     into = target.endswith(("/", "/.")) or target == "." or len(sources) > 1 or sources[0].is_dir()
     where = str(PurePosixPath(plan.workdir or "/", target))

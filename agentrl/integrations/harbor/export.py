@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import re
 import shlex
@@ -23,6 +24,8 @@ from agentrl.types.parts.content import text_of
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import NetworkAllow, SandboxSpec
 from agentrl.types.task import Task
+
+_log = logging.getLogger(__name__)
 
 TOOLS = {"shell", "python", "files", "answer"}
 """Tools whose work an agent of Harbor does in its own shell."""
@@ -47,10 +50,30 @@ def export(recipe: Recipe, out: Path, n: int | None = None) -> list[Path]:
         raise RecipeError(f"there is a {out} already", place="--out", remedy="take another folder, or move it away")
     specs = TaskSpecs(recipe.sandbox.spec)
     script = load_object(recipe.scripts["oracle"], recipe.base) if "oracle" in recipe.scripts else None
-    return [
+    folders = [
         _write(recipe, task, specs.of(task), script, out / _name(task.id))
         for task in load_tasks(recipe.tasks, recipe.base, recipe.seed).tasks[:n]
     ]
+    (out / "README.md").write_text(_README.format(recipe.name))
+    if any((settings.use or name) == "code_tests" for name, settings in recipe.rewards.items()):
+        _log.warning("tests run in the container of the agent: %s says what could forge them", out / "README.md")
+    return folders
+
+
+_README = """\
+# {}
+
+Tasks for Harbor, written by `agentrl env export`. Every folder is one task.
+
+The verifier (`tests/verify.py`) runs in the container that the agent used, as Harbor's shared verifiers do. Code under
+test runs in processes of its own, without the tests and what they expect. If the verifier is root, these processes have
+another user, who can neither read `tests/checks.json`, nor end or trace the verifier, nor leave a reward behind.
+What remains:
+
+- An agent that was root may have replaced Python or other programs, or left programs running that write the reward.
+- A verifier that is not root shares its user with the code under test, which can then read `tests/checks.json` and
+  write the reward.
+"""
 
 
 def _check(recipe: Recipe) -> None:
@@ -92,7 +115,9 @@ def _code_tests(task: Task, settings: dict[str, Any], spec: SandboxSpec) -> dict
         remedy = "only lists of Python statements can"
         raise RecipeError("tests of this form cannot be exported", place=f"task {task.id}", remedy=remedy)
     files = [str(PurePosixPath(spec.workdir, path)) for path in settings["files"]]
-    return {"tests": tests, "files": files, "timeout_s": settings.get("timeout_s", 10.0)}
+    named = task.data.get("entry_point")
+    names = named if isinstance(named, list) else [named] if isinstance(named, str) else []
+    return {"tests": tests, "files": files, "names": names, "timeout_s": settings.get("timeout_s", 10.0)}
 
 
 def _state_check(task: Task, settings: dict[str, Any], spec: SandboxSpec) -> dict[str, Any]:
@@ -144,6 +169,9 @@ def _write(recipe: Recipe, task: Task, spec: SandboxSpec, script: Any, folder: P
         held.parent.mkdir(parents=True, exist_ok=True)
         held.write_bytes(content if isinstance(content, bytes) else content.encode())
     shutil.copy(data_path("tools", "harbor", "verify.py"), folder / "tests" / "verify.py")
+    if any(each["kind"] == "code_tests" for each in components):
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(data_path("tools", "verify"), folder / "tests" / "programs", ignore=ignore)
     return folder
 
 

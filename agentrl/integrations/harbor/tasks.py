@@ -80,14 +80,15 @@ def _task(id: str, folder: Path, image: str | None, network: Any, resources: boo
         if not (folder / file).is_file() and not config.steps:
             raise TaskError(f"there is no {file}", place=str(folder), remedy="add it, or exclude the task")
     if (what := unsupported(folder, config)) is not None:
-        raise Unsupported(f"it asks for {what}", place=str(folder), remedy="exclude it, or set args.skip: true")
+        raise Unsupported(f"it asks for {what}", place=str(folder), remedy="exclude it, or set tasks.args.skip: true")
     try:
         plan = plan_for(folder)
         spec = _spec(folder, config, plan, image, network, resources)
     except (TaskError, ValueError) as error:
-        message, where = (error.message, error.place) if isinstance(error, TaskError) else (str(error), str(folder))
-        remedy = "exclude it, set args.skip: true, or args.network for a network of your own"
-        raise Unsupported(message, place=where, remedy=remedy) from None
+        if isinstance(error, TaskError):
+            raise Unsupported(error.message, place=error.place, remedy=error.remedy) from None
+        remedy = "set one network for all tasks (tasks.args.network), or leave the task out (tasks.args.skip: true)"
+        raise Unsupported(str(error), place=str(folder), remedy=remedy) from None
     instruction = "\n".join(_shown((folder / "instruction.md").read_text(errors="replace").splitlines()))
     about = {"folder": str(folder), "digest": digest(folder), "left_to_the_image": plan.left}
     return Task.of(id, instruction.strip(), sandbox=spec, harbor=about)

@@ -94,7 +94,7 @@ class NamespaceBackend:
                 spec.network_kind not in known.networks,
                 "network",
                 "gives no public network",
-                "set network: none or {allow: [host, ...]}, or use docker",
+                "set network: none or {allow: [host, ...]} (tasks of harbor: tasks.args.network), or use docker",
             ),
             (spec.cpu is not None and known.cpu == "none", "cpu", "cannot limit processor time here", "leave cpu out"),
             (

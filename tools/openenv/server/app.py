@@ -9,6 +9,7 @@ import uvicorn
 
 from agentrl import Say
 from agentrl.api.driven.episodes import Driven, Seen
+from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import text_of
 from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment
@@ -35,7 +36,13 @@ class RecipeEnvironment(Environment):
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, task: int | None = None, **_: Any
     ) -> RecipeObservation:
-        """Begins an episode of a task: by its position (`task`, or `seed`), else the next."""
+        """Begins an episode of a task: by its position (`task`), by any number (`seed`: they repeat), else the next.
+
+        Raises:
+            AgentRLError: there is no task at this position, or its environment does not start.
+        """
+        if task is not None and not 0 <= task < len(DRIVEN.tasks):
+            raise AgentRLError(f"there is no task {task}", place="reset", remedy=f"give 0 to {len(DRIVEN.tasks) - 1}")
         position = next((each for each in (task, seed) if each is not None), self.next)
         self.next = position + 1
         self.tools, seen = [], self.session.reset(position)
@@ -74,7 +81,7 @@ class RecipeEnvironment(Environment):
 app = create_fastapi_app(RecipeEnvironment, RecipeAction, RecipeObservation, max_concurrent_envs=64)
 
 
-def main(host: str = "0.0.0.0", port: int = 8000) -> None:
+def main(host: str = "127.0.0.1", port: int = 8000) -> None:
     """Serves until it is ended."""
     try:
         uvicorn.run(app, host=host, port=port)
@@ -84,6 +91,6 @@ def main(host: str = "0.0.0.0", port: int = 8000) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--host", default="0.0.0.0")
+    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0: reachable from outside, as a container needs it")
     parser.add_argument("--port", type=int, default=8000)
     main(**vars(parser.parse_args()))
