@@ -20,11 +20,19 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     If a loop runs already, as in a notebook, the new loop runs in its own thread, and the caller waits. Ctrl-C, or the
     stop button of a notebook, cancels the coroutine and waits for it.
     """
+    return _in_a_thread(main) if _a_loop_runs() else asyncio.run(main())
+
+
+def _a_loop_runs() -> bool:
+    """Whether a loop runs in this thread.
+
+    A function of its own: what ran in the `except` block would have the RuntimeError in the traceback of each error.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(main())
-    return _in_a_thread(main)
+        return False
+    return True
 
 
 def stop_signal() -> asyncio.Event:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 
 from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.config.sections import may_change
+from agentrl.config.tasks import ROWS
 from agentrl.reporters.tracker import forget
 from agentrl.store.checkpoints import latest
 from agentrl.store.run_dir import RunDir
@@ -53,6 +55,9 @@ _AGAIN = {
     "credit.": "agentrl credit {path} --estimator NAME --set KEY=VALUE credits its episodes by the new rule",
 }
 
+_MODELS = {"model", "policies", "engine"}
+"""Sections that name models."""
+
 _TOLD = 6  # differences that a message lists
 
 
@@ -60,7 +65,7 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     """Creates the run directory, or opens it if the same command is given again.
 
     A run without data (no episode has ended, or all have failed) accepts a changed recipe and starts over with it. A
-    warning tells if code beside the recipe has changed since the run began.
+    warning tells if code beside the recipe, or a file that the recipe names, has changed since the run began.
 
     Args:
         tools: definitions of the recipe's tools, for whoever looks at the run: the newest of each name is stored.
@@ -71,11 +76,11 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     resolved = json.loads(recipe.model_dump_json())
     described = {"command": command, "recipe": resolved, **info}
     base = str(recipe.base)
-    code = code_beside(recipe.base)
+    code, data = code_beside(recipe.base), data_of(resolved, recipe.base)
     offered = [*{tool["function"]["name"]: tool for tool in tools}.values()]
     if not (path / "run.json").exists():
         _refuse_other_files(path)
-        return RunDir.create(path, {**described, "base": base, "code": code, "tools": offered})
+        return RunDir.create(path, {**described, "base": base, "code": code, "data": data, "tools": offered})
     run = RunDir.open(path)
     known = {key: run.info.get(key) for key in described}
     if known["recipe"] is not None:  # as this version reads and writes it
@@ -92,7 +97,7 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
         if differing:  # what was measured of the first steps is of another training
             run.begin_again()
             forget(run.path)
-        run.update_info(**described, base=base, code=code, finished=False)
+        run.update_info(**described, base=base, code=code, data=data, finished=False)
     elif differing:
         run.close()
         more = f"; and {len(differing) - _TOLD} more" if len(differing) > _TOLD else ""
@@ -105,7 +110,7 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
         )
     elif known != described or run.info.get("base") != base:
         run.update_info(**described, base=base, finished=False)
-    _note_changed_code(run, code)
+    _note_changed(run, code, data)
     if run.info.get("tools") != offered:
         run.update_info(tools=offered)
     return run
@@ -200,9 +205,45 @@ def code_beside(folder: Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in sorted(folder.glob("*.py"))}
 
 
-def _note_changed_code(run: RunDir, code: dict[str, str]) -> None:
+def data_of(recipe: dict[str, Any], folder: Path) -> dict[str, str]:
+    """A hash of every file that a recipe names, by the name that it gives; a folder of rows counts as one file.
+
+    Models are left out: they are large, and the run records their weights.
+
+    Args:
+        recipe: resolved, as `run.json` holds it.
+        folder: that of the recipe.
+    """
+    found = {}
+    for key, value in _leaves(recipe):
+        *sections, last = key.split(".")
+        if not _MODELS & {*sections, last}:
+            for name in value if isinstance(value, list) else [value]:
+                if isinstance(name, str) and (files := _files_at(os.path.join(folder, name), last in ROWS)):
+                    found[name.removeprefix("./")] = _hash(files)
+    return found
+
+
+def _files_at(path: str, rows: bool) -> list[Path]:
+    """The file of this path, if it is one; of a folder of rows all files. `os.path` takes a text that is no path."""
+    if os.path.isfile(path):
+        return [Path(path)]
+    return sorted(file for file in Path(path).rglob("*") if file.is_file()) if rows and os.path.isdir(path) else []
+
+
+def _hash(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def _note_changed(run: RunDir, code: dict[str, str], data: dict[str, str]) -> None:
     before = run.info.get("code", code)
     changed = sorted(name for name in before.keys() | code.keys() if before.get(name) != code.get(name))
+    told = run.info.get("data", data)  # a stage that was added may name more
+    changed += sorted(name for name in told.keys() & data.keys() if told[name] != data[name])
     if changed:
         _log.warning("%s changed since %s began: the run will mix episodes of both", ", ".join(changed), run.path)
 

@@ -32,16 +32,22 @@ def tasks_of_rows(settings: TaskSettings, base: Path) -> Iterator[Task]:
     """The tasks of a source of rows.
 
     Raises:
-        TaskError: there is no such file or data set, or a row does not fit; it names file, row and column.
+        TaskError: there is no such file or data set, a row does not fit, or two have one id; it names file, row and
+            column.
         MissingExtra: the package that reads it is not installed.
     """
     assert settings.rows is not None
-    asked = _Asked(settings)
+    asked, places = _Asked(settings), dict[str, str]()
     for row in _READERS[settings.rows](settings, base):
         try:
-            yield asked.task(row)
+            task = asked.task(row)
         except TaskError as error:
             raise TaskError(error.message, place=row.place, remedy=error.remedy) from None
+        if task.id in places and task.id not in settings.exclude:
+            remedy = f"the first is {places[task.id]}; episode ids need unique task ids"
+            raise TaskError(f"task id {task.id!r} comes twice", place=row.place, remedy=remedy)
+        places[task.id] = row.place
+        yield task
 
 
 class _Asked:
@@ -50,8 +56,10 @@ class _Asked:
     def __init__(self, settings: TaskSettings) -> None:
         self.settings = settings
         self.prompt = _fields(settings.prompt) if settings.prompt is not None else []
-        special = (settings.messages, settings.id, settings.tools, settings.sandbox, settings.images)
-        self.needed = dict.fromkeys([*self.prompt, *filter(None, special), *settings.columns])
+        shown = f"the prompt is {settings.prompt!r} ({_BRACES})"
+        special = {getattr(settings, key): f"tasks.{key} names it" for key in _NAMING}
+        self.needed = {name: f"tasks.columns.{name} asks for it" for name in settings.columns}
+        self.needed |= {name: why for name, why in special.items() if name} | dict.fromkeys(self.prompt, shown)
         kinds = {name: {"type": kind} if isinstance(kind, str) else kind for name, kind in settings.columns.items()}
         if wrong := [kind for kind in settings.columns.values() if isinstance(kind, str) and kind not in _TYPES]:
             raise TaskError(f"there is no type {wrong[0]!r}", place="tasks.columns", remedy=f"take {', '.join(_TYPES)}")
@@ -64,10 +72,9 @@ class _Asked:
             TaskError: the row does not fit.
         """
         settings, data = self.settings, row.data
-        for name in self.needed:
+        for name, why in self.needed.items():
             if name not in data:
-                asks = f"the prompt is {settings.prompt!r} ({_BRACES})" if name in self.prompt else "the recipe asks it"
-                raise TaskError(f"the row has no field {name!r}", remedy=f"it has: {', '.join(data)}; {asks}")
+                raise TaskError(f"the row has no field {name!r}", remedy=f"it has: {', '.join(data)}; {why}")
         for name in self.prompt:
             if data[name] is None:
                 raise TaskError(f"{name!r} is empty (null), and the prompt shows it", remedy="drop or fill such rows")
@@ -97,6 +104,9 @@ class _Asked:
             raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}") from None
         return [{"role": "user", "content": _with(text, images)}]
 
+
+_NAMING = ("messages", "id", "tools", "sandbox", "images")
+"""Keys of `tasks` that name a field of the rows."""
 
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
@@ -207,9 +217,11 @@ def _parquet(settings: TaskSettings, base: Path) -> Iterator[Row]:
 
 def _hf(settings: TaskSettings, base: Path) -> Iterator[Row]:
     assert settings.hf is not None
+    local = (base / settings.hf).resolve()
+    if settings.hf.startswith(("./", "../", "/")) and not local.exists():  # a name of the hub does not begin so
+        raise TaskError(f"there is no folder {local}", place="tasks.hf", remedy="paths are relative to the recipe")
     with needs("hf"):
         import datasets
-    local = (base / settings.hf).resolve()
     name = str(local) if local.exists() else settings.hf
     try:
         if local.is_dir() and any((local / file).exists() for file in ("dataset_dict.json", "state.json")):

@@ -136,6 +136,8 @@ def checked(
         remedy = nearest(key, [*model.model_fields, *beside], "allowed here" if beside else "its settings")
         if key in filled:
             remedy = f"{key!r} is given by name to every function that takes it: call your parameter otherwise"
+        elif key == name and isinstance(given[key], Mapping) and given[key]:  # the path as it stands in the YAML
+            remedy = f"the settings of {name} are keys of {place}: --set {place}.{next(iter(given[key]))}=..."
         elif others := who_has(key):
             remedy = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} it; {remedy}"
         raise RecipeError(f"{name} has no setting {key!r}", place=f"{place}.{key}", remedy=remedy) from None

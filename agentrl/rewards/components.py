@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import os
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,9 @@ OpenSandbox = Callable[[], Awaitable["Sandbox"]]
 """Starts a fresh sandbox that the agent has not used."""
 
 _STEPS = TypeAdapter(list[Step])
+
+_FIELDS = {"key": "", "rubric_key": "", "database": ", or to a file that exists: ./shop.db"}
+"""Settings of built-ins that name a field of `task.data`, and what they may name instead."""
 
 
 class RewardError(AgentRLError):
@@ -92,7 +96,7 @@ class Component:
         return ("fresh_sandbox" in self.wants) + 2 * ("open_sandbox" in self.wants)
 
     def check_task(self, task: Task) -> None:
-        """Checks that the task has the data fields that a built-in component reads (its settings `key`, `rubric_key`).
+        """Checks that the task has the data fields that a built-in component reads (`_FIELDS` names the settings).
 
         Raises:
             TaskError: the field is missing.
@@ -100,13 +104,14 @@ class Component:
         if not self.function.__module__.startswith("agentrl.rewards."):
             return
         parameters = inspect.signature(self.function).parameters
-        for setting in {"key", "rubric_key"} & set(parameters):
-            key = self.settings.get(setting, parameters[setting].default)
-            if key is not None and key not in task.data:
+        for setting, or_else in _FIELDS.items():
+            key = self.settings.get(setting, parameters[setting].default) if setting in parameters else None
+            a_file = bool(or_else) and key is not None and os.path.isabs(key) and os.path.isfile(key)
+            if key is not None and key not in task.data and not a_file:
                 raise TaskError(
                     f"reward {self.name!r} reads data {key!r}, and the task has only {sorted(task.data) or 'none'}",
                     place=f"task {task.id}",
-                    remedy=f"set the reward's `{setting}` to the field that holds it",
+                    remedy=f"set the reward's `{setting}` to the field that holds it{or_else}",
                 )
 
     async def __call__(

@@ -1,4 +1,4 @@
-"""Opens a database by its file or by the script that makes it."""
+"""Opens a database by its file, or by the script that makes it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ def open_database(where: str, *, engine: Engine | None = None, write: bool = Fal
     """Opens a database.
 
     Args:
-        where: path of a file, or a script: text with a line break or a semicolon.
-        engine: default: `duckdb` for files that end on .duckdb, else `sqlite`.
+        where: path of a database's file, path of a script (its name ends in .sql), or the script itself: text with a
+            line break or a semicolon.
+        engine: default: `duckdb` for files that end in .duckdb, else `sqlite`.
         write: queries may change it. They change a copy that nobody else sees.
 
     Raises:
         TaskError: there is no such file, it is no database, or the script fails.
         MissingExtra: duckdb is not installed.
     """
-    script = ";" in where or "\n" in where
-    if not script and not Path(where).is_file():
-        raise TaskError(f"there is no database {where!r}")
+    require_database(where)
+    named = "the script that makes the database" if is_script(where) else where
+    if not is_script(where) and where.endswith(".sql"):
+        where = f"{Path(where).read_text()}\n"  # a line break: it is a script, whatever it holds
+    script = is_script(where)
     engine = engine or ("duckdb" if not script and where.endswith(".duckdb") else "sqlite")
     if engine == "duckdb" and write and not script:
         raise TaskError("a DuckDB file can only be read", remedy="give the script that makes it")
@@ -38,6 +41,26 @@ def open_database(where: str, *, engine: Engine | None = None, write: bool = Fal
         database = opened(where if script else str(Path(where).resolve()), script=script, write=write)
         database.schema()
     except failures as error:
-        named = "the script that makes the database" if script else where
-        raise TaskError(f"{named}: {error}") from None
+        remedy = None if script else "a file is a database, or a script that makes one, whose name ends in .sql"
+        raise TaskError(f"{named}: {error}", remedy=remedy) from None
     return database
+
+
+def is_script(where: str) -> bool:
+    """Whether a text is a script, and not a path."""
+    return ";" in where or "\n" in where
+
+
+def require_database(where: str) -> None:
+    """Checks that a path names a file.
+
+    Raises:
+        TaskError: it does not.
+    """
+    if not is_script(where) and not Path(where).is_file():
+        at = "" if Path(where).is_absolute() else f" (no file {Path(where).absolute()})"
+        raise TaskError(
+            f"there is no database {where!r}{at}",
+            remedy="in the recipe ./FILE is relative to the recipe; in task.data a path is relative to the folder that "
+            "the command runs in: give an absolute one there",
+        )

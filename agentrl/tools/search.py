@@ -106,6 +106,7 @@ class Search(Tool):
             raise RecipeError(f"search: engine {engine} needs {' and '.join(missing)}", remedy="docs/search.md")
         if engine == "index":
             _check(by)
+            _check_files(corpus)
         elif engine == "self":
             self.timeout_s = math.inf  # the policy has `limits.generate_s`
         else:
@@ -353,11 +354,12 @@ def read_documents(corpus: Corpus) -> Iterator[Document]:
             yield _document(item, f"document {number} of the corpus")
 
 
+_NO_FILE = {"place": "search: corpus", "remedy": "give ./file, relative to the recipe"}
+
+
 def _read_jsonl(path: Path) -> Iterator[Document]:
     if not path.is_file():
-        raise TaskError(
-            f"there is no file {path}", place="search: corpus", remedy="give ./file, relative to the recipe"
-        )
+        raise TaskError(f"there is no file {path}", **_NO_FILE)
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -428,6 +430,15 @@ def _check(by: By) -> None:
         _import_bm25s()
     if by != "bm25":
         encoder()
+
+
+def _check_files(corpus: Any) -> None:
+    """Raises RecipeError if a corpus names a file that does not exist, before an episode opens it."""
+    if isinstance(corpus, list | tuple) and all(isinstance(item, str | Path) or callable(item) for item in corpus):
+        for item in corpus:
+            _check_files(item)
+    elif isinstance(corpus, str | Path) and not Path(corpus).is_file() and not is_reference(str(corpus)):
+        raise RecipeError(f"there is no file {corpus}", **_NO_FILE)
 
 
 def _import_bm25s() -> Any:

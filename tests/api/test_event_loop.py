@@ -23,8 +23,9 @@ async def fails() -> None:
 
 def test_without_a_loop_it_runs_here() -> None:
     assert event_loop.run(answer) == (42, threading.current_thread().name)
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(KeyError, match="mine") as raised:
         event_loop.run(fails)
+    assert raised.value.__context__ is None, "a traceback would begin with 'no running event loop'"
 
 
 async def test_within_a_running_loop_it_has_a_thread_of_its_own() -> None:

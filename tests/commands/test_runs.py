@@ -61,6 +61,24 @@ def test_changed_code_is_noted_and_not_refused(
     assert [record.getMessage() for record in caplog.records] == [noted]
 
 
+@pytest.mark.parametrize(("source", "named"), [("./train.jsonl", "train.jsonl"), ("rows", "rows")])
+def test_changed_data_is_noted_and_not_refused(
+    counting: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, source: str, named: str
+) -> None:
+    tasks = f"tasks={{jsonl: {source}, prompt: '{{question}}'}}"
+    data = counting / (source if source.endswith(".jsonl") else f"{source}/train.jsonl")
+    data.parent.mkdir(exist_ok=True)
+    data.write_text('{"question": "1 + 1"}\n{"question": "1 + 2"}\n')
+    with start(counting, tmp_path / "run", tasks) as run:
+        run.add(make_episode("a", reward=1.0))
+    start(counting, tmp_path / "run", tasks).close()
+    assert not caplog.records, "nothing changed"
+    data.write_text('{"question": "1 + 2"}\n')
+    start(counting, tmp_path / "run", tasks).close()
+    noted = f"{named} changed since {tmp_path / 'run'} began: the run will mix episodes of both"
+    assert [record.getMessage() for record in caplog.records] == [noted]
+
+
 def test_a_run_without_data_takes_the_recipe_as_it_was_mended(
     counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

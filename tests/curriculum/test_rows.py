@@ -130,6 +130,30 @@ def test_a_row_that_does_not_fit_is_named(
     assert refused.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"prompt": "{q} {b}"}, r"the prompt is '\{q\} \{b\}'"),
+        ({"prompt": "{q}", "columns": {"b": "string"}}, r"tasks\.columns\.b asks for it"),
+        *(({"prompt": "{q}", key: "b"}, rf"tasks\.{key} names it") for key in ("id", "tools", "sandbox", "images")),
+        ({"messages": "b"}, r"tasks\.messages names it"),
+    ],
+)
+def test_the_key_that_asks_for_a_field_is_named(tmp_path: Path, settings: dict[str, Any], why: str) -> None:
+    lines(tmp_path / "set.jsonl", [{"q": "?"}])
+    with pytest.raises(TaskError, match=rf"set\.jsonl:1: the row has no field 'b'\n.*it has: q; {why}"):
+        tasks(tmp_path, jsonl="set.jsonl", **settings)
+
+
+def test_an_id_that_comes_twice_is_named_with_both_rows(tmp_path: Path) -> None:
+    lines(tmp_path / "set.jsonl", [{"q": "?", "name": name} for name in ("a", "b", "a")])
+    with pytest.raises(TaskError, match=r"set\.jsonl:3: task id 'a' comes twice\n.*the first is .*set\.jsonl:1;"):
+        tasks(tmp_path, jsonl="set.jsonl", prompt="{q}", id="name")
+    assert [task.id for task in tasks(tmp_path, jsonl="set.jsonl", prompt="{q}", id="name", limit=2)] == ["a", "b"]
+    left = tasks(tmp_path, jsonl="set.jsonl", prompt="{q}", id="name", exclude={"a": "it comes twice"})
+    assert [task.id for task in left] == ["b"]
+
+
 def test_a_type_that_json_schema_has_not_is_refused(tmp_path: Path) -> None:
     lines(tmp_path / "set.jsonl", ROWS)
     with pytest.raises(TaskError, match=r"(?s)no type 'str'.*string"):
@@ -154,6 +178,9 @@ def test_sources_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         tasks(tmp_path, parquet="none.parquet", prompt="{q}")
     with pytest.raises(TaskError, match=r"(?s)tasks\.hf none/such.*reach"):
         tasks(tmp_path, hf="none/such", prompt="{q}")
+    for path in ("./nothere", "../nothere", str(tmp_path / "nothere")):
+        with pytest.raises(TaskError, match=r"tasks\.hf: there is no folder /.*/nothere\n.*relative to the recipe"):
+            tasks(tmp_path, hf=path, prompt="{q}")
 
 
 @pytest.mark.parametrize(

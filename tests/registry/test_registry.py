@@ -105,6 +105,7 @@ def test_settings_reach_the_plug_in_however_they_are_declared(
             "thing.prot",
             r"plain has no setting 'prot'.*\n.*did you mean 'port'\? its settings: host",
         ),
+        ("plain", {"plain": {"port": 8}}, "thing.plain", r"no setting 'plain'\n  -> .*: --set thing.port=\.\.\."),
         ("plain", {"port": "x"}, "thing.port", r"valid integer.*found 'x' \(str\)"),
         ("whole", {"high": -1}, "thing.high", r"greater than 0, found -1"),
         ("attribute", {"hihg": 1}, "thing.hihg", r"attribute has no setting 'hihg'"),

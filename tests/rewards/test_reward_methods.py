@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.curriculum.methods.zero_variance import value_of
+from agentrl.rewards.components import RewardSet
 from agentrl.rewards.functions.calibration import brier
 from agentrl.rewards.functions.cost import frugal_search, router_cost, search_planning, spent
 from agentrl.rewards.functions.feedback import unary_feedback
@@ -123,6 +124,35 @@ async def test_sql_of_a_file_is_only_read(tmp_path):
         bad = Task.of("t9", "", **{**task.data, **broken})
         with pytest.raises(TaskError, match=f"task t9: .*{message}"):
             await sql_execution(bad, make_episode(bad, answer="SELECT 3"))
+
+
+async def test_one_file_is_the_database_of_all_tasks(tmp_path):
+    path = tmp_path / "shop.sql"
+    path.write_text(SHOP)
+    task = Task.of("t", "", sql="SELECT COUNT(*) FROM item")
+    episode = make_episode(task, answer="SELECT COUNT(id) FROM item")
+    for function in (sql_execution, sql_partial, sql_syntax):
+        assert (await function(task, episode, database=str(path))).value > 0
+    assert await sql_schema(task, episode, database=str(path)) > 0
+    with pytest.raises(TaskError, match=r"sql_execution: there is no database '.*none.db'"):
+        await sql_execution(task, episode, database=str(tmp_path / "none.db"))
+    for function in (sql_execution, sql_partial, sql_syntax, sql_schema):
+        name = function.__name__
+        with pytest.raises(TaskError, match=rf"task t: {name}: no database: .*\n.*`database`.*{name}: {{database: \./"):
+            await function(task, episode)
+
+
+def test_a_missing_database_is_found_before_the_first_episode(tmp_path):
+    path = tmp_path / "shop.sql"
+    path.write_text(SHOP)
+    task = Task.of("t", "", sql="SELECT 1")
+    for settings, right in (({}, False), ({"database": "./none.db"}, False), ({"database": "./shop.sql"}, True)):
+        (component,) = RewardSet.from_recipe({"sql_execution": settings}, tmp_path).components
+        if right:
+            component.check_task(task)
+        else:
+            with pytest.raises(TaskError, match=r"'sql_execution' reads data .*\n.*`database`.*\./shop\.db"):
+                component.check_task(task)
 
 
 @functools.cache

@@ -208,6 +208,9 @@ def test_errors_of_a_corpus_name_the_place(tmp_path: Path) -> None:
         open_index(write(tmp_path / "empty.jsonl", ""))
     with pytest.raises(RecipeError, match="k must be at least 1"):
         Search(CITIES, k=0)
+    for corpus in (tmp_path / "none.jsonl", [str(tmp_path / "none.jsonl")]):
+        with pytest.raises(RecipeError, match=r"corpus: there is no file .*none\.jsonl"):
+            Search(corpus)
 
 
 def test_without_bm25s_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,22 @@ async def test_bad_input_says_what_to_do(tmp_path: Path) -> None:
     text.write_text("no database " * 100)
     with pytest.raises(TaskError, match="text.db"):
         await Sql(database=str(text)).open(Task.of("t", ""), None)
+    with pytest.raises(TaskError, match=r"-> .*ends on \.sql"):
+        await Sql(database=str(text)).open(Task.of("t", ""), None)
+    with pytest.raises(TaskError, match=f"no file {Path('none.db').absolute()}.*\n.*-> .*absolute"):
+        await Sql().open(Task.of("t", "", database="none.db"), None)
+    with pytest.raises(RecipeError, match=r"sql: database: there is no database .*none\.db"):
+        Sql(database=str(tmp_path / "none.db"))
     await Sql().close()
+
+
+async def test_the_path_of_a_script_is_read_as_the_script(tmp_path: Path, engine: Any) -> None:
+    path = tmp_path / "shop.sql"
+    for script, tables in ((SHOP, ["item", "sale"]), ("CREATE TABLE item (id INTEGER)", ["item"]), ("", [])):
+        path.write_text(script)
+        shop = await opened(engine, str(path))
+        assert [*shop._database.schema()] == tables
+        await shop.close()
 
 
 async def test_a_short_query_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.verifiers import code_in, gold
 from agentrl.rewards.helper import Helper, TooMuch
-from agentrl.sql.opening import Engine, open_database
+from agentrl.sql.opening import Engine, open_database, require_database
 from agentrl.sql.query import Database, Limits, QueryFailed, Result
 from agentrl.sql.sqlite import Sqlite
 from agentrl.types.episode import Episode
@@ -40,8 +40,9 @@ async def sql_execution(
 
     Args:
         key: where in `task.data` the gold query is, or a list of them.
-        database: where in `task.data` the database is: the path of a file, or SQL that makes one; or a list of them, on
-            all of which the rows must be the same, so that a value that was looked up is no answer.
+        database: where in `task.data` the database is: the path of a file (a database, or a script whose name ends on
+            .sql), or SQL that makes one; or a list of them, on all of which the rows must be the same, so that a value
+            that was looked up is no answer. Or, for all tasks, a file: ./shop.db.
         engine: `sqlite` or `duckdb`; default: by the file's ending, else `sqlite`.
         timeout_s: processor time for the query and the gold ones together.
 
@@ -49,7 +50,7 @@ async def sql_execution(
         TaskError: no gold query or database, or a gold query that fails.
     """
     note = ""
-    for where in _databases(task, database):
+    for where in _databases(task, database, "sql_execution"):
         same, note = await _compared(same_rows, task, episode, key, where, engine, max_rows, timeout_s)
         if not same:
             return Scored(0.0, note)
@@ -82,9 +83,8 @@ async def sql_partial(
     """
     if len(code_in(episode.answer or "").strip()) < shortest:
         return Scored(0.0, "no query")
-    share, note = await _compared(
-        share_of_result, task, episode, key, _database(task, database), engine, max_rows, timeout_s
-    )
+    where = _database(task, database, "sql_partial")
+    share, note = await _compared(share_of_result, task, episode, key, where, engine, max_rows, timeout_s)
     return Scored(0.0 if share is None else right * share if share > 0 else runs, note)
 
 
@@ -100,9 +100,8 @@ async def sql_syntax(
     timeout_s: float = _CPU_S,
 ) -> Scored:
     """1 if the query runs, whatever it returns, else 0. Settings and errors: as `sql_execution`."""
-    share, note = await _compared(
-        share_of_result, task, episode, key, _database(task, database), engine, max_rows, timeout_s
-    )
+    where = _database(task, database, "sql_syntax")
+    share, note = await _compared(share_of_result, task, episode, key, where, engine, max_rows, timeout_s)
     return Scored(float(share is not None), note)
 
 
@@ -117,7 +116,8 @@ async def sql_schema(task: Task, episode: Episode, *, key: str = "sql", database
     """
     queries = gold(task, key)
     asked = [code_in(episode.answer or "").strip(), *queries]
-    said, *wanted = await _HELPER.ask(read_by, _database(task, database), asked, cpu_s=_CPU_S)
+    where = _database(task, database, "sql_schema")
+    said, *wanted = await _HELPER.ask(read_by, where, asked, cpu_s=_CPU_S)
     for query, found in zip(queries, wanted, strict=True):
         if found is None:
             raise TaskError(f"the gold query fails: {query}", place=f"task {task.id}")
@@ -160,26 +160,32 @@ async def _compared(
     return found, note
 
 
-def _databases(task: Task, key: str) -> list[str]:
+def _databases(task: Task, key: str, reward: str) -> list[str]:
     found = task.data.get(key)
     if not isinstance(found, list | tuple):
-        return [_database(task, key)]
+        return [_database(task, key, reward)]
     if not found:
-        raise TaskError(f"no database: {key!r} is empty", place=f"task {task.id}")
-    return [_checked(task, key, where) for where in found]
+        raise TaskError(f"{reward}: no database: {key!r} is empty", place=f"task {task.id}")
+    return [_checked(task, key, where, reward) for where in found]
 
 
-def _database(task: Task, key: str) -> str:
-    return _checked(task, key, task.data.get(key))
+def _database(task: Task, key: str, reward: str) -> str:
+    where = key if key not in task.data and Path(key).is_absolute() else task.data.get(key)
+    return _checked(task, key, where, reward)
 
 
-def _checked(task: Task, key: str, where: Any) -> str:
+def _checked(task: Task, key: str, where: Any, reward: str) -> str:
     if not isinstance(where, str) or not where.strip():
         raise TaskError(
-            f"no database: {key!r} is {where!r}", place=f"task {task.id}", remedy="a file's path, or SQL that makes it"
+            f"{reward}: no database: {key!r} is {where!r}",
+            place=f"task {task.id}",
+            remedy="give a file's path, or SQL that makes it, in task.data; or set the reward's `database` to the "
+            f"field that holds it, or for all tasks to a file: {reward}: {{database: ./shop.db}}",
         )
-    if not (";" in where or "\n" in where or Path(where).is_file()):
-        raise TaskError(f"there is no database {where!r}", place=f"task {task.id}")
+    try:
+        require_database(where)
+    except TaskError as error:
+        raise TaskError(f"{reward}: {error.message}", place=f"task {task.id}", remedy=error.remedy) from None
     return where
 
 
@@ -236,7 +242,7 @@ def _results(
     try:
         database = open_database(where, engine=engine)
     except AgentRLError as error:
-        return error.message, [], None, ""
+        return str(error), [], None, ""
     references: list[Result] = []
     with closing(database):
         for query in queries:

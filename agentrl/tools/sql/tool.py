@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from agentrl.sql.opening import Engine, open_database
+from agentrl.sql.opening import Engine, open_database, require_database
 from agentrl.sql.query import Limits, QueryFailed, Result
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.calling import in_thread, turn_of
@@ -25,8 +25,8 @@ class Sql(Tool):
     """Offers `sql(query)` and `schema(table)`.
 
     Args:
-        database: path of a file, a script that makes the database, or a function that returns one of these. Default:
-            that of the task.
+        database: path of a database's file or of a script that makes one (`.sql`), the script itself, or a function
+            that returns one of these. Default: that of the task.
         key: where in `task.data` the database is.
         engine: `sqlite` or `duckdb`; default: by the file's ending, else `sqlite`.
         write: queries may change the database; every episode has a copy of its own.
@@ -35,7 +35,7 @@ class Sql(Tool):
         timeout_s: bound on one query.
 
     Raises:
-        RecipeError: a bound below 1.
+        RecipeError: a bound below 1, or a file that does not exist.
     """
 
     def __init__(
@@ -51,6 +51,11 @@ class Sql(Tool):
         for name, value in (("rows", rows), ("chars", chars), ("timeout_s", timeout_s)):
             if value < 1:
                 raise RecipeError(f"sql: {name} must be at least 1, found {value}")
+        if isinstance(database, str) and database.strip():
+            try:
+                require_database(database)
+            except TaskError as error:
+                raise RecipeError(error.message, place="sql: database", remedy=error.remedy) from None
         self.source, self.key, self.engine, self.write = database, key, engine, write
         self.limits = Limits(rows=rows, bytes=16 << 20, seconds=timeout_s)
         self.chars = chars
