@@ -17,7 +17,7 @@ from agentrl.types.task import Message, Task
 
 KINDS = ("inspect", "openenv", "ors", "verifiers")
 LIST_S = 600.0
-"""Bound on the list of tasks."""
+"""Bound on the list of tasks, from the start of the guest to its end."""
 
 
 def tasks(
@@ -40,25 +40,28 @@ def tasks(
     command = [_interpreter(python, base), str(data_path("tools", "guests", "guest.py"))]
     asked = json.dumps(_absolute(spec or {}, base))
     place = f"tasks.args (kind: {kind})"
-    with subprocess.Popen(
-        [*command, "tasks", kind, asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=base
-    ) as program:
-        assert program.stdout is not None
-        rows = []
-        for line in program.stdout:
-            rows.append(json.loads(line))
-            if n is not None and len(rows) == n:
-                program.kill()
-                break
-        said = "" if n is not None and len(rows) == n else program.communicate(timeout=LIST_S)[1]
-    if program.returncode and not (n is not None and len(rows) == n):
-        raise TaskError(said.strip()[-1500:] or f"exit code {program.returncode}", place=place, remedy=_REMEDY)
-    for index, row in enumerate(rows):
+    few = [] if n is None else [str(n)]
+    try:
+        listed = subprocess.run(
+            [*command, "tasks", kind, asked, *few],
+            stdin=subprocess.DEVNULL, capture_output=True, cwd=base, timeout=LIST_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        message = f"the list of tasks took more than {LIST_S:g} s. Its last lines: {_tail(error.stderr) or 'none'}"
+        raise TaskError(message, place=place, remedy="args.n takes the first tasks only") from None
+    if listed.returncode:
+        said = _tail(listed.stderr) or f"exit code {listed.returncode}"
+        raise TaskError(said, place=place, remedy=_REMEDY)
+    for index, row in enumerate(map(json.loads, listed.stdout.splitlines())):
         guest = {"command": command, "kind": kind, "spec": asked, "index": index}
         yield Task.of(row["id"], row["instruction"], **{**row.get("data", {}), "guest": guest})
 
 
 _REMEDY = "docs/adapters.md says what each kind needs"
+
+
+def _tail(said: bytes | None) -> str:
+    return (said or b"").decode("utf-8", "replace").strip()[-1500:]
 
 
 def _interpreter(python: str | None, base: Path) -> str:

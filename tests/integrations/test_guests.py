@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +20,7 @@ import pytest
 import agentrl
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
+from agentrl.integrations import guests
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 
@@ -56,6 +62,10 @@ class Words:
 class Away(Words):
     def step(self, action: Word) -> Seen:
         raise ConnectionError("the shop is closed")
+
+class Buggy(Words):
+    def step(self, action: Word) -> Seen:
+        return int("a bug of the environment")
 
 class Broken(Words):
     def step(self, action: Word) -> Seen:
@@ -111,7 +121,11 @@ def test_an_action_of_one_text_is_the_reply(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "status", "said"),
-    [("Away", "infra_error", "the shop is closed"), ("Broken", "user_error", "KeyError: 'colour'")],
+    [
+        ("Away", "infra_error", "the shop is closed"),
+        ("Broken", "user_error", "KeyError: 'colour'"),
+        ("Buggy", "user_error", "invalid literal for int() with base 10: 'a bug of the environment'"),
+    ],
 )
 def test_what_fails_in_the_environment(tmp_path: Path, name: str, status: str, said: str) -> None:
     run = play(tmp_path, name, "words", 1)
@@ -129,12 +143,241 @@ def tasks(folder: Path, **args: Any) -> list[Task]:
     [
         ({"kind": "gymnasium"}, r"no kind 'gymnasium'"),
         ({"kind": "openenv", "python": ".venv-none/bin/python"}, r"(?s)no interpreter .*venv-none.*-m venv"),
-        ({"kind": "inspect", "spec": {"task": "x"}}, "inspect_ai is not installed there: .* -m pip install"),
+        (
+            {"kind": "inspect", "spec": {"task": "x"}},
+            "inspect_ai is not installed there: .* -m pip install",
+        ),
+        ({"kind": "openenv", "spec": {}}, "OpenEnv needs spec: {env: package.module:Class}, or {url"),
     ],
 )
 def test_what_cannot_be_listed(tmp_path: Path, args: dict[str, Any], expected: str) -> None:
     with pytest.raises(TaskError, match=expected):
         tasks(tmp_path, **args)
+
+
+INSPECT = {
+    "inspect_ai/__init__.py": "",
+    "inspect_ai/_util/__init__.py": "",
+    "inspect_ai/_util/error.py": """\
+class PrerequisiteError(Exception):
+    def __init__(self, message):
+        self.message = message
+""",
+    "inspect_ai/_eval/__init__.py": "",
+    "inspect_ai/_eval/loader.py": """\
+import time
+from types import SimpleNamespace
+from inspect_ai._util.error import PrerequisiteError
+
+def load_tasks(names, args):
+    if names[0] == "unknown.py@one":
+        raise PrerequisiteError("Task named 'one' not found.")
+    if names[0] == "away.py@one":
+        open("away.py")
+    print("downloading " * 20_000)
+    time.sleep(args.get("sleep_s", 0))
+    sample = SimpleNamespace(input="1+1?", target="2", id=1)
+    return [SimpleNamespace(dataset=[sample])]
+""",
+}
+OPENAI = {"openai.py": ""}
+
+
+def packages(folder: Path, files: dict[str, str]) -> Path:
+    """Modules that stand for a framework."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def of_inspect(folder: Path, files: dict[str, str], **spec: Any) -> list[Task]:
+    """The tasks, listed by a Python that has no package but these."""
+    packages(folder, files | {"python": f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n'})
+    (folder / "python").chmod(0o755)
+    return tasks(folder, kind="inspect", python="./python", spec={"path": ["./"], **spec})
+
+
+@pytest.mark.timeout(60)
+def test_a_framework_may_print_more_than_a_pipe_holds(tmp_path: Path) -> None:
+    listed = of_inspect(tmp_path, INSPECT | OPENAI, task="sums.py@add")
+    assert [task.id for task in listed] == ["add-1"]
+
+
+@pytest.mark.timeout(60)
+def test_a_list_of_tasks_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guests, "LIST_S", 2.0)
+    with pytest.raises(TaskError, match=r"took more than 2 s. Its last lines: .*downloading"):
+        of_inspect(tmp_path, INSPECT | OPENAI, task="sums.py@add", args={"sleep_s": 50})
+
+
+@pytest.mark.parametrize(
+    ("files", "task", "expected"),
+    [
+        ({}, "sums.py@add", "inspect_ai is not installed there: .* -m pip install inspect-ai openai"),
+        (INSPECT, "sums.py@add", "openai is not installed there: .* -m pip install openai"),
+        (INSPECT | OPENAI, "inspect_evals/sums", "inspect_evals is not installed there: .* pip install inspect-evals"),
+        (INSPECT | OPENAI, "unknown.py@one", "^[^\n]*unknown.py@one cannot be loaded: Task named 'one' not found"),
+        (
+            INSPECT | OPENAI,
+            "away.py@one",
+            "^[^\n]*away.py@one cannot be loaded: .*No such file",
+        ),
+    ],
+    ids=["without inspect_ai", "without openai", "without inspect-evals", "unknown task", "unknown file"],
+)
+def test_what_inspect_cannot_load(tmp_path: Path, files: dict[str, str], task: str, expected: str) -> None:
+    with pytest.raises(TaskError, match=expected):
+        of_inspect(tmp_path, files, task=task)
+
+
+ORS = {
+    "ors/__init__.py": "",
+    "ors/client.py": """\
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+class ToolCallError(Exception):
+    pass
+
+class SessionTerminatedError(RuntimeError):
+    pass
+
+class MaxRetriesError(Exception):
+    pass
+
+FAILS = {
+    "ended": SessionTerminatedError("Session terminated"),
+    "answers-500": MaxRetriesError("Exceeded 5 retries for /call"),
+    "tool-raises": RuntimeError("database is down"),
+    "refuses": ToolCallError("'say' is not a valid tool"),
+}
+
+class AsyncORS:
+    def __init__(self, base_url, api_key):
+        self.way = base_url.rpartition("/")[2]
+    def environment(self, name):
+        return self
+    async def list_tasks(self, split):
+        return [{"a": 1}]
+    @asynccontextmanager
+    async def session(self, task):
+        if self.way == "no-session":
+            raise LookupError("no session")
+        yield self
+    async def get_prompt(self):
+        return [SimpleNamespace(text="Say please.")]
+    async def list_tools(self):
+        return [SimpleNamespace(name="say", description="", input_schema={"type": "object", "properties": {}})]
+    async def call_tool(self, name, given):
+        if self.way in FAILS:
+            raise FAILS[self.way]
+        blocks, reward = [SimpleNamespace(text="thanks")], "lots" if self.way == "garbage" else 1.0
+        return SimpleNamespace(blocks=blocks, reward=reward, finished=True)
+""",
+}
+OPENENV = {
+    "openenv.py": """\
+from types import SimpleNamespace
+
+CODES = {"fails": ("database is down", "EXECUTION_ERROR"), "refuses": ("Invalid message", "VALIDATION_ERROR")}
+
+class GenericEnvClient:
+    def __init__(self, base_url):
+        self.way = base_url.rpartition("/")[2]
+    async def connect(self):
+        return self
+    async def reset(self, **given):
+        if self.way == "no-reset":
+            raise RuntimeError("Server error: no machine is free (code: EXECUTION_ERROR)")
+        return SimpleNamespace(observation={"text": "Say please."}, reward=None, done=False)
+    async def step(self, action):
+        if self.way in CODES:
+            raise RuntimeError("Server error: {} (code: {})".format(*CODES[self.way]))
+        reward = "lots" if self.way == "garbage" else 1.0
+        return SimpleNamespace(observation={"text": "thanks"}, reward=reward, done=True)
+    async def disconnect(self):
+        pass
+""",
+}
+SERVED = """\
+name: served
+tasks: {source: guest, args: {kind: KIND, spec: {url: "URL", env: NAME, path: [./]}}}
+agent: {use: guest, max_turns: 2, format: hermes}
+rewards: {guest: {}}
+scripts: {say: ./scripts.py:say}
+"""
+SAYS = """\
+from agentrl import Say
+
+def say(task, rng):
+    for _ in range(2):
+        yield Say(calls=[("say", {})])
+"""
+
+
+def served(folder: Path, kind: str, url: str) -> Any:
+    """One episode against a server of this kind."""
+    packages(folder, {"ors": ORS, "openenv": OPENENV}[kind] | {"scripts.py": SAYS})
+    name = {"ors": "please", "openenv": "null"}[kind]
+    recipe = SERVED.replace("KIND", kind).replace("URL", url).replace("NAME", name)
+    (folder / "recipe.yaml").write_text(recipe)
+    overrides = {"limits.service_failures": 9, "limits.user_errors": 9, "limits.retries": 0}
+    return agentrl.rollout(folder, 1, agent="say", out=folder / "run", overrides=overrides, reporters=())
+
+
+class Schemas(BaseHTTPRequestHandler):
+    """`/WAY/schema` of OpenEnv's servers."""
+
+    def do_GET(self) -> None:
+        action = {"title": "Please", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+        said = b"<html>" if "/no-json/" in self.path else json.dumps({"action": action}).encode()
+        self.send_response(500 if "/answers-500/" in self.path else 200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Schemas) as http:
+        Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "said"),
+    [
+        ("ors", "ended", "SessionTerminatedError: Session terminated"),
+        ("ors", "answers-500", "MaxRetriesError: Exceeded 5 retries"),
+        ("ors", "tool-raises", "RuntimeError: database is down"),
+        ("ors", "no-session", "LookupError: no session"),
+        ("ors", "garbage", "could not convert string to float: 'lots'"),
+        ("openenv", "fails", "database is down"),
+        ("openenv", "garbage", "could not convert string to float: 'lots'"),
+        ("openenv", "no-reset", "no machine is free"),
+        ("openenv", "answers-500", "HTTP Error 500"),
+        ("openenv", "no-json", "JSONDecodeError"),
+    ],
+)
+def test_a_server_that_fails_is_no_reward_of_0(tmp_path: Path, server: str, kind: str, way: str, said: str) -> None:
+    run = served(tmp_path, kind, f"{server}/{way}")
+    failures = (run.dir.path / "failures.jsonl").read_text()
+    assert ("infra_error" in failures, said in failures) == (True, True), failures
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("ors", "ToolCallError: 'say' is not a valid tool"), ("openenv", "Server error: Invalid message")],
+)
+def test_what_a_server_refuses_is_told_to_the_model(tmp_path: Path, server: str, kind: str, said: str) -> None:
+    (episode,) = served(tmp_path, kind, f"{server}/refuses").whole_episodes()
+    told = [message["content"] for turn in episode.turns for message in turn.observations]
+    assert (episode.reward, told[0].startswith(said)) == (0.0, True), told
 
 
 def test_only_so_many_tasks(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Plays an environment of another framework against the policy that agentrl serves; runs in that framework's Python.
 
-    python guest.py tasks KIND SPEC            prints a JSON object per task: id, instruction, data
+    python guest.py tasks KIND SPEC [N]        prints a JSON object per task, of the first N: id, instruction, data
     python guest.py play KIND SPEC INDEX       plays task INDEX at OPENAI_BASE_URL, and hands its reward back
 
 SPEC is a JSON object, KIND names a module `of_KIND` beside this file. Nothing of agentrl is imported here.
@@ -8,6 +8,7 @@ Exit code 75: something outside failed, and another attempt may succeed; 64: the
 """
 
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -67,7 +68,7 @@ def text_of(value):
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def main(what, kind, spec, index=None):
+def main(what, kind, spec, number=None):
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what packages print is no task
     spec = json.loads(spec)
@@ -77,12 +78,12 @@ def main(what, kind, spec, index=None):
     try:
         module = importlib.import_module(f"of_{kind}")
         if what == "tasks":
-            for task in module.tasks(spec):
+            for task in itertools.islice(module.tasks(spec), None if number is None else int(number)):
                 out.write(json.dumps(task, default=str) + "\n")
-                out.flush()
+            out.flush()
             return 0
         model = Model()
-        rewards, answer = module.play(spec, int(index), model)
+        rewards, answer = module.play(spec, int(number), model)
         model.end(rewards, answer)
         return 0
     except ModuleNotFoundError as error:
@@ -100,7 +101,7 @@ def main(what, kind, spec, index=None):
         return AGAIN
 
 
-PIP = {"inspect_ai": "inspect-ai", "inspect_evals": "inspect-evals", "ors": "ors-sdk"}
+PIP = {"inspect_ai": "inspect-ai openai", "inspect_evals": "inspect-evals", "ors": "ors-sdk"}
 
 if __name__ == "__main__":
     import guest  # this file under the name by which the others know it: one class `Away`

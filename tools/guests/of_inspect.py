@@ -4,6 +4,7 @@ SPEC: task (`inspect_evals/NAME`, or `file.py@name`), args (of the task), metric
 numbers), limit.
 """
 
+import importlib
 import os
 import tempfile
 
@@ -57,15 +58,26 @@ def play(spec, index, model):
 
 def _task(spec):
     from inspect_ai._eval.loader import load_tasks
+    from inspect_ai._util.error import PrerequisiteError
 
     if "task" not in spec:
         raise Unusable("inspect_ai needs spec: {task: inspect_evals/NAME, or file.py@NAME}")
+    importlib.import_module("openai")  # the policy is a model of inspect_ai's provider openai-api
+    if spec["task"].startswith("inspect_evals/"):
+        importlib.import_module("inspect_evals")
     file = spec["task"].partition("@")[0]
     os.chdir(os.path.dirname(file) or "." if os.path.isfile(file) else ".")  # where the task finds its data
-    found = load_tasks([spec["task"]], spec.get("args", {}))
+    try:
+        found = load_tasks([spec["task"]], spec.get("args", {}))
+    except (PrerequisiteError, FileNotFoundError, NotImplementedError) as error:
+        said = getattr(error, "message", error)
+        raise Unusable(f"{spec['task']} cannot be loaded: {said} ({_NAMED})") from None
     if len(found) != 1:
-        raise Unusable(f"{spec['task']} names {len(found)} tasks: give inspect_evals/NAME, or file.py@NAME")
+        raise Unusable(f"{spec['task']} names {len(found)} tasks: {_NAMED}")
     return found[0]
+
+
+_NAMED = "give inspect_evals/NAME, or file.py@NAME"
 
 
 def _id(sample, index):

@@ -6,6 +6,7 @@ a task each; default: seeds 0 to `n` - 1), instruction, action (`package.module:
 """
 
 import asyncio
+import contextlib
 import importlib
 import inspect
 import json
@@ -16,6 +17,8 @@ from guest import Away, Unusable, calls_of, text_of
 
 def tasks(spec):
     """One for each reset."""
+    if not (spec.get("env") or spec.get("url")):
+        raise Unusable("OpenEnv needs spec: {env: package.module:Class}, or {url: http://...}")
     for index, reset in enumerate(_resets(spec)):
         name = (spec.get("env") or spec["url"]).rpartition(":")[2].strip("/").rpartition("/")[2]
         about = spec.get("instruction") or f"Play {name}."
@@ -33,7 +36,7 @@ async def _play(spec, index, model):
         result = await env.reset(_resets(spec)[index])
         tools, field = await env.actions()
         messages = [{"role": "user", "content": _shown(result, spec, first=True)}]
-        total, last = float(result["reward"] or 0.0), ""
+        total, last = result["reward"], ""
         while not result["done"]:
             reply = await asyncio.to_thread(model.reply, messages, tools)
             if reply is None:
@@ -47,10 +50,10 @@ async def _play(spec, index, model):
             for id, action in steps:
                 try:
                     result = await env.step(action)
-                    total += float(result["reward"] or 0.0)
+                    total += result["reward"]
                     said = _shown(result, spec)
-                except (ValueError, TypeError) as error:  # an action that is none: the model's fault
-                    said = f"{type(error).__name__}: {error}"[:2000]
+                except Refused as error:
+                    said = str(error)[:2000]
                 answer = {"role": "user", "content": said}
                 messages.append(answer if id is None else {"role": "tool", "tool_call_id": id, "content": said})
                 if result["done"]:
@@ -88,6 +91,14 @@ def _of_schema(schema):
     return [_tool("act", schema.get("description"), {**schema, "properties": own})], None
 
 
+class Refused(Exception):
+    """What the model said is no action: it is told why, and the episode goes on."""
+
+
+def _result(observation, reward, done):
+    return {"observation": observation, "reward": float(reward or 0.0), "done": bool(done)}
+
+
 class _Env:
     of_mcp = False
 
@@ -109,21 +120,24 @@ class _Here(_Env):
     async def reset(self, given):
         known = inspect.signature(self.env.reset).parameters
         every = any(each.kind is each.VAR_KEYWORD for each in known.values())
-        return _result(self.env.reset(**{k: v for k, v in given.items() if every or k in known}))
+        return self._seen(self.env.reset(**{k: v for k, v in given.items() if every or k in known}))
 
     async def actions(self):
         return _of_schema(self.action_class.model_json_schema())
 
     async def step(self, action):
-        return _result(self.env.step(self.action_class(**action)))
+        try:
+            made = self.action_class(**action)
+        except (ValueError, TypeError) as error:
+            raise Refused(f"{type(error).__name__}: {error}") from None
+        return self._seen(self.env.step(made))
+
+    def _seen(self, observation):
+        seen = observation.model_dump()
+        return _result(seen, seen.get("reward"), seen.get("done"))
 
     async def close(self):
         getattr(self.env, "close", lambda: None)()
-
-
-def _result(observation):
-    seen = observation.model_dump()
-    return {"observation": seen, "reward": seen.get("reward"), "done": bool(seen.get("done"))}
 
 
 def _action_class(env):
@@ -151,43 +165,47 @@ class _Served(_Env):
 
         self = cls()
         self.url = spec["url"]
-        try:
-            self.client = await GenericEnvClient(base_url=spec["url"]).connect()
-        except Exception as error:
-            raise Away(f"the OpenEnv server {spec['url']} does not answer: {type(error).__name__}: {error}") from None
+        with self._asked():
+            self.client = await GenericEnvClient(base_url=self.url).connect()
         return self
 
     async def reset(self, given):
-        return self._result(await self._asked(self.client.reset(**given)))
+        with self._asked():
+            return self._seen(await self.client.reset(**given))
 
     async def actions(self):
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            f"{self.url.rstrip('/')}/schema"
-        ) as said:
-            schema = json.loads(said.read())["action"]
-        if schema.get("title") not in ("Action", "CallToolAction", "ListToolsAction"):
-            return _of_schema(schema)
-        self.of_mcp = True
-        listed = (await self._asked(self.client.step({"type": "list_tools"}))).observation["tools"]
-        return [
-            _tool(t["name"], t.get("description"), t.get("input_schema") or t.get("inputSchema") or {}) for t in listed
-        ], None
+        with self._asked():
+            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            with opener.open(f"{self.url.rstrip('/')}/schema") as said:
+                schema = json.loads(said.read())["action"]
+            if schema.get("title") not in ("Action", "CallToolAction", "ListToolsAction"):
+                return _of_schema(schema)
+            self.of_mcp = True
+            listed = (await self.client.step({"type": "list_tools"})).observation["tools"]
+            return [
+                _tool(t["name"], t.get("description"), t.get("input_schema") or t.get("inputSchema") or {})
+                for t in listed
+            ], None
 
     async def step(self, action):
-        return self._result(await self._asked(self.client.step(action)))
+        with self._asked():
+            return self._seen(await self.client.step(action))
 
-    async def _asked(self, call):
+    @contextlib.contextmanager
+    def _asked(self):
+        """Whatever fails here is the server's, an answer that is none included; only a wrong action is the model's."""
         try:
-            return await call
-        except RuntimeError as error:  # what the server says of an action that is none
-            raise ValueError(str(error)) from None
+            yield
         except Exception as error:
-            raise Away(f"the OpenEnv server {self.url} broke off: {type(error).__name__}: {error}") from None
+            if str(error).endswith("(code: VALIDATION_ERROR)"):  # the protocol's name for an action that is none
+                raise Refused(str(error)) from None
+            said = f"the OpenEnv server {self.url} failed: {type(error).__name__}: {error}"
+            raise Away(said) from None
 
-    def _result(self, result):
+    def _seen(self, result):
         if not isinstance(result.observation, dict):
-            raise Away(f"the OpenEnv server {self.url} answered {result.observation!r:.100}")
-        return {"observation": result.observation, "reward": result.reward, "done": bool(result.done)}
+            raise ValueError(f"it answered {result.observation!r:.100}")
+        return _result(result.observation, result.reward, result.done)
 
     async def close(self):
         await self.client.disconnect()

@@ -4,6 +4,7 @@ Rewards of tool calls add up; `finished` ends the episode.
 """
 
 import asyncio
+import contextlib
 
 from guest import Away, Unusable, calls_of, text_of
 
@@ -29,10 +30,13 @@ async def _tasks(spec):
 
 
 async def _play(spec, index, model):
+    from ors.client import ToolCallError
+
     env = _env(spec)
     task = (await _asked(spec, env.list_tasks(_split(spec))))[index]
     total, last = 0.0, ""
-    async with env.session(task=task) as session:
+    async with contextlib.AsyncExitStack() as stack:
+        session = await _asked(spec, stack.enter_async_context(env.session(task=task)))
         prompt = await _asked(spec, session.get_prompt())
         tools = [
             {
@@ -56,15 +60,18 @@ async def _play(spec, index, model):
                 break
             for id, name, given in calls:
                 try:
-                    output = await session.call_tool(name, given)
-                    total, finished = total + float(output.reward or 0.0), finished or output.finished
-                    said = _text(output.blocks)
-                except (ConnectionError, OSError) as error:
-                    raise Away(f"the ORS server {spec['url']} broke off: {error}") from None
-                except Exception as error:  # a tool that refuses its arguments
+                    reward, done, said = await _asked(spec, _called(session, name, given), but=ToolCallError)
+                    total, finished = total + reward, finished or done
+                except ToolCallError as error:  # no such tool, or not its arguments: the model's fault
                     said = f"{type(error).__name__}: {error}"[:2000]
                 messages.append({"role": "tool", "tool_call_id": id, "content": said})
     return {"reward": total}, last
+
+
+async def _called(session, name, given):
+    """Reward, whether the episode is over, and what the tool says."""
+    output = await session.call_tool(name, given)
+    return float(output.reward or 0.0), bool(output.finished), _text(output.blocks)
 
 
 def _env(spec):
@@ -91,8 +98,11 @@ def _text(blocks):
     return "\n".join(getattr(block, "text", "[image]") for block in blocks)
 
 
-async def _asked(spec, call):
+async def _asked(spec, call, but=()):
+    """The server's answer. Every failure is the server's, a tool that raises there included; those of `but` are not."""
     try:
         return await call
+    except but:
+        raise
     except Exception as error:
-        raise Away(f"the ORS server {spec['url']} does not answer: {type(error).__name__}: {error}") from None
+        raise Away(f"the ORS server {spec['url']} failed: {type(error).__name__}: {error}") from None
