@@ -87,17 +87,21 @@ def _from_callable(settings: TaskSettings, base: Path, seed: int) -> Iterator[Ta
     assert settings.source is not None
     function, args = _function(settings.source, base), dict(settings.args)
     parameters = inspect.signature(function).parameters
+    filled: dict[str, Any] = {}
     if not is_reference(settings.source):
-        args = resolve_references(args, base) | ({"base": base} if "base" in parameters else {})
-    if "seed" in parameters:
-        args.setdefault("seed", seed)
-    unknown = [name for name in args if name not in parameters]
+        args = resolve_references(args, base)
+        filled = {"base": base, "exclude": frozenset(settings.exclude)}
+    own = [name for name in parameters if name not in filled]
+    unknown = [name for name in args if name not in own]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         raise TaskError(
             f"{settings.source} takes no argument {unknown[0]!r}",
             place="tasks.args",
-            remedy=f"it takes: {', '.join(parameters) or 'none'}",
+            remedy=f"it takes: {', '.join(own) or 'none'}",
         )
+    if "seed" in parameters:
+        args.setdefault("seed", seed)
+    args |= {name: value for name, value in filled.items() if name in parameters}
     for index, task in enumerate(_calling(settings.source, function, args)):
         if not isinstance(task, Task):
             raise TaskError(

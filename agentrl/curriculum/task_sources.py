@@ -16,7 +16,7 @@ SOURCES: Registry[Callable[..., Any]] = Registry(
     },
     wanted="a function that returns or yields tasks",
     accept=any_function,
-    filled=("seed", "base"),
+    filled=("seed", "base", "exclude"),
 )
 
 TOOLS_OF = {"harbor": "harbor"}

@@ -383,6 +383,22 @@ def test_a_grade_that_can_be_forged_is_found(tmp_path: Path, grade: str, forged:
     assert {attack for attack, finding in by_attack.items() if finding.state == "fail"} == forged
 
 
+def test_files_in_a_sandbox_are_not_said_to_be_safe(tmp_path: Path) -> None:
+    """One inserted `os._exit(0)` would earn the reward, and no attack tries it."""
+    code = TESTED.format(grade=GRADES["exit code"]).replace(
+        """("shell", {"command": "sed -i 's/a - b/a + b/' add.py"})""",
+        """("replace_in_file", {"path": "add.py", "old": "a - b", "new": "a + b"})""",
+    )
+    recipe = written(tmp_path / "bugs", code, SANDBOXED.replace("[shell]", "[files]"))
+    certificate = check_environment(recipe, 2, out=tmp_path / "runs")
+    finding = by_check(certificate.findings)["grade cannot be forged"]
+    assert certificate.certified
+    assert (finding.state, finding.says) == (
+        "unknown",
+        "the tools may write files in the sandbox, and no attack is played with them",
+    )
+
+
 def test_a_task_that_fails_is_left_out_by_name(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault="gold"))
     without = {"tasks.exclude": {"order4": "the grader gives 0 to its solution"}}

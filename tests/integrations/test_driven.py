@@ -138,6 +138,18 @@ def test_the_server_is_written_with_the_recipe_and_its_overrides(folder: Path) -
     assert "there is a served already" in again.stdout + again.stderr
 
 
+def test_a_recipe_that_does_not_stand_alone_is_refused(folder: Path) -> None:
+    (folder.parent / "rows.jsonl").write_text('{"q": "Open door 0.", "door": 0}\n')
+    recipe = RECIPE.replace("./task.py:tasks", '{jsonl: ../rows.jsonl, prompt: "{q}"}')
+    (folder / "recipe.yaml").write_text(recipe)
+    more = ("--to", "openenv", "--out", "served")
+    told = agentrl("env", "export", "doors", *more, cwd=folder.parent, ok=False)
+    assert told.returncode == 1
+    assert "the recipe does not stand alone" in told.stderr
+    assert "rows.jsonl" in told.stderr
+    assert not (folder.parent / "served").exists()
+
+
 def test_the_readme_of_a_recipe_is_named_where_there_is_one(folder: Path) -> None:
     (folder / "README.md").write_text("pip install doors\n")
     agentrl("env", "export", "doors", "--to", "openenv", "--out", "served", cwd=folder.parent)

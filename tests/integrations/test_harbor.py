@@ -205,14 +205,27 @@ def test_network_modes(folder: Path, said: str, network: Any) -> None:
         ({"task.toml": TOML.replace("memory_mb", "memory_mbs")}, r"(?s)'memory_mbs'.*did you mean 'memory_mb'"),
         ({"environment/Dockerfile": "FROM x\nCOPY run.sh /etc/x"}, r"Dockerfile:2: copies to /etc/x"),
         ({"environment/Dockerfile": "FROM x\nCOPY --from=b /x /app/"}, "from another image"),
+        ({"environment/Dockerfile": "# none\nFROM"}, "Dockerfile:2: FROM names no image"),
+        ({"environment/Dockerfile": "FROM --platform=linux/amd64"}, "Dockerfile:1: FROM names no image"),
+        ({"environment/Dockerfile": "FROM x\nCOPY [1,2]"}, r"Dockerfile:2: copies what is no list of paths: \[1,2\]"),
     ],
 )
 def test_what_cannot_be_had_is_refused_by_name(folder: Path, files: dict[str, str], expected: str) -> None:
     a_task(folder / "tasks" / "shared", **files)
     with pytest.raises(TaskError, match=expected):
         tasks(folder)
-    if not any(word in expected for word in ("valid", "long", "memory")):
-        assert [task.id for task in tasks(folder, skip=True)] == ["apart", "object"]
+    assert [task.id for task in tasks(folder, skip=True)] == ["apart", "object"]
+    left_out = TaskSettings(source="harbor", args={"path": "tasks"}, exclude={"shared": "broken"})
+    assert [task.id for task in load_tasks(left_out, folder, 0).tasks] == ["apart", "object"]
+
+
+def test_a_broken_task_that_is_skipped_is_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    a_task(folder / "tasks" / "shared", **{"task.toml": "[environment\n"})
+    a_task(folder / "tasks" / "apart", **{"task.toml": TOML + "gpus = 1"})
+    assert [task.id for task in tasks(folder, skip=True)] == ["object"]
+    (warning,) = caplog.messages
+    assert "task shared is left out (tasks.args.skip)" in warning
+    assert "task.toml: not valid TOML" in warning
 
 
 def test_the_tool_that_puts_the_files_in_place_is_not_forgotten(folder: Path) -> None:
@@ -255,6 +268,8 @@ def test_folders_that_are_none(folder: Path) -> None:
         tasks(folder, path="elsewhere")
     with pytest.raises(AgentRLError, match="takes no argument 'files'"):
         tasks(folder, files="x")
+    with pytest.raises(AgentRLError, match="takes no argument 'exclude'"):
+        tasks(folder, exclude=["shared"])
 
 
 def test_a_reward_of_several_names_needs_a_key(folder: Path) -> None:

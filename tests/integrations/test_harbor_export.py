@@ -127,6 +127,14 @@ def test_what_cannot_be_exported(tmp_path: Path, recipe: str, said: str) -> None
     assert not (tmp_path / "out").exists()
 
 
+def test_a_reward_of_weight_0_is_left_out(tmp_path: Path) -> None:
+    (folder,) = export(given_recipe("terminal", []), tmp_path / "out", 1)
+    checks = json.loads((folder / "tests" / "checks.json").read_text())
+    assert [each["kind"] for each in checks["components"]] == ["state_check"]
+    with pytest.raises(RecipeError, match="the reward tool_success runs only here"):
+        export(given_recipe("terminal", ["rewards.tool_success.weight=0.1"]), tmp_path / "more", 1)
+
+
 def test_the_checks_and_the_files_of_a_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     new_recipe("bugs", "repair", tmp_path)
     (folder,) = export(given_recipe(str(tmp_path / "bugs"), []), tmp_path / "tasks", 1)

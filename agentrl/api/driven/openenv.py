@@ -8,8 +8,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentrl.config.loader import find_recipe
+from agentrl.config.loader import find_recipe, load_recipe
 from agentrl.config.recipe import Recipe
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.rollout.builder import build
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import data_path
 
@@ -26,10 +28,12 @@ def export(name: str, recipe: Recipe, overrides: Sequence[str], out: Path) -> Pa
         overrides: of its keys, which the server makes, too.
 
     Raises:
-        RecipeError: `out` is there.
+        RecipeError: `out` is there; or the recipe does not stand alone, and nothing is left of the folder.
+        AgentRLError: the recipe has an error where it is, too.
     """
     if out.exists():
         raise RecipeError(f"there is a {out} already", place="--out", remedy="take another folder, or move it away")
+    _prove(recipe)
     file = find_recipe(name)
     module = re.sub(r"\W", "_", recipe.name)
     shutil.copytree(data_path("tools", "openenv"), out, ignore=shutil.ignore_patterns("__pycache__"))
@@ -42,4 +46,17 @@ def export(name: str, recipe: Recipe, overrides: Sequence[str], out: Path) -> Pa
     said = app.read_text().replace('"FILE"', json.dumps(file.name))
     app.write_text(said.replace("OVERRIDES: list[str] = []", f"OVERRIDES: list[str] = {[*overrides]!r}"))
     shutil.copytree(recipe.base, out / "recipe", ignore=shutil.ignore_patterns("__pycache__", "runs", ".venv*", ".git"))
+    try:
+        _prove(load_recipe(str(out / "recipe" / file.name), overrides))
+    except Exception as error:
+        shutil.rmtree(out)
+        raise RecipeError(
+            f"the recipe does not stand alone: {error}", remedy=f"keep all that it uses in {recipe.base}"
+        ) from error
     return out
+
+
+def _prove(recipe: Recipe) -> None:
+    """Makes of a recipe what its server will make of it."""
+    build(recipe)
+    load_tasks(recipe.tasks, recipe.base, recipe.seed)

@@ -88,8 +88,10 @@ def plan_of(path: Path) -> Plan:
 
 def _take(plan: Plan, known: dict[str, str], word: str, rest: str, context: Path) -> None:
     if word == "FROM":
-        plan.image = rest.split()[0] if not rest.startswith("--") else rest.split()[1]
-        plan.workdir, plan.steps, plan.left = "", [], []
+        named = [part for part in rest.split() if not part.startswith("--")]
+        if not named:
+            raise ValueError("FROM names no image")
+        plan.image, plan.workdir, plan.steps, plan.left = named[0], "", [], []
     elif word == "ARG":
         name, _, value = rest.partition("=")
         known[name.strip()] = value.strip().strip("'\"")
@@ -113,6 +115,8 @@ def _take(plan: Plan, known: dict[str, str], word: str, rest: str, context: Path
 
 def _copy(plan: Plan, known: dict[str, str], rest: str, context: Path) -> Copy:
     words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
+    if not all(isinstance(each, str) for each in words):
+        raise ValueError(f"copies what is no list of paths: {rest[:80]}")
     flags, words = [w for w in words if w.startswith("--")], [w for w in words if not w.startswith("--")]
     words = [Template(each).safe_substitute(known | plan.env) for each in words]
     if any(flag.startswith("--from") for flag in flags):

@@ -80,9 +80,10 @@ def _check(recipe: Recipe) -> None:
     """Raises what cannot be said in Harbor's form."""
     spec = recipe.sandbox.spec
     tools = [each.use for each in recipe.tools]
+    rewards = [_problem(name, settings) for name, settings in recipe.rewards.items() if settings.weight]
     problems = {
         "tools": next((f"the tool {each} exists only here" for each in tools if each not in TOOLS), None),
-        "rewards": next((said for said in map(_problem, *zip(*recipe.rewards.items(), strict=True)) if said), None),
+        "rewards": next(filter(None, rewards), None),
         "gate": "gates" if recipe.gate else None,
         "reward_of": "rewards by task" if recipe.reward_of else None,
         "sandbox.spec.rootfs": "a root file system of this machine" if spec.rootfs else None,

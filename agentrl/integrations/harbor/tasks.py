@@ -6,9 +6,10 @@ import base64
 import fnmatch
 import hashlib
 import io
+import logging
 import random
 import tarfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from agentrl.integrations.harbor.dockerfile import Plan, plan_of, roots_in
 from agentrl.types.errors import TaskError
 from agentrl.types.sandbox import NetworkAllow
 from agentrl.types.task import Message, Task
+
+_log = logging.getLogger(__name__)
 
 OWN = ("/logs", "/solution", "/tests")
 """Folders that the format itself uses."""
@@ -31,6 +34,7 @@ def tasks(
     network: Any = "task",
     resources: bool = True,
     skip: bool = False,
+    exclude: Collection[str] = (),
 ) -> Iterator[Task]:
     """The task folders in a folder, and in folders of it; or the one that it is.
 
@@ -40,7 +44,9 @@ def tasks(
         image: of the sandboxes of tasks that name none (`docker_image`); default: the backend's.
         network: `task`: what the task asks for, or the value of `sandbox.spec.network` for all tasks.
         resources: false: `cpus` and `memory_mb` of tasks do not count, and the recipe's spec holds.
-        skip: leaves out tasks that ask for what cannot be had here, instead of refusing them.
+        skip: leaves out tasks that ask for what cannot be had here, instead of refusing them; and, with a warning,
+            those whose `task.toml` is broken, or that lack a file of the format.
+        exclude: ids of `tasks.exclude`, whose files are not read.
 
     Raises:
         TaskError: there is no task; a folder lacks a file; a file is broken; or a task asks for what cannot be had.
@@ -51,13 +57,15 @@ def tasks(
         raise TaskError(f"no folder in {root} holds a task.toml", place="tasks.args.path", remedy="give Harbor tasks")
     for folder in folders:
         id = folder.name if folder == root else ".".join(folder.relative_to(root).parts)
-        if not any(fnmatch.fnmatchcase(id, pattern) for pattern in only):
+        if id in exclude or not any(fnmatch.fnmatchcase(id, pattern) for pattern in only):
             continue
         try:
             yield _task(id, folder, image, network, resources)
-        except Unsupported:
+        except TaskError as error:
             if not skip:
                 raise
+            if not isinstance(error, Unsupported):
+                _log.warning("the task %s is left out (tasks.args.skip): %s", id, error)
 
 
 class Unsupported(TaskError):
