@@ -26,7 +26,7 @@ from agentrl.rewards.score import Live, Score
 from agentrl.rewards.steps import Values, apply
 from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.episode import Episode, GateVerdict
-from agentrl.types.errors import AgentRLError, RecipeError, TaskError, asked_to_stop, place_of
+from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, TaskError, asked_to_stop, place_of
 from agentrl.types.sandbox import SandboxBroken, SandboxExpired
 from agentrl.types.task import Task
 from agentrl.types.values import ValueRefused, number, text
@@ -251,6 +251,7 @@ class RewardSet:
 
         Raises:
             RecipeError: a function or setting does not exist, no component has a weight, or a gate names no component.
+            MissingExtra: a package that a function needs is not installed.
         """
         components = tuple(_component(name, given, base) for name, given in rewards.items())
         if components and not any(component.weight for component in components):
@@ -419,6 +420,11 @@ def _component(name: str, given: Any, base: Path) -> Component:
     loaded = REWARDS.load(name if use is None else use, spec, base, place, beside=("weight", "required", "then"))
     function = loaded.plug_in
     _check_inputs(name, loaded.wants)
+    if (require := about(function).require) is not None:
+        try:
+            require(loaded.arguments)
+        except MissingExtra as missing:
+            raise missing.at(place) from None
     return Component(
         name,
         function,

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_origin
 Cost = Literal["engine", "sandbox"]
 Value = float | None
 PerTurn = bool | Callable[[Mapping[str, Any]], bool]
+Require = Callable[[Mapping[str, Any]], None]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -24,12 +25,15 @@ class About:
         required: an episode without its value is not scored (a recipe may override this).
         per_turn: it scores turns, or a function of its settings that says so. Implied by a parameter `turn`, or by a
             return annotation of a list.
+        require: called with the settings when a recipe is read. Raises MissingExtra if a package that they need is
+            not installed.
     """
 
     source: str = "user code"
     costs: tuple[Cost, ...] = ()
     required: bool = False
     per_turn: PerTurn = False
+    require: Require | None = None
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,17 @@ class Scored:
 
 
 def reward(
-    *, source: str = "user code", costs: Sequence[Cost] = (), required: bool = False, per_turn: PerTurn = False
+    *,
+    source: str = "user code",
+    costs: Sequence[Cost] = (),
+    required: bool = False,
+    per_turn: PerTurn = False,
+    require: Require | None = None,
 ) -> Callable[[F], F]:
     """Decorates a reward function with its declaration (`About`). Optional: without it the defaults apply."""
 
     def note(function: F) -> F:
-        function.__agentrl_reward__ = About(source, tuple(costs), required, per_turn)  # type: ignore[attr-defined]
+        function.__agentrl_reward__ = About(source, tuple(costs), required, per_turn, require)  # type: ignore[attr-defined]
         return function
 
     return note

@@ -32,7 +32,7 @@ def open_database(where: str, *, engine: Engine | None = None, write: bool = Fal
     if not is_script(where) and where.endswith(".sql"):
         where = f"{Path(where).read_text()}\n"  # a line break: it is a script, whatever it holds
     script = is_script(where)
-    engine = engine or ("duckdb" if not script and where.endswith(".duckdb") else "sqlite")
+    engine = engine_of(where, engine)
     if engine == "duckdb" and write and not script:
         raise TaskError("a DuckDB file can only be read", remedy="give the script that makes it")
     failures = (sqlite3.Error, *([import_duckdb().Error] if engine == "duckdb" else []))
@@ -44,6 +44,21 @@ def open_database(where: str, *, engine: Engine | None = None, write: bool = Fal
         remedy = None if script else "a file is a database, or a script that makes one, whose name ends in .sql"
         raise TaskError(f"{named}: {error}", remedy=remedy) from None
     return database
+
+
+def engine_of(where: str, engine: Engine | None) -> Engine:
+    """The engine of a path or script: the one that is asked for, else by the file's ending."""
+    return engine or ("duckdb" if not is_script(where) and where.endswith(".duckdb") else "sqlite")
+
+
+def require_engine(where: str, engine: Engine | None) -> None:
+    """Checks that the engine of a path or script is installed.
+
+    Raises:
+        MissingExtra: duckdb is not.
+    """
+    if engine_of(where, engine) == "duckdb":
+        import_duckdb()
 
 
 def is_script(where: str) -> bool:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import resource
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,18 @@ from agentrl.rewards.functions.retrieval import retrieval_recall, retrieval_util
 from agentrl.rewards.functions.sql import sql_execution, sql_ngrams, sql_partial, sql_schema, sql_syntax
 from agentrl.rewards.functions.verifiers import format, tool_success, turn_format
 from agentrl.types.episode import Context
-from agentrl.types.errors import RecipeError, TaskError
+from agentrl.types.errors import MissingExtra, RecipeError, TaskError
 from agentrl.types.task import Task
 from tests.beat import beating
 from tests.rewards.make import call, make_episode, turn
 
 # -- maths
+
+
+def test_a_recipe_is_refused_without_math_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    with pytest.raises(MissingExtra, match=r"rewards.right(.|\n)*pip install 'agentrl\[maths\]'"):
+        RewardSet.from_recipe({"right": {"use": "maths"}})
 
 
 @pytest.mark.parametrize(("answer", "gold", "right"), [

@@ -104,6 +104,15 @@ async def test_a_server_is_asked_again_and_then_it_is_infrastructure(monkeypatch
         await tool.search("paris")
 
 
+async def test_an_answer_is_read_to_its_end_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(lambda *given: (200, {"text": "x" * 2_000_000})) as (url, _):
+        assert len((await asking.ask("GET", url, timeout_s=10.0))["text"]) == 2_000_000
+        monkeypatch.setattr(asking, "_LARGEST", 1000)
+        monkeypatch.setattr(asking, "TRIES", 1)
+        with pytest.raises(InfraError, match="truncated"):
+            await asking.ask("GET", url, timeout_s=10.0)
+
+
 async def test_a_model_plays_the_search_engine_as_noisily_as_the_task_says() -> None:
     def answer(method: str, path: str, given: dict[str, Any], headers: Any) -> tuple[int, Any]:
         text = "Doc 1: Paris is old.\nIt is large.\n\n**Doc 2**: The Seine.\nDocument 3: more"

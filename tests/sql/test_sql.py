@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentrl.rewards.components import RewardSet
 from agentrl.sql.opening import open_database
 from agentrl.sql.query import Limits, QueryFailed, Result
 from agentrl.tools.sql.tool import Sql
-from agentrl.types.errors import RecipeError, TaskError, ToolError
+from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
 from agentrl.types.task import Task
 
 SHOP = """
@@ -89,6 +91,38 @@ async def test_a_result_is_bounded(engine: Any) -> None:
     assert len(shown) < 80
 
 
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("SELECT range(60000000)", "Out of Memory"), ("SELECT range(100000000)", "Out of Memory"),
+        ("SELECT range(id) AS ids FROM item", r"column 'ids' is of type BIGINT\[\]: cast it to VARCHAR, or unnest it"),
+        ("SELECT {'a': id} AS row FROM item", "column 'row' is of type STRUCT"),
+    ],
+)  # fmt: skip
+async def test_lists_of_duckdb_do_not_become_objects(query: str, why: str) -> None:
+    pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
+    shop = await opened("duckdb")
+    with pytest.raises(ToolError, match=why):
+        await shop.sql(query)
+    assert await shop.sql("SELECT range(id)::VARCHAR AS ids FROM item WHERE id = 2") == "ids\n[0, 1]\n(1 row)"
+    assert await shop.sql("SELECT unnest(range(2)) AS i") == "i\n0\n1\n(2 rows)"
+    await shop.close()
+
+
+@pytest.mark.parametrize("settings", [{"engine": "duckdb"}, {"database": "./shop.duckdb"}])
+def test_a_recipe_is_refused_without_duckdb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.duckdb").touch()
+    with pytest.raises(MissingExtra, match=r"agentrl\[duckdb\]"):
+        Sql(**settings)  # type: ignore[arg-type]
+    for name in ("sql_execution", "sql_partial", "sql_syntax"):
+        with pytest.raises(MissingExtra, match=rf"rewards.{name}(.|\n)*agentrl\[duckdb\]"):
+            RewardSet.from_recipe({name: settings}, tmp_path)
+
+
 async def test_a_file_is_only_read(tmp_path: Path, engine: Any) -> None:
     path = tmp_path / ("shop.duckdb" if engine == "duckdb" else "shop.db")
     if engine == "duckdb":
@@ -156,7 +190,7 @@ async def test_bad_input_says_what_to_do(tmp_path: Path) -> None:
     text.write_text("no database " * 100)
     with pytest.raises(TaskError, match="text.db"):
         await Sql(database=str(text)).open(Task.of("t", ""), None)
-    with pytest.raises(TaskError, match=r"-> .*ends on \.sql"):
+    with pytest.raises(TaskError, match=r"-> .*ends in \.sql"):
         await Sql(database=str(text)).open(Task.of("t", ""), None)
     with pytest.raises(TaskError, match=f"no file {Path('none.db').absolute()}.*\n.*-> .*absolute"):
         await Sql().open(Task.of("t", "", database="none.db"), None)

@@ -6,7 +6,9 @@ main thread of a process has.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.verifiers import gold
@@ -18,7 +20,12 @@ from agentrl.types.task import Task
 _LONGEST = 20_000  # characters of an answer
 
 
-@reward(source="math-verify (huggingface/Math-Verify)")
+def _require(_: Mapping[str, Any]) -> None:
+    with needs("maths"):
+        import math_verify  # noqa: F401
+
+
+@reward(source="math-verify (huggingface/Math-Verify)", require=_require)
 async def maths(
     task: Task, episode: Episode, *, key: str = "answer", digits: int = 6, timeout_s: float = 5.0
 ) -> float | Scored:
@@ -35,8 +42,7 @@ async def maths(
         MissingExtra: math-verify is not installed.
         TaskError: no gold answer, or none that can be read as mathematics in that time.
     """
-    with needs("maths"):
-        import math_verify  # noqa: F401
+    _require({})
     references, answer = gold(task, key), episode.answer or ""
     if not answer.strip():
         return 0.0

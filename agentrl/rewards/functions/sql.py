@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.verifiers import code_in, gold
 from agentrl.rewards.helper import Helper, TooMuch
-from agentrl.sql.opening import Engine, open_database, require_database
+from agentrl.sql.opening import Engine, open_database, require_database, require_engine
 from agentrl.sql.query import Database, Limits, QueryFailed, Result
 from agentrl.sql.sqlite import Sqlite
 from agentrl.types.episode import Episode
@@ -22,7 +23,12 @@ _ROWS = 100_000
 _CPU_S = 30.0
 
 
-@reward(source="execution accuracy, Spider test-suite evaluation (arXiv:2010.02840)")
+def _require(settings: Mapping[str, Any]) -> None:
+    """Raises MissingExtra: the settings ask for duckdb, which is not installed."""
+    require_engine(settings.get("database", ""), settings.get("engine"))
+
+
+@reward(source="execution accuracy, Spider test-suite evaluation (arXiv:2010.02840)", require=_require)
 async def sql_execution(
     task: Task,
     episode: Episode,
@@ -57,7 +63,7 @@ async def sql_execution(
     return Scored(1.0, note)
 
 
-@reward(source="PaVeRL-SQL (arXiv:2509.07159), accuracy_reward.py of the authors' code")
+@reward(source="PaVeRL-SQL (arXiv:2509.07159), accuracy_reward.py of the authors' code", require=_require)
 async def sql_partial(
     task: Task,
     episode: Episode,
@@ -88,7 +94,7 @@ async def sql_partial(
     return Scored(0.0 if share is None else right * share if share > 0 else runs, note)
 
 
-@reward(source="syntax check of Reasoning-SQL (arXiv:2503.23157)")
+@reward(source="syntax check of Reasoning-SQL (arXiv:2503.23157)", require=_require)
 async def sql_syntax(
     task: Task,
     episode: Episode,

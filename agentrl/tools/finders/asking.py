@@ -40,7 +40,7 @@ async def ask(
                 await asyncio.sleep(pause_s * 2 ** (attempt - 1))
             try:
                 async with session.request(method, url, json=body, params=query, headers=headers) as answer:
-                    content = await answer.content.read(_LARGEST)
+                    content = await _body(answer)
                 if answer.status == 200:
                     return msgspec.json.decode(content)
                 problem = f"status {answer.status}: {content[:200].decode('utf-8', 'replace')}"
@@ -49,6 +49,16 @@ async def ask(
             except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 problem = f"{type(error).__name__}: {error}"
     raise InfraError(f"no answer after {TRIES} attempts: {problem}", place=url)
+
+
+async def _body(answer: aiohttp.ClientResponse) -> bytes:
+    """The whole body, however it arrives; `_LARGEST` bytes or little more of a longer one."""
+    content = bytearray()
+    async for part in answer.content.iter_any():
+        content += part
+        if len(content) > _LARGEST:
+            break
+    return bytes(content)
 
 
 def key_of(name: str | None) -> str | None:

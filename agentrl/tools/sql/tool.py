@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from agentrl.sql.opening import Engine, open_database, require_database
+from agentrl.sql.opening import Engine, open_database, require_database, require_engine
 from agentrl.sql.query import Limits, QueryFailed, Result
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.calling import in_thread, turn_of
@@ -36,6 +36,7 @@ class Sql(Tool):
 
     Raises:
         RecipeError: a bound below 1, or a file that does not exist.
+        MissingExtra: duckdb is asked for, and not installed.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Sql(Tool):
                 require_database(database)
             except TaskError as error:
                 raise RecipeError(error.message, place="sql: database", remedy=error.remedy) from None
+        require_engine(database if isinstance(database, str) else "", engine)
         self.source, self.key, self.engine, self.write = database, key, engine, write
         self.limits = Limits(rows=rows, bytes=16 << 20, seconds=timeout_s)
         self.chars = chars
