@@ -42,7 +42,8 @@ class Helper:
     """Processes that call functions of one module. Arguments and results are JSON.
 
     Args:
-        module: name of the module, or path of its file (`.py`). Each process imports it once.
+        module: name of the module, or path of its file (`.py`). Each process imports it once, and calls its function
+            `prepare`, if it has one: what that takes is no part of the first request's time.
         memory_mb: limit of the address space of a process.
         size: maximum number of processes; further requests wait.
     """
@@ -149,6 +150,7 @@ def _imported(module: str) -> ModuleType:
 
 def _serve(module: str, memory_mb: int) -> None:
     functions = _imported(module)
+    getattr(functions, "prepare", lambda: None)()
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C

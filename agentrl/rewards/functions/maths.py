@@ -77,6 +77,11 @@ _HELPER = Helper("agentrl.rewards.functions.maths", memory_mb=4096)
 # In the helper
 
 
+def prepare() -> None:
+    """Imports the algebra system, which takes a second on a slow machine."""
+    compare("1", "1", 6)
+
+
 def compare(reference: str, answer: str, digits: int) -> str:
     """`equal`, `different` or `no gold`."""
     from math_verify import parse, verify
