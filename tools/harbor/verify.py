@@ -102,7 +102,7 @@ def _served(root, held, entry):
 
 
 def _other_user():
-    """The user that the code runs as, for whom this folder and these processes are closed; none if we may not."""
+    """Options that run the code as another user, who can enter neither this folder nor these processes; {} if not root."""
     user = {"user": USER, "group": USER, "extra_groups": []}
     try:
         subprocess.run([sys.executable, "-c", ""], check=True, stderr=subprocess.DEVNULL, **user)

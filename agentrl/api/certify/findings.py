@@ -177,7 +177,7 @@ def _broke(episode: Episode) -> str:
 
 
 def _failed(episode: Episode) -> bool:
-    """Whether it is no data."""
+    """Whether the episode ended in an error, and so cannot be compared."""
     return episode.status not in ("done", "truncated")
 
 
