@@ -102,7 +102,7 @@ def _served(root, held, entry):
 
 
 def _other_user():
-    """Options that run the code as another user, who can enter neither this folder nor these processes; {} if not root."""
+    """Options that run the code as a user who can enter neither this folder nor these processes; {} if not root."""
     user = {"user": USER, "group": USER, "extra_groups": []}
     try:
         subprocess.run([sys.executable, "-c", ""], check=True, stderr=subprocess.DEVNULL, **user)
