@@ -38,6 +38,17 @@ def _package(module: str, purpose: str, fix: str) -> Callable[[], Finding]:
     return look
 
 
+def _versions() -> Finding:
+    """Whether what extras name is installed in a version that they want."""
+    from agentrl.types.packages import extras, installed
+
+    packages = {found.name: found for extra in reversed(extras()) for found in installed(extra)}.values()
+    wrong = [found for found in packages if found.too_old or found.too_new]
+    said = ", ".join(f"{found.name} {found.version} ({found.extra} wants {found.wanted})" for found in wrong)
+    fix = "pip install " + " ".join(f"'{found.wanted}'" for found in wrong) if wrong else ""
+    return Finding("versions of optional packages", not wrong, said or f"{len(packages)} packages fit", fix)
+
+
 def _bubblewrap() -> Finding:
     path = shutil.which("bwrap")
     return Finding(
@@ -158,6 +169,7 @@ CHECKS: list[Callable[[], Finding]] = [
     _package("gguf", "GGUF models", "pip install 'agentrl[gguf]'"),
     _package("bm25s", "search tool", "pip install 'agentrl[search]'"),
     _package("trafilatura", "http tool", "pip install 'agentrl[http]'"),
+    _versions,
     _chromium,
     _desktop,
     _threads,

@@ -25,7 +25,7 @@ from agentrl.config.model import ModelSettings
 from agentrl.models.scratch import build
 from agentrl.models.vision.families import FAMILIES, family_of
 from agentrl.models.vision.processor import ImageProcessor, load_processor
-from agentrl.types.errors import MissingExtra, RecipeError
+from agentrl.types.errors import MissingExtra, RecipeError, require_versions
 
 if TYPE_CHECKING:
     import torch
@@ -324,6 +324,7 @@ def _device(settings: ModelSettings) -> str:
 def _need(package: str, extra: str) -> None:
     if importlib.util.find_spec(package) is None:
         raise MissingExtra(package, extra)
+    require_versions(extra)
 
 
 def _error(message: str, remedy: str) -> RecipeError:

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from agentrl.sql.query import Database, Limits, QueryFailed, Result, read
-from agentrl.types.errors import MissingExtra
+from agentrl.types.errors import MissingExtra, require_versions
 
 _SHUT_IN: dict[str, Any] = {
     "enable_external_access": False,  # no files, no network, no other database
@@ -89,4 +89,5 @@ def import_duckdb() -> Any:
         import duckdb
     except ImportError:
         raise MissingExtra("duckdb", "duckdb") from None
+    require_versions("duckdb")
     return duckdb

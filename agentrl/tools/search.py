@@ -34,7 +34,7 @@ from agentrl.tools.finders.own import own
 from agentrl.tools.finders.simulated import simulated
 from agentrl.tools.ranking.dense import Dense, fused
 from agentrl.tools.ranking.minilm import encoder
-from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
+from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError, require_versions
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
 
@@ -446,4 +446,5 @@ def _import_bm25s() -> Any:
         import bm25s
     except ImportError:
         raise MissingExtra("bm25s, which the search tool ranks with,", "search") from None
+    require_versions("search")
     return bm25s

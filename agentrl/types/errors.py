@@ -14,6 +14,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -132,26 +133,45 @@ class RankDied(TrainError):
 
 
 class MissingExtra(AgentRLError):
-    """An optional part is used that is not installed."""
+    """An optional part is used that is not installed, or too old.
 
-    def __init__(self, what: str, extra: str, *, place: str | None = None) -> None:
-        self.what, self.extra = what, extra
-        super().__init__(f"{what} is not installed", place=place, remedy=f"pip install 'agentrl[{extra}]'")
+    Args:
+        found: its version, if it is installed.
+    """
+
+    def __init__(self, what: str, extra: str, *, found: str | None = None, place: str | None = None) -> None:
+        self.what, self.extra, self.found = what, extra, found
+        problem = f"{what} is not installed" if found is None else f"{what} {found} is installed, which is too old"
+        super().__init__(problem, place=place, remedy=f"pip install 'agentrl[{extra}]'")
 
     def at(self, place: str) -> MissingExtra:
         """The same error with the place that asks for the part."""
-        return MissingExtra(self.what, self.extra, place=place)
+        return MissingExtra(self.what, self.extra, found=self.found, place=place)
 
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Imports inside: a package that is missing becomes `MissingExtra`."""
+    """Imports inside: a package that is missing or too old becomes `MissingExtra`."""
     try:
         yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("agentrl"):
+    except ImportError as error:
+        if error.name is not None and error.name.startswith("agentrl"):
+            raise
+        require_versions(extra)  # an old package often lacks what is imported
+        if error.name is None or not isinstance(error, ModuleNotFoundError):
             raise
         raise MissingExtra(error.name.partition(".")[0], extra) from None
+    require_versions(extra)
+
+
+@cache
+def require_versions(extra: str) -> None:
+    """Raises MissingExtra: a package of an extra is installed in a version that is too old."""
+    from agentrl.types.packages import installed  # whose own imports take longer than all others here
+
+    for package in installed(extra):
+        if package.too_old:
+            raise MissingExtra(package.name, extra, found=package.version)
 
 
 class InfraError(AgentRLError):

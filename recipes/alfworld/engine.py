@@ -20,12 +20,16 @@ LOCK = threading.RLock()
 
 def require_engine() -> None:
     """Raises RecipeError: a package is not installed."""
-    for module, package in (
+    for modules, package in (
         ("alfworld", "--no-deps alfworld"),
-        ("textworld", "--no-deps textworld jericho && pip install tatsu hashids mementos more-itertools termcolor"),
+        (
+            "textworld jericho tatsu hashids mementos more_itertools termcolor networkx prompt_toolkit tqdm",
+            "--no-deps textworld jericho && pip install "
+            "tatsu hashids mementos more-itertools termcolor networkx prompt_toolkit tqdm",
+        ),
         ("fast_downward", "--no-deps fast-downward-textworld  # it is compiled: apt-get install cmake g++"),
     ):
-        require(module, package)
+        require(modules, package)
 
 
 class House(Play):

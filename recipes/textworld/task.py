@@ -51,7 +51,11 @@ def games(
         TaskError: there is no such game or setting.
         RecipeError: a package is not installed.
     """
-    require("textworld", "--no-deps textworld jericho && pip install tatsu hashids mementos more-itertools termcolor")
+    require(
+        "textworld jericho tatsu hashids mementos more_itertools termcolor networkx prompt_toolkit tqdm",
+        "--no-deps textworld jericho && pip install "
+        "tatsu hashids mementos more-itertools termcolor networkx prompt_toolkit tqdm",
+    )
     kinds = [*KINDS] if game == "all" else [game] if isinstance(game, str) else [*game]
     if (unknown := next((kind for kind in kinds if kind not in KINDS), None)) is not None:
         raise TaskError(f"TextWorld has no game {unknown!r}", remedy=f"there are: all, {', '.join(KINDS)}")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.credit.pairs import best_and_worst, check_prompts
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError, needs
-from agentrl.types.pairs import best_and_worst, check_prompts
 from agentrl.types.sample import TrainingSample, training_samples
 
 with needs("trl"):

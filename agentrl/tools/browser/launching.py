@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.tools.browser.client import BrowserContext, BrowserLost, Driver
-from agentrl.types.errors import MissingExtra, RecipeError
+from agentrl.types.errors import MissingExtra, RecipeError, require_versions
 from agentrl.types.paths import data_path
 
 NAMES = ("chromium-headless-shell", "chrome-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -37,7 +36,7 @@ FLAGS = (
     "--hide-scrollbars",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
-OLDEST_PLAYWRIGHT, OLDEST_CHROMIUM = (1, 60), 120
+OLDEST_CHROMIUM = 120
 IDLE_S = 30.0
 """How long a driver without contexts waits for the next one."""
 
@@ -78,14 +77,12 @@ def find_chromium(path: str | None = None) -> str:
     """The path of Chromium, which Playwright and this package can drive.
 
     Raises:
-        RecipeError: there is none, it does not run, or it or playwright is too old.
-        MissingExtra: playwright is not installed.
+        RecipeError: there is none, it does not run, or it is too old.
+        MissingExtra: playwright is not installed, or too old.
     """
     if importlib.util.find_spec("playwright") is None:
         raise MissingExtra("playwright, which drives Chromium,", "web")
-    version = importlib.metadata.version("playwright")
-    if tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST_PLAYWRIGHT:
-        raise RecipeError(f"playwright {version} is too old", remedy="pip install 'agentrl[web]'")
+    require_versions("web")
     found = path or next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         raise RecipeError("there is no Chromium on this machine", remedy=INSTALL)

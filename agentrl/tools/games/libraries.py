@@ -10,7 +10,8 @@ from typing import Any
 
 from agentrl.tools.games.play import Match, Opponent, Play, Seat, any_move
 from agentrl.tools.games.reset_step import AsyncStep, ResetStep
-from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.errors import MissingExtra, RecipeError, nearest
+from agentrl.types.packages import installed_package
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ def _gymnasium(wanted: Wanted) -> Play:
 
 
 def _gem(wanted: Wanted) -> Play:
-    import gem
+    from agentrl.tools.games.gem import Gem
 
-    return ResetStep(gem.make(str(wanted.id), **wanted.kwargs), wanted.actions, own_random=True)
+    return Gem(str(wanted.id), wanted.kwargs)
 
 
 def _textarena(wanted: Wanted) -> Play:
@@ -81,7 +82,7 @@ class Library:
 
 LIBRARIES = {
     "gymnasium": Library("gymnasium", "gymnasium", _gymnasium),
-    "gem": Library("gem", "gem-llm", _gem),
+    "gem": Library("gem reasoning_gym", "--no-deps gem-llm && pip install reasoning-gym", _gem),
     "textarena": Library("textarena", "textarena", _textarena),
     "openspiel": Library("pyspiel", "open-spiel", _openspiel),
     "pettingzoo": Library("pettingzoo", "pettingzoo pygame-ce", _pettingzoo),
@@ -107,10 +108,24 @@ def maker(library: Any) -> Callable[[Wanted], Play]:
     return found.make
 
 
-def require(module: str, package: str) -> None:
-    """Raises RecipeError: a module is not installed; `package` is what pip installs."""
-    if importlib.util.find_spec(module) is None:
-        raise RecipeError(f"{module} is not installed", remedy=f"pip install {package}")
+def require(modules: str, package: str) -> None:
+    """Checks that packages are installed.
+
+    Args:
+        modules: what is imported, separated by blanks.
+        package: what pip installs.
+
+    Raises:
+        RecipeError: one of them is not installed.
+        MissingExtra: one that an extra of this package names is too old.
+    """
+    for module in modules.split():
+        if importlib.util.find_spec(module) is None:
+            raise RecipeError(f"{module} is not installed", remedy=f"pip install {package}")
+    for name in package.split():
+        found = installed_package(name)
+        if found is not None and found.too_old:
+            raise MissingExtra(found.name, found.extra, found=found.version)
 
 
 def _own(make: Callable[..., Any], wanted: Wanted) -> Play:

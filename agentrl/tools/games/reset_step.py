@@ -1,14 +1,12 @@
-"""Environments with `reset(seed)` and `step(action)` as Gymnasium has them: gymnasium, gem, and those of a recipe."""
+"""Environments with `reset(seed)` and `step(action)` as Gymnasium has them: gymnasium, and those of a recipe."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentrl.tools.games.own_random import OwnRandom
 from agentrl.tools.games.play import GameFailed, Play, Step
 from agentrl.types.errors import ToolError
 
@@ -27,13 +25,11 @@ class ResetStep(Play):
 
     Args:
         actions: names of the actions of a discrete space, in order.
-        own_random: whether it uses the global random generators.
     """
 
-    def __init__(self, env: Any, actions: Sequence[str] | None = None, own_random: bool = False) -> None:
+    def __init__(self, env: Any, actions: Sequence[str] | None = None) -> None:
         self._env = env
         self.actions = [*actions] if actions else None
-        self._random = OwnRandom() if own_random else None
         self._takes_seed = "seed" in inspect.signature(env.reset).parameters
         space: Any = getattr(env, "action_space", None)
         self._count = int(space.n) if type(space).__name__ == "Discrete" else None
@@ -46,18 +42,14 @@ class ResetStep(Play):
 
     def reset(self, seed: int) -> str:
         """Begins a game. An environment whose `reset` takes no seed begins as it does."""
-        with self._random or contextlib.nullcontext():
-            if self._random is not None:
-                self._random.seed(seed)
-            seeded = {"seed": seed} if self._takes_seed else {}
-            found = self._env.reset(**seeded)
-            with_info = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)
-            return self._shown(found[0] if with_info else found)
+        seeded = {"seed": seed} if self._takes_seed else {}
+        found = self._env.reset(**seeded)
+        with_info = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)
+        return self._shown(found[0] if with_info else found)
 
     def step(self, action: str) -> Step:
         """Makes a move. An unknown name of a discrete action is answered with those that there are."""
-        with self._random or contextlib.nullcontext():
-            return self._read(self._env.step(self._move(action)))
+        return self._read(self._env.step(self._move(action)))
 
     def _read(self, found: Any) -> Step:
         if not isinstance(found, tuple) or len(found) not in (4, 5):

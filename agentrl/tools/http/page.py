@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.tools.http.fetch import Answer
-from agentrl.types.errors import MissingExtra, ToolError
+from agentrl.types.errors import MissingExtra, ToolError, require_versions
 
 HTML = ("text/html", "application/xhtml+xml")
 _MARKED = [
@@ -120,6 +120,7 @@ def import_trafilatura() -> Any:
         import trafilatura
     except ImportError:
         raise MissingExtra("trafilatura, which the http tool reads pages with,", "http") from None
+    require_versions("http")
     return trafilatura
 
 

@@ -12,6 +12,7 @@ from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.stages import PreferenceStage, SftStage
+from agentrl.credit.pairs import best_and_worst, check_prompts
 from agentrl.models.load import chat_tokenizer
 from agentrl.rollout.builder import Parts
 from agentrl.store.run_dir import RunDir
@@ -23,7 +24,6 @@ from agentrl.train.stages.stage import Stage
 from agentrl.train.supervised.conversation import Conversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, RenderError, TrainError
-from agentrl.types.pairs import best_and_worst, check_prompts
 from agentrl.types.sample import TrainingSample
 
 

@@ -1,0 +1,77 @@
+"""Optional packages: which versions this package wants of what its extras name."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+_LOWEST = (">=", "~=", "==")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A package that an extra names, as it is installed.
+
+    Attributes:
+        wanted: as pip takes it: `gymnasium>=1.1`.
+        too_old: whether it is below the lowest version that is wanted.
+        too_new: whether it is outside for another reason. It may work: nobody has tried.
+    """
+
+    name: str
+    version: str
+    extra: str
+    wanted: str
+    too_old: bool
+    too_new: bool
+
+
+def installed(extra: str) -> list[Installed]:
+    """The packages of an extra that are installed."""
+    return [found for requirement in _wanted().get(extra, []) if (found := _look(requirement, extra))]
+
+
+def installed_package(name: str) -> Installed | None:
+    """A package that some extra names; None if none does, or it is not installed."""
+    for extra, requirements in _wanted().items():
+        for requirement in requirements:
+            if canonicalize_name(requirement.name) == canonicalize_name(name):
+                return _look(requirement, extra)
+    return None
+
+
+def extras() -> list[str]:
+    """The names of the extras that users install."""
+    return [extra for extra in _wanted() if extra != "dev"]
+
+
+@functools.cache
+def _wanted() -> dict[str, list[Requirement]]:
+    """Requirements by extra. Empty where this package lies beside, uninstalled."""
+    try:
+        about = importlib.metadata.metadata("agentrl")
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    known = [Requirement(text) for text in about.get_all("Requires-Dist") or []]
+    optional = [each for each in known if each.marker is not None and "extra" in str(each.marker)]
+    return {
+        extra: [each for each in optional if each.marker is not None and each.marker.evaluate({"extra": extra})]
+        for extra in about.get_all("Provides-Extra") or []
+    }
+
+
+def _look(requirement: Requirement, extra: str) -> Installed | None:
+    try:
+        version = Version(importlib.metadata.version(requirement.name))
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    bounds = [Version(each.version) for each in requirement.specifier if each.operator in _LOWEST]
+    too_old = any(version < bound for bound in bounds)
+    fits = requirement.specifier.contains(version, prereleases=True)
+    wanted = f"{requirement.name}{requirement.specifier}"
+    return Installed(requirement.name, str(version), extra, wanted, too_old, not too_old and not fits)
