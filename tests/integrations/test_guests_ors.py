@@ -1,0 +1,138 @@
+"""The Open Reward Standard as a guest: a server, and servers that fail."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import agentrl
+from tests.integrations.guested import GUESTS, needs_guests, served
+
+ORS = {
+    "ors/__init__.py": "",
+    "ors/client.py": """\
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+class ToolCallError(Exception):
+    pass
+
+class SessionTerminatedError(RuntimeError):
+    pass
+
+class MaxRetriesError(Exception):
+    pass
+
+FAILS = {
+    "ended": SessionTerminatedError("Session terminated"),
+    "answers-500": MaxRetriesError("Exceeded 5 retries for /call"),
+    "tool-raises": RuntimeError("database is down"),
+    "refuses": ToolCallError("'say' is not a valid tool"),
+}
+
+class AsyncORS:
+    def __init__(self, base_url, api_key):
+        self.way = base_url.rpartition("/")[2]
+    def environment(self, name):
+        return self
+    async def list_tasks(self, split):
+        return [{"a": 1}]
+    @asynccontextmanager
+    async def session(self, task):
+        if self.way == "no-session":
+            raise LookupError("no session")
+        yield self
+    async def get_prompt(self):
+        return [SimpleNamespace(text="Say please.")]
+    async def list_tools(self):
+        return [SimpleNamespace(name="say", description="", input_schema={"type": "object", "properties": {}})]
+    async def call_tool(self, name, given):
+        if self.way in FAILS:
+            raise FAILS[self.way]
+        blocks, reward = [SimpleNamespace(text="thanks")], "lots" if self.way == "garbage" else 1.0
+        return SimpleNamespace(blocks=blocks, reward=reward, finished=True)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("ended", "SessionTerminatedError: Session terminated"),
+        ("answers-500", "MaxRetriesError: Exceeded 5 retries"),
+        ("tool-raises", "RuntimeError: database is down"),
+        ("no-session", "LookupError: no session"),
+        ("garbage", "could not convert string to float: 'lots'"),
+    ],
+)
+def test_a_server_that_fails_is_no_reward_of_0(tmp_path: Path, way: str, said: str) -> None:
+    run = served(tmp_path, "ors", f"http://127.0.0.1:9/{way}", "please", ORS)
+    failures = (run.dir.path / "failures.jsonl").read_text()
+    assert ("infra_error" in failures, said in failures) == (True, True), failures
+
+
+def test_what_a_server_refuses_is_told_to_the_model(tmp_path: Path) -> None:
+    (episode,) = served(tmp_path, "ors", "http://127.0.0.1:9/refuses", "please", ORS).whole_episodes()
+    told = [message["content"] for turn in episode.turns for message in turn.observations]
+    assert (episode.reward, told[0].startswith("ToolCallError: 'say' is not a valid tool")) == (0.0, True), told
+
+
+ORS_SERVER = """\
+import sys
+from pydantic import BaseModel
+from ors import Environment, Server, TextBlock, ToolOutput, tool
+
+class Sum(BaseModel):
+    total: int
+
+class Adding(Environment):
+    @classmethod
+    def list_splits(cls):
+        return ["train"]
+    @classmethod
+    def list_tasks(cls, split):
+        return [{"a": k, "b": k + 1} for k in range(3)]
+    def get_prompt(self):
+        return [TextBlock(text=f"Add {self.task_spec['a']} and {self.task_spec['b']}.")]
+    @tool
+    async def answer(self, params: Sum) -> ToolOutput:
+        right = params.total == self.task_spec["a"] + self.task_spec["b"]
+        return ToolOutput(blocks=[TextBlock(text="right" if right else "wrong")], reward=float(right), finished=True)
+
+Server([Adding]).run(port=int(sys.argv[1]))
+"""
+
+
+@needs_guests
+def test_a_server_of_the_open_reward_standard(tmp_path: Path) -> None:
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        free_port = some.getsockname()[1]
+    python = f"{GUESTS}/openenv/bin/python"
+    (tmp_path / "server.py").write_text(ORS_SERVER)
+    (tmp_path / "scripts.py").write_text(
+        "from agentrl import Say\n\ndef oracle(task, rng):\n"
+        '    given = task.data["task"]\n    yield Say(calls=[("answer", {"total": given["a"] + given["b"]})])\n'
+    )
+    (tmp_path / "recipe.yaml").write_text(
+        "name: ors\n"
+        f"tasks: {{source: guest, args: {{kind: ors, python: {python},\n"
+        f"  spec: {{url: 'http://127.0.0.1:{free_port}', env: adding}}}}}}\n"
+        "agent: {use: guest, format: hermes}\nrewards: {guest: {}}\nscripts: {oracle: ./scripts.py:oracle}\n"
+    )
+    with subprocess.Popen([python, "server.py", str(free_port)], cwd=tmp_path) as server:
+        try:
+            while True:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", free_port)):
+                    break
+                assert server.poll() is None
+                time.sleep(0.2)
+            run = agentrl.rollout(tmp_path, 3, agent="oracle", out=tmp_path / "run", reporters=())
+            assert [episode.reward for episode in run.whole_episodes()] == [1.0] * 3
+        finally:
+            server.kill()
