@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -383,20 +384,65 @@ def test_a_grade_that_can_be_forged_is_found(tmp_path: Path, grade: str, forged:
     assert {attack for attack, finding in by_attack.items() if finding.state == "fail"} == forged
 
 
-def test_files_in_a_sandbox_are_not_said_to_be_safe(tmp_path: Path) -> None:
-    """One inserted `os._exit(0)` would earn the reward, and no attack tries it."""
-    code = TESTED.format(grade=GRADES["exit code"]).replace(
+@pytest.mark.parametrize(
+    ("grade", "states"),
+    [("honest", ("pass", "pass")), ("reads a file", ("fail", "fail")), ("exit code", ("pass", "fail"))],
+)
+def test_files_are_forged_where_no_tool_runs_commands(tmp_path: Path, grade: str, states: tuple[str, str]) -> None:
+    certificate = check_environment(file_bugs(tmp_path, grade), 2, out=tmp_path / "runs")
+    found = by_check(certificate.findings)
+    attacks = ("written files", "edited files")
+    assert tuple(found[f"grade cannot be forged: {attack}"].state for attack in attacks) == states
+    assert certificate.certified == ("fail" not in states)
+
+
+def test_an_attack_that_can_do_nothing_proves_nothing(tmp_path: Path) -> None:
+    """The task's files come with the recipe, where the forger does not see them."""
+    folder = file_bugs(tmp_path, "exit code")
+    code = (folder / "task.py").read_text()
+    start, end = code.index(', sandbox={"files": '), code.index("})\n\nasync")
+    files = code[start + len(', sandbox={"files": ') : end]
+    (folder / "task.py").write_text(code[:start] + code[end + 1 :])
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(recipe.read_text() + f"sandbox: {{spec: {{files: {json.dumps(ast.literal_eval(files))}}}}}\n")
+    found = by_check(check_environment(folder, 2, out=tmp_path / "runs").findings)
+    assert found["gold passes"].state == "pass"
+    edited = found["grade cannot be forged: edited files"]
+    assert (edited.state, edited.says) == ("unknown", "no call of the attack succeeded")
+
+
+def test_a_sandbox_whose_tools_are_of_no_known_kind_is_not_said_to_be_safe(tmp_path: Path) -> None:
+    code = TESTED.format(grade=GRADES["exit code"]).replace("from agentrl import Say, Task", OWN_TOOL)
+    code = code.replace("""("shell", {"command": "sed -i 's/a - b/a + b/' add.py"})""", """("repair", {})""")
+    recipe = written(tmp_path / "bugs", code, SANDBOXED.replace("[shell]", "[./task.py:Repair]"))
+    finding = by_check(check_environment(recipe, 2, out=tmp_path / "runs").findings)["grade cannot be forged"]
+    says = "the tools may write in the sandbox, and no attack is known with them"
+    assert (finding.state, finding.says) == ("unknown", says)
+
+
+OWN_TOOL = """from agentrl import Say, Task, Tool, tool
+
+class Repair(Tool):
+    needs_sandbox = True
+
+    async def open(self, task, sandbox):
+        self.sandbox = sandbox
+
+    @tool
+    async def repair(self) -> str:
+        "Repairs the program."
+        await self.sandbox.exec(["sed", "-i", "s/a - b/a + b/", "add.py"], timeout_s=10)
+        return "done"
+"""
+
+
+def file_bugs(tmp_path: Path, grade: str) -> Path:
+    """The recipe whose agent edits files and cannot run them."""
+    code = TESTED.format(grade=GRADES[grade]).replace(
         """("shell", {"command": "sed -i 's/a - b/a + b/' add.py"})""",
         """("replace_in_file", {"path": "add.py", "old": "a - b", "new": "a + b"})""",
     )
-    recipe = written(tmp_path / "bugs", code, SANDBOXED.replace("[shell]", "[files]"))
-    certificate = check_environment(recipe, 2, out=tmp_path / "runs")
-    finding = by_check(certificate.findings)["grade cannot be forged"]
-    assert certificate.certified
-    assert (finding.state, finding.says) == (
-        "unknown",
-        "the tools may write files in the sandbox, and no attack is played with them",
-    )
+    return written(tmp_path / "bugs", code, SANDBOXED.replace("[shell]", "[files]"))
 
 
 def test_a_task_that_fails_is_left_out_by_name(tmp_path: Path) -> None:

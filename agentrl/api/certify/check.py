@@ -157,12 +157,10 @@ def _regraded(plays: _Plays, name: str, episodes: Sequence[Episode]) -> Finding:
 def _forged(plays: _Plays, n: int, threshold: float, tools: list[dict[str, Any]]) -> Iterator[Finding]:
     check = "grade cannot be forged"
     parts = build(plays.recipe)
-    if probes.runs_commands([*parts.definitions, *tools]) is None:
-        if parts.recipe.agent.needs_sandbox or any(entry.needs_sandbox for entry in parts.tools.entries):
-            says = "the tools may write files in the sandbox, and no attack is played with them"
-            yield Finding(check, "unknown", says)
-        else:
-            yield Finding(check, "not applicable", "no tool runs commands")
-        return
-    for attack in probes.ATTACKS:
-        yield findings.fails(f"{check}: {attack.replace('_', ' ')}", plays.probe(attack, n), threshold)
+    if attacks := probes.attacks([*parts.definitions, *tools]):
+        for attack in attacks:
+            yield findings.withstands(f"{check}: {attack.replace('_', ' ')}", plays.probe(attack, n), threshold)
+    elif parts.recipe.agent.needs_sandbox or any(entry.needs_sandbox for entry in parts.tools.entries):
+        yield Finding(check, "unknown", "the tools may write in the sandbox, and no attack is known with them")
+    else:
+        yield Finding(check, "not applicable", "no tool runs commands or writes files in a sandbox")

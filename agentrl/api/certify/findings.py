@@ -57,6 +57,14 @@ def fails(check: str, episodes: Sequence[Episode], threshold: float) -> Finding:
     return _judged(check, wrong, _counted(episodes, threshold))
 
 
+def withstands(check: str, episodes: Sequence[Episode], threshold: float) -> Finding:
+    """A forger gets no success. `unknown` if no call of its attack did anything."""
+    found = fails(check, episodes, threshold)
+    if found.state == "pass" and not any(call.outcome == "ok" for e in episodes for t in e.turns for call in t.calls):
+        return Finding(check, "unknown", "no call of the attack succeeded")
+    return found
+
+
 def random_runs(episodes: Sequence[Episode], threshold: float) -> Finding:
     """Random calls end in data, whatever they earn."""
     broken = {episode.task.id: why for episode in episodes if (why := _broke(episode))}
