@@ -224,5 +224,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(TaskError, match=r"nltk\.downloader words"):
         make(Wanted("game:Wordle-v0-easy"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RecipeError, match="pip install --no-deps --ignore-requires-python gem-llm && pip install reasoning-gym"):
+    with pytest.raises(
+        RecipeError, match="pip install --no-deps --ignore-requires-python gem-llm && pip install reasoning-gym"
+    ):
         Game("gem")

@@ -82,7 +82,9 @@ class Library:
 
 LIBRARIES = {
     "gymnasium": Library("gymnasium", "gymnasium", _gymnasium),
-    "gem": Library("gem reasoning_gym", "--no-deps --ignore-requires-python gem-llm && pip install reasoning-gym", _gem),
+    "gem": Library(
+        "gem reasoning_gym", "--no-deps --ignore-requires-python gem-llm && pip install reasoning-gym", _gem
+    ),
     "textarena": Library("textarena", "textarena", _textarena),
     "openspiel": Library("pyspiel", "open-spiel", _openspiel),
     "pettingzoo": Library("pettingzoo", "pettingzoo pygame-ce", _pettingzoo),
