@@ -12,10 +12,15 @@ from typing import Any
 import pytest
 
 import agentrl
+from agentrl.types.errors import TaskError
 from tests.integrations.guested import served, tasks
 
 GAME = """\
 from __future__ import annotations
+import asyncio
+from enum import Enum
+from typing import Any, Generic, TypeVar
+import numpy as np
 from pydantic import BaseModel
 
 class Guess(BaseModel):
@@ -60,6 +65,75 @@ class Buggy(Words):
 class Broken(Words):
     def step(self, action: Word) -> Seen:
         raise KeyError("colour")
+
+class Side(str, Enum):
+    LEFT = "left"
+    RIGHT = "right"
+
+class Turn(BaseModel):
+    side: Side
+
+class Sides(Words):
+    def step(self, action: Turn) -> Seen:
+        return Seen(text="", reward=float(action.side is Side.LEFT), done=True)
+
+class Order(BaseModel):
+    order: Word
+
+class Orders(Words):
+    def step(self, a: Order) -> Seen:
+        return Seen(text="", reward=float(a.order.word == "please"), done=True)
+
+A = TypeVar("A")
+
+class Any1(Generic[A]):
+    def step(self, action: A) -> Seen:
+        return Seen(text="", reward=float(action.word == "please"), done=True)
+
+class OfAWord(Any1[Word], Words):
+    pass
+
+class Later(Words):
+    async def reset(self):
+        return Seen(text="Say please.")
+    async def step(self, action: Word) -> Seen:
+        await asyncio.sleep(0)
+        return Seen(text="", reward=float(action.word == "please"), done=True)
+
+class Loops(Words):
+    def step(self, action: Word) -> Seen:
+        asyncio.run(asyncio.sleep(0))
+        return super().step(action)
+
+class Action(BaseModel):
+    metadata: dict = {}
+
+class Untyped(Words):
+    def step(self, action: Action) -> Seen:
+        return Seen(text="")
+
+class Pixels(BaseModel):
+    model_config = {"arbitrary_types_allowed": True}
+    grid: Any
+    shot: str
+    side: Side = Side.LEFT
+    done: bool = False
+    metadata: dict = {}
+
+class Screen(Words):
+    def reset(self, level=0):
+        return Pixels(grid=np.zeros((2, 600), dtype=int), shot="iVBORw0KGgo" + "A" * 999)
+
+class Quiet(Words):
+    def __init__(self, done=False):
+        self.done = done
+    def reset(self):
+        seen = Seen(text="", done=self.done, reward=0.25, metadata={"question": "Say please?"})
+        return seen.model_copy(update={"text": None})
+
+class Nan(Words):
+    def step(self, action: Word) -> Seen:
+        return Seen(text="", reward=float("nan"), done=True)
 """
 SCRIPTS = """\
 from agentrl import Say
@@ -72,26 +146,30 @@ def numbers(task, rng):
 
 def words(task, rng):
     yield Say("please")
+
+def act(task, rng):
+    said = {"Sides": {"side": "left"}, "Orders": {"order": {"word": "please"}}}
+    yield Say(calls=[("act", said[task.id.partition("-")[0]])])
 """
 RECIPE = """\
 name: guest
-tasks: {source: guest, args: {kind: openenv, spec: {env: "game:NAME", path: [./], n: 2, args: {}}}}
+tasks: {source: guest, args: {kind: openenv, spec: {env: "game:NAME", path: [./], n: 2, args: ARGS}}}
 agent: {use: guest, max_turns: 6, format: hermes}
 rewards: {guest: {}}
-scripts: {numbers: ./scripts.py:numbers, words: ./scripts.py:words}
+scripts: {numbers: ./scripts.py:numbers, words: ./scripts.py:words, act: ./scripts.py:act}
 """
 
 
-def a_recipe(folder: Path, name: str) -> Path:
+def a_recipe(folder: Path, name: str, args: str = "{}") -> Path:
     (folder / "game.py").write_text(GAME)
     (folder / "scripts.py").write_text(SCRIPTS)
-    (folder / "recipe.yaml").write_text(RECIPE.replace("NAME", name))
+    (folder / "recipe.yaml").write_text(RECIPE.replace("NAME", name).replace("ARGS", args))
     return folder
 
 
-def play(folder: Path, name: str, script: str, n: int = 2) -> Any:
+def play(folder: Path, name: str, script: str, n: int = 2, args: str = "{}") -> Any:
     overrides = {"limits.user_errors": 9, "limits.service_failures": 9, "limits.retries": 0}
-    recipe = a_recipe(folder, name)
+    recipe = a_recipe(folder, name, args)
     return agentrl.rollout(recipe, n, agent=script, out=folder / "run", overrides=overrides, reporters=())
 
 
@@ -110,8 +188,36 @@ def test_an_action_of_one_text_is_the_reply(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "script"),
+    [("Sides", "act"), ("Orders", "act"), ("OfAWord", "words"), ("Later", "words"), ("Loops", "words")],
+)
+def test_actions_and_methods_as_environments_have_them(tmp_path: Path, name: str, script: str) -> None:
+    """A choice, an object in an object, an action by a type variable, async methods, an event loop of its own."""
+    (episode,) = play(tmp_path, name, script, 1).whole_episodes()
+    assert (episode.status, episode.reward) == ("done", 1.0), episode.error
+
+
+def test_what_an_observation_holds_beside_text(tmp_path: Path) -> None:
+    (episode,) = play(tmp_path, "Screen", "words", 1).whole_episodes()
+    seen = json.loads(episode.prompt[-1]["content"])
+    assert seen == {"grid": [[0] * 600] * 2, "shot": "[image]", "side": "left"}
+
+
+def test_an_observation_of_metadata_only_is_shown(tmp_path: Path) -> None:
+    (episode,) = play(tmp_path, "Quiet", "words", 1).whole_episodes()
+    assert (episode.prompt[-1]["content"], episode.reward) == ("Say please?", 1.25)
+
+
+def test_an_episode_that_is_over_at_its_beginning(tmp_path: Path) -> None:
+    (episode,) = play(tmp_path, "Quiet", "words", 1, "{done: true}").whole_episodes()
+    assert (episode.status, episode.error is None) == ("user_error", False)
+    assert "over before its first turn: reset({'seed': 0}) says done" in str(episode.error)
+
+
+@pytest.mark.parametrize(
     ("name", "status", "said"),
     [
+        ("Nan", "user_error", "the environment's reward is nan"),
         ("Away", "infra_error", "the shop is closed"),
         ("Broken", "user_error", "KeyError: 'colour'"),
         ("Buggy", "user_error", "invalid literal for int() with base 10: 'a bug of the environment'"),
@@ -122,6 +228,21 @@ def test_what_fails_in_the_environment(tmp_path: Path, name: str, status: str, s
     failures = (run.dir.path / "failures.jsonl").read_text()
     assert status in failures
     assert said in failures
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"env": "game:Untyped"}, "Untyped.step does not say which action it takes .*: give spec.action"),
+        ({"env": "game:Nothing"}, "game has no Nothing"),
+        ({"env": "games:Words"}, "there is no module games: spec.path names the folder"),
+        ({"env": "game:Screen", "resets": [{"level": 1}, {"lewel": 2}]}, r"Screen.reset takes no 'lewel': \['level'\]"),
+    ],
+)
+def test_a_class_that_cannot_be_used(tmp_path: Path, spec: dict[str, Any], said: str) -> None:
+    a_recipe(tmp_path, "Words")
+    with pytest.raises(TaskError, match=said):
+        tasks(tmp_path, kind="openenv", spec={**spec, "path": ["./"]})
 
 
 def test_only_so_many_tasks(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ SPEC is a JSON object, KIND names a module `of_KIND` beside this file. Nothing o
 Exit code 75: something outside failed, and another attempt may succeed; 64: the environment cannot be used at all.
 """
 
+import enum
 import importlib
 import itertools
 import json
@@ -65,7 +66,14 @@ def calls_of(message):
 
 def text_of(value):
     """What the model is shown of a value: text as it is, others as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value):
+    """Arrays as lists, choices as their values, others as text."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def main(what, kind, spec, number=None):

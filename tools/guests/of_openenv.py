@@ -1,24 +1,36 @@
 """OpenEnv: an environment class in this process (`env: package.module:Class`), or a server (`url`).
 
-An action with one required field is the model's text; one with more, and the tools of an MCP environment, are tool
-calls. The rewards of the steps add up. SPEC: env or url, args (of the class), resets (a list of arguments of `reset`,
-a task each; default: seeds 0 to `n` - 1), instruction, action (`package.module:Class`, where the class has no server).
+An action with one required text is the model's reply; any other, and the tools of an MCP environment, are tool calls.
+The rewards of the steps add up. SPEC: env or url, args (of the class), resets (a list of arguments of `reset`, a task
+each; default: seeds 0 to `n` - 1), instruction, action (`package.module:Class`, where the class does not say it),
+show (the fields of an observation that the model sees), wait_s (for a place on a server that is full).
 """
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import inspect
 import json
+import math
+import time
+import typing
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 from guest import Away, Unusable, calls_of, text_of
 
+WAIT_S = 300.0
+"""How long an episode waits for a place on a server that is full."""
+
 
 def tasks(spec):
-    """One for each reset."""
+    """One for each reset. A class that cannot be used is refused here, before anything is played."""
     if not (spec.get("env") or spec.get("url")):
         raise Unusable("OpenEnv needs spec: {env: package.module:Class}, or {url: http://...}")
+    if not spec.get("url"):
+        _action_class(spec)
+        _refuse_unknown(_object(spec["env"]), spec)
     for index, reset in enumerate(_resets(spec)):
         name = (spec.get("env") or spec["url"]).rpartition(":")[2].strip("/").rpartition("/")[2]
         about = spec.get("instruction") or f"Play {name}."
@@ -31,9 +43,12 @@ def play(spec, index, model):
 
 
 async def _play(spec, index, model):
-    env = await (_Served if spec.get("url") else _Here).open(spec)
-    try:
-        result = await env.reset(_resets(spec)[index])
+    async with contextlib.AsyncExitStack() as stack:
+        env = await (_Served if spec.get("url") else _Here).open(spec, stack)
+        reset = _resets(spec)[index]
+        result = await env.reset(reset)
+        if result["done"]:
+            raise Unusable(f"the episode is over before its first turn: reset({reset}) says done")
         tools, field = await env.actions()
         messages = [{"role": "user", "content": _shown(result, spec, first=True)}]
         total, last = result["reward"], ""
@@ -59,8 +74,6 @@ async def _play(spec, index, model):
                 if result["done"]:
                     break
         return {"reward": total}, last
-    finally:
-        await env.close()
 
 
 def _resets(spec):
@@ -68,14 +81,47 @@ def _resets(spec):
 
 
 def _shown(result, spec, first=False):
-    """The observation: its one text where it has one, else JSON without what the loop itself reads."""
-    seen = {
-        k: v
-        for k, v in dict(result["observation"]).items()
-        if k not in ("reward", "done", "metadata") and v is not None
-    }
+    """The observation: its one text where it has one, else JSON without what the loop itself reads.
+
+    MCP environments tell what `reset` says in `metadata`, which else may hold the solution: it is shown where nothing
+    else is.
+    """
+    seen = {k: v for k, v in dict(result["observation"]).items() if k not in ("reward", "done") and v is not None}
+    about = seen.pop("metadata", None)
+    if spec.get("show"):
+        seen = {k: v for k, v in seen.items() if k in spec["show"]}
+    elif not seen and about and not result["done"]:
+        seen = about
+    seen = _without_images(_of_tool(seen))
     text = text_of(next(iter(seen.values()))) if len(seen) == 1 else text_of(seen)
     return f"{spec['instruction']}\n\n{text}" if first and spec.get("instruction") else text
+
+
+def _of_tool(seen):
+    """What a tool of MCP said, without MCP's own wrapping. Others as they are."""
+    if "tool_name" not in seen or not ("result" in seen or "error" in seen):
+        return seen
+    said = {k: v for k, v in seen.items() if k != "tool_name"}
+    if isinstance(error := said.get("error"), dict):
+        said["error"] = f"{text_of(error.get('error_type'))}: {error.get('message')}"
+    result = said.get("result")
+    if isinstance(result, dict) and isinstance(result.get("content"), list):
+        said["result"] = "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in result["content"])
+    return said
+
+
+def _without_images(value):
+    """The same with `[image]` in place of each image in base64: no model reads those as text."""
+    if isinstance(value, dict):
+        return {k: _without_images(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_without_images(each) for each in value]
+    if isinstance(value, bytes) or (isinstance(value, str) and len(value) > 200 and value.startswith(IMAGES)):
+        return "[image]"
+    return value
+
+
+IMAGES = ("data:image/", "iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")  # PNG, JPEG, GIF, WebP in base64
 
 
 def _tool(name, about, schema):
@@ -83,12 +129,34 @@ def _tool(name, about, schema):
 
 
 def _of_schema(schema):
-    """Tools, or the name of the only field that an action needs, which is then the model's text."""
+    """Tools, or the name of the only field that an action needs, if it is a free text: that is then the reply."""
     own = {k: v for k, v in schema.get("properties", {}).items() if k not in ("metadata",)}
     needed = [name for name in schema.get("required", ()) if name in own] or list(own)
-    if len(needed) == 1 and own[needed[0]].get("type", "string") == "string":
+    if len(needed) == 1 and _is_text(own[needed[0]]):
         return None, needed[0]
     return [_tool("act", schema.get("description"), {**schema, "properties": own})], None
+
+
+def _is_text(schema):
+    if {"enum", "const", "$ref", "allOf", "oneOf"} & set(schema):
+        return False
+    kinds = [each.get("type") for each in schema.get("anyOf", [schema])]
+    return kinds[:1] in (["string"], [None]) and set(kinds[1:]) <= {"null"}
+
+
+def _of_mcp(schema):
+    """Whether an action is a call of an MCP tool, or any action: MCP environments say no more."""
+    calls = schema.get("properties", {}).get("type", {}).get("const") in ("call_tool", "list_tools")
+    return calls or schema.get("title") in ("Action", "CallToolAction", "ListToolsAction")
+
+
+def _mcp_tools(listed):
+    tools = [
+        _tool(t["name"], t.get("description"), t.get("input_schema") or t.get("inputSchema") or {}) for t in listed
+    ]
+    if not tools:
+        raise Unusable("the MCP environment offers no tools")
+    return tools, None
 
 
 class Refused(Exception):
@@ -96,7 +164,10 @@ class Refused(Exception):
 
 
 def _result(observation, reward, done):
-    return {"observation": observation, "reward": float(reward or 0.0), "done": bool(done)}
+    total = float(reward or 0.0)
+    if not math.isfinite(total):
+        raise ValueError(f"the environment's reward is {reward}")
+    return {"observation": observation, "reward": total, "done": bool(done)}
 
 
 class _Env:
@@ -107,45 +178,110 @@ class _Env:
 
 
 class _Here(_Env):
-    """An environment class in this process."""
+    """An environment class in this process. As on OpenEnv's servers, what is not async runs in a thread of its own."""
 
     @classmethod
-    async def open(cls, spec):
+    async def open(cls, spec, stack):
         self = cls()
-        env = _object(spec["env"])
-        self.env = env(**spec.get("args", {}))
-        self.action_class = _object(spec["action"]) if spec.get("action") else _action_class(env)
+        self.thread = stack.enter_context(ThreadPoolExecutor(1))
+        self.action_class = _action_class(spec)
+        self.of_mcp = _of_mcp(self.action_class.model_json_schema())
+        self.env = await self._run(_object(spec["env"]), **spec.get("args", {}))
+        stack.push_async_callback(self._run, getattr(self.env, "close", lambda: None))
+        if self.of_mcp and hasattr(self.env, "mcp_session"):
+            await stack.enter_async_context(self.env.mcp_session())
         return self
 
     async def reset(self, given):
-        known = inspect.signature(self.env.reset).parameters
+        call = _method(self.env, "reset")
+        known = inspect.signature(call).parameters
         every = any(each.kind is each.VAR_KEYWORD for each in known.values())
-        return self._seen(self.env.reset(**{k: v for k, v in given.items() if every or k in known}))
+        return self._seen(await self._run(call, **{k: v for k, v in given.items() if every or k in known}))
 
     async def actions(self):
-        return _of_schema(self.action_class.model_json_schema())
+        if not self.of_mcp:
+            return _of_schema(self.action_class.model_json_schema())
+        asked = importlib.import_module(self.action_class.__module__).ListToolsAction()
+        seen = (await self._run(_method(self.env, "step"), asked)).model_dump()
+        return _mcp_tools(seen.get("tools") or ())
 
     async def step(self, action):
         try:
             made = self.action_class(**action)
         except (ValueError, TypeError) as error:
             raise Refused(f"{type(error).__name__}: {error}") from None
-        return self._seen(self.env.step(made))
+        return self._seen(await self._run(_method(self.env, "step"), made))
+
+    async def _run(self, call, *given, **named):
+        if inspect.iscoroutinefunction(call):
+            return await call(*given, **named)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.thread, functools.partial(call, *given, **named))
 
     def _seen(self, observation):
         seen = observation.model_dump()
         return _result(seen, seen.get("reward"), seen.get("done"))
 
-    async def close(self):
-        getattr(self.env, "close", lambda: None)()
+
+def _method(env, name):
+    """`reset` or `step`: the class's own async form, if it has one."""
+    found = getattr(env, f"{name}_async", None)
+    base = getattr(found, "__qualname__", "") == f"Environment.{name}_async"
+    return getattr(env, name) if found is None or base else found
 
 
-def _action_class(env):
-    hints = inspect.get_annotations(env.step, eval_str=True) if not isinstance(env, type(len)) else {}
-    found = hints.get("action")
-    if found is None or not hasattr(found, "model_json_schema"):
-        raise Unusable(f"{env.__name__}.step does not say which action it takes: give spec.action: module:Class")
+def _action_class(spec):
+    """What the class's `step` takes. A class of MCP tools takes calls of them.
+
+    Raises:
+        Unusable: the class does not say it.
+    """
+    if spec.get("action"):
+        return _object(spec["action"])
+    env = _object(spec["env"])
+    found = _annotated(env)
+    vague = found is None or not hasattr(found, "model_json_schema") or _of_mcp(found.model_json_schema())
+    if vague and (base := _mcp_base(env)) is not None:
+        return importlib.import_module(base.__module__.rpartition(".")[0] + ".mcp_types").CallToolAction
+    if vague:
+        said = getattr(found, "__name__", found)
+        raise Unusable(
+            f"{env.__name__}.step does not say which action it takes ({said}): give spec.action: module:Class"
+        )
     return found
+
+
+def _annotated(env):
+    """The annotation of the first argument of `step`; a type variable is what the class puts in its place."""
+    if isinstance(env, type(len)) or not hasattr(env, "step"):
+        return None
+    try:
+        hints = inspect.get_annotations(env.step, eval_str=True)
+    except NameError:
+        return None
+    name = [*inspect.signature(env.step).parameters][1:2]
+    found = hints.get(name[0]) if name else None
+    if isinstance(found, typing.TypeVar):
+        given = [each for base in getattr(env, "__orig_bases__", ()) for each in typing.get_args(base)]
+        return given[0] if given else None
+    return found
+
+
+def _mcp_base(env):
+    bases = getattr(env, "__mro__", ())
+    return next((b for b in bases if b.__name__ == "MCPEnvironment" and ".env_server." in b.__module__), None)
+
+
+def _refuse_unknown(env, spec):
+    """A misspelt argument of `reset` would be left out, as OpenEnv's servers do, and the tasks would be others."""
+    if not hasattr(env, "reset"):
+        return  # a function that makes the environment
+    known = inspect.signature(_method(env, "reset")).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return
+    strange = {name for reset in spec.get("resets") or () for name in reset if name not in known}
+    if strange:
+        raise Unusable(f"spec.resets: {env.__name__}.reset takes no {sorted(strange)[0]!r}: {[*known][1:]}")
 
 
 def _object(reference):
@@ -154,58 +290,103 @@ def _object(reference):
         return getattr(importlib.import_module(module), name)
     except AttributeError:
         raise Unusable(f"{module} has no {name}") from None
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise Unusable(f"there is no module {error.name}: spec.path names the folder that holds it") from None
 
 
 class _Served(_Env):
     """A server, over its WebSocket."""
 
     @classmethod
-    async def open(cls, spec):
-        from openenv import GenericEnvClient
-
+    async def open(cls, spec, stack):
         self = cls()
-        self.url = spec["url"]
+        self.url, self.wait_s = spec["url"], float(spec.get("wait_s", WAIT_S))
         with self._asked():
-            self.client = await GenericEnvClient(base_url=self.url).connect()
+            self.client = _client()(base_url=self.url)
+            stack.push_async_callback(self._close)
+            await self.client.connect()
         return self
 
     async def reset(self, given):
+        """Begins an episode, after others have left a server that is full."""
+        until = time.monotonic() + self.wait_s
         with self._asked():
-            return self._seen(await self.client.reset(**given))
+            while True:
+                try:
+                    return self._seen(await self.client.reset(**given))
+                except RuntimeError as error:
+                    if "(code: CAPACITY_REACHED)" not in str(error) or time.monotonic() > until:
+                        raise
+                await self._close()
+                await asyncio.sleep(1.0)
+                await self.client.connect()
 
     async def actions(self):
+        schema = (await self._json("/schema"))["action"]
+        self.of_mcp = _of_mcp(schema)
+        if not self.of_mcp:
+            return _of_schema(schema)
+        try:
+            with self._asked():
+                return _mcp_tools((await self.client.step({"type": "list_tools"})).observation["tools"])
+        except Refused:  # its action is a call only
+            listed = await self._json("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}})
         with self._asked():
-            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            with opener.open(f"{self.url.rstrip('/')}/schema") as said:
-                schema = json.loads(said.read())["action"]
-            if schema.get("title") not in ("Action", "CallToolAction", "ListToolsAction"):
-                return _of_schema(schema)
-            self.of_mcp = True
-            listed = (await self.client.step({"type": "list_tools"})).observation["tools"]
-            return [
-                _tool(t["name"], t.get("description"), t.get("input_schema") or t.get("inputSchema") or {})
-                for t in listed
-            ], None
+            return _mcp_tools(listed["result"]["tools"])
 
     async def step(self, action):
         with self._asked():
             return self._seen(await self.client.step(action))
+
+    async def _json(self, path, body=None):
+        with self._asked():
+            return await asyncio.to_thread(self._http, path, body)
+
+    def _http(self, path, body):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url.rstrip("/") + path, data, {"Content-Type": "application/json"})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request) as said:
+            return json.loads(said.read())
 
     @contextlib.contextmanager
     def _asked(self):
         """Whatever fails here is the server's, an answer that is none included; only a wrong action is the model's."""
         try:
             yield
+        except (Refused, Unusable, Away):
+            raise
         except Exception as error:
             if str(error).endswith("(code: VALIDATION_ERROR)"):  # the protocol's name for an action that is none
-                raise Refused(str(error)) from None
+                raise Refused("\n".join([str(error), *self._faults()])) from None
             said = f"the OpenEnv server {self.url} failed: {type(error).__name__}: {error}"
             raise Away(said) from None
+
+    def _faults(self):
+        """Which fields of the action are wrong."""
+        for each in getattr(self.client, "error", {}).get("errors") or ():
+            yield f"{'.'.join(map(str, each.get('loc', ())))}: {each.get('msg')}"
 
     def _seen(self, result):
         if not isinstance(result.observation, dict):
             raise ValueError(f"it answered {result.observation!r:.100}")
         return _result(result.observation, result.reward, result.done)
 
-    async def close(self):
-        await self.client.disconnect()
+    async def _close(self):
+        with contextlib.suppress(Exception):
+            await self.client.disconnect()
+
+
+def _client():
+    """OpenEnv's client, which keeps what an error of the server says beside its message."""
+    from openenv import GenericEnvClient
+
+    class Client(GenericEnvClient):
+        async def _receive(self):
+            said = await super()._receive()
+            self.error = said.get("data") if said.get("type") == "error" else {}
+            return said
+
+    return Client
