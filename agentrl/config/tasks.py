@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -46,7 +47,8 @@ class TaskSettings(Section, Short):
         {}, description="What every row must hold: {answer: string, level: {enum: [1, 2]}}; a type or a JSON schema."
     )
     exclude: dict[str, str] = Field(
-        {}, description="Ids of tasks that are left out, each with the reason; counted before `limit`."
+        {},
+        description="Ids of tasks that are left out, each with the reason; counted before `limit`. `a-*`: all such.",
     )
     limit: int | None = Field(None, gt=0, description="Use only this many tasks, from the front.")
     shuffle: bool = Field(False, description="Shuffle the tasks with the recipe's seed.")
@@ -55,6 +57,12 @@ class TaskSettings(Section, Short):
     def spelled_out(cls, value: Any) -> Any:
         """A string is the source."""
         return alone(value, "source")
+
+    def excluded_by(self, id: str) -> str | None:
+        """The key of `exclude` that a task's id fits; None if it takes part."""
+        if id in self.exclude:
+            return id
+        return next((key for key in self.exclude if "*" in key and fnmatch.fnmatchcase(id, key)), None)
 
     @property
     def rows(self) -> str | None:

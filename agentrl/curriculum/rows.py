@@ -43,7 +43,7 @@ def tasks_of_rows(settings: TaskSettings, base: Path) -> Iterator[Task]:
             task = asked.task(row)
         except TaskError as error:
             raise TaskError(error.message, place=row.place, remedy=error.remedy) from None
-        if task.id in places and task.id not in settings.exclude:
+        if task.id in places and settings.excluded_by(task.id) is None:
             remedy = f"the first is {places[task.id]}; episode ids need unique task ids"
             raise TaskError(f"task id {task.id!r} comes twice", place=row.place, remedy=remedy)
         places[task.id] = row.place

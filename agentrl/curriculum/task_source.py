@@ -6,7 +6,7 @@ import inspect
 import itertools
 import random
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,11 @@ def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
             "the recipe has no tasks", place="tasks", remedy="tasks: {source: ./task.py:NAME}, or {jsonl: ./file.jsonl}"
         )
     found = tasks_of_rows(settings, base) if settings.rows is not None else _from_callable(settings, base, seed)
-    left_out: set[str] = set()
-    tasks = list(itertools.islice(_without(settings.exclude, found, left_out), settings.limit or MOST + 1))
+    used: set[str] = set()
+    tasks = list(itertools.islice(_without(settings, found, used), settings.limit or MOST + 1))
     where = getattr(settings, settings.rows or "source")
     # With a limit, or arguments that choose a split, the tasks of an id may not have come.
-    if settings.limit is None and not settings.args and (stray := [i for i in settings.exclude if i not in left_out]):
+    if settings.limit is None and not settings.args and (stray := [i for i in settings.exclude if i not in used]):
         raise TaskError(f"{where} has no task {stray[0]!r}", place="tasks.exclude", remedy="leave it out")
     if len(tasks) > MOST:
         raise TaskError(f"{where} does not end", remedy="give tasks.limit")
@@ -74,11 +74,11 @@ def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
     return TaskSource(tasks, shuffle=settings.shuffle, seed=seed)
 
 
-def _without(exclude: Mapping[str, str], found: Iterator[Task], left_out: set[str]) -> Iterator[Task]:
-    """The tasks that are not excluded; `left_out` takes the ids of the others."""
+def _without(settings: TaskSettings, found: Iterator[Task], used: set[str]) -> Iterator[Task]:
+    """The tasks that are not excluded; `used` takes the keys of `exclude` that left out the others."""
     for task in found:
-        if task.id in exclude:
-            left_out.add(task.id)
+        if (key := settings.excluded_by(task.id)) is not None:
+            used.add(key)
         else:
             yield task
 
@@ -90,7 +90,7 @@ def _from_callable(settings: TaskSettings, base: Path, seed: int) -> Iterator[Ta
     filled: dict[str, Any] = {}
     if not is_reference(settings.source):
         args = resolve_references(args, base)
-        filled = {"base": base, "exclude": frozenset(settings.exclude)}
+        filled = {"base": base, "excluded_by": settings.excluded_by}
     own = [name for name in parameters if name not in filled]
     unknown = [name for name in args if name not in own]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):

@@ -213,3 +213,12 @@ def test_a_source_that_does_not_exist(tmp_path: Path) -> None:
 
     with pytest.raises(RecipeError, match="no source of tasks 'harbour'"):
         tasks(tmp_path, source="harbour")
+
+
+def test_a_pattern_leaves_out_all_tasks_that_fit(tmp_path: Path) -> None:
+    lines = [f'{{"q": "what", "name": "{name}"}}' for name in ("a-1", "a-2", "b-1", "a")]
+    (tmp_path / "set.jsonl").write_text("\n".join(lines))
+    left = tasks(tmp_path, jsonl="set.jsonl", prompt="{q}", id="name", exclude={"a-*": "the grader gives 0"})
+    assert [task.id for task in left] == ["b-1", "a"]
+    with pytest.raises(TaskError, match=r"has no task 'c-\*'"):
+        tasks(tmp_path, jsonl="set.jsonl", prompt="{q}", id="name", exclude={"c-*": "?"})

@@ -9,7 +9,7 @@ import io
 import logging
 import random
 import tarfile
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def tasks(
     network: Any = "task",
     resources: bool = True,
     skip: bool = False,
-    exclude: Collection[str] = (),
+    excluded_by: Callable[[str], str | None] = lambda id: None,
 ) -> Iterator[Task]:
     """The task folders in a folder, and in folders of it; or the one that it is.
 
@@ -46,7 +46,7 @@ def tasks(
         resources: false: `cpus` and `memory_mb` of tasks do not count, and the recipe's spec holds.
         skip: leaves out tasks that ask for what cannot be had here, instead of refusing them; and, with a warning,
             those whose `task.toml` is broken, or that lack a file of the format.
-        exclude: ids of `tasks.exclude`, whose files are not read.
+        excluded_by: `TaskSettings.excluded_by`: the files of a task that is left out are not read.
 
     Raises:
         TaskError: there is no task; a folder lacks a file; a file is broken; or a task asks for what cannot be had.
@@ -57,7 +57,7 @@ def tasks(
         raise TaskError(f"no folder in {root} holds a task.toml", place="tasks.args.path", remedy="give Harbor tasks")
     for folder in folders:
         id = folder.name if folder == root else ".".join(folder.relative_to(root).parts)
-        if id in exclude or not any(fnmatch.fnmatchcase(id, pattern) for pattern in only):
+        if excluded_by(id) is not None or not any(fnmatch.fnmatchcase(id, pattern) for pattern in only):
             continue
         try:
             yield _task(id, folder, image, network, resources)
