@@ -27,12 +27,14 @@ IN_SANDBOXES = {"kernel": "swe", "math-python": "base", "quickstart": "base", "s
 """Recipes that need a sandbox, and its image."""
 WITH_SMOLLM2 = (
     "agentdojo", "agentdojo/attacked.yaml", "alfworld", "babyai", "bfcl", "bfcl/short.yaml", "docs-browse", "games",
+    "games/self-play.yaml",
     "kernel", "math-python", "puzzles", "scienceworld", "search-qa", "search-qa/fiction.yaml", "sql-chinook",
     "sql-spider", "swe-inject", "tau2/telecom.yaml", "terminal", "textworld", "textworld-express", "webshop",
 )  # fmt: skip
 """Those that have a language model. The others have one of their own, which is built on the spot."""
 OTHERS = (
-    "desktop-notes", "grounding", "lookup-llm", "miniwob", "mixed", "picture-maze", "quickstart", "staged",
+    "desktop-notes", "grounding", "lookup-llm", "miniwob", "mixed", "picture-maze", "quickstart",
+    "self-play/scripted.yaml", "staged",
 )  # fmt: skip
 SHORT = {"agent.max_turns": "3", "sampling.max_tokens": "32", "concurrency": "4"}
 
