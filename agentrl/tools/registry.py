@@ -30,6 +30,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
     built_in={
         "shell": "agentrl.tools.shell:Shell",
         "python": "agentrl.tools.python:Python",
+        "compile": "agentrl.tools.compiling.tool:Compile",
         "files": "agentrl.tools.files:Files",
         "apply_patch": "agentrl.tools.patching.tool:ApplyPatch",
         "search": "agentrl.tools.search:Search",
