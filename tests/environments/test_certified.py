@@ -19,13 +19,13 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 HELD_OUT = ("--set", "tasks.args.held_out=true")
 TEST = ("--set", "tasks.args.split=test")
 CERTIFIED = {
-    "agentdojo": 69, "alfworld": 50, "babyai": 50, "bfcl": 696, "bfcl/short.yaml": 164, "desktop-notes": 50,
-    "docs-browse": 50, "games": 50, "games/self-play.yaml": 50, "grounding": 50, "kernel": 50, "lookup-llm": 50,
-    "math-python": 50, "miniwob": 50, "mixed": 50, "picture-maze": 50, "puzzles": 50, "quickstart": 8,
-    "scienceworld": 50, "search-qa": 50, "search-qa/fiction.yaml": 50, "self-play/scripted.yaml": 34,
-    "sql-chinook": 50, "sql-spider": 50, "staged": 7, "swe-inject": 50, "tau2/airline.yaml": 17,
-    "tau2/retail.yaml": 69, "tau2/telecom.yaml": 74, "terminal": 50, "textworld": 50, "textworld-express": 50,
-    "webshop": 50,
+    "agentdojo": 69, "agentdojo/attacked.yaml": 100, "alfworld": 50, "babyai": 50, "bfcl": 696,
+    "bfcl/short.yaml": 164, "desktop-notes": 50, "docs-browse": 50, "games": 50, "games/self-play.yaml": 50,
+    "grounding": 50, "kernel": 50, "lookup-llm": 50, "math-python": 50, "miniwob": 50, "mixed": 50,
+    "picture-maze": 50, "puzzles": 50, "quickstart": 8, "scienceworld": 50, "search-qa": 50,
+    "search-qa/fiction.yaml": 50, "self-play/scripted.yaml": 34, "sql-chinook": 50, "sql-spider": 50, "staged": 7,
+    "swe-inject": 50, "tau2/airline.yaml": 17, "tau2/retail.yaml": 69, "tau2/telecom.yaml": 74, "terminal": 50,
+    "textworld": 50, "textworld-express": 50, "webshop": 50,
 }  # fmt: skip
 """Tasks of each: 50 or more, or all that there are. Earlier selves need a training: `self-play` has a script."""
 ELSE = {
@@ -51,5 +51,9 @@ def test_the_environment_is_certified(tmp_path: Path, recipe: str, n: int, more:
 def test_certificates_beside_recipes_are_of_what_these_are_now() -> None:
     """`agentrl env check recipes/NAME --store` writes a new one."""
     said = {recipe: told(load_recipe(str(RECIPES / recipe))) for recipe in CERTIFIED}
-    wrong = [found for found in said.values() if found and (found[:9] != "certified" or "before" in found)]
-    assert wrong == []
+    wrong = {
+        recipe: found
+        for recipe, found in said.items()
+        if found is None or found[:9] != "certified" or "before" in found
+    }
+    assert wrong == {}
