@@ -53,7 +53,7 @@ async def _play(spec, index, model):
         messages = [{"role": "user", "content": _shown(result, spec, first=True)}]
         total, last = result["reward"], ""
         while not result["done"]:
-            reply = await asyncio.to_thread(model.reply, messages, tools)
+            reply = await asyncio.to_thread(model.reply, messages, tools, {"reward": total})
             if reply is None:
                 break
             messages.append(reply)

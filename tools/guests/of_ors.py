@@ -51,7 +51,7 @@ async def _play(spec, index, model):
         ]
         messages, finished = [{"role": "user", "content": _text(prompt)}], False
         while not finished:
-            reply = await asyncio.to_thread(model.reply, messages, tools)
+            reply = await asyncio.to_thread(model.reply, messages, tools, {"reward": total})
             if reply is None:
                 break
             messages.append(reply)
