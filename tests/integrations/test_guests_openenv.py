@@ -144,6 +144,10 @@ def numbers(task, rng):
     yield Say(calls=[("act", {"number": task.data["reset"]["seed"]})])
     yield Say("never said")
 
+def astray(task, rng):
+    while True:
+        yield Say(calls=[("act", {"number": 8})])
+
 def words(task, rng):
     yield Say("please")
 
@@ -156,7 +160,7 @@ name: guest
 tasks: {source: guest, args: {kind: openenv, spec: {env: "game:NAME", path: [./], n: 2, args: ARGS}}}
 agent: {use: guest, max_turns: 6, format: hermes}
 rewards: {guest: {}}
-scripts: {numbers: ./scripts.py:numbers, words: ./scripts.py:words, act: ./scripts.py:act}
+scripts: {numbers: ./scripts.py:numbers, astray: ./scripts.py:astray, words: ./scripts.py:words, act: ./scripts.py:act}
 """
 
 
@@ -180,6 +184,12 @@ def test_actions_with_fields_are_tool_calls(tmp_path: Path) -> None:
         told = [message["content"] for turn in episode.turns for message in turn.observations]
         assert told[0] == "no"
         assert told[1].startswith("ValidationError")
+
+
+def test_rewards_of_steps_count_where_a_limit_ends_the_episode(tmp_path: Path) -> None:
+    """Else a policy that gets a penalty for each step would best never reach the end."""
+    (episode,) = play(tmp_path, "Numbers", "astray", 1).whole_episodes()
+    assert (episode.status, len(episode.turns), episode.reward) == ("truncated", 6, -1.5)
 
 
 def test_an_action_of_one_text_is_the_reply(tmp_path: Path) -> None:
