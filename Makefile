@@ -93,6 +93,7 @@ $(GUESTS)/.installed: Makefile
 	$(PYTHON) -m venv $(GUESTS)/openenv && $(GUESTS)/openenv/bin/pip install -q --disable-pip-version-check ors-sdk
 	$(PYTHON) -m venv $(GUESTS)/verifiers && $(GUESTS)/verifiers/bin/pip install -q --disable-pip-version-check 'verifiers<0.2' # v0
 	$(PYTHON) -m venv $(GUESTS)/tasksets && $(GUESTS)/tasksets/bin/pip install -q --disable-pip-version-check 'verifiers>=0.4' # v1
+	$(PYTHON) -m venv $(GUESTS)/inspect && $(GUESTS)/inspect/bin/pip install -q --disable-pip-version-check inspect-ai openai
 	@touch $@
 
 test-guests: setup $(GUESTS)/.installed

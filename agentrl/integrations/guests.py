@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.engines.scripted import Say
-from agentrl.types.errors import TaskError
+from agentrl.types.errors import TaskError, told
 from agentrl.types.paths import data_path
 from agentrl.types.task import Message, Task
 
@@ -47,10 +47,11 @@ def tasks(
             stdin=subprocess.DEVNULL, capture_output=True, cwd=base, timeout=LIST_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        message = f"the list of tasks took more than {LIST_S:g} s. Its last lines: {_tail(error.stderr) or 'none'}"
+        last = told(error.stderr or b"") or "none"
+        message = f"the list of tasks took more than {LIST_S:g} s. Its last lines: {last}"
         raise TaskError(message, place=place, remedy="args.n takes the first tasks only") from None
     if listed.returncode:
-        said = _tail(listed.stderr) or f"exit code {listed.returncode}"
+        said = told(listed.stderr) or f"exit code {listed.returncode}"
         raise TaskError(said, place=place, remedy=_REMEDY)
     for index, row in enumerate(map(json.loads, listed.stdout.splitlines())):
         guest = {"command": command, "kind": kind, "spec": asked, "index": index}
@@ -58,10 +59,6 @@ def tasks(
 
 
 _REMEDY = "docs/adapters.md says what each kind needs"
-
-
-def _tail(said: bytes | None) -> str:
-    return (said or b"").decode("utf-8", "replace").strip()[-1500:]
 
 
 def _interpreter(python: str | None, base: Path) -> str:
@@ -84,8 +81,7 @@ def _absolute(value: Any, base: Path) -> Any:
 
 
 def guest(info: dict[str, Any], *, key: str = "reward") -> float:
-    """What the other framework made of the episode. Where a limit ended it before: the rewards so far of OpenEnv and
-    the Open Reward Standard, which pay by the step; 0 of the others.
+    """What the other framework made of the episode; 0 for an episode that a limit ended before.
 
     Args:
         key: of the rewards that it hands back.

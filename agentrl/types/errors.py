@@ -43,6 +43,18 @@ class AgentRLError(Exception):
         return f"{where}{self.message}{fix}"
 
 
+def told(stderr: bytes) -> str:
+    """What a program of ours says to a person: what stands behind its last form feed.
+
+    Without one, the end of all that was printed.
+    """
+    printed, mark, said = stderr.decode("utf-8", "replace").rpartition("\f")
+    return said.strip()[:_TOLD] if mark else (printed + said).strip()[-_TOLD:]
+
+
+_TOLD = 1500  # characters
+
+
 def nearest(given: str, known: Iterable[str], listed: str = "there are") -> str:
     """The remedy for a name that does not exist: the nearest that does, and all of them after the words `listed`."""
     names = list(known)

@@ -82,6 +82,43 @@ def oracle(task, rng):
 def guess(task, rng):
     yield Say(task.data["answer"])
 """
+TALK_ENVIRONMENT = """\
+import os
+import verifiers as vf
+from datasets import Dataset
+
+class Countdown(vf.MultiTurnEnv):
+    @vf.stop
+    async def landed(self, state):
+        return len(state["trajectory"]) >= state["info"]["turns"]
+    async def env_response(self, messages, state, **more):
+        return [vf.UserMessage(content=f"and after {messages[-1]['content']}?")]
+
+def right(completion, info):
+    said = [message["content"] for message in completion if message["role"] == "assistant"]
+    return float(said == [str(n) for n in range(info["turns"], 0, -1)])
+
+def judge_is_not_the_policy():
+    return float((os.environ["OPENAI_API_KEY"], os.environ.get("OPENAI_BASE_URL")) == ("of-the-judge", None)) / 2
+
+def load_environment():
+    rows = [{"question": f"Count down from {n}.", "info": {"turns": n}} for n in (3, 4)]
+    rubric = vf.Rubric(funcs=[right, judge_is_not_the_policy])
+    return Countdown(dataset=Dataset.from_list(rows), rubric=rubric, max_turns=9)
+"""
+TALK_SCRIPTS = """\
+from agentrl import Say
+
+def oracle(task, rng):
+    heard = None
+    for n in range(task.data["info"]["turns"], 0, -1):
+        assert heard is None or heard[-1]["content"] == f"and after {n + 1}?"
+        heard = yield Say(str(n))
+
+def guess(task, rng):
+    while True:
+        yield Say("1")
+"""
 TASKSET = """\
 import itertools
 import verifiers.v1 as vf
@@ -178,15 +215,25 @@ def guess(task, rng):
     [
         ("verifiers", "environment: guested", VERIFIERS_ENVIRONMENT, VERIFIERS_SCRIPTS, "reward", (1.0, 0.0)),
         ("verifiers", "environment: guested", STATEFUL_ENVIRONMENT, STATEFUL_SCRIPTS, "reward", (1.0, 0.0)),
+        ("verifiers", "environment: guested", TALK_ENVIRONMENT, TALK_SCRIPTS, "reward", (1.5, 0.5)),
         ("tasksets", "taskset: guested, n: 2", TASKSET, TASKSET_SCRIPTS, "reward", (1.0, 0.0)),
         ("tasksets", "taskset: guested", SEATS, SEATS_SCRIPTS, "teller", (0.5, 0.0)),
         ("tasksets", "taskset: guested", SEATS, SEATS_SCRIPTS, "reward", (0.75, 0.0)),
     ],
-    ids=["tools", "stateful tools", "taskset", "a role of a taskset", "all roles of a taskset"],
+    ids=["tools", "stateful tools", "several turns", "taskset", "a role of a taskset", "all roles of a taskset"],
 )
 def test_an_environment_of_verifiers(
-    tmp_path: Path, python: str, spec: str, module: str, scripts: str, key: str, rewards: tuple[float, float]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    python: str,
+    spec: str,
+    module: str,
+    scripts: str,
+    key: str,
+    rewards: tuple[float, float],
 ) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-judge")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     (tmp_path / "guested.py").write_text(module)
     (tmp_path / "scripts.py").write_text(scripts)
     (tmp_path / "recipe.yaml").write_text(

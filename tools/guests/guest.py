@@ -5,6 +5,7 @@
 
 SPEC is a JSON object, KIND names a module `of_KIND` beside this file. Nothing of agentrl is imported here.
 Exit code 75: something outside failed, and another attempt may succeed; 64: the environment cannot be used at all.
+What a person should read stands on stderr behind a form feed: frameworks print there too.
 """
 
 import enum
@@ -13,6 +14,7 @@ import itertools
 import json
 import os
 import sys
+import traceback
 import urllib.error
 import urllib.request
 
@@ -28,20 +30,18 @@ class Away(Exception):
 
 
 class Model:
-    """The policy, over chat completions. A reply is a message: `content`, and perhaps `tool_calls`."""
+    """The policy, over chat completions. A reply is a message: `content`, and perhaps `tool_calls`.
+
+    `OPENAI_BASE_URL` and `OPENAI_API_KEY` are not its: with them the environment asks others, such as a judge.
+    """
 
     def __init__(self):
-        self.url, self.key = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
+        self.url, self.key = os.environ["AGENTRL_BASE_URL"], os.environ["AGENTRL_API_KEY"]
         self.name = os.environ.get("AGENTRL_MODEL", "policy")
 
-    def reply(self, messages, tools=None, rewards=None):
-        """The next message; None: the episode is over (a limit was reached).
-
-        `rewards` are those so far: they count if a limit ends the episode.
-        """
+    def reply(self, messages, tools=None):
+        """The next message; None: the episode is over (a limit was reached)."""
         body = {"model": self.name, "messages": messages, **({"tools": tools} if tools else {})}
-        if rewards is not None:
-            body["agentrl_rewards"] = rewards
         try:
             return self.post(f"{self.url}/chat/completions", body)["choices"][0]["message"]
         except urllib.error.HTTPError:
@@ -101,17 +101,22 @@ def main(what, kind, spec, number=None):
         return 0
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        print(
-            f"{package} is not installed there: {sys.executable} -m pip install {PIP.get(package, package)}",
-            file=sys.stderr,
-        )
+        tell(f"{package} is not installed there: {sys.executable} -m pip install {PIP.get(package, package)}")
         return UNUSABLE
     except Unusable as error:
-        print(error, file=sys.stderr)
+        tell(error)
         return UNUSABLE
     except (Away, ConnectionError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        tell(f"{type(error).__name__}: {error}")
         return AGAIN
+    except Exception as error:
+        tell(f"{type(error).__name__}: {error}\n{''.join(traceback.format_tb(error.__traceback__)[-3:])}")
+        return 1
+
+
+def tell(text):
+    """Says what a person should read."""
+    print(f"\f{text}", file=sys.stderr)
 
 
 PIP = {"inspect_ai": "inspect-ai openai", "inspect_evals": "inspect-evals", "ors": "ors-sdk"}

@@ -1,11 +1,13 @@
 """inspect_ai tasks: dataset, solver and scorer run as they are, with the policy as the model.
 
 SPEC: task (`inspect_evals/NAME`, or `file.py@name`), args (of the task), metric (the key, if a score holds several
-numbers), limit.
+numbers), roles (models of its roles: `{grader: openai/gpt-4o-mini}`; `policy` is the policy).
 """
 
 import importlib
+import math
 import os
+import random
 import tempfile
 
 from guest import Unusable, text_of
@@ -23,16 +25,16 @@ def tasks(spec):
 def play(spec, index, model):
     """Evaluates one sample; the value of its first score."""
     from inspect_ai import eval as evaluate
-    from inspect_ai.scorer import value_to_float
 
-    os.environ["AGENTRL_API_KEY"], os.environ["AGENTRL_BASE_URL"] = model.key, model.url
     task = _task(spec)
     id = _id(task.dataset[index], index)
+    task.dataset = task.dataset[index : index + 1]  # not by its id, which may look like a pattern
+    random.seed()  # an episode's own
     with tempfile.TemporaryDirectory() as logs:
         (log,) = evaluate(
             task,
-            model="openai-api/agentrl/policy",
-            sample_id=id,
+            model=POLICY,
+            model_roles=_roles(spec, task),
             log_dir=logs,
             display="none",
             epochs=1,
@@ -47,18 +49,43 @@ def play(spec, index, model):
         (played,) = log.samples
         if not played.scores:
             raise Unusable(f"{spec['task']}, sample {id}: {played.error.message if played.error else 'no score'}")
-        name, score = next(iter(played.scores.items()))
-        value = score.value
-        if isinstance(value, dict):
-            if spec.get("metric") not in value and len(value) != 1:
-                raise Unusable(f"the score {name} holds {', '.join(value)}: give spec.metric")
-            value = value[spec["metric"]] if spec.get("metric") in value else next(iter(value.values()))
-        return {"reward": float(value_to_float()(value))}, text_of(played.output.completion)
+        return {"reward": _reward(spec, *next(iter(played.scores.items())))}, text_of(played.output.completion)
+
+
+POLICY = "openai-api/agentrl/policy"
+"""inspect_ai's name of the policy: at AGENTRL_BASE_URL, with AGENTRL_API_KEY."""
+
+
+def _roles(spec, task):
+    """The models of the task's roles. A grader must be named: else inspect_ai asks the policy to grade itself."""
+    from inspect_ai.model import get_model
+
+    def nobody(*_):
+        raise Unusable(f"{spec['task']} asks a grader: name one, spec: {{roles: {{grader: openai/gpt-4o-mini}}}}")
+
+    named = {role: POLICY if name == "policy" else name for role, name in spec.get("roles", {}).items()}
+    return {"grader": get_model("mockllm/grader", custom_outputs=nobody), **(task.model_roles or {}), **named}
+
+
+def _reward(spec, name, score):
+    """A score as a number."""
+    from inspect_ai.scorer import value_to_float
+
+    value = score.value
+    if isinstance(value, dict):
+        if spec.get("metric") not in value and len(value) != 1:
+            raise Unusable(f"the score {name} holds {', '.join(value)}: give spec.metric")
+        value = value[spec["metric"]] if spec.get("metric") in value else next(iter(value.values()))
+    reward = math.nan if isinstance(value, list) else float(value_to_float()(value))
+    if not math.isfinite(reward):
+        raise Unusable(f"the score {name} is {value}, which is no reward: {score.explanation or 'nothing says why'}")
+    return reward
 
 
 def _task(spec):
     from inspect_ai._eval.loader import load_tasks
     from inspect_ai._util.error import PrerequisiteError
+    from inspect_ai.dataset import MemoryDataset
 
     if "task" not in spec:
         raise Unusable("inspect_ai needs spec: {task: inspect_evals/NAME, or file.py@NAME}")
@@ -67,6 +94,7 @@ def _task(spec):
         importlib.import_module("inspect_evals")
     file = spec["task"].partition("@")[0]
     os.chdir(os.path.dirname(file) or "." if os.path.isfile(file) else ".")  # where the task finds its data
+    _shuffle_alike(MemoryDataset)
     try:
         found = load_tasks([spec["task"]], spec.get("args", {}))
     except (PrerequisiteError, FileNotFoundError, NotImplementedError) as error:
@@ -75,6 +103,16 @@ def _task(spec):
     if len(found) != 1:
         raise Unusable(f"{spec['task']} names {len(found)} tasks: {_NAMED}")
     return found[0]
+
+
+def _shuffle_alike(dataset):
+    """Every process gets the samples and their choices in the same order, if the task shuffles them without a seed."""
+    from numpy import random as of_numpy
+
+    random.seed(0)
+    of_numpy.seed(0)
+    shuffle_choices = dataset.shuffle_choices
+    dataset.shuffle_choices = lambda self, seed=None: shuffle_choices(self, 0 if seed is None else seed)
 
 
 _NAMED = "give inspect_evals/NAME, or file.py@NAME"

@@ -34,7 +34,7 @@ def _rollout(spec, index, model):
     env = _environment(spec)
     row = dict(_rows(env, spec)[index])
     random.seed()  # an episode's own
-    client = ClientConfig(api_key_var="OPENAI_API_KEY", api_base_url=model.url, max_retries=0)
+    client = ClientConfig(api_key_var="AGENTRL_API_KEY", api_base_url=model.url, max_retries=0)
     (output,) = asyncio.run(env.run_group([row], client, model.name, dict(env.sampling_args)))
     error = output.get("error") or {}
     if "InfraError" in str(error.get("error_chain_repr")):
@@ -109,7 +109,7 @@ async def _episode(spec, index, model):
 
     env = _composed(spec)
     task = next(itertools.islice(env.taskset, index, None))
-    client = EvalClientConfig(base_url=model.url, api_key_var="OPENAI_API_KEY")
+    client = EvalClientConfig(base_url=model.url, api_key_var="AGENTRL_API_KEY")
     async with env.serving():
         episode = await env.run_episode(task, ModelContext(model=model.name, client=client))
     errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]

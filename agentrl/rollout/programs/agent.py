@@ -62,7 +62,7 @@ class ProgramAgent(Agent):
 
     async def run(self, session: Session) -> None:
         """Starts the program, and records until it ends or reaches a limit."""
-        recorder = self._recorder(session)
+        recorder = EpisodeRecorder(session, closing_rewards=self.closing_rewards)
         async with server().admit(recorder) as door:
             ended = await self._until_end(session, recorder, door)
         if recorder.limit is not None:
@@ -71,9 +71,6 @@ class ProgramAgent(Agent):
             raise recorder.failed
         if ended is not None:
             self._close(session, recorder, ended)
-
-    def _recorder(self, session: Session) -> EpisodeRecorder:
-        return EpisodeRecorder(session, closing_rewards=self.closing_rewards)
 
     async def _until_end(self, session: Session, recorder: EpisodeRecorder, door: Door) -> Ended | None:
         """How the program ended; None if a limit was reached before."""
@@ -104,9 +101,23 @@ class ProgramAgent(Agent):
     def _filled_in(self, task: Task, door: Door, command: list[str]) -> tuple[list[str], dict[str, str], bytes]:
         """Command, environment and stdin."""
         known = _known(task, door)
-        env = _environment(task, door) | {name: _filled(value, known) for name, value in self.env.items()}
+        env = self._environment(task, door) | {name: _filled(value, known) for name, value in self.env.items()}
         told = any("{instruction}" in part for part in (*command, *self.env.values()))
         return [_filled(part, known) for part in command], env, b"" if told else known["instruction"].encode()
+
+    def _environment(self, task: Task, door: Door) -> dict[str, str]:
+        """Where the program finds the policy."""
+        return {
+            "OPENAI_BASE_URL": f"{door.url}/v1",
+            "OPENAI_API_BASE": f"{door.url}/v1",
+            "OPENAI_API_KEY": door.key,
+            "ANTHROPIC_BASE_URL": door.url,
+            "ANTHROPIC_API_KEY": door.key,
+            "AGENTRL_URL": door.url,
+            "AGENTRL_MODEL": door.model,
+            "AGENTRL_TASK": task.id,
+            **{name: _direct(os.environ.get(name, "")) for name in ("NO_PROXY", "no_proxy")},
+        }
 
     def _close(self, session: Session, recorder: EpisodeRecorder, ended: Ended) -> None:
         closing = recorder.closing
@@ -134,20 +145,6 @@ def last_line(stdout: bytes) -> str | None:
     """The last line that is not blank; None if there is none."""
     lines = [line for line in stdout.decode("utf-8", "replace").splitlines() if line.strip()]
     return lines[-1].strip() if lines else None
-
-
-def _environment(task: Task, door: Door) -> dict[str, str]:
-    return {
-        "OPENAI_BASE_URL": f"{door.url}/v1",
-        "OPENAI_API_BASE": f"{door.url}/v1",
-        "OPENAI_API_KEY": door.key,
-        "ANTHROPIC_BASE_URL": door.url,
-        "ANTHROPIC_API_KEY": door.key,
-        "AGENTRL_URL": door.url,
-        "AGENTRL_MODEL": door.model,
-        "AGENTRL_TASK": task.id,
-        **{name: _direct(os.environ.get(name, "")) for name in ("NO_PROXY", "no_proxy")},
-    }
 
 
 def _direct(hosts: str) -> str:
