@@ -81,7 +81,8 @@ def _absolute(value: Any, base: Path) -> Any:
 
 
 def guest(info: dict[str, Any], *, key: str = "reward") -> float:
-    """What the other framework made of the episode; 0 for an episode that a limit ended before.
+    """What the other framework made of the episode. Where a limit ended it before: the rewards so far of OpenEnv and
+    the Open Reward Standard, which pay by the step; 0 of the others.
 
     Args:
         key: of the rewards that it hands back.

@@ -39,9 +39,14 @@ class Model:
         self.url, self.key = os.environ["AGENTRL_BASE_URL"], os.environ["AGENTRL_API_KEY"]
         self.name = os.environ.get("AGENTRL_MODEL", "policy")
 
-    def reply(self, messages, tools=None):
-        """The next message; None: the episode is over (a limit was reached)."""
+    def reply(self, messages, tools=None, rewards=None):
+        """The next message; None: the episode is over (a limit was reached).
+
+        `rewards` are those so far: they count if a limit ends the episode.
+        """
         body = {"model": self.name, "messages": messages, **({"tools": tools} if tools else {})}
+        if rewards is not None:
+            body["agentrl_rewards"] = rewards
         try:
             return self.post(f"{self.url}/chat/completions", body)["choices"][0]["message"]
         except urllib.error.HTTPError:

@@ -62,7 +62,7 @@ class ProgramAgent(Agent):
 
     async def run(self, session: Session) -> None:
         """Starts the program, and records until it ends or reaches a limit."""
-        recorder = EpisodeRecorder(session, closing_rewards=self.closing_rewards)
+        recorder = self._recorder(session)
         async with server().admit(recorder) as door:
             ended = await self._until_end(session, recorder, door)
         if recorder.limit is not None:
@@ -71,6 +71,9 @@ class ProgramAgent(Agent):
             raise recorder.failed
         if ended is not None:
             self._close(session, recorder, ended)
+
+    def _recorder(self, session: Session) -> EpisodeRecorder:
+        return EpisodeRecorder(session, closing_rewards=self.closing_rewards)
 
     async def _until_end(self, session: Session, recorder: EpisodeRecorder, door: Door) -> Ended | None:
         """How the program ended; None if a limit was reached before."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from agentrl.proxy.recorder import ChatReply
+from agentrl.proxy.web import Closing
 from agentrl.rollout.programs.agent import ProgramAgent
 from agentrl.rollout.programs.ended import Ended, ProgramFailed
 from agentrl.rollout.programs.recorder import EpisodeRecorder
@@ -18,6 +22,17 @@ class GuestAway(InfraError):
     """What a guest needs is away: its server, its service."""
 
 
+class GuestRecorder(EpisodeRecorder):
+    """Notes the rewards so far, which a guest sends with each request: they count where a limit ends the episode."""
+
+    async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[ChatReply]:
+        """Answers a request within the episode's limits."""
+        so_far = body.pop("agentrl_rewards", None)
+        if so_far is not None and self.closing is None:
+            self.session.info["guest"] = Closing.of({"rewards": so_far}).rewards
+        return await super().reply(body, n=n, retried=retried)
+
+
 class GuestAgent(ProgramAgent):
     """Starts the program that the source of tasks `guest` names, and takes its rewards (docs/adapters.md).
 
@@ -27,6 +42,9 @@ class GuestAgent(ProgramAgent):
 
     def __init__(self, env: dict[str, str] | None = None) -> None:
         super().__init__([], env, closing_rewards=True)
+
+    def _recorder(self, session: Session) -> EpisodeRecorder:
+        return GuestRecorder(session, closing_rewards=True)
 
     async def _start(self, session: Session, door: Door) -> Ended:
         guest = session.task.data.get("guest")
