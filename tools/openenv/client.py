@@ -13,7 +13,7 @@ class RecipeEnv(EnvClient[RecipeAction, RecipeObservation, State]):
     """`reset(task=3)` begins the episode of a task, `step(RecipeAction(text=...))` says a turn."""
 
     def _step_payload(self, action: RecipeAction) -> dict[str, Any]:
-        return {"text": action.text, "calls": action.calls}
+        return action.model_dump(include={"text", "calls"})
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[RecipeObservation]:
         reward, done = payload.get("reward"), payload.get("done", False)

@@ -2,16 +2,25 @@
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.core.env_server.types import Action, Observation
+
+
+class Call(BaseModel):
+    """A call of a tool."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
 
 
 class RecipeAction(Action):
     """A turn: text as the model would write it, or calls of tools."""
 
     text: str = Field(description="The reply. Calls may stand in it, in the recipe's format.")
-    calls: list[dict[str, Any]] = Field(default_factory=list, description="Calls: {name, arguments}.")
+    calls: list[Call] = Field(default_factory=list, description="Calls: {name, arguments}.")
 
 
 class RecipeObservation(Observation):

@@ -51,8 +51,7 @@ class RecipeEnvironment(Environment):
 
     def step(self, action: RecipeAction, timeout_s: float | None = None, **_: Any) -> RecipeObservation:
         """Says a turn. A broken environment is an error of the server, and never a reward of 0."""
-        calls = [(str(each.get("name")), dict(each.get("arguments") or {})) for each in action.calls]
-        seen = self.session.step(Say(action.text, calls))
+        seen = self.session.step(Say(action.text, [(call.name, call.arguments) for call in action.calls]))
         self._state.step_count += 1
         return self._shown(seen)
 
