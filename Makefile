@@ -90,7 +90,7 @@ test-programs: setup $(PROGRAMS)/.installed
 # A Python of its own for each framework: their pins do not agree with ours.
 GUESTS := .venv-guests
 $(GUESTS)/.installed: Makefile
-	$(PYTHON) -m venv $(GUESTS)/openenv && $(GUESTS)/openenv/bin/pip install -q --disable-pip-version-check ors-sdk openenv -e . # agentrl: exported servers
+	$(PYTHON) -m venv $(GUESTS)/openenv && $(GUESTS)/openenv/bin/pip install -q --disable-pip-version-check ors-sdk openreward openenv -e . # agentrl: exported servers
 	$(PYTHON) -m venv $(GUESTS)/verifiers && $(GUESTS)/verifiers/bin/pip install -q --disable-pip-version-check 'verifiers<0.2' # v0
 	$(PYTHON) -m venv $(GUESTS)/tasksets && $(GUESTS)/tasksets/bin/pip install -q --disable-pip-version-check 'verifiers>=0.4' # v1
 	$(PYTHON) -m venv $(GUESTS)/inspect && $(GUESTS)/inspect/bin/pip install -q --disable-pip-version-check inspect-ai openai

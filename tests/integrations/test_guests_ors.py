@@ -108,31 +108,97 @@ Server([Adding]).run(port=int(sys.argv[1]))
 """
 
 
+OPENREWARD_SERVER = """\
+import sys
+from pydantic import BaseModel
+from openreward.environments import Environment, Server, TextBlock, ToolOutput, terminal, tool
+
+class Place(BaseModel):
+    place: str
+
+class Said(BaseModel):
+    said: str
+
+class Looking(Environment):
+    @classmethod
+    def list_splits(cls):
+        return ["train"]
+    @classmethod
+    def list_tasks(cls, split):
+        return [{"lies": "a key"}, {"lies": "a coin"}]
+    def get_prompt(self):
+        return [TextBlock(text="What lies in the drawer?")]
+    @tool
+    async def look(self, params: Place) -> ToolOutput:
+        return ToolOutput(blocks=[TextBlock(text=self.task_spec["lies"])], reward=0.25, finished=False)
+    @terminal
+    @tool
+    async def submit(self, params: Said) -> ToolOutput:
+        right = params.said == self.task_spec["lies"]
+        return ToolOutput(blocks=[TextBlock(text="noted")], reward=float(right), finished=True)
+
+Server([Looking]).run(host="127.0.0.1", port=int(sys.argv[1]))
+"""
+ADDING_SCRIPTS = """\
+from agentrl import Say
+
+def total(task):
+    return {"total": task.data["task"]["a"] + task.data["task"]["b"]}
+
+def oracle(task, rng):
+    yield Say(calls=[("answer", total(task))])
+
+def twice(task, rng):
+    yield Say(calls=[("answer", total(task)), ("answer", total(task))])
+"""
+LOOKING_SCRIPTS = """\
+from agentrl import Say
+
+def oracle(task, rng):
+    heard = yield Say(calls=[("look", {"place": "drawer"})])
+    yield Say(heard[-1]["content"])
+
+def twice(task, rng):
+    for _ in range(5):
+        yield Say(calls=[("look", {"place": "drawer"}), ("look", {"place": "drawer"})])
+"""
+
+
 @needs_guests
-def test_a_server_of_the_open_reward_standard(tmp_path: Path) -> None:
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("server", "scripts", "env", "rewards"),
+    [
+        (ORS_SERVER, ADDING_SCRIPTS, "adding", {"oracle": 1.0, "twice": 1.0}),
+        (OPENREWARD_SERVER, LOOKING_SCRIPTS, "looking", {"oracle": 1.25, "twice": 1.0}),
+    ],
+    ids=["ors: a tool ends the episode, once", "openreward: a reply ends it, or a limit, and every step pays"],
+)
+def test_a_server_of_the_open_reward_standard(
+    tmp_path: Path, server: str, scripts: str, env: str, rewards: dict[str, float]
+) -> None:
     with socket.socket() as some:
         some.bind(("127.0.0.1", 0))
         free_port = some.getsockname()[1]
     python = f"{GUESTS}/openenv/bin/python"
-    (tmp_path / "server.py").write_text(ORS_SERVER)
-    (tmp_path / "scripts.py").write_text(
-        "from agentrl import Say\n\ndef oracle(task, rng):\n"
-        '    given = task.data["task"]\n    yield Say(calls=[("answer", {"total": given["a"] + given["b"]})])\n'
-    )
+    (tmp_path / "server.py").write_text(server)
+    (tmp_path / "scripts.py").write_text(scripts)
     (tmp_path / "recipe.yaml").write_text(
         "name: ors\n"
         f"tasks: {{source: guest, args: {{kind: ors, python: {python},\n"
-        f"  spec: {{url: 'http://127.0.0.1:{free_port}', env: adding}}}}}}\n"
-        "agent: {use: guest, format: hermes}\nrewards: {guest: {}}\nscripts: {oracle: ./scripts.py:oracle}\n"
+        f"  spec: {{url: 'http://127.0.0.1:{free_port}', env: {env}}}}}}}\n"
+        "agent: {use: guest, format: hermes, max_turns: 2}\nrewards: {guest: {}}\n"
+        "scripts: {oracle: ./scripts.py:oracle, twice: ./scripts.py:twice}\n"
     )
-    with subprocess.Popen([python, "server.py", str(free_port)], cwd=tmp_path) as server:
+    with subprocess.Popen([python, "server.py", str(free_port)], cwd=tmp_path) as process:
         try:
             while True:
                 with suppress(OSError), socket.create_connection(("127.0.0.1", free_port)):
                     break
-                assert server.poll() is None
+                assert process.poll() is None
                 time.sleep(0.2)
-            run = agentrl.rollout(tmp_path, 3, agent="oracle", out=tmp_path / "run", reporters=())
-            assert [episode.reward for episode in run.whole_episodes()] == [1.0] * 3
+            for script, reward in rewards.items():
+                run = agentrl.rollout(tmp_path, 2, agent=script, out=tmp_path / script, reporters=())
+                assert [episode.reward for episode in run.whole_episodes()] == [reward] * 2, script
         finally:
-            server.kill()
+            process.kill()

@@ -1,10 +1,13 @@
 """Open Reward Standard: the tasks and tools of an ORS server. SPEC: url, env (its name there), split, api_key.
 
-Rewards of tool calls add up; `finished` ends the episode.
+Rewards of tool calls add up; `finished` ends the episode. A server of openreward may have a terminal tool, which the
+model does not see: it gets the reply that calls no tool.
 """
 
 import asyncio
 import contextlib
+import json
+import urllib.request
 
 from guest import Away, Unusable, calls_of, text_of
 
@@ -57,8 +60,11 @@ async def _play(spec, index, model):
             messages.append(reply)
             last = reply.get("content") or last
             if not (calls := list(calls_of(reply))):
+                total += await _ended(spec, env, session, reply.get("content") or "")
                 break
             for id, name, given in calls:
+                if finished:
+                    break  # what is called after the end must not pay
                 try:
                     reward, done, said = await _asked(spec, _called(session, name, given), but=ToolCallError)
                     total, finished = total + reward, finished or done
@@ -66,6 +72,24 @@ async def _play(spec, index, model):
                     said = f"{type(error).__name__}: {error}"[:2000]
                 messages.append({"role": "tool", "tool_call_id": id, "content": said})
     return {"reward": total}, last
+
+
+async def _ended(spec, env, session, text):
+    """What a reply without calls is worth: its reward from the terminal tool, else nothing."""
+    terminal = await _asked(spec, asyncio.to_thread(_terminal, spec, env))
+    if terminal is None:
+        return 0.0
+    given = {} if terminal.get("arg") is None else {terminal["arg"]: text}
+    return (await _asked(spec, _called(session, terminal["name"], given)))[0]
+
+
+def _terminal(spec, env):
+    """The terminal tool, which the client of ors-sdk leaves out; None if the environment has none."""
+    headers = {"Authorization": f"Bearer {spec['api_key']}"} if spec.get("api_key") else {}
+    name = getattr(env, "name", spec["env"])
+    request = urllib.request.Request(f"{spec['url'].rstrip('/')}/{name}/tools", headers=headers)
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as said:
+        return json.loads(said.read()).get("terminal_tool")
 
 
 async def _called(session, name, given):
