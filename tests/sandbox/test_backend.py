@@ -134,6 +134,19 @@ async def test_a_rootfs_of_ones_own(backend: NamespaceBackend, public_folder: Pa
     assert (await (await sandbox.python()).run("1 + 1")).value == "2"
 
 
+@pytest.mark.skipif(not copyable(), reason="the image is made of python3, bash and cat of the host")
+async def test_writable_folders_beside_those_of_an_image(backend: NamespaceBackend, public_folder: Path) -> None:
+    build_rootfs(public_folder)
+    (public_folder / "opt" / "theirs").mkdir(parents=True)
+    (public_folder / "opt" / "note").write_text("theirs, too")
+    sandbox = await backend.create(SandboxSpec(rootfs=str(public_folder), writable=("/opt/data", "/srv/made")))
+    told = await sandbox.exec(
+        "cat /opt/note; cd /opt/theirs && echo ran > /opt/data/x && cat /opt/data/x && cd /srv/made"
+    )
+    assert (told.ok, told.text) == (True, "theirs, tooran\n")
+    assert not (await sandbox.exec("echo > /opt/beside")).ok
+
+
 async def test_sixty_four_at_once(backend: NamespaceBackend) -> None:
     boxes = await asyncio.gather(*(backend.create(SandboxSpec(), label=str(n)) for n in range(64)))
     results = await asyncio.gather(*(box.exec(["echo", box.label]) for box in boxes))

@@ -30,6 +30,7 @@ _MIB = 1 << 20
 _LONGEST_SOCKET = 107  # bytes of the path of a unix socket
 _PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_OPEN = ("home", "mnt", "opt", "srv", "var")  # of an image: folders of `writable` may lie beside what it has there
 _ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "services", "protocols")
 _ETC_MADE = {
     "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{_UID}:{_UID}:agent:/work:/bin/bash\n",
@@ -285,10 +286,8 @@ class Host:
             raise SandboxImageUnusable(f"rootfs has no {' or '.join(here)}", place=path, remedy="install python3 in it")
         mounts = []
         for name in sorted(set(os.listdir(path)) - {"dev", "proc", "run", "sys", "tmp"}):
-            if os.path.islink(f"{path}/{name}"):
-                mounts += ["--symlink", os.readlink(f"{path}/{name}"), f"/{name}"]
-            elif os.path.isdir(f"{path}/{name}"):
-                mounts += ["--ro-bind", f"{path}/{name}", f"/{name}"]
+            open_folder = name in _OPEN and os.path.isdir(f"{path}/{name}") and not os.path.islink(f"{path}/{name}")
+            mounts += _spread(path, name) if open_folder else _shown(path, name, os.path.isdir)
         return python, mounts
 
     def _masks(self) -> list[str]:
@@ -326,6 +325,18 @@ class Host:
         for path in (self._folder, *self._folder.rglob("*")):  # whatever the umask: the sandbox's user must read it
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _spread(root: str, folder: str) -> list[str]:
+    """A folder of an image as one of the sandbox, with the image's entries: other folders may be mounted there, too."""
+    entries = [_shown(root, f"{folder}/{name}", os.path.exists) for name in sorted(os.listdir(f"{root}/{folder}"))]
+    return ["--perms", "0755", "--dir", f"/{folder}", *(word for entry in entries for word in entry)]
+
+
+def _shown(root: str, path: str, wanted: Callable[[str], bool]) -> list[str]:
+    if os.path.islink(f"{root}/{path}"):
+        return ["--symlink", os.readlink(f"{root}/{path}"), f"/{path}"]
+    return ["--ro-bind", f"{root}/{path}", f"/{path}"] if wanted(f"{root}/{path}") else []
 
 
 def _remove(folder: Path, lock: int) -> None:
