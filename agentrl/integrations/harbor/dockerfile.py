@@ -6,9 +6,9 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from string import Template
 
 from agentrl.types.errors import TaskError
 from agentrl.types.sandbox import TAKEN
@@ -21,12 +21,15 @@ _INSTALLS = {
     "sudo", "crontab", "setcap", "mknod", "mount",
 }  # fmt: skip
 """Programs whose effects an image holds: they install, reach the network, or need root."""
-_LEAVE_OUT = "leave the task out (tasks.exclude, or tasks.args.skip: true)"
+LEAVE_OUT = "leave the task out (tasks.exclude, or tasks.args.skip: true)"
+"""A remedy that every refused task has."""
 _DEEP = ("home", "mnt", "opt", "srv", "var")
 _PATH = re.compile(r"(?<![\w./$}~:-])/[a-z_][\w.+-]*(?:/[\w.+-]+)*")
-_AND = re.compile(r"""((?:[^&'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|&(?!&))+)(?:&&|$)""", re.DOTALL)
-"""The commands of `a && b`; `&&` within quotes parts nothing."""
-_IGNORED = {"LABEL", "EXPOSE", "CMD", "ENTRYPOINT", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "USER", "SHELL",
+_AND = re.compile(r"""((?:(?<!\S)\#[^\n]*|[^&'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|&(?!&))+)(?:&&|$)""", re.DOTALL)
+"""The commands of `a && b`; `&&` within quotes and comments parts nothing."""
+_PACKAGE_LISTS = re.compile(r"rm\s+-\w+\s+(/var/(lib/apt/lists|cache/apt|cache/apk)\S*\s*)+")
+_VARIABLE = re.compile(r"\$(?:(?P<name>\w+)|\{(?P<braced>\w+)(?::(?P<how>[-+])(?P<word>[^}]*))?\})")
+_IGNORED = {"LABEL", "EXPOSE", "CMD", "ENTRYPOINT", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "USER",
             "VOLUME", "ONBUILD"}  # fmt: skip
 
 
@@ -42,10 +45,11 @@ class Copy:
 
 @dataclass(frozen=True)
 class Run:
-    """A command, with the folder where it starts."""
+    """A command, with the folder where it starts, and the words that run it."""
 
     command: str
     folder: str
+    shell: tuple[str, ...] = ("/bin/sh", "-c")
 
 
 @dataclass
@@ -56,6 +60,10 @@ class Plan:
         image: of the last stage.
         writable: folders that it, or an agent, writes.
         left: commands that are the image's part, and are not run.
+        only_image: for each copy that only an image can hold, because it goes to `/etc` and the like: the line, and
+            the place.
+        folders: that it names as working folders, and so makes.
+        shell: of the commands that follow.
     """
 
     image: str = ""
@@ -64,6 +72,9 @@ class Plan:
     steps: list[Copy | Run] = field(default_factory=list)
     writable: set[str] = field(default_factory=set)
     left: list[str] = field(default_factory=list)
+    only_image: list[tuple[str, str]] = field(default_factory=list)
+    folders: set[str] = field(default_factory=set)
+    shell: tuple[str, ...] = Run.shell
 
 
 def plan_of(path: Path) -> Plan:
@@ -75,86 +86,113 @@ def plan_of(path: Path) -> Plan:
     plan, known = Plan(), dict[str, str]()
     for number, word, rest in _instructions(path.read_text(errors="replace")):
         try:
-            _take(plan, known, word.upper(), rest, path.parent)
+            _take(plan, known, word.upper(), rest, path.parent, f"{path}:{number}")
         except FileNotFoundError as error:
-            remedy = f"add it to {path.parent}, mend the line, or {_LEAVE_OUT}"
+            remedy = f"add it to {path.parent}, mend the line, or {LEAVE_OUT}"
             raise TaskError(str(error), place=f"{path}:{number}", remedy=remedy) from None
         except ValueError as error:
-            raise TaskError(str(error), place=f"{path}:{number}", remedy=_LEAVE_OUT) from None
+            raise TaskError(str(error), place=f"{path}:{number}", remedy=LEAVE_OUT) from None
     plan.writable |= {root_of(plan.workdir)} if plan.workdir else set()
     plan.writable.discard("")
     return plan
 
 
-def _take(plan: Plan, known: dict[str, str], word: str, rest: str, context: Path) -> None:
+def _take(plan: Plan, known: dict[str, str], word: str, rest: str, context: Path, place: str) -> None:
     if word == "FROM":
         named = [part for part in rest.split() if not part.startswith("--")]
         if not named:
             raise ValueError("FROM names no image")
-        plan.image, plan.workdir, plan.steps, plan.left = named[0], "", [], []
+        plan.image, plan.workdir, plan.steps, plan.left, plan.only_image = named[0], "", [], [], []
     elif word == "ARG":
         name, _, value = rest.partition("=")
         known[name.strip()] = value.strip().strip("'\"")
     elif word == "ENV":
         pairs = _pairs(rest)
         for name, value in pairs.items():
-            filled = Template(value).safe_substitute(known | plan.env)
+            filled = _filled(value, known | plan.env)
             if name != "PATH":  # `/x:$PATH`: the PATH of the image is known to the image alone
                 plan.env[name] = filled
     elif word == "WORKDIR":
-        folder = Template(rest.strip().strip("'\"")).safe_substitute(known | plan.env)
+        folder = _filled(rest.strip().strip("'\""), known | plan.env)
         plan.workdir = str(PurePosixPath(plan.workdir or "/", folder))
+        plan.folders.add(plan.workdir)
     elif word in ("COPY", "ADD"):
-        plan.steps.append(_copy(plan, known, rest, context))
-        plan.writable.add(root_of(plan.steps[-1].target))  # type: ignore[union-attr]
+        _take_copy(plan, known, rest, context, place)
     elif word == "RUN":
         _run(plan, rest)
+    elif word == "SHELL":
+        plan.shell = tuple(map(str, json.loads(rest)))
     elif word not in _IGNORED:
         raise ValueError(f"unknown instruction {word}")
 
 
-def _copy(plan: Plan, known: dict[str, str], rest: str, context: Path) -> Copy:
+def _filled(text: str, variables: dict[str, str]) -> str:
+    """A text with `$NAME`, `${NAME}`, `${NAME:-word}` and `${NAME:+word}` filled in; an unknown name is empty."""
+
+    def fill(match: re.Match[str]) -> str:
+        value = variables.get(match["name"] or match["braced"], "")
+        if match["how"] == "-":
+            return value or str(match["word"])
+        return (str(match["word"]) if value else "") if match["how"] == "+" else value
+
+    return _VARIABLE.sub(fill, text)
+
+
+def _take_copy(plan: Plan, known: dict[str, str], rest: str, context: Path, place: str) -> None:
     words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
     if not all(isinstance(each, str) for each in words):
         raise ValueError(f"copies what is no list of paths: {rest[:80]}")
     flags, words = [w for w in words if w.startswith("--")], [w for w in words if not w.startswith("--")]
-    words = [Template(each).safe_substitute(known | plan.env) for each in words]
-    if any(flag.startswith("--from") for flag in flags):
-        raise ValueError("copies from another image or stage, which a sandbox cannot replay")
+    words = [_filled(each, known | plan.env) for each in words]
     if len(words) < 2 or any(word.startswith(("http://", "https://", "<<")) for word in words):
         raise ValueError(f"copies what is no file of the folder: {rest[:80]}")
     *given, target = words
+    where = str(PurePosixPath(plan.workdir or "/", target))
+    parts = PurePosixPath(where).parts
+    if len(parts) < 2 or (parts[1] in TAKEN and parts[1] != "tmp"):
+        plan.left.append(f"COPY {rest}")
+        plan.only_image.append((place, where))
+        return
+    if any(flag.startswith("--from") for flag in flags):
+        raise ValueError("copies from another image or stage, which a sandbox cannot replay")
     sources: list[Path] = []
     for each in given:
         found = sorted(context.glob(each.strip("/"))) if each.strip("./") else [context]
         if not found:
             raise FileNotFoundError(f"there is no file {each} in {context}")
         sources += [path for path in found if path.name != "Dockerfile" or len(found) == 1]
-    into = target.endswith(("/", "/.")) or target == "." or len(sources) > 1 or sources[0].is_dir()
-    where = str(PurePosixPath(plan.workdir or "/", target))
-    parts = PurePosixPath(where).parts
-    if len(parts) < 2 or (parts[1] in TAKEN and parts[1] != "tmp"):
-        raise ValueError(f"copies to {where}, which only an image can hold")
+    into = target.endswith(("/", "/.")) or where in plan.folders or len(sources) > 1 or sources[0].is_dir()
+    in_root = len(parts) == 2 and not into
+    if in_root and PurePosixPath(where).suffix:
+        raise ValueError(f"copies to {where}: a sandbox holds no file in /")
     mode = next((flag.partition("=")[2] for flag in flags if flag.startswith("--chmod=")), None)
-    return Copy(tuple(sources), where, into, mode)
+    plan.steps.append(Copy(tuple(sources), where, into, mode))
+    plan.writable.add(_root(parts[1:] if into or in_root else parts[1:-1]))
 
 
 def _run(plan: Plan, rest: str) -> None:
     """What of a command is the sandbox's part: each command of `a && b` on its own, where that leaves quotes whole."""
-    rest = re.sub(r"^(--\w+=\S+\s+)+", "", rest)
-    if script := re.match(r"<<-?\s*['\"]?\w+['\"]?\n(.*)\n\s*\w+$", rest, re.DOTALL):
-        parts = [script[1]]
-    else:
-        parts = [part.strip() for part in _AND.findall(rest)]
     kept = []
-    for part in parts:
+    for part in _commands(re.sub(r"^(--\w+=\S+\s+)+", "", rest)):
         if _of_image(part):
             plan.left.append(part)
         elif part:
             kept.append(part)
             plan.writable |= {root_of(found) for found in _PATH.findall(part)}
     if kept:
-        plan.steps.append(Run(" && ".join(kept), plan.workdir or "/"))
+        plan.steps.append(Run(" && ".join(kept), plan.workdir or "/", plan.shell))
+
+
+def _commands(rest: str) -> list[str]:
+    """The commands of a RUN: those of `a && b`; one for a here-document, a list of words, or what cannot be parted."""
+    if script := re.match(r"<<-?\s*['\"]?\w+['\"]?\n(.*)\n\s*\w+$", rest, re.DOTALL):
+        return [script[1]]
+    if rest.startswith("["):
+        with suppress(ValueError, TypeError):
+            return [shlex.join(json.loads(rest))]
+    found = [*_AND.finditer(rest)]
+    whole = sum(len(each[0]) for each in found) == len(rest) and "<<" not in rest
+    return [each[1].strip() for each in found] if whole else [rest]
 
 
 def _of_image(part: str) -> bool:
@@ -163,7 +201,7 @@ def _of_image(part: str) -> bool:
     programs = {PurePosixPath(words[0]).name for words in commands if words}
     of_python = any("-m" in words and not {"pip", "venv", "virtualenv"}.isdisjoint(words) for words in commands)
     in_system = any(PurePosixPath(path).parts[1] in TAKEN and not path.startswith("/tmp") for path in _targets(part))
-    return bool(programs & _INSTALLS) or of_python or in_system
+    return bool(programs & _INSTALLS) or of_python or in_system or _PACKAGE_LISTS.fullmatch(part) is not None
 
 
 def _targets(part: str) -> Iterator[str]:
@@ -174,11 +212,18 @@ def _targets(part: str) -> Iterator[str]:
 
 
 def root_of(path: str) -> str:
-    """The folder that must be writable so that `path` is: `/app` of `/app/src/x`, `/home/me` of `/home/me/x`."""
+    """The folder that must be writable so that `path` is: `/app` of `/app/src/x`, `/opt/me` of `/opt/me/x`.
+
+    A last part with an ending is a file: `/opt` of `/opt/x.py`, and nothing of `/x.py`, because no file lies in `/`.
+    """
     parts = PurePosixPath(path).parts[1:]
-    if not parts or parts[0] in TAKEN:
+    return _root(parts[:-1] if PurePosixPath(path).suffix else parts)
+
+
+def _root(folders: tuple[str, ...]) -> str:
+    if not folders or folders[0] in TAKEN:
         return ""
-    return "/" + "/".join(parts[: 2 if parts[0] in _DEEP else 1])
+    return "/" + "/".join(folders[: 2 if folders[0] in _DEEP else 1])
 
 
 def roots_in(text: str) -> set[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from agentrl.engines.scripted import Say
 from agentrl.integrations.harbor.config import TaskToml, network_of, read_task_toml, resolved, unsupported
-from agentrl.integrations.harbor.dockerfile import Plan, plan_of, roots_in
+from agentrl.integrations.harbor.dockerfile import LEAVE_OUT, Plan, plan_of, roots_in
 from agentrl.types.errors import TaskError
 from agentrl.types.sandbox import NetworkAllow
 from agentrl.types.task import Message, Task
@@ -41,7 +41,7 @@ def tasks(
     Args:
         path: relative to the recipe.
         only: patterns of ids; a task takes part if it fits one.
-        image: of the sandboxes of tasks that name none (`docker_image`); default: the backend's.
+        image: of the sandboxes; default: the task's own (`docker_image`), or that of the recipe.
         network: `task`: what the task asks for, or the value of `sandbox.spec.network` for all tasks.
         resources: false: `cpus` and `memory_mb` of tasks do not count, and the recipe's spec holds.
         skip: leaves out tasks that ask for what cannot be had here, instead of refusing them; and, with a warning,
@@ -118,8 +118,12 @@ def _spec(
     }
     if isinstance(spec["network"], dict):
         NetworkAllow.model_validate(spec["network"])
-    if (chosen := environment.docker_image or image) is not None:
+    if (chosen := image or environment.docker_image) is not None:
         spec["image"] = chosen
+    if plan.only_image and (chosen is None or chosen.startswith("agentrl/")):
+        place, where = plan.only_image[0]
+        remedy = f"build an image of the folder and name it (tasks.args.image), or {LEAVE_OUT}"
+        raise TaskError(f"copies to {where}, which only an image can hold", place=place, remedy=remedy)
     if resources:
         spec |= {"cpu": environment.cpus} if environment.cpus else {}
         spec |= {"memory_mb": environment.memory_in_mb} if environment.memory_in_mb else {}

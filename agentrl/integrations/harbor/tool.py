@@ -65,8 +65,9 @@ async def prepare(task: Task, sandbox: Sandbox) -> None:
 
 
 async def _copy(sandbox: Sandbox, step: Copy) -> None:
+    into = step.into or (await sandbox.exec(["test", "-d", step.target])).ok
     for source in step.sources:
-        if source.is_dir() or (step.into and source.is_file()):
+        if source.is_dir() or into:
             await sandbox.put(source, step.target)
         else:
             await _put_as(sandbox, source, step.target)
@@ -84,7 +85,7 @@ async def _put_as(sandbox: Sandbox, source: Path, target: str) -> None:
 
 async def _run(sandbox: Sandbox, step: Run, folder: Path) -> None:
     await sandbox.exec(["mkdir", "-p", step.folder])
-    result = await sandbox.exec(["bash", "-c", step.command], cwd=step.folder, timeout_s=STEP_S)
+    result = await sandbox.exec([*step.shell, step.command], cwd=step.folder, timeout_s=STEP_S)
     if not result.ok:
         raise SandboxStartFailed(
             f"RUN {step.command[:200]} ended with {result.outcome}, code {result.code}: {result.text[-400:].strip()}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import tempfile
@@ -9,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from agentrl.integrations.harbor import no_installs
 from agentrl.integrations.harbor.config import TaskToml, read_task_toml, resolved
 from agentrl.integrations.harbor.tool import folder_of, prepare
 from agentrl.rewards.declare import Scored, reward
@@ -42,9 +44,9 @@ async def harbor(
     Args:
         key: of the object in `reward.json`; one with a single entry needs none. The other entries are in the note.
         end_programs: false for tasks whose verifier speaks to a program that the agent started.
-        guard: starts Python without the agent's user site, home and current folder.
+        guard: starts Python without the agent's user site, home and current folder; programs that it starts have it.
         offline: for `test.sh` that installs pytest before it runs it: installers (`apt-get`, `curl`, `pip`, `uv`) do
-            nothing, and `uvx ... pytest` is the pytest of the image.
+            nothing, and what `uvx` and `uv run` were to run, such as pytest, is that of the image.
 
     Raises:
         TaskError: the reward has several entries and none of this key.
@@ -75,7 +77,7 @@ async def _verify(folder: Path, config: TaskToml, sandbox: Sandbox, key: str, gu
         return Scored(0.0, f"/tests and {LOGS} could not be cleared: {(cleared.text + left.text)[-200:]}")
     await sandbox.put(folder / "tests", "/tests")
     env = resolved(config.verifier.env, f"{folder}/task.toml: verifier.env")
-    env = (_GUARD if guard else {}) | env
+    env = (await _guarded(sandbox) if guard else {}) | env
     if offline:
         env |= await _without_installers(sandbox)
     done = await sandbox.exec(["bash", "/tests/test.sh"], env=env, timeout_s=config.verifier.timeout_sec)
@@ -88,32 +90,45 @@ async def _verify(folder: Path, config: TaskToml, sandbox: Sandbox, key: str, gu
         return Scored(0.0, f"{error}; {said}")
 
 
+async def _guarded(sandbox: Sandbox) -> dict[str, str]:
+    """Variables that keep the agent's folders away from the Python that verifies, and not from what it starts."""
+    folder = "/tmp/verifier-home/guard"
+    await sandbox.write(f"{folder}/sitecustomize.py", _SITE)
+    path = ":".join(filter(None, (folder, sandbox.spec.env.get("PYTHONPATH"))))
+    return {**_GUARD, "PYTHONPATH": path}
+
+
+# The first Python leaves its current folder out. A script of /tests has its own folder, and children are as ever.
+_SITE = """import os, sys
+if os.environ.pop("PYTHONSAFEPATH", ""):
+    script = next((word for word in getattr(sys, "orig_argv", [])[1:] if not word.startswith("-")), "")
+    folder = os.path.dirname(os.path.realpath(script))
+    if script.endswith(".py") and (folder + "/").startswith("/tests/"):
+        sys.path.insert(0, folder)
+"""
+
+
 async def _without_installers(sandbox: Sandbox) -> dict[str, str]:
     """Puts programs that install nothing before the others; the variables that name their folder."""
     folder = "/tmp/verifier-home/.local/bin"
-    for name in _INSTALLERS:
-        await sandbox.write(f"{folder}/{name}", "#!/bin/sh\n", mode=0o755)
-    for name in ("uvx", "pytest"):
-        await sandbox.write(f"{folder}/{name}", _UVX, mode=0o755)
+    found = await sandbox.exec(["sh", "-c", "echo $PATH; command -v python3"])
+    path, _, python = found.text.strip().partition("\n")
+    run = f"exec {python} -I {folder}/no_installs.py"
+    programs = {name: "" for name in _INSTALLERS}
+    programs |= {name: f'{run} {name} "$@"' for name in ("uv", "uvx", "pytest")}
+    programs |= {name: _PYTHON.format(run=run, python=python) for name in ("python", "python3")}
+    for name, text in programs.items():
+        await sandbox.write(f"{folder}/{name}", f"#!/bin/sh\n{text}\n", mode=0o755)
+    await sandbox.write(f"{folder}/no_installs.py", inspect.getsource(no_installs))
     await sandbox.write(f"{folder}/env", "")
-    path = (await sandbox.exec(["sh", "-c", "echo $PATH"])).text.strip()
     return {"HOME": "/tmp/verifier-home", "PATH": f"{folder}:{path}"}
 
 
-_INSTALLERS = ("apt-get", "apt", "curl", "wget", "pip", "pip3", "uv", "npm")
-_UVX = """#!/usr/bin/python3
-import importlib.util, os, sys
-words, program = sys.argv[1:], ["pytest"]
-if os.path.basename(sys.argv[0]) == "uvx":
-    while words and words[0].startswith("-"):
-        words = words[1 if "=" in words[0] else 2:]
-    program, words = words[:1], words[1:]
-if importlib.util.find_spec("pytest_json_ctrf") is None:
-    for flag in ("--ctrf", "--json-ctrf"):
-        if flag in words:
-            del words[words.index(flag):words.index(flag) + 2]
-os.execv("/usr/bin/python3", ["python3", "-m", program[0].partition("@")[0], *words])
-"""
+_INSTALLERS = ("apt-get", "apt", "curl", "wget", "pip", "pip3", "npm")
+_PYTHON = """case "$1 $2" in
+"-m pip" | "-m ensurepip" | "-m uv" | "-m pytest") {run} python "$@" ;;
+*) exec {python} "$@" ;;
+esac"""
 
 
 async def _file(sandbox: Sandbox, name: str) -> str | None:
