@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Timer
+from threading import Event, Thread, Timer
 from typing import Any
 
 import pytest
@@ -89,12 +89,31 @@ class Levers(Environment):
     def state(self):
         return State()
 
+class Pulls(Levers):
+    pulled = 0
+
+    def step(self, action: Pull, timeout_s=None):
+        self.pulled += 1
+        return Told(text=f"pulled {self.pulled}", reward=1.0, done=self.pulled == 2)
+
 ask = create_fastapi_app(Asked, CallToolAction, CallToolObservation, max_concurrent_envs=8)
 ask_json = create_fastapi_app(Asked, JsonCall, CallToolObservation, max_concurrent_envs=8)
 levers = create_fastapi_app(Levers, Pull, Told)
+pulls = create_fastapi_app(Pulls, Pull, Told)
 """
 SCRIPTS = """\
+import time
+from pathlib import Path
 from agentrl import Say
+
+def pulls(task, rng):
+    \"\"\"The server is restarted in the middle.\"\"\"
+    yield Say(calls=[("act", {"lever": 1})])
+    (Path(__file__).parent / "restart").touch()
+    while (Path(__file__).parent / "restart").exists():
+        time.sleep(0.1)
+    for _ in range(2):
+        yield Say(calls=[("act", {"lever": 1})])
 
 def asked(task, rng):
     heard = yield Say(calls=[("look", {"place": "drawer"})])
@@ -137,7 +156,7 @@ def play(folder: Path, spec: dict[str, Any], script: str, out: str = "run") -> A
     (folder / "recipe.yaml").write_text(
         f"name: openenv\ntasks: {{source: guest, args: {json.dumps(tasks)}}}\n"
         "agent: {use: guest, max_turns: 6, format: hermes}\nrewards: {guest: {}}\n"
-        "scripts: {asked: ./scripts.py:asked, levers: ./scripts.py:levers}\n"
+        "scripts: {asked: ./scripts.py:asked, levers: ./scripts.py:levers, pulls: ./scripts.py:pulls}\n"
     )
     overrides = {"limits.retries": 0, "limits.service_failures": 9}
     return agentrl.rollout(folder, 1, agent=script, out=folder / out, overrides=overrides, reporters=())
@@ -201,6 +220,36 @@ def test_an_episode_waits_for_a_place_on_a_server_that_has_one(folder: Path) -> 
         Timer(15.0, holder.stdin.close).start()
         (episode,) = play(folder, {"url": url}, "levers", out="waited").whole_episodes()
     assert (episode.status, episode.reward) == ("done", 1.0), episode.error
+
+
+@needs_guests
+@pytest.mark.timeout(300)
+def test_a_server_that_was_restarted_has_lost_the_episode(folder: Path) -> None:
+    """OpenEnv's client connects again by itself, and would go on in another environment."""
+    port, restart = free_port(), folder / "restart"
+    arguments = ("uvicorn", "envs:pulls", "--port", str(port))
+
+    def restarts() -> None:
+        with serving(folder, *arguments, port=port):
+            (folder / "up").touch()
+            while not restart.exists():
+                time.sleep(0.1)
+        with serving(folder, *arguments, port=port):
+            restart.unlink()
+            ended.wait()
+
+    ended, thread = Event(), Thread(target=restarts)
+    thread.start()
+    while not (folder / "up").exists():
+        time.sleep(0.1)
+    try:
+        run = play(folder, {"url": f"http://127.0.0.1:{port}", "wait_s": 0}, "pulls")
+    finally:
+        restart.touch()
+        ended.set()
+        thread.join()
+    failures = (run.dir.path / "failures.jsonl").read_text()
+    assert ("infra_error" in failures, "connection broke off" in failures) == (True, True), failures
 
 
 CALLS = """\

@@ -315,7 +315,9 @@ class _Served(_Env):
         with self._asked():
             while True:
                 try:
-                    return self._seen(await self.client.reset(**given))
+                    result = self._seen(await self.client.reset(**given))
+                    self.connection = getattr(self.client, "_ws", None)
+                    return result
                 except RuntimeError as error:
                     if "(code: CAPACITY_REACHED)" not in str(error) or time.monotonic() > until:
                         raise
@@ -337,8 +339,12 @@ class _Served(_Env):
             return _mcp_tools(listed["result"]["tools"])
 
     async def step(self, action):
+        """A step of the episode that `reset` began: the client connects again by itself, to another environment."""
         with self._asked():
-            return self._seen(await self.client.step(action))
+            result = self._seen(await self.client.step(action))
+            if getattr(self.client, "_ws", None) is not self.connection:
+                raise ConnectionError("the connection broke off, and the episode with it")
+            return result
 
     async def _json(self, path, body=None):
         with self._asked():
