@@ -22,6 +22,7 @@ from tests.integrations.test_driven import TASK as DOORS_TASK
 
 ENVIRONMENTS = """\
 import json
+from fastapi import FastAPI, WebSocket
 from fastmcp import FastMCP
 from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment
@@ -100,6 +101,21 @@ ask = create_fastapi_app(Asked, CallToolAction, CallToolObservation, max_concurr
 ask_json = create_fastapi_app(Asked, JsonCall, CallToolObservation, max_concurrent_envs=8)
 levers = create_fastapi_app(Levers, Pull, Told)
 pulls = create_fastapi_app(Pulls, Pull, Told)
+
+ODD = ["<html>", "[]", '{"type": "pong"}', '{"type": "observation", "data": {"observation": {}, "reward": "lots"}}']
+odd = FastAPI()
+
+@odd.get("/schema")
+def schema():
+    return {"action": Pull.model_json_schema()}
+
+@odd.websocket("/ws")
+async def ws(socket: WebSocket):
+    await socket.accept()
+    await socket.receive_text()
+    await socket.send_json({"type": "observation", "data": {"observation": {"text": "Pull."}}})
+    asked = await socket.receive_json()
+    await socket.send_text(ODD[asked["data"]["lever"]])
 """
 SCRIPTS = """\
 import time
@@ -121,6 +137,9 @@ def asked(task, rng):
     heard = yield Say(calls=[("look", {"spot": "drawer"})])
     assert "place" in heard[-1]["content"], heard
     yield Say(calls=[("answer", {"what": "a key"})])
+
+def odd(task, rng):
+    yield Say(calls=[("act", {"lever": task.data["reset"]["seed"]})])
 
 def levers(task, rng):
     heard = yield Say(calls=[("act", {"lever": "the third"})])
@@ -151,15 +170,15 @@ def free_port() -> int:
         return port
 
 
-def play(folder: Path, spec: dict[str, Any], script: str, out: str = "run") -> Any:
-    tasks = {"kind": "openenv", "python": f"{GUESTS}/openenv/bin/python", "spec": {**spec, "path": ["./"]}}
+def play(folder: Path, spec: dict[str, Any], script: str, out: str = "run", n: int = 1) -> Any:
+    tasks = {"kind": "openenv", "python": f"{GUESTS}/openenv/bin/python", "spec": {**spec, "n": n, "path": ["./"]}}
     (folder / "recipe.yaml").write_text(
         f"name: openenv\ntasks: {{source: guest, args: {json.dumps(tasks)}}}\n"
         "agent: {use: guest, max_turns: 6, format: hermes}\nrewards: {guest: {}}\n"
-        "scripts: {asked: ./scripts.py:asked, levers: ./scripts.py:levers, pulls: ./scripts.py:pulls}\n"
+        f"scripts: {{{script}: ./scripts.py:{script}}}\n"
     )
     overrides = {"limits.retries": 0, "limits.service_failures": 9}
-    return agentrl.rollout(folder, 1, agent=script, out=folder / out, overrides=overrides, reporters=())
+    return agentrl.rollout(folder, n, agent=script, out=folder / out, overrides=overrides, reporters=())
 
 
 @pytest.fixture
@@ -220,6 +239,16 @@ def test_an_episode_waits_for_a_place_on_a_server_that_has_one(folder: Path) -> 
         Timer(15.0, holder.stdin.close).start()
         (episode,) = play(folder, {"url": url}, "levers", out="waited").whole_episodes()
     assert (episode.status, episode.reward) == ("done", 1.0), episode.error
+
+
+@needs_guests
+@pytest.mark.timeout(300)
+def test_an_answer_that_is_none_is_no_step(folder: Path) -> None:
+    port = free_port()
+    with serving(folder, "uvicorn", "envs:odd", "--port", str(port), port=port) as url:
+        run = play(folder, {"url": url}, "odd", n=4)
+    failures = [json.loads(line) for line in (run.dir.path / "failures.jsonl").read_text().splitlines()]
+    assert [failure["status"] for failure in failures] == ["infra_error"] * 4, failures
 
 
 @needs_guests

@@ -54,7 +54,7 @@ class AsyncORS:
     async def call_tool(self, name, given):
         if self.way in FAILS:
             raise FAILS[self.way]
-        blocks, reward = [SimpleNamespace(text="thanks")], "lots" if self.way == "garbage" else 1.0
+        blocks, reward = [SimpleNamespace(text="thanks")], {"garbage": "lots", "nan": "nan"}.get(self.way, 1.0)
         return SimpleNamespace(blocks=blocks, reward=reward, finished=True)
 """,
 }
@@ -67,6 +67,7 @@ class AsyncORS:
         ("answers-500", "MaxRetriesError: Exceeded 5 retries"),
         ("tool-raises", "RuntimeError: database is down"),
         ("no-session", "LookupError: no session"),
+        ("nan", "its reward is nan"),
         ("garbage", "could not convert string to float: 'lots'"),
     ],
 )

@@ -386,13 +386,16 @@ class _Served(_Env):
 
 
 def _client():
-    """OpenEnv's client, which keeps what an error of the server says beside its message."""
+    """OpenEnv's client. It takes no answer without an observation, and keeps what an error says beside its message."""
     from openenv import GenericEnvClient
 
     class Client(GenericEnvClient):
         async def _receive(self):
             said = await super()._receive()
-            self.error = said.get("data") if said.get("type") == "error" else {}
+            data, failed = said.get("data"), said.get("type") == "error"
+            if not isinstance(data, dict) or not (failed or "observation" in data):
+                raise ValueError(f"it answered {said!r:.100}")
+            self.error = data if failed else {}
             return said
 
     return Client

@@ -7,6 +7,7 @@ model does not see: it gets the reply that calls no tool.
 import asyncio
 import contextlib
 import json
+import math
 import urllib.request
 
 from guest import Away, Unusable, calls_of, text_of
@@ -95,7 +96,10 @@ def _terminal(spec, env):
 async def _called(session, name, given):
     """Reward, whether the episode is over, and what the tool says."""
     output = await session.call_tool(name, given)
-    return float(output.reward or 0.0), bool(output.finished), _text(output.blocks)
+    reward = float(output.reward or 0.0)
+    if not math.isfinite(reward):
+        raise ValueError(f"its reward is {reward}")
+    return reward, bool(output.finished), _text(output.blocks)
 
 
 def _env(spec):
