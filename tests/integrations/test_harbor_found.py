@@ -81,6 +81,18 @@ def test_commands_run_in_the_shell_of_the_dockerfile(tmp_path: Path) -> None:
     assert rewards(folder, "oracle", "gold", **only) == {"shared": 1.0}
 
 
+def test_a_working_folder_that_the_dockerfile_fills_is_empty_before(tmp_path: Path) -> None:
+    """`git clone` wants an empty folder, and `git config --global` before it writes to the home."""
+    folder = a_recipe(tmp_path)
+    lines = (
+        'RUN echo mine > ~/.settings && test -z "$(ls -A /app/repo)" && echo 10 > /app/repo/file\nWORKDIR /app/repo\n'
+    )
+    files = {"solution/solve.sh": 'test "$(cat ~/.settings)" = mine && cp file /app/sum.txt\n'}
+    a_dockerfile(folder / "tasks" / "shared", f"FROM x\nWORKDIR /app\n{lines}", **files)
+    only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
+    assert rewards(folder, "oracle", "gold", **only) == {"shared": 1.0}
+
+
 def test_the_folders_that_a_file_needs(tmp_path: Path) -> None:
     found = [root_of(path) for path in ("/opt/a.py", "/opt/a/b.py", "/srv/a", "/a.txt", "/a/b.txt", "/etc/a", "/tmp/a")]
     assert found == ["/opt", "/opt/a", "/srv/a", "", "/a", "", ""]

@@ -15,7 +15,7 @@ from typing import Any
 
 from agentrl.engines.scripted import Say
 from agentrl.integrations.harbor.config import TaskToml, network_of, read_task_toml, resolved, unsupported
-from agentrl.integrations.harbor.dockerfile import LEAVE_OUT, Plan, plan_of, roots_in
+from agentrl.integrations.harbor.dockerfile import LEAVE_OUT, Plan, plan_of, root_of, roots_in
 from agentrl.types.errors import TaskError
 from agentrl.types.sandbox import NetworkAllow
 from agentrl.types.task import Message, Task
@@ -116,6 +116,8 @@ def _spec(
         "env": plan.env | resolved(environment.env, f"{folder}/task.toml: environment.env"),
         "network": network_of(config) if network == "task" else network,
     }
+    if (root := root_of(workdir)) not in ("", workdir):  # a folder that a command fills must not be the home, too
+        spec["env"] = {"HOME": root} | spec["env"]
     if isinstance(spec["network"], dict):
         NetworkAllow.model_validate(spec["network"])
     if (chosen := image or environment.docker_image) is not None:
