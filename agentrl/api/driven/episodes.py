@@ -56,7 +56,7 @@ class Seen(msgspec.Struct, frozen=True):
 class Driven:
     """A recipe whose episodes are driven from outside, several at a time. They run in a thread of their own.
 
-    Nothing is recorded. A limit of the recipe (`max_turns`, `limits.episode_s`) ends an episode as it would a rollout's.
+    Nothing is recorded. A limit of the recipe (`max_turns`, `limits.episode_s`) ends an episode as in a rollout.
 
     Raises:
         AgentRLError: the recipe or its tasks are wrong.
