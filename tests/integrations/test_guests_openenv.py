@@ -207,6 +207,12 @@ def test_actions_and_methods_as_environments_have_them(tmp_path: Path, name: str
     assert (episode.status, episode.reward) == ("done", 1.0), episode.error
 
 
+def test_the_choices_of_an_action_are_shown(tmp_path: Path) -> None:
+    (episode,) = play(tmp_path, "Sides", "act", 1).whole_episodes()
+    (tool,) = episode.tools or ()
+    assert tool["function"]["parameters"]["properties"]["side"]["enum"] == ["left", "right"]
+
+
 def test_what_an_observation_holds_beside_text(tmp_path: Path) -> None:
     (episode,) = play(tmp_path, "Screen", "words", 1).whole_episodes()
     seen = json.loads(episode.prompt[-1]["content"])

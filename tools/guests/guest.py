@@ -74,6 +74,28 @@ def calls_of(message):
         yield call["id"], call["function"]["name"], arguments if isinstance(arguments, dict) else {}
 
 
+def inlined(schema):
+    """A JSON schema with its definitions in the places that name them: a short signature shows choices only so."""
+    defined = {f"#/$defs/{name}": each for name, each in schema.get("$defs", {}).items()}
+
+    def put(value, inside):
+        if isinstance(value, list):
+            return [put(each, inside) for each in value]
+        if not isinstance(value, dict):
+            return value
+        name = value.get("$ref")
+        if name in inside:  # in itself
+            raise RecursionError(name)
+        if name in defined:
+            return put({**defined[name], **{k: v for k, v in value.items() if k != "$ref"}}, (*inside, name))
+        return {k: put(v, inside) for k, v in value.items() if k != "$defs"}
+
+    try:
+        return put(schema, ()) if defined else schema
+    except RecursionError:
+        return schema
+
+
 def text_of(value):
     """What the model is shown of a value: text as it is, others as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)

@@ -18,7 +18,7 @@ import typing
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
-from guest import Away, Unusable, calls_of, text_of
+from guest import Away, Unusable, calls_of, inlined, text_of
 
 WAIT_S = 300.0
 """How long an episode waits for a place on a server that is full."""
@@ -125,7 +125,7 @@ IMAGES = ("data:image/", "iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")  # PNG, JPEG,
 
 
 def _tool(name, about, schema):
-    return {"type": "function", "function": {"name": name, "description": about or "", "parameters": schema}}
+    return {"type": "function", "function": {"name": name, "description": about or "", "parameters": inlined(schema)}}
 
 
 def _of_schema(schema):

@@ -10,7 +10,7 @@ import json
 import math
 import urllib.request
 
-from guest import Away, Unusable, calls_of, text_of
+from guest import Away, Unusable, calls_of, inlined, text_of
 
 
 def tasks(spec):
@@ -48,7 +48,7 @@ async def _play(spec, index, model):
                 "function": {
                     "name": each.name,
                     "description": each.description,
-                    "parameters": dict(each.input_schema or {"type": "object", "properties": {}}),
+                    "parameters": inlined(dict(each.input_schema or {"type": "object", "properties": {}})),
                 },
             }
             for each in await _asked(spec, session.list_tools())
