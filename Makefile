@@ -97,7 +97,7 @@ $(GUESTS)/.installed: Makefile
 	@touch $@
 
 test-guests: setup $(GUESTS)/.installed
-	AGENTRL_TEST_GUESTS=$(CURDIR)/$(GUESTS) $(BIN)/python -m pytest -q tests/integrations/test_guests*.py
+	AGENTRL_TEST_GUESTS=$(CURDIR)/$(GUESTS) $(BIN)/python -m pytest -q -n 3 tests/integrations/test_guests*.py
 
 # Text worlds (recipes/alfworld, recipes/textworld): small, but Jericho and Fast Downward are compiled. Their wheels lie apart,
 # so that they can be made while tests run. --no-deps: Jericho would bring spaCy, which nothing here uses.
