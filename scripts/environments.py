@@ -110,8 +110,10 @@ def make(name: str, folder: Path) -> None:
     install: list[str | Path] = [*uv(), "pip", "install", "--quiet", "--python", python]
     if environment.torch:
         run(*install, *indexes(), "-c", ROOT / "constraints.txt", "torch")
-    files = [argument for file in pinned(name) for argument in ("-r", file)]
-    run(*install, *indexes(), "--no-deps", *files, *(["-e", ROOT] if environment.editable else []))
+    install += [*indexes(), "--no-deps"]
+    for file in pinned(name):
+        install += ["-r", file]
+    run(*install, *(["-e", str(ROOT)] if environment.editable else []))
     packages = next(folder.glob("lib/python*/site-packages"))
     for file in environment.copies:
         shutil.copy(ROOT / file, packages)
