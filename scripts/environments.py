@@ -115,8 +115,8 @@ def make(name: str, folder: Path) -> None:
         install += ["-r", file]
     run(*install, *(["-e", str(ROOT)] if environment.editable else []))
     packages = next(folder.glob("lib/python*/site-packages"))
-    for file in environment.copies:
-        shutil.copy(ROOT / file, packages)
+    for copied in environment.copies:
+        shutil.copy(ROOT / copied, packages)
 
 
 def pinned(name: str) -> list[Path]:

@@ -22,6 +22,7 @@ MARKS = ("family(name): runs with `--family name` only", "slow: starts a process
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 """Events of the interpreter's audit that start a process."""
 
+REFUSED = "it starts a process ({}): mark it `slow`"
 ALLOWED = {"git"}
 """Programs that every test may start: a run asks git for the commit."""
 
@@ -53,22 +54,31 @@ def of_family(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 class NoProcesses:
-    """Fails a test during which this process starts another."""
+    """Fails a test that starts a process, at the moment when it does."""
 
     def __init__(self) -> None:
-        self._started: list[str] = []
+        self._started = ""
+        self._watching = False
         sys.addaudithook(self._audit)
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event in STARTS and arguments[:1] not in [(program,) for program in ALLOWED]:
-            self._started.append(f"{event} {arguments[:2]}")
+        if self._watching and event in STARTS and arguments[:1] not in [(program,) for program in ALLOWED]:
+            self._started = f"{event} {arguments[:2]}"[:200]
+            pytest.fail(REFUSED.format(self._started))
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        self._started.clear()
+    def pytest_runtest_protocol(self) -> Iterator[None]:
+        self._started, self._watching = "", True
+        try:
+            return (yield)
+        finally:
+            self._watching = False
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
         result = yield
-        if self._started:
-            pytest.fail(f"it starts a process ({self._started[0][:200]}): mark it `slow`", pytrace=False)
+        if self._started:  # in another thread, or somebody swallowed it
+            pytest.fail(REFUSED.format(self._started), pytrace=False)
         return result
 
 
