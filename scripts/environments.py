@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = ROOT / "requirements"
 UV = "uv==0.13.9"
-TORCH = re.compile(r"^(torch|triton|nvidia-|cuda-)")
+TORCH = re.compile(r"(torch|triton)==|nvidia-|cuda-")
 """Installed first, by one pin, with what its wheel asks for: this differs between builds for CPUs and for CUDA."""
 
 
