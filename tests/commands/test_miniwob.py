@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -56,7 +55,7 @@ def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, 
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif("AGENTRL_TEST_ENVS" not in os.environ, reason="ten minutes: make test-envs")
+@pytest.mark.family("envs")
 def test_the_oracle_solves_ten_seeds_of_every_solved_family(tmp_path: Path) -> None:
     chosen = ["--set", "tasks.args.seeds=10"]
     agentrl(
@@ -152,7 +151,7 @@ async def played(family: str, seed: int) -> None:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif("AGENTRL_TEST_ENVS" not in os.environ, reason="minutes: make test-envs")
+@pytest.mark.family("envs")
 def test_every_family_that_starts_in_place_starts_like_a_fresh_page() -> None:
     async def different() -> list[str]:
         found = []

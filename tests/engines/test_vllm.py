@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
 import random
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -42,7 +41,7 @@ from .vllm_learning import ADAPTERS, LEARNING, imitating_model, learn
 from .vllm_world import PYTHON, other_weights, row_of, small_model, tokenizer_of, worst_difference, write_adapter
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("AGENTRL_TEST_VLLM") != "1", reason="make test-vllm runs a real vLLM server"),
+    pytest.mark.family("vllm"),
     pytest.mark.timeout(600),
 ]
 
