@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 POLL_S = 0.01
 
@@ -23,3 +23,14 @@ async def until_async(condition: Callable[[], object]) -> None:
     """Returns when the condition is true. The event loop runs meanwhile."""
     while not condition():
         await asyncio.sleep(POLL_S)
+
+
+def limits(first_s: float) -> Iterator[float]:
+    """Yields limits of time, each twice the one before.
+
+    For a program that must get somewhere before its limit ends it, however slow the machine: it runs with one limit
+    after the other, until it did.
+    """
+    while True:
+        yield first_s
+        first_s *= 2
