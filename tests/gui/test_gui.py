@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from agentrl.types.errors import RecipeError, TaskError, ToolError
 from agentrl.types.parts.image import image_info
 from agentrl.types.task import Task
 from tests.gui.desks import act, needs_desktop, opened
+from tests.waiting import until, wait_for_end
 
 pytestmark = needs_desktop
 
@@ -160,7 +160,7 @@ async def test_a_program_that_hangs_is_said_and_one_that_crashes_is_infrastructu
     assert "the list is not whole" in hangs
     assert "(no element)" not in hangs
     os.kill(int(program), signal.SIGKILL)
-    time.sleep(0.1)
+    wait_for_end(int(program))
     with pytest.raises(ScreenLost, match="signal 9"):
         await act(gui, "screenshot")
 
@@ -183,7 +183,7 @@ async def test_a_dead_server_is_infrastructure_and_leaves_nothing(gui: Gui) -> N
 async def test_screens_are_used_again_and_replaced_by_age_and_latency() -> None:
     servers = []
     for recycle in ({}, {}, {"episodes": 2}, {}, {"step_s": 0.0}, {}, {"age_s": 0.0}, {}):
-        gui = await opened(recycle=recycle)
+        gui = await opened(recycle={"step_s": 1e6, "age_s": 1e6, **recycle})
         servers.append(server_of(gui))
         note = Path(gui.folder or "", "note.txt")
         assert not note.exists(), "the folder is new"
@@ -222,12 +222,12 @@ async def test_a_program_that_is_missing_or_ends_at_once() -> None:
 
 def test_everything_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "import asyncio, time\n"
+        "import asyncio, signal\n"
         "from tests.gui.desks import opened\n"
         "async def main():\n"
         "    gui = await opened()\n"
         "    print(gui._screen._link._process.pid, flush=True)\n"
-        "    time.sleep(100)\n"
+        "    signal.pause()\n"
         "asyncio.run(main())\n"
     )
     program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -237,10 +237,7 @@ def test_everything_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     program.kill()
     program.wait()
     program.stdout.close()  # type: ignore[union-attr]
-    deadline = time.monotonic() + 20
-    while (left := [pid for pid in inside if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not left
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside))
 
 
 def test_the_styles() -> None:

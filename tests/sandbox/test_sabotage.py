@@ -169,6 +169,7 @@ async def test_harm_from_outside_is_never_data(
     if "container" in kind and where != "docker":
         pytest.skip("there is no container")
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 1.0)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
     shell = "tests.sandbox.test_sabotage:HarmedShell"
     limits = {"retries": 1, "backoff_s": 0.0}
     specs = [spec("harmed", *before, kind)]
@@ -193,6 +194,7 @@ async def test_a_deadline_in_a_frozen_sandbox_is_never_data(
 ) -> None:
     """Whichever deadline comes before the sandbox is given up."""
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 3.0)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
     if deadline == "tool":
         monkeypatch.setattr("agentrl.tools.shell.GRACE_S", 0.1)
     shell = f"tests.sandbox.test_sabotage:{shell}"
