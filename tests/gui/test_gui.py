@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from agentrl.tools.gui import gui as gui_module
 from agentrl.tools.gui.gui import Gui
@@ -29,12 +30,11 @@ pytestmark = needs_desktop
 ODD = "a B~@#$%^&*()[]{}\\|<>\"'` äÖß€漢😀\nsecond line"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def gui() -> AsyncIterator[Gui]:
     tool = await opened(shows="both")
     yield tool
     await tool.close()
-    await WARM.close()
 
 
 def saved(gui: Gui) -> str:
@@ -99,7 +99,6 @@ async def test_a_dialog_has_done_its_work_when_the_screen_is_shown() -> None:
         assert Path(gui.folder or "", "other.txt").read_text() == "words"
     finally:
         await gui.close()
-        await WARM.close()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,6 @@ async def test_scaled_screens_and_coordinates() -> None:
         assert (shown.width, shown.height) == tuple(settings.get("shown", (1024, 768)))
         assert all(0 <= place < side for place, side in zip(result.points[0], (shown.width, shown.height), strict=True))
         await gui.close()
-    await WARM.close()
 
 
 async def test_odd_sizes() -> None:
@@ -146,10 +144,10 @@ async def test_odd_sizes() -> None:
         await gui.close()
     with pytest.raises(RecipeError, match=r"size is \[0, 5\]"):
         Gui("mousepad", where="host", size=[0, 5])
-    await WARM.close()
 
 
-async def test_a_program_that_hangs_is_said_and_one_that_crashes_is_infrastructure(gui: Gui) -> None:
+async def test_a_program_that_hangs_is_said_and_one_that_crashes_is_infrastructure() -> None:
+    gui = await opened(shows="both", settle_s=2.0)
     (program,) = subprocess.run(
         ["pgrep", "-P", str(gui._screen._link._process.pid), "mousepad"],  # type: ignore[union-attr]
         capture_output=True, text=True, check=True,
@@ -163,6 +161,7 @@ async def test_a_program_that_hangs_is_said_and_one_that_crashes_is_infrastructu
     wait_for_end(int(program))
     with pytest.raises(ScreenLost, match="signal 9"):
         await act(gui, "screenshot")
+    await gui.close()
 
 
 async def test_a_closed_program_is_an_observation(gui: Gui) -> None:
@@ -181,6 +180,7 @@ async def test_a_dead_server_is_infrastructure_and_leaves_nothing(gui: Gui) -> N
 
 
 async def test_screens_are_used_again_and_replaced_by_age_and_latency() -> None:
+    await WARM.close()
     servers = []
     for recycle in ({}, {}, {"episodes": 2}, {}, {"step_s": 0.0}, {}, {"age_s": 0.0}, {}):
         gui = await opened(recycle={"step_s": 1e6, "age_s": 1e6, **recycle})
@@ -269,7 +269,6 @@ async def test_the_form_of_qwen() -> None:
             await tool.call(wrong)
     assert (await tool.call({"action": "wait", "time": 0})).text
     await gui.close()
-    await WARM.close()
 
 
 async def test_many_start_at_once() -> None:
@@ -294,4 +293,3 @@ async def test_tasks_of_their_own_class() -> None:
     assert "'before'" in (await act(gui, "screenshot")).text
     assert gui.state_key() == (await act(gui, "screenshot") and gui.state_key())
     await gui.close()
-    await WARM.close()
