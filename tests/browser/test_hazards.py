@@ -200,7 +200,7 @@ from agentrl.tools.browser import launching
 async def main():
     await launching.open_context()
     print(next(iter(launching._drivers.values()))[1].pid, flush=True)
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()
 asyncio.run(main())
 """
 
