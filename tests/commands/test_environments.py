@@ -80,7 +80,7 @@ def gate(tmp_path: Path) -> Path:
 def test_kills_change_no_number(gate: Path) -> None:
     agentrl("train", "gate", "--out", "whole", cwd=gate)
     deaths = "rollout:14,optimiser step:2,checkpoint write:4,rollout:5,weight sync:1"
-    python("-m", "tests.commands.lives", deaths, "-", "train", "gate", "--out", "killed", cwd=gate)
+    python("-m", "tests.commands.lives", deaths, "train", "gate", "--out", "killed", cwd=gate)
     assert metrics(gate / "killed") == metrics(gate / "whole")
     for out in ("killed", "whole"):
         assert agentrl("check", out, cwd=gate).returncode == 0

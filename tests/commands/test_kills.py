@@ -11,7 +11,7 @@ from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from tests.command import python
 from tests.commands import test_two_policies as duet
-from tests.commands.test_train import CANARY, metrics
+from tests.counting import CANARY, metrics
 from tests.distributed.test_worker_programs import AGENTS, RECIPE, folder
 
 __all__ = ["folder"]
@@ -37,11 +37,10 @@ DEATHS = {
 }
 LIVES = """
 import json, sys
-from tests.commands.lives import live
+from tests.commands.lives import death_of, live
 for arguments, deaths in json.loads(sys.argv[1]):
     for death in deaths:
-        point, _, call = death.partition(":")
-        status = live(arguments, (point, int(call), True))
+        status = live(arguments, death_of(death))
         assert status == 9, (arguments, death, status)
     assert live(arguments, None) == 0, arguments
 """

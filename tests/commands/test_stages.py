@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
+from agentrl.view.curves import learning_curve
 from tests.command import agentrl, python
 
 from .conftest import CODE, RECIPE
@@ -80,7 +82,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 def killed(here: Path, deaths: list[str], *arguments: str) -> list[str]:
     """Runs a command, killed after each of the calls (`POINT:CALL` of lives.py), and then to its end. Returns the
     newest checkpoint at each death."""
-    done = python("-m", "tests.commands.lives", ",".join(deaths), "-", *arguments, cwd=here)
+    done = python("-m", "tests.commands.lives", ",".join(deaths), *arguments, cwd=here)
     return [line.split()[-1] for line in done.stdout.splitlines()]
 
 
@@ -128,7 +130,9 @@ def test_what_is_shown_names_the_stages(staged: Path) -> None:
     page = (staged.parent / agentrl("view", "whole", cwd=staged.parent).stdout.strip()).read_text()
     assert '"learn/eval/success":' in page
     assert '"format/loss":' in page
-    assert (staged.parent / "whole" / "curve.png").stat().st_size > 1000
+    with RunDir.read(staged.parent / "whole") as run:
+        learning_curve(run.metrics(), staged.parent / "curve.png", "counting")
+    assert (staged.parent / "curve.png").stat().st_size > 1000
 
 
 def test_the_newest_checkpoint_is_evaluated_as_its_stage_sees_the_recipe(staged: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_killed_training_continues_to_the_same_metrics(trainable: Path, traine
     # In the first evaluation, in the first rollouts, in those of the fourth iteration, and after the last checkpoint.
     deaths = "rollout:27,rollout:13,rollout:37,rollout:22"
     arguments = ("train", "counting", "--out", "killed", *sets(*EXACT))
-    told = python("-m", "tests.commands.lives", deaths, "-", *arguments, cwd=here).stdout
+    told = python("-m", "tests.commands.lives", deaths, *arguments, cwd=here).stdout
     assert [line.split()[-1] for line in told.splitlines()] == ["it-00000", "it-00000", "it-00003", "it-00005"]
     assert metrics(here / "killed", but_for=CANARY) == expected
     assert check(here / "killed").ok
@@ -81,10 +81,9 @@ def test_a_checkpoint_is_a_model_and_can_be_evaluated(tmp_path: Path, trained_ru
     assert AutoModelForCausalLM.from_pretrained(trained_model).config.hidden_size == 32
     found = json.loads(agentrl("eval", str(trained_model), "--n", "10", "--json", cwd=tmp_path).stdout)
     assert (found["episodes"], found["failed"]) == (10, 0)
-    run = shutil.copytree(trained_run, tmp_path / "run")
+    shutil.copytree(trained_run, tmp_path / "run")
     people = agentrl("eval", "run", "--n", "2", "--out", "evaluated", cwd=tmp_path).stdout
     assert "agentrl show evaluated" in people
-    assert (run / "curve.png").stat().st_size > 1000
     page = agentrl("view", "run", cwd=tmp_path).stdout.strip()
     assert "count1" in (tmp_path / page).read_text()
 

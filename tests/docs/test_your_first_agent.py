@@ -111,7 +111,7 @@ def test_kills_change_no_number_with_contexts_and_forks(sums: Path) -> None:
         file.write(NOISE)
     agentrl("train", "sums", "--out", "whole", cwd=sums)
     deaths = "rollout:11,checkpoint write:2"
-    python("-m", "tests.commands.lives", deaths, "-", "train", "sums", "--out", "killed", cwd=sums)
+    python("-m", "tests.commands.lives", deaths, "train", "sums", "--out", "killed", cwd=sums)
     assert metrics(sums / "killed") == metrics(sums / "whole")
     played = episodes(sums / "killed", "train")
     assert {tuple(turn.context for turn in episode.turns) for episode in played} == {("main", "critic", "main")}
