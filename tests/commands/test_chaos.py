@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl, python
 from tests.counting import metrics
+from tests.sound import assert_sound
 
 TRAINING = """\
 agent: {format: tags, max_turns: 4, describe_tools: false}
@@ -44,13 +44,13 @@ def test_in_turns_kills_change_no_number(tiny: Path) -> None:
     agentrl("train", "counting", "--out", "whole", cwd=tiny)
     lives(tiny, "killed")
     assert metrics(tiny / "killed") == metrics(tiny / "whole")
-    assert check(tiny / "killed").ok
+    assert_sound(tiny / "killed")
 
 
 def test_beside_the_trainer_every_episode_trains_once_within_the_bound(tiny: Path) -> None:
     lives(tiny, "killed", "--set", "train.max_staleness=2", "--set", "train.importance={high: 2}",
           "--set", "train.checkpoint_every=2", "--set", "tools=[{use: ./task.py:Counter, delay: 0.03}]")  # fmt: skip
-    assert check(tiny / "killed").ok
+    assert_sound(tiny / "killed")
     with RunDir.read(tiny / "killed") as run:
         episodes = list(run.episodes(split="train"))
         lines = [m for m in run.metrics() if m["split"] == "train"]
@@ -81,7 +81,7 @@ class SlowFirst(Counter):
         while task.id == "count0" and SlowFirst.opened == 2 and (told.count("train") < 2 or "count3#0" not in told[8:]):
             await asyncio.sleep(0.01)
 """
-"""Its first demonstration is quick. Then the first task waits for two updates, and for the third of the other groups."""
+"""The first task waits for two updates and for the third of the other groups; but not in its demonstration."""
 
 
 def test_an_update_that_is_done_again_trains_on_the_same_groups(tiny: Path) -> None:

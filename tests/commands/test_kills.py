@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from tests.command import python
 from tests.commands import test_two_policies as duet
 from tests.counting import CANARY, metrics
 from tests.distributed.test_worker_programs import AGENTS, RECIPE, folder
+from tests.sound import assert_sound
 
 __all__ = ["folder"]
 
@@ -69,6 +69,6 @@ def test_kills_change_no_number(folder: Path) -> None:
     for name in runs:
         assert metrics(folder / f"{name}-killed", but_for=CANARY) == metrics(folder / name, but_for=CANARY), name
         assert len(metrics(folder / name)) == 2
-        assert check(folder / f"{name}-killed").ok
+        assert_sound(folder / f"{name}-killed")
     with RunDir.read(folder / "contexts-killed") as run:
         assert all(episode.branches for episode in run.episodes())

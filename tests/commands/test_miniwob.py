@@ -24,6 +24,7 @@ from agentrl.types.errors import InfraError, RecipeError, ToolError
 from agentrl.types.paths import data_path
 from agentrl.types.task import Task
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 RECIPE = data_path("recipes", "miniwob")
 tasks = load_object("./task.py:tasks", RECIPE)
@@ -52,7 +53,7 @@ def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, 
         for row in run.rows():
             rewards[row.task_id.split("/")[0]].add(row.reward)
     assert rewards == {family: {1.0 if agent == "oracle" else -1.0} for family in SLICE}
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")
 
 
 @pytest.mark.timeout(3600)
@@ -290,4 +291,4 @@ def test_a_tiny_policy_trains_on_clicks_by_text(tmp_path: Path) -> None:
     assert {episode.task.data["seed"] < 1_000_000 for episode in episodes} == {True}
     assert {episode.task.data["seed"] >= 1_000_000 for episode in held_out} == {True}
     assert str(episodes[0].prompt[-1]["content"]).split("\n")[1:] == ["3 text", "4 text", "5 text"]
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")

@@ -28,6 +28,7 @@ from agentrl.types.task import Task
 from tests.command import agentrl
 from tests.commands.test_proxy import post
 from tests.engines.vllm_world import small_model
+from tests.sound import assert_sound
 from tests.store.make import make_episode
 
 RECIPE = """\
@@ -92,7 +93,7 @@ def test_what_was_recorded_trains(folder: Path) -> None:
     assert recorded["a1"].reward == pytest.approx(2.0 + recorded["a1"].components["length"])
     assert {each.group_id for each in recorded.values()} == {*"abc", "f0", "g0"}
     agentrl("train", "recipe.yaml", "--from", "run", "--passes", "2", cwd=folder)
-    assert "sound" in agentrl("check", "runs/recorded-recorded", cwd=folder).stdout
+    assert_sound(folder / "runs/recorded-recorded")
     with RunDir.read(folder / "runs" / "recorded-recorded") as run:
         lines = [json.loads(json.dumps(line)) for line in run.metrics()]
         trained = {each.id: each for each in run.episodes()}

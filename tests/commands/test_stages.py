@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.view.curves import learning_curve
 from tests.command import agentrl, python
+from tests.sound import assert_sound
 
 from .conftest import CODE, RECIPE
 
@@ -108,7 +108,7 @@ def test_killed_in_each_stage_it_comes_to_the_same_metrics(staged: Path) -> None
     stood = killed(here, [death for death, _ in deaths], "train", "counting", "--out", "killed")
     assert stood == [newest for _, newest in deaths]
     assert metrics(here / "killed") == expected
-    assert agentrl("check", "killed", cwd=here).returncode == 0
+    assert_sound(here / "killed")
     with RunDir.read(here / "killed") as run:
         assert run.info["finished"]
         assert {episode.id.partition("/")[0] for episode in run.episodes()} == {"learn"}
@@ -242,4 +242,4 @@ def test_the_shipped_recipe_runs_its_four_stages(tmp_path: Path) -> None:
         stages = list(dict.fromkeys(line["stage"] for line in run.metrics()))
         assert run.info["finished"]
     assert stages == ["format", "explore", "prefer", "learn"]
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")

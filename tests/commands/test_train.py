@@ -17,13 +17,13 @@ from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.rollout.builder import build
 from agentrl.rollout.player import LocalPlayers
-from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.train.assembly import training
 from agentrl.types.errors import AgentRLError, StoreError
 from agentrl.types.reporter import Reporter
 from tests.command import agentrl, python
 from tests.counting import CANARY, EXACT, TRAINING, metrics
+from tests.sound import assert_sound
 from tests.store.make import make_episode
 
 __all__ = ["TRAINING"]
@@ -49,7 +49,7 @@ def test_a_killed_training_continues_to_the_same_metrics(trainable: Path, traine
     told = python("-m", "tests.commands.lives", deaths, *arguments, cwd=here).stdout
     assert [line.split()[-1] for line in told.splitlines()] == ["it-00000", "it-00000", "it-00003", "it-00005"]
     assert metrics(here / "killed", but_for=CANARY) == expected
-    assert check(here / "killed").ok
+    assert_sound(here / "killed")
 
 
 def test_training_on_a_foreign_run_is_refused_at_once(trainable: Path) -> None:

@@ -14,6 +14,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.train import assembly
 from agentrl.types.reporter import Reporter
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 from .test_train import metrics, train, trainable  # noqa: F401  (a fixture)
 
@@ -90,7 +91,7 @@ def test_the_bound_holds_and_every_group_trains_once(trainable: Path) -> None:  
     assert all(credit is not None for credit in credited)
     assert sum(m["episodes"] for m in lines) == len(episodes)
     assert all(set(FLOW) <= set(m) for m in lines)
-    assert agentrl("check", "run", cwd=here).returncode == 0
+    assert_sound(here / "run")
 
 
 FEW = """

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 from .test_train import metrics, train, trainable  # noqa: F401  (a fixture)
 from .test_train_ranks import on_two_ranks
@@ -45,7 +46,7 @@ def test_two_processes_train_adapters_and_one_goes_on(adapting: Path) -> None:
     assert [m["iteration"] for m in metrics(here / "run")] == [1, 2, 3]
     # Not in the second iteration, if the first had no success to learn from.
     assert metrics(here / "run")[-1]["kl_ref"] > 0
-    assert agentrl("check", "run", cwd=here).returncode == 0
+    assert_sound(here / "run")
     newest = here / "run" / "checkpoints" / "it-00003"
     merged = AutoModelForCausalLM.from_pretrained(newest)
     assert merged.dtype == torch.float32

@@ -11,6 +11,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from tests.command import agentrl, python
 from tests.commands.test_train import metrics
+from tests.sound import assert_sound
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-first-agent.md"
 
@@ -33,7 +34,7 @@ def sums(tmp_path: Path) -> Path:
 
 
 def episodes(run: Path, split: str | None = None) -> list[Episode]:
-    assert agentrl("check", str(run), cwd=run.parent).returncode == 0
+    assert_sound(run)
     with RunDir.read(run) as stored:
         return list(stored.episodes(split=split) if split else stored.episodes())
 
