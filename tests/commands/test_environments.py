@@ -8,9 +8,8 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl, python
+from tests.counting import metrics
 from tests.sound import assert_sound
-
-from .test_train import metrics
 
 CODE = """
 from agentrl import Environment, Observation, Say, Task, tool

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import msgspec
@@ -13,7 +11,7 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
-from tests.command import Started, agentrl
+from tests.command import agentrl, python
 from tests.sound import assert_sound
 
 
@@ -32,28 +30,23 @@ def test_rollout_check_show_view(counting: Path) -> None:
     assert "count7" in page.read_text()
 
 
+KILLED = """
+import sys
+from tests.commands.lives import live
+assert live(sys.argv[1:], ("rollout", 10, True)) == 9
+"""
+
+
 def test_a_killed_rollout_goes_on_with_what_is_missing(counting: Path) -> None:
-    here = counting.parent
-    arguments = ["rollout", "counting", "--n", "60", "--agent", "oracle", "--out", "run"]
-    sets = ["--set", "tools.0.delay=0.05", "--set", "concurrency=3"]
-    process = Started("-m", "agentrl.cli", *arguments, *sets, cwd=here)
-    run = here / "run"
-    stored: set[str] = set()
-    for _ in range(600):
-        time.sleep(0.05)
-        if (run / "index.sqlite").exists():
-            with RunDir.read(run) as reader:
-                stored = reader.ids()
-        if len(stored) >= 10:
-            break
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    here, run = counting.parent, counting.parent / "run"
+    arguments = ["rollout", "counting", "--n", "60", "--agent", "oracle", "--out", "run", "--set", "concurrency=3"]
+    python("-c", KILLED, *arguments, cwd=here)
     with RunDir.read(run) as reader:
         before = {episode.id: episode.created_at for episode in reader.episodes()}
-    assert 10 <= len(before) < 60
+    assert len(before) == 10
     assert_sound(here / "run")
 
-    agentrl(*arguments, *sets, cwd=here)
+    agentrl(*arguments, cwd=here)
     with RunDir.read(run) as reader:
         after = {episode.id: episode.created_at for episode in reader.episodes()}
         assert {row.reward for row in reader.rows()} == {1.0}

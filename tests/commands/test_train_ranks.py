@@ -10,9 +10,9 @@ from typing import Any
 
 from agentrl.train.compute_thread import compute_of
 from tests.command import python
+from tests.counting import metrics
 from tests.sound import assert_sound
 
-from .test_train import metrics, trainable  # noqa: F401  (a fixture)
 from .test_train_async import FLOW
 
 CRITIC = ("--set", "credit={use: gae}", "--set", "train.critic={body: copy, steps: 2}")
@@ -36,7 +36,7 @@ def in_order(run: Path) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (line["iteration"], line["split"]))
 
 
-def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turns(trainable: Path) -> None:  # noqa: F811
+def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turns(trainable: Path) -> None:
     here = trainable.parent
     codes = on_two_ranks(here, (None, ("--out", "turns", *SHORT)))
     codes += on_two_ranks(

@@ -18,7 +18,7 @@ from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, TrainError
 from agentrl.types.sample import TrainingSample, training_samples
-from tests.commands.test_train import metrics
+from tests.counting import metrics
 from tests.engines.vllm_world import small_model
 from tests.sound import assert_sound
 

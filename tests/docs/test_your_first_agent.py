@@ -10,7 +10,7 @@ import pytest
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from tests.command import agentrl, python
-from tests.commands.test_train import metrics
+from tests.counting import metrics
 from tests.sound import assert_sound
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-first-agent.md"
