@@ -58,6 +58,17 @@ train: {iterations: 5, groups: 3, group_size: 4, minibatch: 6, lr: 1.0e-3, entro
 eval: {episodes: 12}
 """
 
+HELD = """
+from pathlib import Path
+
+class Held(Counter):
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        while task.id != "count0" and Path("hold").exists():
+            await asyncio.sleep(0.01)
+"""
+"""Code for the recipe: with this tool, episodes wait while there is a file `hold`, but for the first."""
+
 TIMES = ("rollout_s", "train_s", "episodes_in_flight", "rollouts_wait_s")
 # The canary compares with the last version that is known to have arrived, which a run that goes on knows anew.
 CANARY = ("canary_gap", "canary_moved", "canary_arrived", "canary_s")

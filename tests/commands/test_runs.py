@@ -16,6 +16,7 @@ from agentrl.config.recipe import recipe_from_run
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import RecipeError, StoreError
 from tests.command import Started
+from tests.counting import CODE, HELD
 from tests.store.make import make_episode
 from tests.waiting import until
 
@@ -229,10 +230,11 @@ runpy.run_module("agentrl.cli", run_name="__main__", alter_sys=True)
 @pytest.mark.parametrize("command", [("-m", "agentrl.cli"), ("-c", IGNORING)], ids=["plain", "ignored"])
 def test_ctrl_c_ends_with_one_line(counting: Path, command: tuple[str, str]) -> None:
     """Also where whoever started the command ignores SIGINT, as shells do for the background of a script."""
-    arguments = ["rollout", "counting", "--agent", "oracle", "--n", "99", "--out", "run"]
-    slow = ["--set", "tools.0.delay=0.5", "--set", "concurrency=1"]
-    process = Started(*command, *arguments, *slow, cwd=counting.parent)
-    until(lambda: list((counting.parent / "run").glob("episodes/*")))
+    (counting / "task.py").write_text(CODE + HELD)
+    (counting.parent / "hold").touch()
+    arguments = ["rollout", "counting", "--agent", "oracle", "--n", "3", "--out", "run"]
+    process = Started(*command, *arguments, "--set", "tools=[./task.py:Held]", cwd=counting.parent)
+    until(lambda: [*counting.parent.glob("run/episodes/*")] or process.poll() is not None)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
     assert process.said()[1] == "stopped; finished work is kept in run: the same command continues\n"

@@ -19,8 +19,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError
 from agentrl.types.reporter import Reporter
 from tests.command import agentrl
-from tests.commands.conftest import counting
-from tests.commands.test_train import trainable
+from tests.commands.conftest import counting, trainable
 from tests.reporters import written
 from tests.sound import assert_sound
 from tests.store.make import make_episode
