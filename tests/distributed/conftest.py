@@ -29,8 +29,15 @@ class Held(Counter):
     """Plays no episode once the checkpoint $HOLD exists, until the command was restarted."""
     async def open(self, task, sandbox):
         await super().open(task, sandbox)
-        while Path(os.environ.get("HOLD", "none")).exists() and "AGENTRL_RESTARTS" not in os.environ:
-            await asyncio.sleep(0.01)
+        if Path(os.environ.get("HOLD", "none")).exists() and "AGENTRL_RESTARTS" not in os.environ:
+            await asyncio.Event().wait()
+
+class Stuck(Counter):
+    """Ends no episode but the first."""
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        if task.id != "count0":
+            await asyncio.Event().wait()
 
 class Flood(Counter):
     @tool
