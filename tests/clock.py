@@ -23,6 +23,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ahead = 0.0
         self._loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+        with suppress(RuntimeError):  # none runs
+            self._loops.add(asyncio.get_running_loop())
         real, run = time.monotonic, asyncio.BaseEventLoop.run_forever
 
         def run_forever(loop: asyncio.BaseEventLoop) -> None:
