@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from weakref import WeakSet
 
 import pytest
@@ -18,21 +19,29 @@ class Clock:
     """The clock of the standard library and of event loops in this process, some seconds ahead.
 
     Deadlines are far away when they are set. A test sets the clock forward once all has happened that comes before.
+
+    Args:
+        still: it goes on only when it is set forward.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, still: bool = False) -> None:
         self.ahead = 0.0
         self._loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         with suppress(RuntimeError):  # none runs
             self._loops.add(asyncio.get_running_loop())
-        real, run = time.monotonic, asyncio.BaseEventLoop.run_forever
+        run = asyncio.BaseEventLoop.run_forever
 
         def run_forever(loop: asyncio.BaseEventLoop) -> None:
             self._loops.add(loop)
             run(loop)
 
-        monkeypatch.setattr(time, "monotonic", lambda: real() + self.ahead)
+        for name in ("monotonic", "perf_counter"):
+            real = getattr(time, name)
+            monkeypatch.setattr(time, name, partial(self._told, partial(float, real()) if still else real))
         monkeypatch.setattr(asyncio.BaseEventLoop, "run_forever", run_forever)
+
+    def _told(self, real: Callable[[], float]) -> float:
+        return real() + self.ahead
 
     def forward(self, seconds: float) -> None:
         """Sets it forward. Deadlines that lie in these seconds pass at once."""

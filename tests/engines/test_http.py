@@ -165,13 +165,13 @@ async def test_no_server_a_slow_one_and_nonsense_are_engine_errors(monkeypatch: 
 def test_requests_that_fail_together_count_once_and_a_long_outage_pauses_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = 0.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    clock = Clock(monkeypatch, still=True)
     replica = module.Replica("http://x")
     for _ in range(500):
         replica.record_failure()
     assert replica.failures == 1
     for _ in range(2000):
-        now = replica.retry_at
+        clock.forward(module.LONGEST_PAUSE_S)
         replica.record_failure()
-    assert replica.retry_at - now == module.LONGEST_PAUSE_S
+    assert replica.failures == 2001
+    assert replica.retry_at - module.time.monotonic() == pytest.approx(module.LONGEST_PAUSE_S)

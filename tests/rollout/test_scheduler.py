@@ -15,6 +15,7 @@ from agentrl.rollout.groups.scorer import GroupScorer
 from agentrl.rollout.scheduler import BEGIN_AT_ONCE, RolloutScheduler
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import StoreError
+from tests.clock import Clock
 from tests.store.make import make_episode
 
 
@@ -136,22 +137,22 @@ async def test_closing_stores_nothing_of_what_is_in_flight() -> None:
     assert gc.get_threshold() == threshold
 
 
-async def test_utilization_is_the_mean_since_the_last_look() -> None:
-    player = Waiting()
+async def test_utilization_is_the_mean_since_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    player, clock = Waiting(), Clock(monkeypatch, still=True)
     async with scheduler_of(player, 2, []) as scheduler:
         for name in "ab":
             scheduler.submit(name)
         await passes()
         scheduler.utilization()
-        await asyncio.sleep(0.01)
-        found = scheduler.utilization()
-        assert found == {"episodes_in_flight": pytest.approx(2), "rollouts_wait_s": 0}
-        await player.end("a", "b")
-        scheduler.utilization()
-        await asyncio.sleep(0.01)
-        found = scheduler.utilization()
-    assert found["episodes_in_flight"] == 0
-    assert found["rollouts_wait_s"] > 0
+        clock.forward(1)
+        assert scheduler.utilization() == {"episodes_in_flight": pytest.approx(2), "rollouts_wait_s": 0}
+        clock.forward(1)
+        await player.end("a")
+        clock.forward(3)
+        assert scheduler.utilization() == {"episodes_in_flight": pytest.approx(5 / 4), "rollouts_wait_s": 0}
+        await player.end("b")
+        clock.forward(2)
+        assert scheduler.utilization() == {"episodes_in_flight": 0, "rollouts_wait_s": pytest.approx(2)}
 
 
 async def test_budgets_can_start_again() -> None:
