@@ -7,8 +7,11 @@ shows where it hung, so a busy machine makes a test slower and never red.
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 POLL_S = 0.01
 
@@ -23,3 +26,30 @@ async def until_async(condition: Callable[[], object]) -> None:
     """Returns when the condition is true. The event loop runs meanwhile."""
     while not condition():
         await asyncio.sleep(POLL_S)
+
+
+def limits(first_s: float) -> Iterator[float]:
+    """Yields limits of time, each twice the one before.
+
+    For a program that must get somewhere before its limit ends it, however slow the machine: it runs with one limit
+    after the other, until it did.
+    """
+    while True:
+        yield first_s
+        first_s *= 2
+
+
+async def turns(count: int = 50) -> None:
+    """Lets the event loop turn so often: tasks that wait for nobody get as far as they can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def wait_for_end(pid: int) -> None:
+    """Returns when a process has ended, whosever child it is."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            select.select([descriptor], [], [])
+        finally:
+            os.close(descriptor)

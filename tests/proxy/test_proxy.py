@@ -37,7 +37,7 @@ from tests.chat.families import gemma4_thinking
 from tests.clock import Clock
 from tests.engines.conftest import plain_logprobs
 from tests.engines.vllm_world import small_model
-from tests.waiting import until_async
+from tests.waiting import turns, until_async
 
 ADD = {
     "type": "function",
@@ -460,8 +460,7 @@ async def test_a_session_that_is_scored_when_the_proxy_stops_is_stored(monkeypat
         clock.forward(601)
         await begun.wait()
         stops = asyncio.create_task(stack.pop_all().aclose())
-    for _ in range(100):  # it stops meanwhile, but for the scoring
-        await asyncio.sleep(0)
+    await turns()  # it stops meanwhile, but for the scoring
     assert not stops.done()
     stopping.set()
     await stops

@@ -25,6 +25,7 @@ from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
 from tests.rollout.test_environments import finds
 from tests.rollout.world import collect, make_context, make_parts, specs
+from tests.waiting import turns
 
 HERE = __name__
 
@@ -121,8 +122,7 @@ async def test_an_asynchronous_call_waits_for_a_thread_that_goes_on() -> None:
     slow = Slow()
     await cancelled_in_work(slow)
     looking = asyncio.create_task(called(slow, slow.look))
-    for _ in range(10):  # it needs one, if it does not wait
-        await asyncio.sleep(0)
+    await turns()  # it needs one, if it does not wait
     assert not looking.done()
     slow.go.set()
     assert await looking == ["begin", "end"]
@@ -383,8 +383,7 @@ async def test_what_a_call_raises_is_its_own(kind: type[Exception]) -> None:
 async def test_who_cancels_a_call_cancels_it() -> None:
     seen: list[str] = []
     task = asyncio.create_task(timed(60.0, waits(seen)))
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

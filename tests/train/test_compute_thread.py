@@ -10,7 +10,7 @@ import torch
 
 from agentrl.train.compute_thread import CLOSE_S, ComputeThread
 from tests.clock import Clock
-from tests.waiting import until_async
+from tests.waiting import turns, until_async
 
 
 def test_calls_are_made_in_one_thread_one_after_the_other() -> None:
@@ -58,8 +58,7 @@ def test_closing_waits_for_a_call_that_nobody_waits_for_any_more() -> None:
         await until_async(begun.is_set)
         call.cancel()
         closing = asyncio.create_task(thread.close())
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await turns()
         assert not closing.done()
         released.set()
         await closing
@@ -82,8 +81,7 @@ def test_a_call_that_never_returns_keeps_nobody_from_leaving(monkeypatch: pytest
         await until_async(begun.is_set)
         call.cancel()
         closing = asyncio.create_task(thread.close())
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await turns()
         assert not closing.done()
         clock.forward(CLOSE_S)
         await closing
