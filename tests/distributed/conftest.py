@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import python
 from tests.commands.conftest import CODE, RECIPE
 from tests.commands.test_train import TRAINING
 
@@ -59,6 +60,19 @@ def counting(tmp_path: Path) -> Path:
     (folder / "task.py").write_text(CODE + DEADLY)
     (folder / "recipe.yaml").write_text(RECIPE.replace("oracle:", "flooding: ./task.py:flooding, oracle:"))
     return folder
+
+
+TWO_RANKS = """
+import sys
+from agentrl.api.train import train
+from tests.ranks import fork_ranks
+sys.exit(any(fork_ranks(2, lambda: train(sys.argv[1], out=sys.argv[2], overrides=sys.argv[3:]))))
+"""
+
+
+def train_on_two_ranks(recipe: Path, out: str, *overrides: str) -> None:
+    """Trains as torchrun does, into `out` beside the recipe."""
+    python("-c", TWO_RANKS, str(recipe), str(recipe.parent / out), *overrides, cwd=recipe.parent)
 
 
 @pytest.fixture
