@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 MAKE_ENVIRONMENT := $(PYTHON) scripts/environments.py make
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup programs quickstart check ruff types imports quick lint test costs clean \
+.PHONY: setup programs quickstart check ruff types imports quick lint test costs bench-smoke bench curves clean \
 	vllm-cpu worlds guests frameworks playwright-mcp swe test-families test-all test-envs test-models $(addprefix test-,vllm worlds guests programs playwright)
 
 # What is in the environments, and how they are made: requirements/, scripts/environments.py.
@@ -50,6 +50,16 @@ test: setup programs
 
 costs: setup programs
 	$(PYTEST) $(DEALT) --costs tests/costs.json
+
+# Benchmarks (docs/benchmarks.md): all at their smallest size; those that compare, within the hour; those that train, for hours.
+bench-smoke: setup programs
+	$(BIN)/python -m benchmarks --smoke
+
+bench: setup programs
+	$(BIN)/python -m benchmarks --compare
+
+curves: setup
+	$(BIN)/python -m benchmarks --curves
 
 # Everything, the families and whole recipes too: hours.
 test-all: lint test test-vllm test-worlds test-guests test-programs test-playwright test-envs test-models
