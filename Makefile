@@ -53,7 +53,7 @@ costs: setup programs
 
 # Benchmarks (docs/benchmarks.md): all at their smallest size; those that compare, within the hour; those that train, for hours.
 bench-smoke: setup programs
-	$(BIN)/python -m benchmarks --smoke
+	$(BIN)/python -m benchmarks --smoke $(if $(CI),--complete)
 
 bench: setup programs
 	$(BIN)/python -m benchmarks --compare

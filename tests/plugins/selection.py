@@ -12,9 +12,11 @@ in the environment a skipped test is an error.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +55,11 @@ def of_family(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = kept
 
 
+def is_slow(path: Path) -> bool:
+    """Whether a file says that all its tests are slow. Such a file need not be imported."""
+    return path.suffix == ".py" and re.search(r"^pytestmark = .*\bmark\.slow\b", path.read_text(), re.M) is not None
+
+
 class NoProcesses:
     """Fails a test that starts a process, at the moment when it does."""
 
@@ -60,6 +67,9 @@ class NoProcesses:
         self._started = ""
         self._watching = False
         sys.addaudithook(self._audit)
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        return True if is_slow(collection_path) else None
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
         if self._watching and event in STARTS and arguments[:1] not in [(program,) for program in ALLOWED]:

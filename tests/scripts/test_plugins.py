@@ -73,6 +73,7 @@ def test_a_family_runs_only_where_it_is_asked_for(inner: pytest.Pytester) -> Non
 
 @pytest.mark.slow
 def test_the_inner_loop_refuses_a_process(inner: pytest.Pytester) -> None:
+    inner.makepyfile(test_slow="import pytest\n\npytestmark = pytest.mark.slow\n\nraise SystemExit('imported')")
     result = inner.runpytest_subprocess("--quick")
     assert passed(result) == {"passed": 3, "failed": 2, "skipped": 1, "deselected": 2}
     result.stdout.fnmatch_lines(
