@@ -100,28 +100,29 @@ async def test_results_become_texts_and_images(where: dict[str, Any]) -> None:
             await server.call("add", a="x")
 
 
-async def test_names_are_chosen_and_prefixed() -> None:
-    async with opened(**STDIO, include=["add", "tally", "fail"], exclude=["fail"], prefix="shop_") as server:
+async def test_names_are_chosen_and_prefixed(url: str) -> None:
+    async with opened(url=url, include=["add", "tally", "fail"], exclude=["fail"], prefix="shop_") as server:
         assert server.names() == ["shop_add", "shop_tally"]
         assert await server.text("shop_add", a=1, b=1) == "2"
 
 
-async def test_a_process_for_each_episode_or_one_for_all() -> None:
+async def test_a_process_for_each_episode() -> None:
     async with opened(**STDIO) as one, opened(**STDIO) as two:
         assert (await one.text("tally"))[:2] == (await two.text("tally"))[:2] == "1 "
-    async with opened(**STDIO, shared=True) as one, opened(**STDIO, shared=True) as two:
-        assert (await one.text("tally"))[:2] == "1 "
-        assert (await two.text("tally"))[:2] == "2 "
-    async with opened(**STDIO, shared=True) as three:
-        assert (await three.text("tally"))[:2] == "3 ", "it outlives an episode"
 
 
-async def test_the_environment_is_what_the_recipe_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_is_what_the_recipe_says_and_too_much_is_an_observation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SECRET_OF_TESTS", "42")
-    async with opened(**STDIO, env={"TEA": "Assam", "KEY": "$SECRET_OF_TESTS"}) as server:
+    async with opened(**STDIO, env={"TEA": "Assam", "KEY": "$SECRET_OF_TESTS"}, max_bytes=1_000_000) as server:
         assert await server.text("variable", which="TEA") == "Assam"
         assert await server.text("variable", which="KEY") == "42"
         assert await server.text("variable", which="SECRET_OF_TESTS") == "unset"
+        assert await server.text("chatter", mb=20) == "done", "noise on both outputs stops nobody"
+        with pytest.raises(ToolError, match="MB"):
+            await server.call("flood", mb=20)
+        assert await server.text("add", a=1, b=1) == "2", "the session goes on"
     with pytest.raises(RecipeError, match="NO_SUCH_VARIABLE is not set"):
         Mcp(McpSettings.model_validate({**STDIO, "env": {"KEY": "$NO_SUCH_VARIABLE"}}))
 
@@ -137,37 +138,25 @@ async def test_a_list_that_changes_is_read_again(env: dict[str, str]) -> None:
         assert await server.text("treasure") == "gold"
 
 
-async def test_an_answer_that_is_too_long_is_an_observation(where: dict[str, Any]) -> None:
-    async with opened(**where, max_bytes=1_000_000) as server:
+async def test_an_answer_over_http_that_is_too_long_is_an_observation(url: str) -> None:
+    async with opened(url=url, max_bytes=1_000_000) as server:
         with pytest.raises(ToolError, match="MB|byte limit"):
-            await server.call("flood", mb=100 if "command" in where else 5)
+            await server.call("flood", mb=5)
         assert await server.text("add", a=1, b=1) == "2", "the session goes on"
 
 
-async def test_noise_on_both_outputs_stops_nobody() -> None:
-    async with opened(**STDIO) as server:
-        assert await server.text("chatter", mb=20) == "done"
-        assert await server.text("add", a=1, b=1) == "2"
-
-
-async def test_a_server_that_dies_is_a_failure_that_says_how() -> None:
-    async with opened(**STDIO) as server:
+async def test_a_server_that_dies_is_a_failure_that_says_how_and_is_started_again_if_shared() -> None:
+    async with opened(**STDIO, env={"A": "again"}, shared=True) as server:
         with pytest.raises(ServerLost, match="exit code 3; its stderr ends: out of tea"):
             await server.call("die")
         with pytest.raises(ServerLost):
             await server.call("add", a=1)
-
-
-async def test_a_shared_server_that_died_is_started_again() -> None:
-    async with opened(**STDIO, env={"A": "again"}, shared=True) as server:
-        with pytest.raises(ServerLost):
-            await server.call("die")
     async with opened(**STDIO, env={"A": "again"}, shared=True) as server:
         assert await server.text("add", a=1, b=1) == "2"
 
 
 BEGINS = """
-import json, sys, time
+import json, os, sys
 for line in sys.stdin:
     asked = json.loads(line)
     listed[asked.get("method")] = listed.get(asked.get("method"), 0) + 1
@@ -177,7 +166,7 @@ for line in sys.stdin:
     elif asked.get("method") == "tools/list" and listed["tools/list"] <= LISTS:
         result = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
     elif asked.get("method") == "tools/call":
-        result = {"content": [{"type": "text", "text": "2"}]}
+        result = {"content": [{"type": "text", "text": "2" if asked["params"]["name"] == "add" else str(os.getpid())}]}
     elif asked.get("method") == "tools/list" and FAILS:
         print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32603, "message": "no"}}), flush=True)
         continue
@@ -208,15 +197,20 @@ async def test_a_list_that_cannot_be_read_again_takes_no_result_away(
         assert server.names() == ["add"]
 
 
-async def test_an_episode_that_is_cancelled_takes_a_shared_server_from_nobody() -> None:
-    settings = McpSettings.model_validate({**STDIO, "env": {"A": "cancelled"}, "shared": True})
-    first = asyncio.create_task(connect(settings))
+async def test_one_process_for_all_episodes_whichever_of_them_is_cancelled() -> None:
+    settings = {**STDIO, "env": {"A": "cancelled"}, "shared": True}
+    first = asyncio.create_task(connect(McpSettings.model_validate(settings)))
     await turns()
-    second = asyncio.create_task(connect(settings))
+    second = asyncio.create_task(connect(McpSettings.model_validate(settings)))
     await turns()
     first.cancel()
     connection = await second
-    assert (await connection.call("add", {"a": 1, "b": 1})).content[0].text == "2"
+    assert (await connection.call("tally", {})).content[0].text[:2] == "1 "
+    async with opened(**settings) as one, opened(**settings) as two:
+        assert (await one.text("tally"))[:2] == "2 "
+        assert (await two.text("tally"))[:2] == "3 "
+    async with opened(**settings) as three:
+        assert (await three.text("tally"))[:2] == "4 ", "it outlives an episode"
     await connection.close()
 
 
@@ -306,8 +300,8 @@ import asyncio, os, sys
 from agentrl.tools.mcp.connection import connect
 from agentrl.tools.mcp.settings import McpSettings
 async def main():
-    connection = await connect(McpSettings(command=(sys.executable, sys.argv[1])))
-    print((await connection.call("tally", {})).content[0].text, flush=True)
+    connection = await connect(McpSettings(command=(sys.executable, "-c", sys.argv[1])))
+    print((await connection.call("pid", {})).content[0].text, flush=True)
     await asyncio.Event().wait()
 asyncio.run(main())
 """
@@ -315,9 +309,9 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_children_end_with_the_host(how: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOST, SERVER], stdout=subprocess.PIPE, text=True) as host:
+    with subprocess.Popen([sys.executable, "-c", HOST, begins(1)], stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
-        child = int(host.stdout.readline().split()[-1])
+        child = int(host.stdout.readline())
         os.kill(child, signal.SIGSTOP)  # it cannot end by itself
         host.send_signal(how)
     until(lambda: not Path(f"/proc/{child}").exists())
