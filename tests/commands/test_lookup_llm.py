@@ -11,7 +11,7 @@ from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
 from agentrl.types.paths import data_path
 from agentrl.types.task import Task
-from tests.command import agentrl
+from tests.command import agentrl, sets
 from tests.sound import assert_sound
 
 SMALL = [
@@ -64,8 +64,7 @@ def test_demonstrations_are_often_wrong(tmp_path: Path) -> None:
 
 
 def test_one_iteration_with_a_small_model(tmp_path: Path) -> None:
-    sets = [part for text in SMALL for part in ("--set", text)]
-    agentrl("train", "lookup-llm", "--out", "run", *sets, cwd=tmp_path)
+    agentrl("train", "lookup-llm", "--out", "run", *sets(*SMALL), cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         metrics = [line for line in run.metrics() if line["split"] != "sft"]
         kinds = [(line["split"], line["iteration"]) for line in metrics]

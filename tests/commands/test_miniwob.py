@@ -24,7 +24,7 @@ from agentrl.tools.browser import launching
 from agentrl.types.errors import InfraError, RecipeError, ToolError
 from agentrl.types.paths import data_path
 from agentrl.types.task import Task
-from tests.command import agentrl
+from tests.command import agentrl, sets
 from tests.sound import assert_sound
 
 RECIPE = data_path("recipes", "miniwob")
@@ -285,8 +285,7 @@ def test_pages_that_wait_are_few_and_one_loads_another_family(alone: Alone) -> N
 def test_a_tiny_policy_trains_on_clicks_by_text(tmp_path: Path) -> None:
     small = ["train.iterations=1", "train.groups=2", "train.group_size=2", "warm_start.episodes=8",
              "warm_start.steps=4", "eval.episodes=4", "model.scratch.hidden=16"]  # fmt: skip
-    overrides = [part for each in small for part in ("--set", each)]
-    agentrl("train", str(RECIPE / "click.yaml"), "--out", "run", *overrides, cwd=tmp_path)
+    agentrl("train", str(RECIPE / "click.yaml"), "--out", "run", *sets(*small), cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         episodes = list(run.episodes(split="train"))
         held_out = list(run.episodes(split="eval"))

@@ -14,7 +14,7 @@ from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
 from agentrl.types.parts.content import image_parts
 from agentrl.types.task import Task
-from tests.command import agentrl
+from tests.command import agentrl, sets
 from tests.sound import assert_sound
 
 pytest.importorskip("PIL", reason="pip install 'agentrl[vision]'")
@@ -76,8 +76,7 @@ def test_a_policy_that_sees_is_warm_started_and_trained(tmp_path: Path) -> None:
         "{name: walk, rl: {train: {iterations: 2}}}]"
     )
     small = [stages, "train.groups=2", "train.group_size=4", "eval.episodes=8"]
-    sets = [part for text in small for part in ("--set", text)]
-    agentrl("train", "picture-maze", "--out", "run", *sets, cwd=tmp_path)
+    agentrl("train", "picture-maze", "--out", "run", *sets(*small), cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         said = [turn.text.strip() for episode in run.episodes(split="train") for turn in episode.turns]
         lines = [line for line in run.metrics() if line["split"] == "train"]
