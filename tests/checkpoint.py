@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import agentrl
+from tests.command import agentrl, sets
 from tests.counting import EXACT, TRAINING, write
 
 
@@ -36,7 +36,7 @@ def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], ob
 
 def _train(here: Path) -> None:
     write(here / "counting", TRAINING)
-    agentrl("train", "counting", "--out", "run", *(part for each in EXACT for part in ("--set", each)), cwd=here)
+    agentrl("train", "counting", "--out", "run", *sets(*EXACT), cwd=here)
 
 
 @pytest.fixture(scope="session")

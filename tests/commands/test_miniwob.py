@@ -23,8 +23,8 @@ from agentrl.tools.browser import launching
 from agentrl.types.errors import InfraError, RecipeError, ToolError
 from agentrl.types.paths import data_path
 from agentrl.types.task import Task
-from tests.command import agentrl
-from tests.sound import assert_sound
+from tests.command import agentrl, sets
+from tests.sound import assert_sound, played
 
 RECIPE = data_path("recipes", "miniwob")
 tasks = load_object("./task.py:tasks", RECIPE)
@@ -48,14 +48,12 @@ SLICE = [
 
 @pytest.mark.parametrize("agent", ["oracle", "empty", "junk"])
 def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, agent: str) -> None:
-    chosen = ["--set", f"tasks.args={json.dumps({'families': SLICE, 'seeds': 2})}"]
-    agentrl("rollout", "miniwob", "--n", str(2 * len(SLICE)), "--agent", agent, "--out", "run", *chosen, cwd=tmp_path)
-    with RunDir.read(tmp_path / "run") as run:
-        rewards: dict[str, set[float | None]] = defaultdict(set)
-        for row in run.rows():
-            rewards[row.task_id.split("/")[0]].add(row.reward)
+    seeds = 2 if agent == "oracle" else 1
+    chosen = f"tasks.args={json.dumps({'families': SLICE, 'seeds': seeds})}"
+    rewards: dict[str, set[float | None]] = defaultdict(set)
+    for row in played(RECIPE, seeds * len(SLICE), agent, tmp_path / "run", chosen).episodes:
+        rewards[row.task_id.split("/")[0]].add(row.reward)
     assert rewards == {family: {1.0 if agent == "oracle" else -1.0} for family in SLICE}
-    assert_sound(tmp_path / "run")
 
 
 @pytest.mark.timeout(3600)
@@ -134,7 +132,7 @@ def test_a_page_that_was_used_starts_like_a_fresh_one(family: str, alone: Alone)
     assert fresh == again != other
 
 
-async def played(family: str, seed: int) -> None:
+async def play_out(family: str, seed: int) -> None:
     """An episode that ends: by the oracle, or else after some clicks and a drag."""
     env, rng = await opened(family, seed), random.Random(seed)
     if FAMILIES[family].solver:
@@ -165,7 +163,7 @@ def test_every_family_that_starts_in_place_starts_like_a_fresh_page(alone: Alone
             fresh = await opened(family, 5)
             key = fresh.state_key()
             await fresh.close()
-            await played(family, 15)
+            await play_out(family, 15)
             again = await opened(family, 5)
             found += [family] if again.state_key() != key or again.page is not fresh.page else []
             await again.close()
@@ -284,8 +282,7 @@ def test_pages_that_wait_are_few_and_one_loads_another_family(alone: Alone) -> N
 def test_a_tiny_policy_trains_on_clicks_by_text(tmp_path: Path) -> None:
     small = ["train.iterations=1", "train.groups=2", "train.group_size=2", "warm_start.episodes=8",
              "warm_start.steps=4", "eval.episodes=4", "model.scratch.hidden=16"]  # fmt: skip
-    overrides = [part for each in small for part in ("--set", each)]
-    agentrl("train", str(RECIPE / "click.yaml"), "--out", "run", *overrides, cwd=tmp_path)
+    agentrl("train", str(RECIPE / "click.yaml"), "--out", "run", *sets(*small), cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         episodes = list(run.episodes(split="train"))
         held_out = list(run.episodes(split="eval"))

@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from agentrl.view.curves import learning_curve
-from tests.command import agentrl, python
+from tests.command import agentrl, python, sets
 from tests.sound import assert_sound
 
 from .conftest import CODE, RECIPE
@@ -115,10 +115,6 @@ def test_killed_in_each_stage_it_comes_to_the_same_metrics(staged: Path) -> None
     first, second = ([m for m in expected if m["stage"] == name] for name in ("format", "prefer"))
     assert first[-1]["loss"] < 0.5 * first[0]["loss"]
     assert second[-1]["accuracy"] > second[0]["accuracy"]
-
-
-def sets(*overrides: str) -> list[str]:
-    return [part for text in overrides for part in ("--set", text)]
 
 
 def test_what_is_shown_names_the_stages(staged: Path) -> None:

@@ -21,16 +21,12 @@ from agentrl.store.run_dir import RunDir
 from agentrl.train.assembly import training
 from agentrl.types.errors import AgentRLError, StoreError
 from agentrl.types.reporter import Reporter
-from tests.command import agentrl, python
+from tests.command import agentrl, python, sets
 from tests.counting import CANARY, EXACT, TRAINING, metrics
 from tests.sound import assert_sound
 from tests.store.make import make_episode
 
 __all__ = ["TRAINING"]
-
-
-def sets(*overrides: str) -> list[str]:
-    return [part for override in overrides for part in ("--set", override)]
 
 
 def train(here: Path, out: str, *more: str) -> None:

@@ -14,10 +14,11 @@ from agentrl.store.run_dir import RunDir
 from agentrl.train import assembly
 from agentrl.types.errors import AgentRLError
 from agentrl.types.reporter import Reporter
+from tests.command import sets
 from tests.counting import metrics
 from tests.sound import assert_sound
 
-from .test_train import sets, train
+from .test_train import train
 
 FLOW = ("trained_groups", "episodes_in_flight", "rollouts_wait_s", "buffered_groups", "begun_groups")
 IMPORTANCE = "train.importance={high: 2}"

@@ -14,10 +14,8 @@ from agentrl.config.credit import CreditSettings
 from agentrl.credit.registry import load_credit
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError
-from tests.command import agentrl
+from tests.command import agentrl, sets
 from tests.sound import assert_sound
-
-from .test_train import sets
 
 
 @pytest.fixture

@@ -29,10 +29,10 @@ def folder(tmp_path: Path) -> Path:
 
 @needs_desktop
 def test_the_oracle_writes_the_note(folder: Path) -> None:
-    agentrl("rollout", "note", "--n", "4", "--agent", "oracle", cwd=folder)
+    agentrl("rollout", "note", "--n", "2", "--agent", "oracle", cwd=folder)
     with RunDir.read(folder / "runs" / "note-oracle") as run:
         episodes = list(run.episodes())
-    assert [episode.reward for episode in episodes] == [1.0] * 4
+    assert [episode.reward for episode in episodes] == [1.0] * 2
     for episode in episodes:
         (click,) = episode.turns[0].calls
         assert (click.points, len(click.images)) == ([(500.0, 400.0)], 1)

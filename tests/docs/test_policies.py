@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from agentrl.types.sample import training_samples
-from tests.command import agentrl
+from tests.command import agentrl, sets
 from tests.docs import lines_of
 from tests.engines.http_server import serving
 from tests.engines.vllm_world import small_model
@@ -87,7 +87,7 @@ def test_a_model_trains_with_the_user_of_the_page(folder: Path) -> None:
     (folder / "length.py").write_text("def length(episode):\n    return len(episode.turns[1].text) / 100\n")
     small = ["model={path: model}", "rewards.length=./length.py:length", "sampling.max_tokens=8", "eval.episodes=2"]
     sizes = ["train.iterations=2", "train.groups=2", "train.group_size=3", "credit=returns"]
-    agentrl("train", "recipe.yaml", *SCRIPTED, *(w for each in (*small, *sizes) for w in ("--set", each)), cwd=folder)
+    agentrl("train", "recipe.yaml", *SCRIPTED, *sets(*small, *sizes), cwd=folder)
     assert_sound(folder / "runs/shop")
     with RunDir.read(folder / "runs" / "shop") as run:
         lines = [line for line in run.metrics() if line["split"] == "train"]
