@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 POLL_S = 0.01
 
@@ -53,3 +56,14 @@ def wait_for_end(pid: int) -> None:
             select.select([descriptor], [], [])
         finally:
             os.close(descriptor)
+
+
+def until_listening(port: int, server: subprocess.Popen[Any]) -> None:
+    """Returns when a process that was started takes connections. Fails if it ends before."""
+
+    def there() -> bool:
+        assert server.poll() is None, f"the server ended with {server.returncode}"
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    until(there)

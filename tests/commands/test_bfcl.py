@@ -18,6 +18,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import TaskError, ToolError
 from agentrl.types.task import Task
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "bfcl"
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
@@ -49,7 +50,7 @@ def test_the_oracle_solves_what_random_calls_do_not(tmp_path: Path, agent: str, 
         assert len(appeared) == 1
         assert len(appeared[0]) > len(late.tools or []), "a function appears"
         assert any(branch.reason == "tools" for branch in late.branches)
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")
 
 
 @needs_bfcl

@@ -14,6 +14,7 @@ from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.gui.desks import needs_desktop
+from tests.sound import assert_sound
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "desktop-notes"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
@@ -30,7 +31,7 @@ def test_a_task_of_each_kind(tmp_path: Path, agent: str, n: int, reward: float) 
         keys = [turn.state for turn in episode.turns]
         assert all(keys)
         assert len(set(keys)) > 1 or agent == "empty", "what is shown changes"
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")
 
 
 def test_tasks_and_splits() -> None:

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.trainings import differences, train
+from benchmarks.trainings import differences
+from tests.command import agentrl
+from tests.counting import metrics
 
 TRAINING = """\
 agent: {format: tags, max_turns: 6, describe_tools: false}
@@ -34,17 +37,25 @@ def delayed(counting: Path) -> Path:
     return counting
 
 
-def test_trainings_of_one_seed_agree_in_every_metric(delayed: Path, tmp_path: Path) -> None:
-    runs = [train(delayed, tmp_path / f"run{k}", []) for k in range(2)]
+def trained(folder: Path, count: int, *overrides: str) -> list[list[dict[str, Any]]]:
+    """The metrics of so many trainings."""
+    sets = [part for override in overrides for part in ("--set", override)]
+    for k in range(count):
+        agentrl("train", folder.name, "--out", f"run{k}", *sets, cwd=folder.parent)
+    return [metrics(folder.parent / f"run{k}", but_for=("canary_s",)) for k in range(count)]
+
+
+def test_trainings_of_one_seed_agree_in_every_metric(delayed: Path) -> None:
+    runs = trained(delayed, 2)
     assert differences(runs) == []
-    trained = [line for line in runs[0] if line["split"] == "train"]
-    assert len(trained) == 3
-    assert {"loss", "entropy", "mismatch_mean", "mismatch_max"} <= trained[0].keys()
-    assert max(line["entropy"] for line in trained) > 3  # else little could go wrong
+    lines = [line for line in runs[0] if line["split"] == "train"]
+    assert len(lines) == 3
+    assert {"loss", "entropy", "mismatch_mean", "mismatch_max"} <= lines[0].keys()
+    assert max(line["entropy"] for line in lines) > 3  # else little could go wrong
 
 
-def test_without_equal_bits_tokens_are_equal_all_the_same(delayed: Path, tmp_path: Path) -> None:
-    runs = [train(delayed, tmp_path / f"run{k}", ["engine.batch_invariant=false"]) for k in range(2)]
+def test_without_equal_bits_tokens_are_equal_all_the_same(delayed: Path) -> None:
+    runs = trained(delayed, 2, "engine.batch_invariant=false")
     assert {line.split(":")[0] for line in differences(runs)} <= {"mismatch_mean", "mismatch_max"}
 
 

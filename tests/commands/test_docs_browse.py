@@ -24,6 +24,7 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "docs-browse"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
@@ -63,7 +64,7 @@ def test_the_oracle_reads_every_kind_of_answer_and_the_random_agent_none(
     offered = [each["function"]["name"] for each in info["tools"]]
     assert offered[:11] == [name_of(each) for each in own_methods(Web())], "the same tools as those of a web recipe"
     assert "127.0.0.1:" not in said, "the port differs from run to run"
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")
 
 
 @installed

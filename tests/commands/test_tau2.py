@@ -15,6 +15,7 @@ from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import TaskError, ToolError
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "tau2"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
@@ -35,7 +36,7 @@ def test_the_oracle_solves_tickets_and_random_calls_do_not(tmp_path: Path, agent
     with RunDir.read(tmp_path / "run") as run:
         assert {row.status for row in run.rows()} <= {"done", "truncated"}
         assert [row.reward for row in run.rows()] == [reward] * 4
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")
 
 
 @needs_tau2

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.train.compute_thread import compute_of
-from tests.command import agentrl, python
+from tests.command import python
+from tests.counting import metrics
+from tests.sound import assert_sound
 
-from .test_train import metrics, trainable  # noqa: F401  (a fixture)
 from .test_train_async import FLOW
 
 CRITIC = ("--set", "credit={use: gae}", "--set", "train.critic={body: copy, steps: 2}")
@@ -35,7 +36,7 @@ def in_order(run: Path) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (line["iteration"], line["split"]))
 
 
-def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turns(trainable: Path) -> None:  # noqa: F811
+def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turns(trainable: Path) -> None:
     here = trainable.parent
     codes = on_two_ranks(here, (None, ("--out", "turns", *SHORT)))
     codes += on_two_ranks(
@@ -54,7 +55,7 @@ def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turn
     assert all(m["value_loss"] > 0 for m in turns if m["split"] == "train")
     assert in_order(here / "beside") == turns
     assert in_order(here / "killed") == turns
-    assert agentrl("check", "killed", cwd=here).returncode == 0
+    assert_sound(here / "killed")
 
 
 def test_the_event_loop_goes_on_while_several_ranks_compute_in_turns() -> None:

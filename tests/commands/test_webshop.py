@@ -22,6 +22,7 @@ from agentrl.tools.base import name_of, own_methods
 from agentrl.tools.browser.tool import Web
 from agentrl.types.task import Task
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "webshop"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
@@ -58,7 +59,7 @@ def test_the_oracle_buys_what_is_asked_for_and_shortcuts_do_not(tmp_path: Path, 
     offered = [each["function"]["name"] for each in info["tools"]]
     assert offered[:11] == [name_of(each) for each in own_methods(Web())], "the same tools as those of a web recipe"
     assert "127.0.0.1" not in said, "the port differs from run to run"
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")
 
 
 def test_every_goal_is_met_by_its_product_alone_in_words_of_webshop() -> None:

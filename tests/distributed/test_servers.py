@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from .test_ray import SMALL
 from .test_worker_pool import invariants_hold
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("AGENTRL_TEST_VLLM") != "1", reason="make test-vllm runs real vLLM servers"),
+    pytest.mark.family("vllm"),
     pytest.mark.timeout(900),
 ]
 

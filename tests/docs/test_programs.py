@@ -13,6 +13,7 @@ from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.docs import lines_of
 from tests.engines.vllm_world import small_model
+from tests.sound import assert_sound
 
 PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
 
@@ -47,7 +48,7 @@ def test_the_program_of_the_page_trains(folder: Path) -> None:
     small = ["model={path: model}", "rewards.length=./length.py:length", "sampling.max_tokens=8"]
     sizes = ["train.iterations=2", "train.groups=2", "train.group_size=3", "eval.episodes=2"]
     agentrl("train", "recipe.yaml", *(word for each in (*small, *sizes) for word in ("--set", each)), cwd=folder)
-    assert "sound" in agentrl("check", "runs/doubler", cwd=folder).stdout
+    assert_sound(folder / "runs/doubler")
     with RunDir.read(folder / "runs" / "doubler") as run:
         lines = [line for line in run.metrics() if line["split"] == "train"]
         episodes = list(run.episodes(split="train"))

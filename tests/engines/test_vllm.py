@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
 import random
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -52,7 +51,7 @@ from .vllm_world import (
 )
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("AGENTRL_TEST_VLLM") != "1", reason="make test-vllm runs a real vLLM server"),
+    pytest.mark.family("vllm"),
     pytest.mark.timeout(600),
 ]
 

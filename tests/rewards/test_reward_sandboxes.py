@@ -11,12 +11,13 @@ import pytest
 from agentrl.rewards import RewardError, RewardSet
 from agentrl.rewards.functions.code import code_tests
 from agentrl.rewards.functions.state import state_check
+from agentrl.rewards.helper import Helper
 from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.sandbox.pool import Pool
 from agentrl.types.errors import RecipeError, TaskError
 from agentrl.types.sandbox import SandboxSpec
 from agentrl.types.task import Task
-from tests.beat import beating
+from tests.beat import beside_the_loop
 from tests.rewards.make import make_episode, turn
 
 
@@ -347,7 +348,7 @@ async def test_a_pattern_over_what_the_agent_wrote_holds_up_nobody(backend):
     checks = [{"file": "a.txt", "matches": "^(a+)+$"}]
     async with await backend.create(SandboxSpec()) as sandbox:
         await sandbox.write("a.txt", "a" * 64 + "b")
-        async with beating():
+        with beside_the_loop(Helper, "_ask"):
             found = await state_check(Task.of("t", "", state=checks), sandbox)
         assert found.value == 0.0
         assert "no verdict" in found.note
