@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from weakref import WeakSet
 
 import pytest
 
-from tests.waiting import until
+from tests.meanwhile import when
 
 
 class Clock:
@@ -50,20 +49,6 @@ class Clock:
             with suppress(RuntimeError):  # it is closed
                 loop.call_soon_threadsafe(lambda: None)  # it may sleep until a deadline that has passed now
 
-    @contextmanager
-    def forward_when(self, condition: Callable[[], object], seconds: float) -> Iterator[None]:
+    def forward_when(self, condition: Callable[[], object], seconds: float) -> AbstractContextManager[None]:
         """Sets it forward as soon as the condition is true, while the block runs."""
-        ended = threading.Event()
-
-        def work() -> None:
-            until(lambda: ended.is_set() or condition())
-            if not ended.is_set():
-                self.forward(seconds)
-
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+        return when(condition, lambda: self.forward(seconds))

@@ -40,6 +40,16 @@ class Stuck(Counter):
         if task.id != "count0":
             await asyncio.Event().wait()
 
+class Gated(Counter):
+    """Lets the first twelve pass, and the others, which leave a note, once the file `go` is there."""
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        if int(task.id.removeprefix("count")) < 12: return
+        here = Path(__file__).parent
+        (here / f"waits-{task.id}").touch()
+        while not (here / "go").exists():
+            await asyncio.sleep(0.01)
+
 class Flood(Counter):
     @tool
     async def flood(self) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -331,7 +332,8 @@ def test_limits_hold_in_a_sandbox(
 ) -> None:
     (folder / "agent.py").write_text(LIBRARY + program)
     (folder / "recipe.yaml").write_text(RECIPE.format(python="python3", more=", where: sandbox", wall=WALL_S))
-    with Clock(monkeypatch).forward_when(lambda: len(replies) == 2 and "sleep" in program, WALL_S):
+    passes = Clock(monkeypatch).forward_when(lambda: len(replies) == 2, WALL_S)
+    with passes if ended[1] == "wall" else nullcontext():
         (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=()))
     assert (episode.status, episode.stop, len(episode.turns)) == ended
 
