@@ -73,6 +73,7 @@ class Result(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     Attributes:
         command: what reproduces it.
         began: date and time, UTC.
+        cpu_seconds: of the process and of those that it waited for, imports included.
         commit: of this repository; `+` if files were changed since.
         rows: of the types that the benchmark declares.
         left_out: peers that a smoke run does not look at.
@@ -85,6 +86,7 @@ class Result(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     command: str
     began: str
     seconds: float
+    cpu_seconds: float
     commit: str
     versions: dict[str, str]
     machine: Machine
@@ -258,6 +260,7 @@ class Report:
             command=shlex.join(["python", "-m", f"benchmarks.{self.name}", *sys.argv[1:]]),
             began=self._when,
             seconds=round(self.clock() - self._began, 1),
+            cpu_seconds=round(sum(os.times()[:4]), 1),
             commit=git["commit"][:10] + "+" * git["dirty"],
             versions=noted["versions"],
             machine=this_machine(self._load),
