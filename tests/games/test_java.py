@@ -19,17 +19,32 @@ from tests.environments.packages import needs
 MODULE = "textworld_express.textworld_express"
 
 
-@pytest.fixture
-def games(monkeypatch: pytest.MonkeyPatch) -> Iterator[java.JavaGames]:
-    """With processes of their own, whatever was played before."""
+@pytest.fixture(scope="module", autouse=True)
+def own_launcher() -> Iterator[None]:
+    """Starts processes of these tests, whatever was played before. One of them serves test after test."""
     needs("textworld_express")
     from py4j.java_gateway import launch_gateway
-    from textworld_express import TextWorldExpressEnv, textworld_express
+    from textworld_express import textworld_express
 
-    monkeypatch.setattr(textworld_express, "launch_gateway", launch_gateway)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(textworld_express, "launch_gateway", launch_gateway)
+        yield
+        for process in java.launcher_of(MODULE).running:
+            process.java.kill()
+
+
+@pytest.fixture
+def games() -> Iterator[java.JavaGames]:
+    """With one process at most, which has no game."""
+    from textworld_express import TextWorldExpressEnv
+
+    gc.collect()
     yield java.JavaGames(TextWorldExpressEnv, MODULE)
-    for process in java.launcher_of(MODULE).running:
+    launcher = java.launcher_of(MODULE)
+    for process in launcher.running[1:]:
         process.java.kill()
+        process.java.wait()
+    del launcher.running[1:]
 
 
 def begun(env: Any, seed: int) -> str:

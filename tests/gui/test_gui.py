@@ -101,24 +101,23 @@ async def test_a_dialog_has_done_its_work_when_the_screen_is_shown() -> None:
         await gui.close()
 
 
-@pytest.mark.parametrize(
-    ("action", "arguments", "said"),
-    [
-        ("left_click", {"coordinate": [1024, 5]}, "outside the screen"),
-        ("left_click", {"coordinate": [-1, 5]}, "outside the screen"),
-        ("left_click", {"coordinate": [float("nan"), 5]}, "a coordinate is"),
-        ("left_click", {}, "needs the argument 'coordinate'"),
-        ("left_click", {"element": 99}, "there is no element 99"),
-        ("key", {"text": "ctrl+Retrun"}, "did you mean return?"),
-        ("key", {"text": "ctrl++"}, ""),
-        ("type", {}, "needs the argument 'text'"),
-    ],
-)
-async def test_wrong_arguments_are_observations(gui: Gui, action: str, arguments: Any, said: str) -> None:
-    if said:
-        with pytest.raises(ToolError, match=said.replace("?", r"\?")):
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("left_click", {"coordinate": [1024, 5]}, "outside the screen"),
+    ("left_click", {"coordinate": [-1, 5]}, "outside the screen"),
+    ("left_click", {"coordinate": [float("nan"), 5]}, "a coordinate is"),
+    ("left_click", {}, "needs the argument 'coordinate'"),
+    ("left_click", {"element": 99}, "there is no element 99"),
+    ("key", {"text": "ctrl+Retrun"}, r"did you mean return\?"),
+    ("type", {}, "needs the argument 'text'"),
+]
+
+
+async def test_wrong_arguments_are_observations(gui: Gui) -> None:
+    for action, arguments, said in WRONG:
+        with pytest.raises(ToolError, match=said):
             await act(gui, action, **arguments)
-    assert (await act(gui, action, **arguments) if not said else await act(gui, "screenshot")).images
+        assert (await act(gui, "screenshot")).images
+    assert (await act(gui, "key", text="ctrl++")).images
 
 
 async def test_scaled_screens_and_coordinates() -> None:
@@ -274,10 +273,10 @@ async def test_the_form_of_qwen() -> None:
 async def test_many_start_at_once() -> None:
     """The window manager says that it is there a while before it takes windows: with work for every core, a program
     that starts in between would never be seen."""
-    guis = await asyncio.gather(*(opened() for _ in range(6)))
+    guis = await asyncio.gather(*(opened() for _ in range(4)))
     await asyncio.gather(*(act(gui, "type", text="x") for gui in guis))
     await asyncio.gather(*(act(gui, "key", text="ctrl+s") for gui in guis))
-    assert [saved(gui) for gui in guis] == ["x"] * 6
+    assert [saved(gui) for gui in guis] == ["x"] * 4
     for gui in guis:
         await gui.close()
     await WARM.close()
