@@ -27,10 +27,17 @@ def own_launcher() -> Iterator[None]:
     from textworld_express import textworld_express
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(textworld_express, "launch_gateway", launch_gateway)
+        started: list[Any] = []
+
+        def launch(*args: Any, **settings: Any) -> Any:
+            port, process = launch_gateway(*args, **settings)
+            started.append(process)
+            return port, process
+
+        patch.setattr(textworld_express, "launch_gateway", launch)
         yield
-        for process in java.launcher_of(MODULE).running:
-            process.java.kill()
+        for process in started:
+            process.kill()
 
 
 @pytest.fixture
@@ -109,6 +116,7 @@ def test_a_process_that_died_is_replaced(games: java.JavaGames) -> None:
 async def test_an_answer_is_waited_for_only_so_long(games: java.JavaGames, monkeypatch: pytest.MonkeyPatch) -> None:
     from py4j.protocol import Py4JError
 
+    java.launcher_of(MODULE).running.clear()  # in a process that others have used, Python may free objects of theirs
     env = games.take()
     begun(env, 0)
     (process,) = java.launcher_of(MODULE).running
