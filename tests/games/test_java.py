@@ -19,7 +19,7 @@ from tests.environments.packages import needs
 MODULE = "textworld_express.textworld_express"
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def own_launcher() -> Iterator[None]:
     """Starts processes of these tests, whatever was played before. One of them serves test after test."""
     needs("textworld_express")
@@ -41,7 +41,7 @@ def own_launcher() -> Iterator[None]:
 
 
 @pytest.fixture
-def games() -> Iterator[java.JavaGames]:
+def games(own_launcher: None) -> Iterator[java.JavaGames]:
     """With one process at most, which has no game."""
     from textworld_express import TextWorldExpressEnv
 

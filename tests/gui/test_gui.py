@@ -23,7 +23,7 @@ from agentrl.types.errors import RecipeError, TaskError, ToolError
 from agentrl.types.parts.image import image_info
 from agentrl.types.task import Task
 from tests.gui.desks import act, needs_desktop, opened
-from tests.waiting import until, wait_for_end
+from tests.waiting import running_program, until, wait_for_end
 
 pytestmark = needs_desktop
 
@@ -229,13 +229,10 @@ def test_everything_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
         "    signal.pause()\n"
         "asyncio.run(main())\n"
     )
-    program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    driver = int(program.stdout.readline())  # type: ignore[union-attr]
-    inside = subprocess.run(["pgrep", "-g", str(driver)], capture_output=True, text=True, check=True).stdout.split()
-    assert len(inside) >= 4, "driver, server, window manager, program"
-    program.kill()
-    program.wait()
-    program.stdout.close()  # type: ignore[union-attr]
+    with running_program([sys.executable, "-c", code]) as program:
+        driver = int(program.stdout.readline())  # type: ignore[union-attr]
+        inside = subprocess.run(["pgrep", "-g", str(driver)], capture_output=True, text=True, check=True).stdout.split()
+        assert len(inside) >= 4, "driver, server, window manager, program"
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside))
 
 
