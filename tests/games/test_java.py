@@ -19,17 +19,39 @@ from tests.environments.packages import needs
 MODULE = "textworld_express.textworld_express"
 
 
-@pytest.fixture
-def games(monkeypatch: pytest.MonkeyPatch) -> Iterator[java.JavaGames]:
-    """With processes of their own, whatever was played before."""
+@pytest.fixture(scope="module")
+def own_launcher() -> Iterator[None]:
+    """Starts processes of these tests, whatever was played before. One of them serves test after test."""
     needs("textworld_express")
     from py4j.java_gateway import launch_gateway
-    from textworld_express import TextWorldExpressEnv, textworld_express
+    from textworld_express import textworld_express
 
-    monkeypatch.setattr(textworld_express, "launch_gateway", launch_gateway)
+    with pytest.MonkeyPatch.context() as patch:
+        started: list[Any] = []
+
+        def launch(*args: Any, **settings: Any) -> Any:
+            port, process = launch_gateway(*args, **settings)
+            started.append(process)
+            return port, process
+
+        patch.setattr(textworld_express, "launch_gateway", launch)
+        yield
+        for process in started:
+            process.kill()
+
+
+@pytest.fixture
+def games(own_launcher: None) -> Iterator[java.JavaGames]:
+    """With one process at most, which has no game."""
+    from textworld_express import TextWorldExpressEnv
+
+    gc.collect()
     yield java.JavaGames(TextWorldExpressEnv, MODULE)
-    for process in java.launcher_of(MODULE).running:
+    launcher = java.launcher_of(MODULE)
+    for process in launcher.running[1:]:
         process.java.kill()
+        process.java.wait()
+    del launcher.running[1:]
 
 
 def begun(env: Any, seed: int) -> str:
@@ -94,6 +116,7 @@ def test_a_process_that_died_is_replaced(games: java.JavaGames) -> None:
 async def test_an_answer_is_waited_for_only_so_long(games: java.JavaGames, monkeypatch: pytest.MonkeyPatch) -> None:
     from py4j.protocol import Py4JError
 
+    java.launcher_of(MODULE).running.clear()  # in a process that others have used, Python may free objects of theirs
     env = games.take()
     begun(env, 0)
     (process,) = java.launcher_of(MODULE).running

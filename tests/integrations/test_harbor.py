@@ -137,8 +137,8 @@ def folder(tmp_path: Path) -> Path:
     return a_recipe(tmp_path)
 
 
-def rewards(folder: Path, agent: str, out: str, **overrides: Any) -> dict[str, float | None]:
-    run = agentrl.rollout(folder, 3, agent=agent, out=folder / out, overrides=overrides, reporters=())
+def rewards(folder: Path, agent: str, out: str, n: int = 3, **overrides: Any) -> dict[str, float | None]:
+    run = agentrl.rollout(folder, n, agent=agent, out=folder / out, overrides=overrides, reporters=())
     return {episode.task_id: episode.reward for episode in run.episodes}
 
 

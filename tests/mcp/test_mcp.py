@@ -27,7 +27,7 @@ from agentrl.tools.methods import method
 from agentrl.types.errors import MissingExtra, RecipeError, ToolError
 from agentrl.types.task import Task
 from tests.rollout.world import collect, make_context, make_parts, play_one, specs
-from tests.waiting import limits, turns, until, until_async, until_listening
+from tests.waiting import limits, running_program, turns, until, until_async, until_listening
 
 SERVER = str(Path(__file__).parent / "server.py")
 STDIO = {"command": [sys.executable, SERVER]}
@@ -73,10 +73,9 @@ def url() -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, SERVER, str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with running_program(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until_listening(port, process)
         yield f"http://127.0.0.1:{port}/mcp"
-        process.kill()
 
 
 @pytest.fixture(params=["stdio", "http"])
@@ -309,9 +308,10 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_children_end_with_the_host(how: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOST, begins(1)], stdout=subprocess.PIPE, text=True) as host:
+    with running_program([sys.executable, "-c", HOST, begins(9)]) as host:
         assert host.stdout is not None
         child = int(host.stdout.readline())
         os.kill(child, signal.SIGSTOP)  # it cannot end by itself
         host.send_signal(how)
+        host.wait()
     until(lambda: not Path(f"/proc/{child}").exists())

@@ -31,7 +31,7 @@ from agentrl.types.sandbox import (
 )
 from tests.sandbox.dockerd import NO_PYTHON
 from tests.sandbox.test_backend import processes_with, running
-from tests.waiting import turns, until, until_async
+from tests.waiting import running_program, turns, until, until_async
 
 
 def things_of(backend: DockerBackend, owner: str) -> list[str]:
@@ -274,15 +274,12 @@ asyncio.run(main())
 @pytest.mark.parametrize("after", ["asked 1", "asked 3", "up 1", "up 3"])
 def test_nothing_survives_a_killed_driver(docker_host: str, after: str) -> None:
     mark = f"98765{os.getpid()}"  # another worker may run this with another stage
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, docker_host, mark], stdout=subprocess.PIPE, text=True)
-    assert driver.stdout is not None
-    owner = driver.stdout.readline().strip()
-    assert f"{after}\n" in iter(driver.stdout.readline, "")  # in the middle of creates, or after them
-    if after == "up 3":
-        until(lambda: len(processes_with(f"sleep\0{mark}")) == 6)
-    driver.kill()
-    driver.wait()
-    driver.stdout.close()
+    with running_program([sys.executable, "-c", DRIVER, docker_host, mark]) as driver:
+        assert driver.stdout is not None
+        owner = driver.stdout.readline().strip()
+        assert f"{after}\n" in iter(driver.stdout.readline, "")  # in the middle of creates, or after them
+        if after == "up 3":
+            until(lambda: len(processes_with(f"sleep\0{mark}")) == 6)
     backend = DockerBackend(docker_host)
     left = True
     while left:  # a call that the engine had accepted may still bring a container about

@@ -16,7 +16,7 @@ from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import CapabilityMissing, SandboxSpec
 from tests.sandbox.test_backend import processes_with
-from tests.waiting import until
+from tests.waiting import running_program, until
 
 if TYPE_CHECKING:
     from agentrl.sandbox.docker.backend import DockerBackend
@@ -85,9 +85,8 @@ def test_a_build_that_fails_leaves_nothing_and_says_where(tmp_path: Path, monkey
 def test_a_killed_build_leaves_no_mount_and_no_process(tmp_path: Path) -> None:
     step = f"mount -t tmpfs tmpfs {tmp_path} && exec sleep 98772"
     code = f"from agentrl.sandbox import images; images._run(['sh', '-c', {step!r}], 'step')"
-    with subprocess.Popen([sys.executable, "-c", code]) as builder:
+    with running_program([sys.executable, "-c", code]):
         until(lambda: processes_with("sleep\x0098772"))
-        builder.kill()
     until(lambda: not processes_with("98772"))
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
@@ -96,9 +95,8 @@ def test_a_killed_build_leaves_no_mount_and_no_process(tmp_path: Path) -> None:
 def test_the_next_build_clears_away_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
     code = "from agentrl.sandbox.images import build; build('base')"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL) as builder:
+    with running_program([sys.executable, "-c", code], stdout=subprocess.DEVNULL) as builder:
         until(lambda: list(tmp_path.glob("rootfs/.base-*/var")) or builder.poll() is not None)
-        builder.kill()
     assert list(tmp_path.glob("rootfs/.base-*"))
     with pytest.raises(images.ImageError, match="base: debootstrap"):
         images.build("base", mirror="http://127.0.0.1:9/debian", say=lambda line: None)

@@ -82,15 +82,20 @@ def scored(task: Task, answer: str | None) -> float:
     return exact_match(task, Episode(id="e", group_id="g", task=task, status="done", answer=answer))
 
 
+EVERY = 1 if os.environ.get("AGENTRL_TEST_ENVS") else 5
+"""The twelve kinds come in turn, so that every fifth question is of every kind."""
+
+
 async def test_the_oracle_solves_every_question() -> None:
     oracle, calls, lost = load("./task.py:oracle"), Counter[str](), []
-    for task in tasks():
+    assert len({task.id.split("/")[0] for task in tasks()[::EVERY]}) == 12
+    for task in tasks()[::EVERY]:
         reward, called = await play(oracle, task)
         calls.update(called)
         lost += [task.id] if reward != 1.0 else []
     assert lost == []
-    assert calls["search"] >= 2 * len(tasks())
-    assert calls["fetch"] > 20, "some documents have to be read whole"
+    assert calls["search"] >= 2 * len(tasks()[::EVERY])
+    assert calls["fetch"] > 20 / EVERY, "some documents have to be read whole"
 
 
 async def test_the_oracle_fails_where_the_documents_are_not() -> None:
@@ -130,8 +135,8 @@ def test_order_and_ids_are_stable(tmp_path: Path) -> None:
     ids = [task.id for task in tasks()]
     assert len(set(ids)) == len(ids), "an id is used once, also between training and held-out questions"
     assert [task.id for task in questions(n=64, seed=0, k=K)] == ids[:64]
-    other = list(questions(n=512, seed=1, k=K))
-    assert [task.id for task in other] != ids[:512]
+    other = list(questions(n=128, seed=1, k=K))
+    assert [task.id for task in other] != ids[:128]
     both = {task.id: task for task in tasks()}
     shared = [task for task in other if task.id in both]
     assert shared
