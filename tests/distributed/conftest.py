@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.command import python
-from tests.commands.conftest import CODE, RECIPE
-from tests.commands.test_train import TRAINING
+from tests.counting import CODE, RECIPE, TRAINING
+from tests.lean import no_curves
+
+__all__ = ["no_curves"]
 
 DEADLY = '''
 

@@ -12,12 +12,13 @@ import pytest
 from agentrl.api.rollout import rollout
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError
-from tests.commands.test_train import metrics
+from tests.counting import metrics
 from tests.meanwhile import when
+from tests.sound import assert_sound
 
 from .conftest import train_on_two_ranks
 from .test_trainer_ranks import command, run
-from .test_worker_pool import contents, invariants_hold
+from .test_worker_pool import contents
 
 SMALL = 80 << 20
 """Bytes of a node's object store: about the least that Ray takes."""
@@ -84,7 +85,7 @@ def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None
     assert failures, "the node died in the middle of episodes"
     assert {failure["kind"] for failure in failures} == {"WorkerDied"}
     assert len({failure["message"].split(":")[0] for failure in failures}) == 1, "only its worker died"
-    invariants_hold(run)
+    assert_sound(run)
 
 
 def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> None:  # type: ignore[no-untyped-def]
@@ -117,7 +118,7 @@ def test_ray_plays_what_the_driver_would(cluster, counting: Path) -> None:  # ty
     for out, overrides in (("alone", []), ("ray", two)):
         rollout(recipe, 16, overrides=overrides, agent="hasty", out=here / out)
     assert contents(here / "ray") == contents(here / "alone")
-    invariants_hold(here / "ray")
+    assert_sound(here / "ray")
 
 
 def test_too_many_workers_for_the_cluster_are_refused(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]

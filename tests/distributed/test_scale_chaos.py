@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -9,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.command import Started
-from tests.commands.test_train import metrics
+from tests.counting import metrics
+from tests.sound import assert_sound
 from tests.waiting import until
 
 from .conftest import train_on_two_ranks
-from .test_worker_pool import children, invariants_hold
+from .test_worker_pool import children
 
 TRAINING = """\
 agent: {format: tags, max_turns: 4, describe_tools: false}
@@ -86,7 +88,8 @@ def test_ten_kills_beside_the_driver_change_no_number(counting: Path) -> None:
         code.write(TICKETS)
     train_on_two_ranks(counting, "whole", "tools=[./task.py:Counter]")
     sets = (part for each in SETS for part in ("--set", each))
-    training = Training(Started("-m", "agentrl.cli", "train", "counting", "--out", "killed", *sets, cwd=here))
+    command = ["-m", "agentrl.cli", "train", "counting", "--out", "killed", "--json", *sets]
+    training = Training(Started(*command, cwd=here))
     training.wait_until(training.runs)
     for kill in range(1, KILLS + 1):
         for number in range(rng.randint(1, 4)):
@@ -96,5 +99,8 @@ def test_ten_kills_beside_the_driver_change_no_number(counting: Path) -> None:
         training.kill(training.ranks[0] if kill == OF_A_RANK else rng.choice(training.workers))
     (counting / "free").touch()
     assert training.driver.wait() == 0, training.driver.said()
+    document, log = training.driver.said()
+    assert "was killed by SIGKILL\nrestarting from the last checkpoint" in log
+    assert json.loads(document)["run"] == "killed", "the process that took its place writes the document"
     assert metrics(here / "killed") == metrics(here / "whole")
-    invariants_hold(here / "killed")
+    assert_sound(here / "killed")

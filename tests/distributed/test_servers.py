@@ -10,13 +10,13 @@ import pytest
 from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
-from tests.commands.conftest import CODE
+from tests.counting import CODE
 from tests.engines.vllm_learning import LEARNING
 from tests.engines.vllm_world import PYTHON, small_model, tokens_sampled
+from tests.sound import assert_sound
 from tests.waiting import until
 
 from .test_ray import SMALL
-from .test_worker_pool import invariants_hold
 
 pytestmark = [
     pytest.mark.family("vllm"),
@@ -110,7 +110,7 @@ def test_servers_on_a_cluster_are_trained_and_replaced(
     assert any(line["grad_norm"] > 0 for line in lines)
     assert versions == {(k, k) for k in range(ITERATIONS)}, "every token is of the newest weights"
     assert max(line["mismatch_max"] for line in lines) < 1e-3, "which the engine's log-probabilities show"
-    invariants_hold(run)
+    assert_sound(run)
 
 
 def left_behind(mark: Path) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -18,7 +17,7 @@ from agentrl.distributed.ranks import LaunchedRanks, trainer_ranks
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.types.errors import RankDied, RankFailed, RankUnreachable, RecipeError
 from tests.command import python
-from tests.commands.test_train import metrics
+from tests.counting import metrics
 from tests.meanwhile import when
 
 TWO = ("--set", "scale.use=process", "--set", "scale.trainer_ranks=2")
@@ -54,24 +53,21 @@ def killed_at(checkpoint: Path) -> AbstractContextManager[None]:
     return when(checkpoint.exists, kill)
 
 
-def test_ranks_of_ours_train_as_those_of_torchrun_also_when_some_die(trainable: Path) -> None:
+def test_ranks_of_ours_train_as_those_of_torchrun_and_go_on_after_one_died(trainable: Path) -> None:
     here, held = trainable.parent, ("--set", "train.iterations=3", "--set", "tools=[./task.py:Held]")
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = run([*torchrun, *command(trainable, "torchrun", *held)])
     assert done.returncode == 0, done.stderr[-3000:]
 
-    first, second = (here / "ours" / "checkpoints" / name for name in ("it-00001", "it-00002"))
+    first = here / "ours" / "checkpoints" / "it-00001"
     with killed_at(first):
         done = run(command(trainable, "ours", *held, *TWO, "--set", "scale.restarts=0"), HOLD=str(first))
     assert done.returncode == 1
     assert "scale.trainer_ranks: ended before the training did: trainer rank 1: its process" in done.stderr
     assert "was killed by SIGKILL\n  -> the same command resumes from the last checkpoint" in done.stderr
 
-    with killed_at(second):
-        done = run(command(trainable, "ours", *held, *TWO, "--json"), HOLD=str(second))
+    done = run(command(trainable, "ours", *held, *TWO))
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "was killed by SIGKILL\nrestarting from the last checkpoint" in done.stderr
-    assert json.loads(done.stdout)["run"] == str(here / "ours"), "the process that took its place writes the document"
     assert metrics(here / "ours") == metrics(here / "torchrun")
 
 

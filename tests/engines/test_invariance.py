@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -88,22 +88,22 @@ def rows_are_alike(model: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("make", "dtype"),
+    ("make", "dtype", "ways"),
     [
-        (make_model, torch.float32),
-        (make_model, torch.bfloat16),
+        (make_model, torch.float32, WAYS),
+        (make_model, torch.bfloat16, ("a few", "all")),
         (partial(make_model, num_attention_heads=3, num_key_value_heads=1, hidden_size=42, intermediate_size=51),
-         torch.float32),
-        (partial(of_family, "qwen3", vocab_size=VOCAB, head_dim=16), torch.float32),
+         torch.float32, ("alone", "caches evicted")),
+        (partial(of_family, "qwen3", vocab_size=VOCAB, head_dim=16), torch.float32, ("alone", "no caches")),
     ],
     ids=["float32", "bfloat16", "odd sizes", "qwen3"],
 )  # fmt: skip
-def test_equal_bits_whoever_shares_the_batch(make: Any, dtype: torch.dtype) -> None:
+def test_equal_bits_whoever_shares_the_batch(make: Any, dtype: torch.dtype, ways: Iterable[str]) -> None:
     torch.manual_seed(0)
     model = make().to(dtype).eval()
     if model.config.hidden_size % 16 and not rows_are_alike(model):
         return  # the other half of the promise: a machine whose kernels tell rows of odd sizes apart is refused
-    results = [conversations(Batch(model, **way, invariant=True), order) for order, way in enumerate(WAYS.values())]
+    results = [conversations(Batch(model, **WAYS[way], invariant=True), order) for order, way in enumerate(ways)]
     assert max(len(request.token_ids) for turns in results[0] for request in turns) > 2 * BLOCK
     for result in results[1:]:
         assert said(result) == said(results[0])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import shutil
 import signal
+import subprocess
 import tarfile
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
@@ -58,17 +60,23 @@ KINDS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def site() -> bytes:
-    """pytest, as a tar: the system's Python does not have it."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """pytest, as a tar: the system's Python does not have it. It is compiled for that one, once for all sandboxes."""
+    folder = tmp_path_factory.mktemp("site")
+    for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"):
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        path = Path(spec.origin)
+        if path.name == "__init__.py":
+            shutil.copytree(path.parent, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(path, folder)
+    compiling = ["/usr/bin/python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(folder)]
+    subprocess.run(compiling, check=True)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"):
-            spec = find_spec(name)
-            assert spec is not None
-            assert spec.origin is not None
-            path = Path(spec.origin)
-            path, inside = (path.parent, name) if path.name == "__init__.py" else (path, path.name)
-            tar.add(path, inside, filter=lambda entry: None if "__pycache__" in entry.name else entry)
+        tar.add(folder, ".")
     return packed.getvalue()
 
 
