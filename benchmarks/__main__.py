@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "results" / "benchmarks.md"
 LOGS = ROOT / "build" / "benchmarks" / "logs"
 FIRST = "52c2821"
 """The commit that --compare looks back to, until a page of another one is committed."""
-SMOKE_S = 300.0
+SMOKE_S = 600.0
 PEERS_S = 180.0
 """Time-outs: a smoke run takes seconds, but the machine may be busy; the installation of a peer."""
 
