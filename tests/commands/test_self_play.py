@@ -16,6 +16,7 @@ from agentrl.store import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
 from agentrl.types.paths import data_path
+from tests.counting import CANARY, metrics
 from tests.sound import assert_sound
 
 RECIPE = data_path("recipes", "self-play")
@@ -24,8 +25,6 @@ SMALL = [
     "train.groups=2", "train.group_size=3", "train.lr_schedule=constant", "eval.episodes=4",
     "policies.past.checkpoint={every: 1, last: 2}",
 ]  # fmt: skip
-TIMES = ("rollout_s", "train_s", "canary_s", "episodes_in_flight", "rollouts_wait_s", "at")
-CANARY = ("canary_gap", "canary_moved", "canary_arrived")
 
 
 def played(out: Path, iterations: int) -> tuple[list[Episode], list[dict[str, Any]]]:
@@ -33,8 +32,7 @@ def played(out: Path, iterations: int) -> tuple[list[Episode], list[dict[str, An
     train(RECIPE, overrides=[*SMALL, f"train.iterations={iterations}"], out=out, reporters=[])
     assert_sound(out)
     with RunDir.read(out) as run:
-        lines = [{k: v for k, v in line.items() if k not in (*TIMES, *CANARY)} for line in run.metrics()]
-        return list(run.episodes(split="train")), lines
+        return list(run.episodes(split="train")), metrics(out, but_for=CANARY)
 
 
 def versions(episodes: list[Episode]) -> dict[str, int | None]:
