@@ -7,11 +7,21 @@ from pathlib import Path
 import pytest
 
 from tests.command import python
-from tests.counting import CODE, RECIPE, TRAINING
+from tests.counting import CODE, RECIPE
 from tests.lean import no_curves
 
 __all__ = ["no_curves"]
 
+TRAINING = """\
+agent: {format: tags, max_turns: 4, describe_tools: false}
+model: {scratch: {hidden: 16, layers: 1, heads: 1, vocab_size: 300, max_context: 128}}
+sampling: {max_tokens: 6}
+credit: {use: gigpo}
+warm_start: {script: hasty, episodes: 8, steps: 4, batch: 8, lr: 3.0e-3}
+train: {iterations: 8, groups: 2, group_size: 3, minibatch: 6, lr: 1.0e-3}
+eval: {episodes: 4, every: 5}
+concurrency: 8
+"""
 DEADLY = '''
 
 import os, signal
@@ -89,7 +99,7 @@ def train_on_two_ranks(recipe: Path, out: str, *overrides: str) -> None:
 
 @pytest.fixture
 def trainable(counting: Path) -> Path:
-    """With all that training needs."""
+    """With all that a small training needs."""
     recipe = counting / "recipe.yaml"
     recipe.write_text(recipe.read_text() + TRAINING)
     return counting

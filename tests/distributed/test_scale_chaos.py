@@ -17,16 +17,6 @@ from tests.waiting import until
 from .conftest import train_on_two_ranks
 from .test_worker_pool import children
 
-TRAINING = """\
-agent: {format: tags, max_turns: 4, describe_tools: false}
-model: {scratch: {hidden: 16, layers: 1, heads: 1, vocab_size: 300, max_context: 128}}
-sampling: {max_tokens: 6}
-credit: {use: gigpo}
-warm_start: {script: hasty, episodes: 8, steps: 4, batch: 8, lr: 3.0e-3}
-train: {iterations: 8, groups: 2, group_size: 3, minibatch: 6, lr: 1.0e-3}
-eval: {episodes: 4, every: 5}
-concurrency: 8
-"""
 TICKETS = """
 
 from pathlib import Path
@@ -81,23 +71,22 @@ class Training:
         self.wait_until(lambda: self.runs() and pid not in (*self.workers, *self.ranks))
 
 
-def test_ten_kills_beside_the_driver_change_no_number(counting: Path) -> None:
-    here, rng = counting.parent, random.Random(0)
-    with (counting / "recipe.yaml").open("a") as recipe, (counting / "task.py").open("a") as code:
-        recipe.write(TRAINING)
+def test_ten_kills_beside_the_driver_change_no_number(trainable: Path) -> None:
+    here, rng = trainable.parent, random.Random(0)
+    with (trainable / "task.py").open("a") as code:
         code.write(TICKETS)
-    train_on_two_ranks(counting, "whole", "tools=[./task.py:Counter]")
+    train_on_two_ranks(trainable, "whole")
     sets = (part for each in SETS for part in ("--set", each))
     command = ["-m", "agentrl.cli", "train", "counting", "--out", "killed", "--json", *sets]
     training = Training(Started(*command, cwd=here))
     training.wait_until(training.runs)
     for kill in range(1, KILLS + 1):
         for number in range(rng.randint(1, 4)):
-            (counting / f"ticket-{kill}-{number}").touch()
-        training.wait_until(lambda: training.runs() and not [*counting.glob("ticket-*")])
+            (trainable / f"ticket-{kill}-{number}").touch()
+        training.wait_until(lambda: training.runs() and not [*trainable.glob("ticket-*")])
         # One is of a rank: without it the driver starts again, which takes many seconds.
         training.kill(training.ranks[0] if kill == OF_A_RANK else rng.choice(training.workers))
-    (counting / "free").touch()
+    (trainable / "free").touch()
     assert training.driver.wait() == 0, training.driver.said()
     document, log = training.driver.said()
     assert "was killed by SIGKILL\nrestarting from the last checkpoint" in log

@@ -59,6 +59,13 @@ KINDS: dict[str, Any] = {
 }
 
 
+def _not_needed(folder: str, names: list[str]) -> set[str]:
+    """Compiled files, and most of the 600 languages and styles that pytest could colour."""
+    kept = ("__init__.py", "_mapping.py", "python.py", "diff.py", "terminal.py")
+    colours = Path(folder).name in ("lexers", "styles", "formatters")
+    return {name for name in names if name == "__pycache__" or (colours and name not in kept)}
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """pytest, as a tar: the system's Python does not have it. It is compiled for that one, once for all sandboxes."""
@@ -69,7 +76,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         assert spec.origin is not None
         path = Path(spec.origin)
         if path.name == "__init__.py":
-            shutil.copytree(path.parent, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(path.parent, folder / name, ignore=_not_needed)
         else:
             shutil.copy(path, folder)
     compiling = ["/usr/bin/python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(folder)]
@@ -117,15 +124,37 @@ async def bench(site: bytes) -> AsyncIterator[Bench]:
     await backend.close()
 
 
+EXITS = [
+    "os._exit", "sys.exit", "exit in double", "sys.exit in double", "atexit", "thread", "SIGALRM", "excepthook",
+    "execv", "kill the parent", "SystemExit subclass", "conftest", "pytest.ini", "prints a verdict",
+    "forger in the background",
+]  # fmt: skip
+AIMED = {
+    "pytest": {*EXITS, "SkipTest", "pytest.skip", "pytest.exit", "patched pytest", "patched AssertionError"},
+    "unittest": {"SkipTest", "SkipTest in double", "patched unittest", "patched AssertionError", "sys.exit"},
+    "shell": {"reads the tests", "rewrites tests", "sys.exit", "prints a verdict"},
+}
+"""Tricks that are aimed at a kind of tests, or at the end of its process."""
+
+
+def tried(kind: str) -> list[str]:
+    """All tricks for the kinds whose tests start fast. The others share them, and each has those aimed at it."""
+    if kind not in AIMED:
+        return [*CHEATS]
+    part = [*AIMED].index(kind)
+    return [name for k, name in enumerate(CHEATS) if k % len(AIMED) == part or name in AIMED[kind]]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_no_trick_is_taken_for_a_solution(bench, kind):
+    names = tried(kind)
     right = "print(2 * int(input()))" if kind == "program" else RIGHT
     assert (await bench.score(right, KINDS[kind], timeout_s=60)).value == 1.0, "the honest one"
     limits = {"never ends": 3.0}
     scored = await asyncio.gather(
-        *(bench.score(code, KINDS[kind], timeout_s=limits.get(name, 60.0)) for name, code in CHEATS.items())
+        *(bench.score(CHEATS[name], KINDS[kind], timeout_s=limits.get(name, 60.0)) for name in names)
     )
-    rewarded = [name for name, one in zip(CHEATS, scored, strict=True) if one.value != 0.0]
+    rewarded = [name for name, one in zip(names, scored, strict=True) if one.value != 0.0]
     assert not rewarded
 
 
@@ -159,13 +188,6 @@ async def test_a_right_solution_passes(bench, name):
     code, check = HONEST[name]
     scored = await bench.score(code, {"files": {"check.py": check}, "command": "python3 check.py"}, timeout_s=60)
     assert scored.value == 1.0, scored.note
-
-
-EXITS = [
-    "os._exit", "sys.exit", "exit in double", "sys.exit in double", "atexit", "thread", "SIGALRM", "excepthook",
-    "execv", "kill the parent", "SystemExit subclass", "conftest", "pytest.ini", "prints a verdict",
-    "forger in the background",
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["pytest", "unittest", "asserts"])
