@@ -157,13 +157,14 @@ def test_a_benchmark_that_hangs_is_interrupted_and_ended(tmp_path: Path) -> None
     code = (
         "import pathlib, subprocess, time\n"
         "subprocess.Popen(['sleep', '600'])\n"
-        "try:\n    time.sleep(600)\n"
+        "try:\n    print('ready', flush=True)\n    time.sleep(600)\n"
         f"finally:\n    pathlib.Path({str(tmp_path / 'cleaned')!r}).touch()\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
-    assert benchmarks.end(process, 1.0) is None
-    assert (tmp_path / "cleaned").exists()
     assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    assert benchmarks.end(process, 0.0) is None
+    assert (tmp_path / "cleaned").exists()
     assert process.stdout.read() == b"", "its child has ended, too, and closed the pipe"
 
 
