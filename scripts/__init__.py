@@ -1,0 +1,1 @@
+"""Measurements of the tests: `python -m scripts.NAME`."""
