@@ -1,7 +1,7 @@
 """Isolated copies of a commit, each with an environment of its own, so that every process of its tests runs its files.
 
-An environment shares the packages of another by links. It differs in what names a place: the interpreter that console
-scripts start, and where `agentrl` is imported from, also by processes whose environment variables were cleared.
+An environment shares the packages of another by hard links. It differs in what names a place: the interpreter that
+console scripts start, and where `agentrl` is imported from, also by processes whose environment variables were cleared.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,33 +37,36 @@ class Copy:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of a test run: this tree first, and no bytecode of a file that is about to change."""
+        """The variables of a test run: this tree and this environment come first."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         return {
             **kept,
             "PYTHONPATH": str(self.root),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "PATH": f"{self.python.parent}:{kept['PATH']}",
             "OMP_NUM_THREADS": "1",
             "CI": "1",
         }
 
 
-def copy_of(checkout: Path, folder: Path, venv: Path) -> Copy:
-    """Clones the commit of a checkout into `folder`, which is replaced, and makes its environment from `venv`."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def copies_of(checkout: Path, count: int, work: Path, venv: Path) -> Iterator[list[Copy]]:
+    """Clones of the commit of a checkout in new folders below `work`, for a while; their environments are as `venv`."""
+    work.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=work))
+    folder.chmod(0o755)  # users of sandboxes enter it
+    try:
+        yield [_copy(checkout, folder / str(k), venv.resolve()) for k in range(count)]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _copy(checkout: Path, folder: Path, venv: Path) -> Copy:
     commit = git(checkout, "rev-parse", "HEAD")
     common = Path(checkout, git(checkout, "rev-parse", "--git-common-dir"))
     git(checkout, "clone", "--quiet", "--shared", "--no-checkout", str(common), str(folder))
     git(folder, "checkout", "--quiet", "--detach", commit)
     made = Copy(folder.resolve())
-    _environment(venv.resolve(), made)
-    subprocess.run(
-        [made.python, "-m", "compileall", "-q", made.root / "agentrl", made.root / "tests"],
-        check=True,
-        env={**made.environment, "PYTHONDONTWRITEBYTECODE": ""},
-    )
+    _environment(venv, made)
     return made
 
 
@@ -70,41 +76,44 @@ def git(checkout: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+def room_of(path: str) -> str:
+    """The room of a file of agentrl/: its first folder, or its own name."""
+    return Path(path).parts[1].removesuffix(".py").replace("__init__", "agentrl")
+
+
 def _packages(venv: Path) -> Path:
     (found,) = (venv / "lib").glob("python3.*/site-packages")
     return found
 
 
 def _environment(venv: Path, made: Copy) -> None:
+    """Makes `.venv`. Files are linked, folders are not: tests pack folders of packages, and sandboxes bind them."""
     ours = made.root / ".venv"
-    site = ours / _packages(venv).relative_to(venv)
-    site.mkdir(parents=True)
-    for entry in _packages(venv).iterdir():
-        if entry.name == "__pycache__":
-            continue
-        if entry.suffix == ".pth" and "agentrl" in entry.name:
-            (site / entry.name).write_text(f"{made.root}\n")
-        else:
-            (site / entry.name).symlink_to(entry)
-    for entry in venv.iterdir():
-        if entry.name not in ("bin", "lib", "lib64"):
-            (ours / entry.name).symlink_to(entry)
-    (ours / "bin").mkdir()
-    for entry in (venv / "bin").iterdir():
-        _program(entry, ours / "bin" / entry.name, venv, ours)
+    shutil.copytree(venv, ours, symlinks=True, copy_function=_link)
+    for entry in made.packages.glob("*agentrl*.pth"):
+        entry.unlink()
+        entry.write_text(f"{made.root}\n")
+    for entry in (ours / "bin").iterdir():
+        _move(entry, bytes(venv), bytes(ours))
 
 
-def _program(entry: Path, target: Path, venv: Path, ours: Path) -> None:
-    if entry.name.startswith("python"):
-        target.symlink_to(entry.resolve())
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # on another file system
+        shutil.copy2(source, target)
+
+
+def _move(program: Path, venv: bytes, ours: bytes) -> None:
+    """Lets a console script start the interpreter of its new place. The old file is linked, so it is not written to."""
+    if program.is_symlink():
         return
-    with entry.open("rb") as file:
-        first = file.readline()
-    if first.startswith(b"#!") and bytes(venv) in first:
-        target.write_bytes(entry.read_bytes().replace(bytes(venv), bytes(ours), 1))
-        target.chmod(0o755)
-    else:
-        target.symlink_to(entry)
+    with program.open("rb") as file:
+        text = file.read() if venv in file.readline() else None
+    if text is not None:
+        program.unlink()
+        program.write_bytes(text.replace(venv, ours, 1))
+        program.chmod(0o755)
 
 
 def venv_here() -> Path:

@@ -27,7 +27,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from scripts.copies import ROOT, WORK, Copy, copy_of, git, venv_here
+from scripts.copies import ROOT, WORK, Copy, copies_of, git, room_of, venv_here
 
 SETTINGS = """
 [run]
@@ -70,8 +70,7 @@ def main() -> int:
 
 def measure(given: argparse.Namespace) -> int:
     """Runs the tests and writes the result. Returns the exit code of pytest."""
-    copy = copy_of(given.checkout, given.work / "coverage", given.venv)
-    with tempfile.TemporaryDirectory(dir=given.work) as folder:
+    with copies_of(given.checkout, 1, given.work, given.venv) as (copy,), tempfile.TemporaryDirectory() as folder:
         code = run_measured(copy, Path(folder), given.pytest)
         database = (given.data or Path(folder) / "all.data").resolve()
         combine(copy, Path(folder), database)
@@ -92,7 +91,7 @@ def run_measured(copy: Copy, folder: Path, arguments: list[str]) -> int:
         (site / "coverage").symlink_to(Path(coverage.__file__).parent)
     (site / "measured.ini").write_text(SETTINGS.format(source=copy.root / "agentrl", data=folder.resolve() / "data"))
     (site / "measured.pth").write_text("import measured\n")
-    command = [copy.python, "-m", "pytest", "-p", "measured_tests", "-p", "no:cacheprovider", *arguments]
+    command = [str(copy.python), "-m", "pytest", "-p", "measured_tests", "-p", "no:cacheprovider", *arguments]
     code = subprocess.run(command, cwd=copy.root, env=copy.environment, check=False).returncode
     (site / "measured.pth").unlink()
     return code
@@ -130,11 +129,6 @@ def lines(copy: Copy, database: Path) -> dict[str, Any]:
         for name in ("lines", "covered"):
             rooms[room_of(path)][name] += len(one[name])
     return {"rooms": dict(sorted(rooms.items())), "files": files}
-
-
-def room_of(path: str) -> str:
-    """The room of a file of agentrl/: its first folder, or its own name."""
-    return Path(path).parts[1].removesuffix(".py")
 
 
 def show(new: dict[str, Any], old: dict[str, Any] | None = None) -> None:
@@ -185,11 +179,11 @@ def lost_lines(path: str, old: dict[str, Any], new: dict[str, Any], repository: 
     if old["commit"] == new["commit"]:
         now = {number: number for number in old["files"][path]["covered"]}
     else:
-        texts = [git(repository, "show", f"{one['commit']}:{path}").split("\n") for one in (old, new)]
-        blocks = difflib.SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks()
+        before, after = (git(repository, "show", f"{one['commit']}:{path}").split("\n") for one in (old, new))
+        blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
         now = {block.a + k + 1: block.b + k + 1 for block in blocks for k in range(block.size)}
-    before = {now[number] for number in old["files"][path]["covered"] if number in now}
-    return sorted(before & ({*new["files"][path]["lines"]} - {*new["files"][path]["covered"]}))
+    ran = {now[number] for number in old["files"][path]["covered"] if number in now}
+    return sorted(ran & ({*new["files"][path]["lines"]} - {*new["files"][path]["covered"]}))
 
 
 if __name__ == "__main__":
