@@ -1,12 +1,15 @@
 """Line coverage of each room of agentrl/, child processes included, and whether a room lost any.
 
-    python -m scripts.room_coverage run OUT.json [--data OUT.data] [--checkout PATH] [-- PYTEST ARGUMENTS]
+    python -m scripts.room_coverage run OUT.json [--data DATA] [--add DATA] [--checkout PATH] [-- PYTEST ARGUMENTS]
     python -m scripts.room_coverage compare OLD.json NEW.json
 
 `run` tests a clone of the checkout's commit in an environment of its own (`copies.py`), so that any commit can be
 measured as it is. Processes that are forked, started, or end by `os._exit` or SIGTERM count; those that SIGKILL ends do
-not. `--data` keeps the database of coverage.py, in which each line has the tests that ran it (`measured_tests.py`);
-`python -m scripts.mutants` selects tests by it.
+not. A run that is stopped writes what it has.
+
+`--data` keeps the database of coverage.py, in which each line has the tests that ran it (`measured_tests.py`);
+`python -m scripts.mutants` selects tests by it. `--add` counts such a database of other tests too: a suite can be
+measured in parts.
 
 `compare` fails if a room has a lower share of its lines covered than before, and names the lines that were lost.
 """
@@ -17,6 +20,9 @@ import argparse
 import contextlib
 import difflib
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +35,8 @@ from rich.table import Table
 
 from scripts.copies import ROOT, WORK, Copy, copies_of, git, room_of, venv_here
 
+INTERRUPTED = 2
+"""The exit code of pytest when it is stopped."""
 SETTINGS = """
 [run]
 core = ctrace
@@ -53,6 +61,7 @@ def main() -> int:
     run = kinds.add_parser("run", help="run tests and measure")
     run.add_argument("out", type=Path, help="JSON to write")
     run.add_argument("--data", type=Path, help="keep coverage.py's database here, with the tests of each line")
+    run.add_argument("--add", type=Path, action="append", default=[], help="such a database of other tests")
     run.add_argument("--checkout", type=Path, default=ROOT, help="whose commit is measured")
     run.add_argument("--venv", type=Path, default=venv_here(), help="whose packages the copy uses")
     run.add_argument("--work", type=Path, default=WORK, help="where the copy is made")
@@ -64,6 +73,7 @@ def main() -> int:
     compare.set_defaults(do=lambda given: compared(given))
     cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     given = parser.parse_args(sys.argv[1:cut], argparse.Namespace(pytest=sys.argv[cut + 1 :]))
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     code: int = given.do(given)
     return code
 
@@ -73,7 +83,7 @@ def measure(given: argparse.Namespace) -> int:
     with copies_of(given.checkout, 1, given.work, given.venv) as (copy,), tempfile.TemporaryDirectory() as folder:
         code = run_measured(copy, Path(folder), given.pytest)
         database = (given.data or Path(folder) / "all.data").resolve()
-        combine(copy, Path(folder), database)
+        combine(copy, Path(folder), database, given.add)
         measured = {"commit": git(copy.root, "rev-parse", "HEAD"), **lines(copy, database)}
     given.out.write_text(json.dumps(measured))
     show(measured)
@@ -92,21 +102,31 @@ def run_measured(copy: Copy, folder: Path, arguments: list[str]) -> int:
     (site / "measured.ini").write_text(SETTINGS.format(source=copy.root / "agentrl", data=folder.resolve() / "data"))
     (site / "measured.pth").write_text("import measured\n")
     command = [str(copy.python), "-m", "pytest", "-p", "measured_tests", "-p", "no:cacheprovider", *arguments]
-    code = subprocess.run(command, cwd=copy.root, env=copy.environment, check=False).returncode
-    (site / "measured.pth").unlink()
-    return code
+    running = subprocess.Popen(command, cwd=copy.root, env=copy.environment, start_new_session=True)
+    try:
+        return running.wait()
+    except (KeyboardInterrupt, SystemExit):
+        print("stopped: what follows is of the tests that ran", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        (site / "measured.pth").unlink()
 
 
-def combine(copy: Copy, folder: Path, database: Path) -> None:
-    """Writes the data of all processes to one database, whose paths begin with `agentrl/`."""
+def combine(copy: Copy, folder: Path, database: Path, more: list[Path]) -> None:
+    """Writes the data of all processes and of earlier runs to one database, whose paths begin with `agentrl/`."""
     from coverage import Coverage
 
     settings = folder / "report.ini"
     settings.write_text(REPORT.format(source=copy.root / "agentrl"))
+    parts = [*map(str, folder.glob("data.*"))]
+    for k, earlier in enumerate(more):
+        parts.append(str(shutil.copy(earlier, folder / f"earlier.{k}")))
     database.unlink(missing_ok=True)
     with contextlib.chdir(copy.root):
         together = Coverage(data_file=str(database), config_file=str(settings))
-        together.combine([str(part) for part in folder.glob("data.*")])
+        together.combine(parts)
         together.save()
 
 

@@ -101,6 +101,7 @@ def measured(house: Path, venv: Path, tmp_path: Path) -> Path:
     given = argparse.Namespace(
         out=tmp_path / "out.json",
         data=tmp_path / "out.data",
+        add=[],
         checkout=house,
         venv=venv,
         work=tmp_path / "work",
