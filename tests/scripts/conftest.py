@@ -40,9 +40,16 @@ def house(tmp_path: Path) -> Path:
     for path, text in HOUSE.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
+    commit(root)
+    return root
+
+
+def commit(root: Path) -> str:
+    """Commits all files of a folder. Returns the hash."""
     for command in ("init -q", "add .", "-c user.name=a -c user.email=a@b commit -qm all"):
         subprocess.run(["git", "-C", root, *command.split()], check=True)
-    return root
+    done = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
 
 
 @pytest.fixture

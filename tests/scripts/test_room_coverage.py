@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ from typing import Any
 import pytest
 
 from scripts import room_coverage
+from scripts.copies import ROOT
 from scripts.mutations import mutations
 from scripts.selection import Choice, Suite, choose
+from tests.scripts.conftest import commit
 
 PARTS = ("call", "forked", "server", "spawned", "execed", "stopped", "bare", "module", "session", "setup")
 MODULE = (
@@ -96,8 +100,7 @@ def measured(house: Path, venv: Path, tmp_path: Path) -> Path:
     pytest.importorskip("coverage", reason="the package coverage is missing: pip install coverage")
     (house / "agentrl/low/parts.py").write_text(MODULE)
     (house / FILE).write_text(TESTS)
-    for command in ("add .", "-c user.name=a -c user.email=a@b commit -qm parts"):
-        subprocess.run(["git", "-C", house, *command.split()], check=True)
+    commit(house)
     given = argparse.Namespace(
         out=tmp_path / "out.json",
         data=tmp_path / "out.data",
@@ -111,12 +114,20 @@ def measured(house: Path, venv: Path, tmp_path: Path) -> Path:
     return tmp_path / "out.data"
 
 
+def covered_lines(path: Path) -> list[str]:
+    """The text of the lines of `MODULE` that ran."""
+    source = MODULE.split("\n")
+    return [
+        source[number - 1].strip()
+        for number in json.loads(path.read_text())["files"]["agentrl/low/parts.py"]["covered"]
+    ]
+
+
 @pytest.mark.slow
 def test_lines_of_every_process_count_with_their_tests(measured: Path, house: Path) -> None:
     found = json.loads(measured.with_suffix(".json").read_text())
-    source = MODULE.split("\n")
-    covered = [source[number - 1].strip() for number in found["files"]["agentrl/low/parts.py"]["covered"]]
-    assert covered == [line for part in PARTS for line in (f"def {part}():", f"return '{part}'")] + ["def never():"]
+    ran = [line for part in PARTS for line in (f"def {part}():", f"return '{part}'")]
+    assert covered_lines(measured.with_suffix(".json")) == [*ran, "def never():"]
     assert found["rooms"]["low"] == {"lines": 26, "covered": 21}
     assert found["rooms"]["high"] == {"lines": 1, "covered": 0}
 
@@ -131,10 +142,30 @@ def test_lines_of_every_process_count_with_their_tests(measured: Path, house: Pa
     assert chosen["never"].only is None
 
 
-def result(commit: str, covered: list[int], lines: int = 4) -> dict[str, Any]:
+@pytest.mark.slow
+def test_a_run_that_is_stopped_writes_what_it_has(house: Path, venv: Path, tmp_path: Path) -> None:
+    pytest.importorskip("coverage", reason="the package coverage is missing: pip install coverage")
+    (house / "agentrl/low/parts.py").write_text(MODULE)
+    os.mkfifo(told := tmp_path / "told")
+    (house / FILE).write_text(
+        "import time\nfrom agentrl.low import parts\n\n\ndef test_first():\n    assert parts.call()\n\n\n"
+        f"def test_that_hangs():\n    open({str(told)!r}, 'w').close()\n    time.sleep(1000)\n"
+    )
+    commit(house)
+    out = tmp_path / "out.json"
+    options = ["--checkout", house, "--venv", venv, "--work", tmp_path / "work", "--", "-q", FILE]
+    command = [sys.executable, "-m", "scripts.room_coverage", "run", out, *options]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as running:
+        told.read_text()
+        running.terminate()
+    assert running.returncode == room_coverage.INTERRUPTED
+    assert [line for line in covered_lines(out) if line.startswith("return")] == ["return 'call'"]
+
+
+def result(of: str, covered: list[int], lines: int = 4) -> dict[str, Any]:
     file = {"lines": [*range(1, lines + 1)], "covered": covered}
     sums = {"lines": lines, "covered": len(covered)}
-    return {"commit": commit, "rooms": {"low": sums}, "files": {"agentrl/low/a.py": file}}
+    return {"commit": of, "rooms": {"low": sums}, "files": {"agentrl/low/a.py": file}}
 
 
 @pytest.mark.parametrize(("now", "code"), [([1, 2, 3], 0), ([1, 2, 4], 0), ([1, 2], 1)])
@@ -154,9 +185,6 @@ def test_lost_lines_are_found_where_they_stand_now(house: Path) -> None:
     commits = []
     for text in ("a\nb\nc\nd\n", "new\na\nb\nchanged\nd\n"):
         (house / "agentrl/low/a.py").write_text(text)
-        for command in ("add .", "-c user.name=a -c user.email=a@b commit -qm a"):
-            subprocess.run(["git", "-C", house, *command.split()], check=True)
-        done = subprocess.run(["git", "-C", house, "rev-parse", "HEAD"], check=True, stdout=subprocess.PIPE, text=True)
-        commits.append(done.stdout.strip())
+        commits.append(commit(house))
     old, new = result(commits[0], [1, 2, 3, 4]), result(commits[1], [1, 3], lines=5)
     assert room_coverage.lost_lines("agentrl/low/a.py", old, new, house) == [2, 5]
