@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from typing import Any
 
 import torch
@@ -48,9 +46,3 @@ def llama(size: str) -> Any:
         **LLAMAS[size], max_position_embeddings=2048, tie_word_embeddings=True, initializer_range=deviation
     )
     return LlamaForCausalLM(config).eval()
-
-
-def last_line(given: argparse.Namespace, results: list[dict[str, Any]]) -> str:
-    """What was asked of a benchmark, of which device, and what was found, as JSON."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    return json.dumps({**vars(given), "device": device, "torch": torch.__version__, "results": results})

@@ -1,1 +1,1 @@
-"""Measurements of the tests: `python -m scripts.NAME`."""
+"""Programs for whoever works on agentrl: environments, families, measurements of the tests."""

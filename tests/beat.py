@@ -1,30 +1,40 @@
-"""Whether the event loop goes on meanwhile."""
+"""Whether work is done beside the event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
 
 
-@asynccontextmanager
-async def beating(most_s: float = 5.0) -> AsyncIterator[None]:
-    """Fails if the loop stood still for longer than a busy machine explains: what blocks it here takes far longer."""
-    longest = 0.0
+@contextmanager
+def beside_the_loop(owner: Any, name: str) -> Iterator[None]:
+    """Fails unless a function is called, and the event loop turns during each of its calls.
 
-    async def beat() -> None:
-        nonlocal longest
-        while True:
-            since = time.monotonic()
-            await asyncio.sleep(0.01)
-            longest = max(longest, time.monotonic() - since)
+    Each call waits for a turn of the loop. In the loop's own thread there would be none.
 
-    task = asyncio.create_task(beat())
-    await asyncio.sleep(0)
-    try:
+    Args:
+        owner: the class or module that has the function.
+        name: of the function, which is not async.
+    """
+    loop, here = asyncio.get_running_loop(), threading.get_ident()
+    work: Callable[..., Any] = getattr(owner, name)
+    calls = 0
+
+    def waits(*args: Any, **settings: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        assert threading.get_ident() != here, f"{name} runs in the event loop"
+        turned = threading.Event()
+        loop.call_soon_threadsafe(turned.set)
+        turned.wait()
+        return work(*args, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, waits)
         yield
-        await asyncio.sleep(0.02)
-    finally:
-        task.cancel()
-    assert longest < most_s, f"the event loop stood still for {longest:.1f} s"
+    assert calls, f"{name} was not called"

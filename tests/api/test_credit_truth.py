@@ -41,4 +41,6 @@ def test_turns_of_the_kitchen_are_probed(tmp_path: Path) -> None:
         assert [turn for of, turn in probed if of == episode] == list(range(lengths[episode]))
     restored = next(Run(tmp_path / "probe-0").whole_episodes())
     assert restored.turns[0].saved == [[0, False]]
-    assert set(agreement(played, "rloo", probed)) == {"spearman", "sign"}
+    found = agreement(played, "rloo", probed)
+    assert -1 <= found.spearman <= 1
+    assert found.sign is not None

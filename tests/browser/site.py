@@ -11,6 +11,8 @@ from aiohttp import web
 
 SENT: list[int] = []
 """Bytes of the big download that went out."""
+SLOW: list[asyncio.Future[str]] = []
+"""The questions to `/slow`; each is answered when its future is."""
 
 PAGES = Path(__file__).parent / "pages"
 
@@ -50,10 +52,8 @@ async def site() -> AsyncIterator[str]:
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/html"})
         await response.prepare(request)
-        await response.write(b"<title>Endless</title><p>The first line</p>" + b"<!-- -->" * 500)
-        while True:
-            await asyncio.sleep(0.1)
-            await response.write(b"<p>one more</p>")
+        await response.write(b"<title>Endless</title><p>The first line</p>" + b"<!-- -->" * 500)  # more than is sniffed
+        await asyncio.Event().wait()  # until the site ends
 
     async def big(request: web.Request) -> web.StreamResponse:
         headers = {"Content-Type": "application/zip", "Content-Length": str(1 << 30)}
@@ -65,8 +65,8 @@ async def site() -> AsyncIterator[str]:
         return response
 
     async def slow(request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(0.3)
-        return web.Response(text="the answer")
+        SLOW.append(answer := asyncio.get_running_loop().create_future())
+        return web.Response(text=await answer)
 
     async def form(request: web.Request) -> web.StreamResponse:
         return web.Response(text=f"<title>Found</title><h1>{request.query.get('q')}</h1>", content_type="text/html")

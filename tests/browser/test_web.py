@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from agentrl.tools.browser.tool import Web
 from agentrl.types.errors import RecipeError, ToolError
 from tests.browser.conftest import Opens
+from tests.browser.site import SLOW
+from tests.waiting import until_async
 
 
 def id_of(web: Web, line: str) -> int:
@@ -41,7 +44,15 @@ async def test_ids_stay_while_the_document_does(web: Opens) -> None:
 
 async def test_what_an_action_asked_for_is_waited_for(web: Opens) -> None:
     tool = await web("/later")
-    assert "the answer" in (await tool.click(id_of(tool, "Ask"))).text
+    assert tool._context is not None
+    SLOW.clear()
+    clicking = asyncio.create_task(tool.click(id_of(tool, "Ask")))
+    await until_async(lambda: SLOW)
+    for _ in range(20):  # a click that waits for nothing is over before the driver has answered so often
+        await tool._context.driver.request("stats")
+    assert not clicking.done()
+    SLOW[0].set_result("the answer")
+    assert "the answer" in (await clicking).text
 
 
 async def test_links_and_back(web: Opens) -> None:

@@ -12,6 +12,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError
 from tests.command import agentrl as command
 from tests.command import python
+from tests.sound import assert_sound
 
 GROUP_CODE = '''
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_a_rollout_scores_each_group_once_after_its_last_member(grouped: Path) -
         assert len({run.group_scores(row.id).group_id for row in run.rows()}) == 4
         best = max(run.rows(), key=lambda row: row.reward)
         assert run.rows(min_reward=best.reward, order="reward", descending=True)[0].reward == best.reward
-    assert check("run").ok
+    assert_sound("run")
     rollout()  # nothing is missing: nothing is scored again
     assert len(calls(grouped)) == 4
 
@@ -87,12 +88,13 @@ def test_the_index_is_rebuilt_with_the_scores_of_groups(grouped: Path) -> None:
     with RunDir.open("run"):
         pass
     assert rewards_of("run") == before
-    assert check("run").ok
+    assert_sound("run")
 
 
 KILLED = """
 import os, signal, sys
 import agentrl
+from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 
 real, left = getattr(RunDir, sys.argv[1]), int(sys.argv[2])
@@ -121,7 +123,7 @@ def test_a_kill_between_members_and_their_group_is_filled_in(grouped: Path, poin
     rollout()
     assert len(rewards_of("run")) == 12 >= stored
     assert None not in rewards_of("run").values()
-    assert check("run").ok
+    assert_sound("run")
     whole = agentrl.rollout("counting", 12, group_size=3, agent="hasty", out="whole", reporters=())
     assert rewards_of("run") == rewards_of(whole.path)
 
@@ -193,7 +195,7 @@ def test_training_and_evaluation_credit_the_scored_groups(grouped: Path, stalene
         lines = [line for line in run.metrics() if line["split"] == "train"]
     first = [e for e in trained if e.group_id in lines[0]["trained_groups"]]
     assert lines[0]["reward"] == pytest.approx(sum(e.reward for e in first) / len(first))
-    assert check("run").ok
+    assert_sound("run")
 
 
 def test_workers_play_and_the_driver_scores_the_groups(grouped: Path) -> None:

@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 from agentrl.store.run_dir import RunDir
-from tests.command import agentrl
+from tests.command import agentrl, sets
+from tests.sound import assert_sound
 
 SMALL = [
     "tasks.args.mazes=2", "tasks.args.size=3", "tasks.args.extra_doors=1", "tasks.args.distance=3",
@@ -31,8 +32,7 @@ def test_the_oracle_finds_every_flag(tmp_path: Path) -> None:
 
 
 def test_it_learns(tmp_path: Path) -> None:
-    sets = [part for text in SMALL for part in ("--set", text)]
-    printed = agentrl("quickstart", "--out", "run", *sets, cwd=tmp_path).stdout
+    printed = agentrl("quickstart", "--out", "run", *sets(*SMALL), cwd=tmp_path).stdout
     with RunDir.read(tmp_path / "run") as run:
         before, after = (m["success"] for m in run.metrics() if m["split"] == "eval")
         calls = [call for e in run.episodes(split="train") for turn in e.turns for call in turn.calls]
@@ -43,8 +43,8 @@ def test_it_learns(tmp_path: Path) -> None:
     assert "before: maze" in printed
     assert "after: maze" in printed
     assert (tmp_path / "run" / "curve.png").exists()
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
-    told = json.loads(agentrl("quickstart", "--out", "run", *sets, "--json", cwd=tmp_path).stdout)
+    assert_sound(tmp_path / "run")
+    told = json.loads(agentrl("quickstart", "--out", "run", *sets(*SMALL), "--json", cwd=tmp_path).stdout)
     assert (told["before"]["success"], told["after"]["success"]) == (before, after), (
         "the same run: nothing is left to do"
     )

@@ -12,10 +12,11 @@ from agentrl.api.evaluate import evaluate
 from agentrl.api.recipe_check import check as check_recipe
 from agentrl.api.train import train
 from agentrl.config.agent import EarlierSelves
-from agentrl.store import RunDir, check
+from agentrl.store import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
 from agentrl.types.paths import data_path
+from tests.sound import assert_sound
 
 RECIPE = data_path("recipes", "self-play")
 SMALL = [
@@ -30,7 +31,7 @@ CANARY = ("canary_gap", "canary_moved", "canary_arrived")
 def played(out: Path, iterations: int) -> tuple[list[Episode], list[dict[str, Any]]]:
     """The episodes of a training, and its metrics but for times."""
     train(RECIPE, overrides=[*SMALL, f"train.iterations={iterations}"], out=out, reporters=[])
-    assert check(out).ok
+    assert_sound(out)
     with RunDir.read(out) as run:
         lines = [{k: v for k, v in line.items() if k not in (*TIMES, *CANARY)} for line in run.metrics()]
         return list(run.episodes(split="train")), lines

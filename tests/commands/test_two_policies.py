@@ -13,13 +13,14 @@ from safetensors.torch import load_file
 
 import agentrl
 from agentrl.api.train import train
-from agentrl.store import RunDir, check
+from agentrl.store import RunDir
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, TrainError
 from agentrl.types.sample import TrainingSample, training_samples
-from tests.commands.test_train import metrics
+from tests.counting import metrics
 from tests.engines.vllm_world import small_model
+from tests.sound import assert_sound
 
 TASK = '''
 from agentrl import Agent
@@ -86,7 +87,7 @@ def outcomes(episodes: list[Episode], name: str) -> np.ndarray[Any, Any]:
 def test_each_policy_trains_on_its_own_turns_and_outcome(folder: Path, main: dict[str, Any]) -> None:
     credit = {"use": "grpo", "std": "none"}
     agentrl.train("recipe.yaml", overrides={"train": RECIPE["train"] | main, "credit": credit}, out="run", reporters=())
-    assert check(folder / "run").ok
+    assert_sound(folder / "run")
     with RunDir.read(folder / "run") as run:
         episodes = list(run.episodes(split="train"))
         credits = [run.credit(episode.id) for episode in episodes]
@@ -128,7 +129,7 @@ def test_a_checkpoint_holds_both_policies(folder: Path) -> None:
     assert (newest / "policies" / "critic" / "adapter" / "adapter_model.safetensors").is_file()
 
     agentrl.evaluate("run", 2, out="eval", reporters=())
-    assert check(folder / "eval").ok
+    assert_sound(folder / "eval")
     with RunDir.read(folder / "eval") as run:
         assert {c.trains for episode in run.episodes() for c in episode.contexts.values()} == {False}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import python
 from tests.commands.conftest import CODE, RECIPE
 from tests.commands.test_train import TRAINING
 
@@ -29,7 +30,24 @@ class Held(Counter):
     """Plays no episode once the checkpoint $HOLD exists, until the command was restarted."""
     async def open(self, task, sandbox):
         await super().open(task, sandbox)
-        while Path(os.environ.get("HOLD", "none")).exists() and "AGENTRL_RESTARTS" not in os.environ:
+        if Path(os.environ.get("HOLD", "none")).exists() and "AGENTRL_RESTARTS" not in os.environ:
+            await asyncio.Event().wait()
+
+class Stuck(Counter):
+    """Ends no episode but the first."""
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        if task.id != "count0":
+            await asyncio.Event().wait()
+
+class Gated(Counter):
+    """Lets the first twelve pass, and the others, which leave a note, once the file `go` is there."""
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        if int(task.id.removeprefix("count")) < 12: return
+        here = Path(__file__).parent
+        (here / f"waits-{task.id}").touch()
+        while not (here / "go").exists():
             await asyncio.sleep(0.01)
 
 class Flood(Counter):
@@ -52,6 +70,19 @@ def counting(tmp_path: Path) -> Path:
     (folder / "task.py").write_text(CODE + DEADLY)
     (folder / "recipe.yaml").write_text(RECIPE.replace("oracle:", "flooding: ./task.py:flooding, oracle:"))
     return folder
+
+
+TWO_RANKS = """
+import sys
+from agentrl.api.train import train
+from tests.ranks import fork_ranks
+sys.exit(any(fork_ranks(2, lambda: train(sys.argv[1], out=sys.argv[2], overrides=sys.argv[3:]))))
+"""
+
+
+def train_on_two_ranks(recipe: Path, out: str, *overrides: str) -> None:
+    """Trains as torchrun does, into `out` beside the recipe."""
+    python("-c", TWO_RANKS, str(recipe), str(recipe.parent / out), *overrides, cwd=recipe.parent)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from tests.command import Started
 from tests.commands.test_train import metrics
 from tests.rollout.test_failures_over_http import Server
 from tests.rollout.world import make_parts, specs
+from tests.waiting import until
 
 TWO_PROCESSES = ("scale.use=process", "scale.rollout_workers=2")
 
@@ -118,29 +118,24 @@ def test_a_recipe_that_cannot_be_built_there_says_so(counting: Path) -> None:
         play(counting, "run", 4, *TWO_PROCESSES)
 
 
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 def test_workers_end_with_their_driver(counting: Path) -> None:
     here = counting.parent
-    sets = [*TWO_PROCESSES, "tools=[{use: ./task.py:Counter, delay: 1.0}]"]
+    sets = [*TWO_PROCESSES, "tools=[./task.py:Stuck]"]
     driver = Started(
         "-m", "agentrl.cli", "rollout", "counting", "--agent", "oracle", "--out", "run",
         *(part for text in sets for part in ("--set", text)), cwd=here,
     )  # fmt: skip
-    workers: list[int] = []
-    for _ in range(1200):
-        children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
-        workers = [int(child) for child in children]
-        shards = here / "run" / "episodes"
-        if len(workers) == 2 and shards.is_dir() and any(file.stat().st_size for file in shards.iterdir()):
-            break
-        time.sleep(0.05)
-    assert len(workers) == 2
+    shards = here / "run" / "episodes"
+    until(lambda: shards.is_dir() and any(file.stat().st_size for file in shards.iterdir()))
+    until(lambda: len(children(driver.pid)) == 2)
+    workers = children(driver.pid)
     driver.kill()
     driver.wait()
-    for _ in range(1200):
-        if not any(Path(f"/proc/{worker}").exists() for worker in workers):
-            return
-        time.sleep(0.05)
-    pytest.fail("a worker outlives its driver")
+    until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
 
 
 def test_training_with_workers_is_training_without(trainable: Path) -> None:

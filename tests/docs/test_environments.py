@@ -18,6 +18,7 @@ from agentrl.types.episode import Episode
 from tests.command import agentrl
 from tests.docs import lines_of
 from tests.sandbox.rootfs import PROGRAMS, build_rootfs, copyable
+from tests.sound import assert_sound
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 NAMES = ("desk", "guess", "repair")
@@ -47,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 def played(folder: Path, name: str, agent: str, n: int, *more: str) -> list[Episode]:
     agentrl("rollout", name, "--n", str(n), "--agent", agent, *more, cwd=folder)
     run = folder / "runs" / f"{name}-{agent}"
-    assert agentrl("check", str(run), cwd=folder).returncode == 0
+    assert_sound(run)
     with RunDir.read(run) as stored:
         return list(stored.episodes())
 

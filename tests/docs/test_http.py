@@ -13,6 +13,7 @@ from agentrl.tools.http.fetch import HttpSettings
 from agentrl.types.episode import Episode
 from tests.command import agentrl
 from tests.docs.site import served
+from tests.sound import assert_sound
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 
@@ -27,7 +28,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def played(folder: Path, agent: str) -> list[Episode]:
     agentrl("rollout", "hours", "--n", "2", "--agent", agent, cwd=folder)
     run = f"runs/hours-{agent}"
-    assert agentrl("check", run, cwd=folder).returncode == 0
+    assert_sound(folder / run)
     with RunDir.read(folder / run) as stored:
         return list(stored.episodes())
 

@@ -9,6 +9,7 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
+from tests.sound import assert_sound
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-first-task.md"
 
@@ -40,7 +41,7 @@ def test_the_oracle_solves_it_and_random_calls_do_not(shop: Path) -> None:
     for agent, low, high in (("oracle", 1.0, 1.0), ("random", 0.0, 0.5)):
         agentrl("rollout", "shop", "--n", "32", "--agent", agent, cwd=shop.parent)
         run = shop.parent / "runs" / f"shop-{agent}"
-        assert agentrl("check", str(run), cwd=shop.parent).returncode == 0
+        assert_sound(run)
         with RunDir.read(run) as reader:
             rewards = [row.reward for row in reader.rows()]
         assert len(rewards) == 32

@@ -94,13 +94,14 @@ def test_a_process_that_died_is_replaced(games: java.JavaGames) -> None:
 async def test_an_answer_is_waited_for_only_so_long(games: java.JavaGames, monkeypatch: pytest.MonkeyPatch) -> None:
     from py4j.protocol import Py4JError
 
-    monkeypatch.setattr(java, "ANSWER_S", 0.3)
     env = games.take()
     begun(env, 0)
     (process,) = java.launcher_of(MODULE).running
     process.java.send_signal(signal.SIGSTOP)
     try:
-        with pytest.raises(Py4JError):
+        with monkeypatch.context() as patch, pytest.raises(Py4JError):
+            patch.setattr(java, "ANSWER_S", 0.3)
+            java._limit_waits(env._gateway)  # of connections that it has
             env.step("look around")
         assert env._gateway._gateway_client.lost
     finally:

@@ -19,8 +19,8 @@ needs_desktop = pytest.mark.skipif(
 
 
 async def opened(task: Task | None = None, **settings: Any) -> Gui:
-    """A tool on this machine whose program runs."""
-    gui = Gui(**{"app": "mousepad note.txt", "where": "host", **settings})
+    """A tool on this machine whose program runs. It settles sooner than in its limit, unless the machine is slow."""
+    gui = Gui(**{"app": "mousepad note.txt", "where": "host", "settle_s": 60.0, "start_s": 200.0, **settings})
     await gui.open(task or Task.of("t", "Do it."), None)
     return gui
 

@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from agentrl.tools.gui import gui as gui_module
 from agentrl.tools.gui.gui import Gui
@@ -23,18 +23,18 @@ from agentrl.types.errors import RecipeError, TaskError, ToolError
 from agentrl.types.parts.image import image_info
 from agentrl.types.task import Task
 from tests.gui.desks import act, needs_desktop, opened
+from tests.waiting import until, wait_for_end
 
 pytestmark = needs_desktop
 
 ODD = "a B~@#$%^&*()[]{}\\|<>\"'` äÖß€漢😀\nsecond line"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def gui() -> AsyncIterator[Gui]:
     tool = await opened(shows="both")
     yield tool
     await tool.close()
-    await WARM.close()
 
 
 def saved(gui: Gui) -> str:
@@ -99,7 +99,6 @@ async def test_a_dialog_has_done_its_work_when_the_screen_is_shown() -> None:
         assert Path(gui.folder or "", "other.txt").read_text() == "words"
     finally:
         await gui.close()
-        await WARM.close()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,6 @@ async def test_scaled_screens_and_coordinates() -> None:
         assert (shown.width, shown.height) == tuple(settings.get("shown", (1024, 768)))
         assert all(0 <= place < side for place, side in zip(result.points[0], (shown.width, shown.height), strict=True))
         await gui.close()
-    await WARM.close()
 
 
 async def test_odd_sizes() -> None:
@@ -146,10 +144,10 @@ async def test_odd_sizes() -> None:
         await gui.close()
     with pytest.raises(RecipeError, match=r"size is \[0, 5\]"):
         Gui("mousepad", where="host", size=[0, 5])
-    await WARM.close()
 
 
-async def test_a_program_that_hangs_is_said_and_one_that_crashes_is_infrastructure(gui: Gui) -> None:
+async def test_a_program_that_hangs_is_said_and_one_that_crashes_is_infrastructure() -> None:
+    gui = await opened(shows="both", settle_s=2.0)
     (program,) = subprocess.run(
         ["pgrep", "-P", str(gui._screen._link._process.pid), "mousepad"],  # type: ignore[union-attr]
         capture_output=True, text=True, check=True,
@@ -160,9 +158,10 @@ async def test_a_program_that_hangs_is_said_and_one_that_crashes_is_infrastructu
     assert "the list is not whole" in hangs
     assert "(no element)" not in hangs
     os.kill(int(program), signal.SIGKILL)
-    time.sleep(0.1)
+    wait_for_end(int(program))
     with pytest.raises(ScreenLost, match="signal 9"):
         await act(gui, "screenshot")
+    await gui.close()
 
 
 async def test_a_closed_program_is_an_observation(gui: Gui) -> None:
@@ -181,9 +180,10 @@ async def test_a_dead_server_is_infrastructure_and_leaves_nothing(gui: Gui) -> N
 
 
 async def test_screens_are_used_again_and_replaced_by_age_and_latency() -> None:
+    await WARM.close()
     servers = []
     for recycle in ({}, {}, {"episodes": 2}, {}, {"step_s": 0.0}, {}, {"age_s": 0.0}, {}):
-        gui = await opened(recycle=recycle)
+        gui = await opened(recycle={"step_s": 1e6, "age_s": 1e6, **recycle})
         servers.append(server_of(gui))
         note = Path(gui.folder or "", "note.txt")
         assert not note.exists(), "the folder is new"
@@ -222,12 +222,12 @@ async def test_a_program_that_is_missing_or_ends_at_once() -> None:
 
 def test_everything_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "import asyncio, time\n"
+        "import asyncio, signal\n"
         "from tests.gui.desks import opened\n"
         "async def main():\n"
         "    gui = await opened()\n"
         "    print(gui._screen._link._process.pid, flush=True)\n"
-        "    time.sleep(100)\n"
+        "    signal.pause()\n"
         "asyncio.run(main())\n"
     )
     program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -237,10 +237,7 @@ def test_everything_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     program.kill()
     program.wait()
     program.stdout.close()  # type: ignore[union-attr]
-    deadline = time.monotonic() + 20
-    while (left := [pid for pid in inside if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not left
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside))
 
 
 def test_the_styles() -> None:
@@ -272,7 +269,6 @@ async def test_the_form_of_qwen() -> None:
             await tool.call(wrong)
     assert (await tool.call({"action": "wait", "time": 0})).text
     await gui.close()
-    await WARM.close()
 
 
 async def test_many_start_at_once() -> None:
@@ -297,4 +293,3 @@ async def test_tasks_of_their_own_class() -> None:
     assert "'before'" in (await act(gui, "screenshot")).text
     assert gui.state_key() == (await act(gui, "screenshot") and gui.state_key())
     await gui.close()
-    await WARM.close()

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from agentrl.tools.browser.client import BrowserContext, BrowserLost, PageFailure
 from agentrl.tools.browser.site import Page, Request, Site
@@ -19,7 +20,7 @@ from agentrl.tools.methods import method
 from agentrl.types.errors import RecipeError, TaskError, ToolError
 from agentrl.types.parts.image import image_info
 from agentrl.types.task import Task
-from tests.browser.conftest import chromium  # noqa: F401 - skips without it
+from tests.browser.conftest import chromium, kept  # noqa: F401 - skips without it, and keeps it
 from tests.browser.site import site as server
 from tests.gui.desks import act
 
@@ -49,12 +50,15 @@ def site() -> Iterator[Site]:
 
 
 async def opened(site: Site, **settings: Any) -> Gui:
-    gui = Gui(page={"url": "http://notes.test/", "allow": ["*"], "flags": [site.flag]}, **{"shows": "both", **settings})
+    gui = Gui(
+        page={"url": "http://notes.test/", "allow": ["*"], "flags": [site.flag]},
+        **{"shows": "both", "settle_s": 60.0, "start_s": 200.0, **settings},
+    )
     await gui.open(Task.of("t", "Do it."), None)
     return gui
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def gui(site: Site) -> AsyncIterator[Gui]:
     gui = await opened(site)
     yield gui

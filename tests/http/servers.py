@@ -63,7 +63,7 @@ def answer(body: bytes, *headers: str) -> bytes:
 async def http(*ports: int, **settings: Any) -> AsyncIterator[Callable[..., Awaitable[str]]]:
     """`get` as a model calls it, of a tool that may reach these ports of this machine."""
     allow = [entry for port in ports for entry in (f"127.0.0.1:{port}", f"localhost:{port}")]
-    tool = Http(HttpSettings.model_validate({"allow": allow, "timeout_s": 5.0, **settings}))
+    tool = Http(HttpSettings.model_validate({"allow": allow, "timeout_s": 300.0, **settings}))
 
     async def get(url: str, **arguments: Any) -> str:
         return (await toolbox([tool])["get"].call({"url": url, **arguments})).text

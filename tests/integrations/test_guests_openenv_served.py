@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread, Timer
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from tests.command import agentrl as command
 from tests.integrations.guested import GUESTS, needs_guests
 from tests.integrations.test_driven import RECIPE as DOORS
 from tests.integrations.test_driven import TASK as DOORS_TASK
+from tests.waiting import until, until_listening
 
 ENVIRONMENTS = """\
 import json
@@ -99,7 +99,14 @@ class Pulls(Levers):
 
 ask = create_fastapi_app(Asked, CallToolAction, CallToolObservation, max_concurrent_envs=8)
 ask_json = create_fastapi_app(Asked, JsonCall, CallToolObservation, max_concurrent_envs=8)
-levers = create_fastapi_app(Levers, Pull, Told)
+of_levers = create_fastapi_app(Levers, Pull, Told)
+
+async def levers(scope, receive, send):
+    \"\"\"Marks each session that is asked for.\"\"\"
+    if scope["type"] == "websocket":
+        with open("asked", "a") as file:
+            file.write(".")
+    await of_levers(scope, receive, send)
 pulls = create_fastapi_app(Pulls, Pull, Told)
 
 ODD = ["<html>", "[]", '{"type": "pong"}', '{"type": "observation", "data": {"observation": {}, "reward": "lots"}}']
@@ -118,16 +125,15 @@ async def ws(socket: WebSocket):
     await socket.send_text(ODD[asked["data"]["lever"]])
 """
 SCRIPTS = """\
-import time
 from pathlib import Path
 from agentrl import Say
+from tests.waiting import until
 
 def pulls(task, rng):
     \"\"\"The server is restarted in the middle.\"\"\"
     yield Say(calls=[("act", {"lever": 1})])
     (Path(__file__).parent / "restart").touch()
-    while (Path(__file__).parent / "restart").exists():
-        time.sleep(0.1)
+    until(lambda: not (Path(__file__).parent / "restart").exists())
     for _ in range(2):
         yield Say(calls=[("act", {"lever": 1})])
 
@@ -153,11 +159,7 @@ def serving(folder: Path, *arguments: str, port: int) -> Iterator[str]:
     """A server in the Python of OpenEnv."""
     with subprocess.Popen([f"{GUESTS}/openenv/bin/python", "-m", *arguments], cwd=folder) as server:
         try:
-            while True:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                    break
-                assert server.poll() is None
-                time.sleep(0.2)
+            until_listening(port, server)
             yield f"http://127.0.0.1:{port}"
         finally:
             server.kill()
@@ -236,7 +238,14 @@ def test_an_episode_waits_for_a_place_on_a_server_that_has_one(folder: Path) -> 
         assert holder.stdout.readline() == b"held\n"
         failed = play(folder, {"url": url, "wait_s": 0}, "levers")
         assert "CAPACITY_REACHED" in (failed.dir.path / "failures.jsonl").read_text()
-        Timer(15.0, holder.stdin.close).start()
+        asked, held = len((folder / "asked").read_text()), holder.stdin
+
+        def leave() -> None:
+            """When the episode was refused, and has come again."""
+            until(lambda: len((folder / "asked").read_text()) > asked + 1)
+            held.close()
+
+        Thread(target=leave).start()
         (episode,) = play(folder, {"url": url}, "levers", out="waited").whole_episodes()
     assert (episode.status, episode.reward) == ("done", 1.0), episode.error
 
@@ -261,16 +270,14 @@ def test_a_server_that_was_restarted_has_lost_the_episode(folder: Path) -> None:
     def restarts() -> None:
         with serving(folder, *arguments, port=port):
             (folder / "up").touch()
-            while not restart.exists():
-                time.sleep(0.1)
+            until(restart.exists)
         with serving(folder, *arguments, port=port):
             restart.unlink()
             ended.wait()
 
     ended, thread = Event(), Thread(target=restarts)
     thread.start()
-    while not (folder / "up").exists():
-        time.sleep(0.1)
+    until((folder / "up").exists)
     try:
         run = play(folder, {"url": f"http://127.0.0.1:{port}", "wait_s": 0}, "pulls")
     finally:

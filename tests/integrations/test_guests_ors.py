@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import agentrl
 from tests.integrations.guested import GUESTS, needs_guests, served
+from tests.waiting import until_listening
 
 ORS = {
     "ors/__init__.py": "",
@@ -193,11 +192,7 @@ def test_a_server_of_the_open_reward_standard(
     )
     with subprocess.Popen([python, "server.py", str(free_port)], cwd=tmp_path) as process:
         try:
-            while True:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", free_port)):
-                    break
-                assert process.poll() is None
-                time.sleep(0.2)
+            until_listening(free_port, process)
             for script, reward in rewards.items():
                 run = agentrl.rollout(tmp_path, 2, agent=script, out=tmp_path / script, reporters=())
                 assert [episode.reward for episode in run.whole_episodes()] == [reward] * 2, script

@@ -4,7 +4,7 @@ import base64
 import os
 import struct
 import sys
-import time
+import threading
 import zlib
 
 from mcp.server.lowlevel.server import NotificationOptions
@@ -89,7 +89,7 @@ def die() -> str:
 @server.tool()
 async def hang() -> str:
     """Never answers."""
-    time.sleep(60)
+    threading.Event().wait()
     return "late"
 
 

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from agentrl.tools.methods import method
 from agentrl.types.errors import MissingExtra, RecipeError, ToolError
 from agentrl.types.task import Task
 from tests.rollout.world import collect, make_context, make_parts, play_one, specs
+from tests.waiting import limits, turns, until, until_async, until_listening
 
 SERVER = str(Path(__file__).parent / "server.py")
 STDIO = {"command": [sys.executable, SERVER]}
@@ -64,7 +64,7 @@ async def opened(**settings: Any) -> AsyncIterator[Opened]:
 
 
 def script(code: str, **more: Any) -> dict[str, Any]:
-    return {"command": [sys.executable, "-c", code], "timeout_s": 3, **more}
+    return {"command": [sys.executable, "-c", code], "timeout_s": 1, **more}
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +74,7 @@ def url() -> Iterator[str]:
         port = free.getsockname()[1]
     command = [sys.executable, SERVER, str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        for _ in range(200):
-            with socket.socket() as probe:
-                if not probe.connect_ex(("127.0.0.1", port)):
-                    break
-            time.sleep(0.1)
+        until_listening(port, process)
         yield f"http://127.0.0.1:{port}/mcp"
         process.kill()
 
@@ -104,28 +100,29 @@ async def test_results_become_texts_and_images(where: dict[str, Any]) -> None:
             await server.call("add", a="x")
 
 
-async def test_names_are_chosen_and_prefixed() -> None:
-    async with opened(**STDIO, include=["add", "tally", "fail"], exclude=["fail"], prefix="shop_") as server:
+async def test_names_are_chosen_and_prefixed(url: str) -> None:
+    async with opened(url=url, include=["add", "tally", "fail"], exclude=["fail"], prefix="shop_") as server:
         assert server.names() == ["shop_add", "shop_tally"]
         assert await server.text("shop_add", a=1, b=1) == "2"
 
 
-async def test_a_process_for_each_episode_or_one_for_all() -> None:
+async def test_a_process_for_each_episode() -> None:
     async with opened(**STDIO) as one, opened(**STDIO) as two:
         assert (await one.text("tally"))[:2] == (await two.text("tally"))[:2] == "1 "
-    async with opened(**STDIO, shared=True) as one, opened(**STDIO, shared=True) as two:
-        assert (await one.text("tally"))[:2] == "1 "
-        assert (await two.text("tally"))[:2] == "2 "
-    async with opened(**STDIO, shared=True) as three:
-        assert (await three.text("tally"))[:2] == "3 ", "it outlives an episode"
 
 
-async def test_the_environment_is_what_the_recipe_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_is_what_the_recipe_says_and_too_much_is_an_observation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SECRET_OF_TESTS", "42")
-    async with opened(**STDIO, env={"TEA": "Assam", "KEY": "$SECRET_OF_TESTS"}) as server:
+    async with opened(**STDIO, env={"TEA": "Assam", "KEY": "$SECRET_OF_TESTS"}, max_bytes=1_000_000) as server:
         assert await server.text("variable", which="TEA") == "Assam"
         assert await server.text("variable", which="KEY") == "42"
         assert await server.text("variable", which="SECRET_OF_TESTS") == "unset"
+        assert await server.text("chatter", mb=20) == "done", "noise on both outputs stops nobody"
+        with pytest.raises(ToolError, match="MB"):
+            await server.call("flood", mb=20)
+        assert await server.text("add", a=1, b=1) == "2", "the session goes on"
     with pytest.raises(RecipeError, match="NO_SUCH_VARIABLE is not set"):
         Mcp(McpSettings.model_validate({**STDIO, "env": {"KEY": "$NO_SUCH_VARIABLE"}}))
 
@@ -136,45 +133,30 @@ async def test_a_list_that_changes_is_read_again(env: dict[str, str]) -> None:
         assert "treasure" not in server.names()
         await server.text("unlock")
         if "CHANGES" not in env:  # told, but not promised: it follows as soon as it is read
-            for _ in range(100):
-                await asyncio.sleep(0.02)
-                if "treasure" in server.names():
-                    break
+            await until_async(lambda: "treasure" in server.names())
         assert "treasure" in server.names()
         assert await server.text("treasure") == "gold"
 
 
-async def test_an_answer_that_is_too_long_is_an_observation(where: dict[str, Any]) -> None:
-    async with opened(**where, max_bytes=1_000_000) as server:
+async def test_an_answer_over_http_that_is_too_long_is_an_observation(url: str) -> None:
+    async with opened(url=url, max_bytes=1_000_000) as server:
         with pytest.raises(ToolError, match="MB|byte limit"):
-            await server.call("flood", mb=100 if "command" in where else 5)
+            await server.call("flood", mb=5)
         assert await server.text("add", a=1, b=1) == "2", "the session goes on"
 
 
-async def test_noise_on_both_outputs_stops_nobody() -> None:
-    async with opened(**STDIO) as server:
-        assert await server.text("chatter", mb=20) == "done"
-        assert await server.text("add", a=1, b=1) == "2"
-
-
-async def test_a_server_that_dies_is_a_failure_that_says_how() -> None:
-    async with opened(**STDIO) as server:
+async def test_a_server_that_dies_is_a_failure_that_says_how_and_is_started_again_if_shared() -> None:
+    async with opened(**STDIO, env={"A": "again"}, shared=True) as server:
         with pytest.raises(ServerLost, match="exit code 3; its stderr ends: out of tea"):
             await server.call("die")
         with pytest.raises(ServerLost):
             await server.call("add", a=1)
-
-
-async def test_a_shared_server_that_died_is_started_again() -> None:
-    async with opened(**STDIO, env={"A": "again"}, shared=True) as server:
-        with pytest.raises(ServerLost):
-            await server.call("die")
     async with opened(**STDIO, env={"A": "again"}, shared=True) as server:
         assert await server.text("add", a=1, b=1) == "2"
 
 
 BEGINS = """
-import json, sys, time
+import json, os, sys
 for line in sys.stdin:
     asked = json.loads(line)
     listed[asked.get("method")] = listed.get(asked.get("method"), 0) + 1
@@ -184,7 +166,7 @@ for line in sys.stdin:
     elif asked.get("method") == "tools/list" and listed["tools/list"] <= LISTS:
         result = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
     elif asked.get("method") == "tools/call":
-        result = {"content": [{"type": "text", "text": "2"}]}
+        result = {"content": [{"type": "text", "text": "2" if asked["params"]["name"] == "add" else str(os.getpid())}]}
     elif asked.get("method") == "tools/list" and FAILS:
         print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32603, "message": "no"}}), flush=True)
         continue
@@ -200,10 +182,9 @@ def begins(lists: int, fails: bool = False) -> str:
 
 
 async def test_a_server_that_never_lists_its_tools_is_a_failure() -> None:
-    async with asyncio.timeout(60):
-        with pytest.raises(ServerLost, match="no answer within 3 s"):
-            async with opened(**script(begins(0))):
-                pass
+    with pytest.raises(ServerLost, match="no answer within 1 s"):
+        async with opened(**script(begins(0))):
+            pass
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -211,20 +192,25 @@ async def test_a_list_that_cannot_be_read_again_takes_no_result_away(
     fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentrl.tools.mcp.connection.LIST_S", 0.2)
-    async with asyncio.timeout(60), opened(**script(begins(1, fails), timeout_s=20)) as server:
+    async with opened(**script(begins(1, fails), timeout_s=300)) as server:
         assert await server.text("add") == "2"
         assert server.names() == ["add"]
 
 
-async def test_an_episode_that_is_cancelled_takes_a_shared_server_from_nobody() -> None:
-    settings = McpSettings.model_validate({**STDIO, "env": {"A": "cancelled"}, "shared": True})
-    first = asyncio.create_task(connect(settings))
-    await asyncio.sleep(0.05)
-    second = asyncio.create_task(connect(settings))
-    await asyncio.sleep(0)
+async def test_one_process_for_all_episodes_whichever_of_them_is_cancelled() -> None:
+    settings = {**STDIO, "env": {"A": "cancelled"}, "shared": True}
+    first = asyncio.create_task(connect(McpSettings.model_validate(settings)))
+    await turns()
+    second = asyncio.create_task(connect(McpSettings.model_validate(settings)))
+    await turns()
     first.cancel()
     connection = await second
-    assert (await connection.call("add", {"a": 1, "b": 1})).content[0].text == "2"
+    assert (await connection.call("tally", {})).content[0].text[:2] == "1 "
+    async with opened(**settings) as one, opened(**settings) as two:
+        assert (await one.text("tally"))[:2] == "2 "
+        assert (await two.text("tally"))[:2] == "3 "
+    async with opened(**settings) as three:
+        assert (await three.text("tally"))[:2] == "4 ", "it outlives an episode"
     await connection.close()
 
 
@@ -245,7 +231,7 @@ async def test_a_server_that_does_not_take_leave_is_left(monkeypatch: pytest.Mon
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with asyncio.timeout(60), opened(url=f"http://127.0.0.1:{port}/mcp", timeout_s=20) as through:
+    async with opened(url=f"http://127.0.0.1:{port}/mcp", timeout_s=300) as through:
         assert await through.text("add", a=1, b=1) == "2"
     assert farewells.is_set()
     server.close()
@@ -255,20 +241,22 @@ async def test_a_server_that_does_not_take_leave_is_left(monkeypatch: pytest.Mon
     ("settings", "said"),
     [
         (script("raise SystemExit(7)"), "exit code 7"),
-        (script("import time; time.sleep(60)"), "no answer within 3 s; it runs"),
+        (script("import signal; signal.pause()"), "no answer within {limit:g} s; it runs"),
         (script("while True: print('tea ' * 1000)"), "lines of its output were no messages, the first b'tea tea"),
-        (script("while True: print('x' * 10_000, end='')"), "no answer within 3 s"),
+        (script("while True: print('x' * 10_000, end='')"), "no answer within {limit:g} s"),
         (script("import sys; [sys.stderr.write('e' * 1000) for _ in iter(int, 1)]"), "its stderr ends: eeee"),
         (script("while True: print('{}')"), "no messages"),
-        (script("print('[' * 1000000); import time; time.sleep(60)"), "no answer within 3 s"),
-        ({"url": "http://127.0.0.1:9/mcp", "timeout_s": 3}, "127.0.0.1:9"),
+        (script("print('[' * 1000000); import signal; signal.pause()"), "no answer within {limit:g} s"),
+        ({"url": "http://127.0.0.1:9/mcp"}, "127.0.0.1:9"),
     ],
 )
 async def test_what_is_no_server_is_a_failure(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ServerLost) as error:
-        async with opened(**settings):
-            pass
-    assert said in str(error.value)
+    for limit in limits(1.0):  # the program must come to its deed
+        with pytest.raises(ServerLost) as error:
+            async with opened(**{**settings, "timeout_s": limit}):
+                pass
+        if said.format(limit=limit) in str(error.value):
+            break
 
 
 async def test_in_an_episode(tmp_path: Path) -> None:
@@ -280,11 +268,14 @@ async def test_in_an_episode(tmp_path: Path) -> None:
     def breaks(task: Any, rng: Any) -> Any:
         yield Say(calls=[("die", {})])
 
-    tools = [{"use": "mcp", **STDIO, "timeout_s": 20}]
-    parts = make_parts(tmp_path, tools=tools, limits={"backoff_s": 0.0, "retries": 1})
-    episode = await play_one(make_context(parts, plays))
-    outcomes = [call.outcome for turn in episode.turns for call in turn.calls]
-    assert (episode.status, outcomes[:3]) == ("done", ["ok", "error", "timeout"])
+    for limit in limits(4.0):  # the server must start in it, and answer all but one call
+        tools = [{"use": "mcp", **STDIO, "timeout_s": limit}]
+        parts = make_parts(tmp_path, tools=tools, limits={"backoff_s": 0.0, "retries": 1})
+        episode = await play_one(make_context(parts, plays))
+        outcomes = [call.outcome for turn in episode.turns for call in turn.calls]
+        if outcomes[:2] == ["ok", "error"]:
+            break
+    assert (episode.status, outcomes[2]) == ("done", "timeout")
     assert {tool["function"]["name"] for tool in episode.tools or []} >= {"add", "picture"}
     (broken,) = await collect(make_context(parts, breaks), specs(1))
     assert (broken.status, broken.reward) == ("infra_error", None)
@@ -309,22 +300,18 @@ import asyncio, os, sys
 from agentrl.tools.mcp.connection import connect
 from agentrl.tools.mcp.settings import McpSettings
 async def main():
-    connection = await connect(McpSettings(command=(sys.executable, sys.argv[1])))
-    print((await connection.call("tally", {})).content[0].text, flush=True)
-    await asyncio.sleep(60)
+    connection = await connect(McpSettings(command=(sys.executable, "-c", sys.argv[1])))
+    print((await connection.call("pid", {})).content[0].text, flush=True)
+    await asyncio.Event().wait()
 asyncio.run(main())
 """
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_children_end_with_the_host(how: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOST, SERVER], stdout=subprocess.PIPE, text=True) as host:
+    with subprocess.Popen([sys.executable, "-c", HOST, begins(1)], stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
-        child = int(host.stdout.readline().split()[-1])
+        child = int(host.stdout.readline())
         os.kill(child, signal.SIGSTOP)  # it cannot end by itself
         host.send_signal(how)
-    for _ in range(200):
-        if not Path(f"/proc/{child}").exists():
-            return
-        time.sleep(0.05)
-    raise AssertionError("the server outlives the program that started it")
+    until(lambda: not Path(f"/proc/{child}").exists())

@@ -26,10 +26,11 @@ from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.retrieval import retrieval_recall, retrieval_utility
 from agentrl.rewards.functions.sql import sql_execution, sql_ngrams, sql_partial, sql_schema, sql_syntax
 from agentrl.rewards.functions.verifiers import format, tool_success, turn_format
+from agentrl.rewards.helper import Helper
 from agentrl.types.episode import Context
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError
 from agentrl.types.task import Task
-from tests.beat import beating
+from tests.beat import beside_the_loop
 from tests.rewards.make import call, make_episode, turn
 
 # -- maths
@@ -250,7 +251,7 @@ async def test_a_patch_that_takes_too_long_to_compare_scores_nothing_and_holds_u
     spaces = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-{}\n+{}\n"
     task = Task.of("t", "", patch=spaces.format(" " * 24_000, "x" + " " * 24_000))
     slow = make_episode(task, answer=spaces.format("y" + " " * 24_000, " " * 23_000))
-    async with beating():
+    with beside_the_loop(Helper, "_ask"):
         found = await patch_similarity(task, slow, timeout_s=1.0)
     assert (found.value, found.note) == (0.0, "no verdict within 1 s")
     assert await patch_similarity(task, make_episode(task, answer=task.data["patch"]), timeout_s=60) == 1.0

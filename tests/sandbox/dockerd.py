@@ -13,14 +13,15 @@ import shutil
 import signal
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.waiting import until, wait_for_end
+
 IMAGE = "agentrl/base:latest"
 NO_PYTHON = "agentrl-test/no-python:latest"
-START_S = 60.0
+
 KILL = "kill $(cat {folder}/pid); while [ -e {folder}/pid ]; do sleep 0.1; done"
 """A script that ends the engine of a folder, with its containers."""
 PROGRAMS = """
@@ -93,13 +94,11 @@ def start(folder: Path, host: str) -> None:
         "dockerd", "-H", host, "--data-root", str(folder / "root"), "--exec-root", str(folder / "exec"),
         "--pidfile", str(folder / "pid"), "--bridge=none", "--iptables=false", "--ip-forward=false",
     ]  # fmt: skip
-    (folder / "start.sh").write_text(f"exec setsid {shlex.join(argv)} >>{folder}/log 2>&1 </dev/null\n")
-    subprocess.Popen(["bash", str(folder / "start.sh")], start_new_session=True)
-    deadline = time.monotonic() + START_S
-    while not engine_answers(host):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"dockerd did not come up:\n{(folder / 'log').read_text()[-2000:]}")
-        time.sleep(0.1)
+    (folder / "start.sh").write_text(f"exec {shlex.join(argv)} >>{folder}/log 2>&1 </dev/null\n")
+    engine = subprocess.Popen(["bash", str(folder / "start.sh")], start_new_session=True)
+    until(lambda: engine_answers(host) or engine.poll() is not None)
+    if engine.returncode is not None:
+        raise RuntimeError(f"dockerd did not come up:\n{(folder / 'log').read_text()[-2000:]}")
 
 
 def stop(folder: Path) -> None:
@@ -107,9 +106,7 @@ def stop(folder: Path) -> None:
     with suppress(OSError, ValueError):
         pid = int((folder / "pid").read_text())
         os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + 30
-        while (folder / "pid").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_for_end(pid)
     subprocess.run(
         ["umount", str(folder / "root")], capture_output=True, check=False
     )  # a dockerd that was killed leaves it mounted

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from agentrl.types.sandbox import (
     SandboxUnavailable,
 )
 from tests.sandbox.rootfs import build_rootfs, copyable
+from tests.waiting import until, until_async
 
 
 def processes_with(text: str) -> list[int]:
@@ -41,12 +42,9 @@ def processes_with(text: str) -> list[int]:
     return found
 
 
-def wait_for(text: str, count: int) -> bool:
-    """Waits until that many processes of the host carry `text`."""
-    deadline = time.monotonic() + 15
-    while len(processes_with(text)) != count and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return len(processes_with(text)) == count
+async def running(command: str) -> None:
+    """Returns when the host sees a program of a sandbox: `sleep 1000`."""
+    await until_async(lambda: processes_with(command.replace(" ", "\0")))
 
 
 def groups_of(label: str) -> list[str]:
@@ -163,7 +161,7 @@ async def test_closing_leaves_nothing() -> None:
     assert folder is not None
     assert folder.exists()
     pending = asyncio.create_task(sandbox.exec("sleep 98761"))
-    await asyncio.sleep(0.1)
+    await until_async(lambda: len(processes_with("sleep\x0098761")) == 2)
     descriptors = len(os.listdir("/proc/self/fd"))
     await asyncio.gather(sandbox.close(), sandbox.close())
     assert processes_with("98761") == []
@@ -181,11 +179,11 @@ async def test_closing_leaves_nothing() -> None:
 
 async def test_a_killed_sandbox_is_lost_not_a_result(backend: NamespaceBackend) -> None:
     sandbox = await backend.create(SandboxSpec(), label="episode-7")
-    running = asyncio.create_task(sandbox.exec("sleep 60"))
-    await asyncio.sleep(0.1)
+    pending = asyncio.create_task(sandbox.exec("sleep 98767"))
+    await running("sleep 98767")
     os.kill(sandbox._tree.init_pid, signal.SIGKILL)
     with pytest.raises(SandboxLost, match="episode-7"):
-        await running
+        await pending
     with pytest.raises(SandboxLost):
         await (await sandbox.session()).run("true")
     await sandbox.close()
@@ -193,6 +191,7 @@ async def test_a_killed_sandbox_is_lost_not_a_result(backend: NamespaceBackend) 
 
 async def test_a_silent_sandbox_is_lost(sandbox: NamespaceSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 0.2)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
     os.kill(sandbox._tree.init_pid, signal.SIGSTOP)
     with pytest.raises(SandboxLost, match="no answer"):
         await sandbox.exec("true", timeout_s=0.1)
@@ -200,9 +199,8 @@ async def test_a_silent_sandbox_is_lost(sandbox: NamespaceSandbox, monkeypatch: 
 
 
 async def test_ttl(backend: NamespaceBackend) -> None:
-    sandbox = await backend.create(SandboxSpec(ttl_s=0.3))
     with pytest.raises(SandboxLost, match="ttl_s"):
-        await sandbox.exec("sleep 60")
+        await (await backend.create(SandboxSpec(ttl_s=0.3))).exec("sleep 1000")
 
 
 async def test_a_start_that_fails_says_why(backend: NamespaceBackend) -> None:
@@ -211,13 +209,21 @@ async def test_a_start_that_fails_says_why(backend: NamespaceBackend) -> None:
 
 
 async def test_a_cancelled_start_leaves_nothing(backend: NamespaceBackend) -> None:
-    for delay in (0.0, 0.002, 0.005, 0.01):
+    stages: list[Callable[[], object]] = [
+        lambda: True,
+        lambda: backend._alive,
+        lambda: any(each._tree._process for each in backend._alive),
+        lambda: processes_with("/work/98762"),
+        lambda: any(each.wire._last_id for each in backend._alive),
+    ]
+    for reached in stages:
         task = asyncio.create_task(backend.create(SandboxSpec(workdir="/work/98762")))
-        await asyncio.sleep(delay)
+        while not reached() and not task.done():
+            await asyncio.sleep(0)
         task.cancel()
         with suppress(asyncio.CancelledError):  # it may have been quicker
             await (await task).close()
-    assert wait_for("/work/98762", 0)
+    await until_async(lambda: not processes_with("/work/98762"))
     assert not backend._alive
 
 
@@ -240,9 +246,9 @@ def test_nothing_survives_a_killed_driver() -> None:
     with subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         label, folder = driver.stdout.readline().split()
-        assert wait_for("sleep\x0098763", 4)
+        until(lambda: len(processes_with("sleep\x0098763")) == 4)
         driver.kill()
-    assert wait_for("98763", 0)
+    until(lambda: not processes_with("98763"))
     assert Path(folder).exists()
     backend = NamespaceBackend()  # the next one cleans up
     assert backend.capabilities

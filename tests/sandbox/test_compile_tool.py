@@ -50,15 +50,15 @@ async def test_what_the_compiler_says_is_shown_and_no_older_program_runs(sandbox
 
 
 @pytest.mark.parametrize(
-    ("body", "ending"),
+    ("body", "limit", "ending"),
     [
-        ("for(;;);", "[program: timed out after 1 s and was ended]"),
-        ("int *p = 0; *(volatile int *)p = 1;", "[program: ended by a signal, exit code 139]"),
-        ('for(int i = 0; i < 100000; i++) puts("line");', "line"),
+        ("for(;;);", 1, "[program: timed out after 1 s and was ended]"),
+        ("int *p = 0; *(volatile int *)p = 1;", 300, "[program: ended by a signal, exit code 139]"),
+        ('for(int i = 0; i < 100000; i++) puts("line");', 300, "line"),
     ],
 )
-async def test_programs_that_end_badly_are_told(sandbox: NamespaceSandbox, body: str, ending: str) -> None:
-    made = await opened(sandbox, language="c", timeout_s=1, output_limit=400)
+async def test_programs_that_end_badly_are_told(sandbox: NamespaceSandbox, body: str, limit: int, ending: str) -> None:
+    made = await opened(sandbox, language="c", timeout_s=limit, output_limit=400)
     shown = await made.compile_and_run(f"#include <stdio.h>\nint main(){{ {body} return 0; }}")
     assert shown.endswith(ending)
     assert len(shown) < 600

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -32,6 +30,8 @@ from agentrl.types.sandbox import (
     SandboxUnavailable,
 )
 from tests.sandbox.dockerd import NO_PYTHON
+from tests.sandbox.test_backend import processes_with, running
+from tests.waiting import turns, until, until_async
 
 
 def things_of(backend: DockerBackend, owner: str) -> list[str]:
@@ -90,7 +90,7 @@ async def test_limits_are_set(docker_backend: DockerBackend) -> None:
         assert full.stdout == f"{8 << 20}\n/home/agent\n".encode()
         assert (await sandbox.exec(["python3", "-c", "bytearray(1 << 30)"])).outcome == "oom"
         assert (await sandbox.exec("kill -9 $$")).outcome == "signal"
-        assert (await sandbox.exec("sleep 9", timeout_s=0.1)).outcome == "timeout"
+        assert (await sandbox.exec("sleep 1000", timeout_s=0.1)).outcome == "timeout"
         assert (await sandbox.health()).oom_kills == 1
 
 
@@ -150,23 +150,22 @@ async def test_what_the_engine_refuses_leaves_nothing(docker_backend: DockerBack
 
 async def test_a_removed_container_is_a_lost_sandbox(docker_backend: DockerBackend) -> None:
     sandbox = await docker_backend.create(SandboxSpec(), label="episode-7")
-    running = asyncio.create_task(sandbox.exec("sleep 60"))
-    await asyncio.sleep(0.1)
+    pending = asyncio.create_task(sandbox.exec("sleep 98768"))
+    await running("sleep 98768")
     await docker_backend.engine.call(lambda api: api.remove_container(sandbox._container.name, force=True))
     with pytest.raises(SandboxLost, match="episode-7"):
-        await running
+        await pending
     assert not (await sandbox.health()).alive
     await sandbox.close()
 
 
 async def test_ttl(docker_backend: DockerBackend) -> None:
-    sandbox = await docker_backend.create(SandboxSpec(ttl_s=0.3))
     with pytest.raises(SandboxLost, match="ttl_s"):
-        await sandbox.exec("sleep 60")
+        await (await docker_backend.create(SandboxSpec(ttl_s=0.3))).exec("sleep 1000")
 
 
 async def test_an_engine_that_does_not_answer(docker_host: str, tmp_path: Path) -> None:
-    deaf = await asyncio.start_unix_server(lambda reader, writer: asyncio.sleep(60), f"{tmp_path}/deaf")
+    deaf = await asyncio.start_unix_server(lambda reader, writer: asyncio.Event().wait(), f"{tmp_path}/deaf")
     engine = ContainerEngine(f"unix://{tmp_path}/deaf")
     engine._version = "1.41"
     with pytest.raises(EngineChoked, match=r"within 0\.2 s"):
@@ -177,19 +176,32 @@ async def test_an_engine_that_does_not_answer(docker_host: str, tmp_path: Path) 
 # Leaving nothing
 
 
+STAGES: dict[str, Callable[[DockerSandbox], object]] = {
+    "begun": lambda sandbox: True,
+    "asked for": lambda sandbox: sandbox._container._making,
+    "made": lambda sandbox: sandbox._container._making is not None and sandbox._container._making.done(),
+    "speaks": lambda sandbox: sandbox.wire._transport,
+    "set up": lambda sandbox: sandbox.wire._last_id,
+}
+"""How far a create has come."""
+
+
 @pytest.mark.usefixtures("nothing_left")
 async def test_creates_that_are_cancelled_leave_nothing(docker_backend: DockerBackend) -> None:
-    delays = random.Random(5)
     docker_backend.preflight(SandboxSpec())
 
-    async def one() -> None:
-        task = asyncio.create_task(docker_backend.create(SandboxSpec()))
-        await asyncio.sleep(delays.uniform(0, 0.6))
+    async def one(stage: str) -> None:
+        task = asyncio.create_task(docker_backend.create(SandboxSpec(), label=stage))
+        await until_async(
+            lambda: task.done() or any(s.label == stage and STAGES[stage](s) for s in docker_backend._alive)
+        )
         task.cancel()
         with suppress(asyncio.CancelledError):  # it may have been quicker
             await (await task).close()
 
-    await asyncio.gather(*(one() for _ in range(8)))
+    task = asyncio.create_task(docker_backend.create(SandboxSpec()))
+    task.cancel()  # before its first step
+    await asyncio.gather(task, *map(one, STAGES), return_exceptions=True)
     assert not docker_backend._alive
 
 
@@ -198,20 +210,24 @@ async def test_a_create_that_the_engine_is_slow_with_is_waited_for(
     docker_backend: DockerBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docker_backend.preflight(SandboxSpec())  # so that the create is what is cancelled
-    create, over = ContainerSpec.create, threading.Event()
+    create, begun, cancelled, over = ContainerSpec.create, threading.Event(), threading.Event(), threading.Event()
 
     def slow(*args: Any) -> None:
-        time.sleep(0.5)
+        begun.set()
+        cancelled.wait()
         create(*args)
         over.set()
 
     monkeypatch.setattr(ContainerSpec, "create", slow)
     task = asyncio.create_task(docker_backend.create(SandboxSpec()))
-    await asyncio.sleep(0.2)
+    await asyncio.to_thread(begun.wait)
     task.cancel()
+    await turns()
+    assert not task.done()
+    cancelled.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await asyncio.to_thread(over.wait, 30)
+    assert over.is_set()
 
 
 async def test_closing_the_backend_leaves_nothing(docker_host: str) -> None:
@@ -238,38 +254,42 @@ async def main():
     backend = open_backend("docker", {"host": sys.argv[1]})
     backend.preflight(SandboxSpec())
     print(backend.owner, flush=True)
+    call, counts = backend.engine.call, {"asked": 0, "up": 0}
+    def tell(what):
+        counts[what] += 1
+        print(what, counts[what], flush=True)
+    async def telling(*arguments):
+        tell("asked")
+        return await call(*arguments)
+    backend.engine.call = telling
     async def one():
         sandbox = await backend.create(SandboxSpec(network={"allow": ["example.org"]}))
-        await sandbox.exec("setsid sleep 98765 & sleep 98765")
+        tell("up")
+        await sandbox.exec(f"setsid sleep {sys.argv[2]} & sleep {sys.argv[2]}")
     await asyncio.gather(*(one() for _ in range(3)))
 asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("delay", [0.05, 0.3, 0.7, 3.0])
-def test_nothing_survives_a_killed_driver(docker_host: str, delay: float) -> None:
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, docker_host], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("after", ["asked 1", "asked 3", "up 1", "up 3"])
+def test_nothing_survives_a_killed_driver(docker_host: str, after: str) -> None:
+    mark = f"98765{os.getpid()}"  # another worker may run this with another stage
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, docker_host, mark], stdout=subprocess.PIPE, text=True)
     assert driver.stdout is not None
     owner = driver.stdout.readline().strip()
-    time.sleep(delay)  # somewhere in the middle of a create, or after it
+    assert f"{after}\n" in iter(driver.stdout.readline, "")  # in the middle of creates, or after them
+    if after == "up 3":
+        until(lambda: len(processes_with(f"sleep\0{mark}")) == 6)
     driver.kill()
     driver.wait()
     driver.stdout.close()
     backend = DockerBackend(docker_host)
-    deadline = time.monotonic() + 30
-    while True:  # a call that the engine had accepted may still bring a container about
+    left = True
+    while left:  # a call that the engine had accepted may still bring a container about
         reap(backend.engine)
         asyncio.run(backend.reap())
-        if not things_of(backend, owner) and not Path(f"/tmp/agentrl-{owner}").exists():
-            break
-        assert time.monotonic() < deadline
-    assert not any(b"98765" in _command(path) for path in Path("/proc").glob("[0-9]*"))
-
-
-def _command(path: Path) -> bytes:
-    with suppress(OSError):
-        return (path / "cmdline").read_bytes()
-    return b""
+        left = bool(things_of(backend, owner)) or Path(f"/tmp/agentrl-{owner}").exists()
+    assert not processes_with(mark)
 
 
 def test_a_container_that_is_going_has_no_name() -> None:

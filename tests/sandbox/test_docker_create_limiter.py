@@ -8,6 +8,7 @@ import pytest
 
 from agentrl.sandbox.docker.create_limiter import CreateLimiter, EngineChoked
 from agentrl.types.sandbox import SandboxStartFailed, SandboxUnavailable
+from tests.waiting import turns
 
 
 class Clock:
@@ -36,7 +37,7 @@ async def test_so_many_at_once() -> None:
         async with limiter.enter():
             inside += 1
             most = max(most, inside)
-            await asyncio.sleep(0.001)
+            await turns()
             inside -= 1
 
     await asyncio.gather(*(one() for _ in range(10)))
@@ -116,7 +117,7 @@ def test_it_serves_one_loop_after_the_other() -> None:
     async def two() -> None:
         async def one() -> None:
             async with limiter.enter():
-                await asyncio.sleep(0.001)
+                await turns()
 
         await asyncio.gather(one(), one())
 

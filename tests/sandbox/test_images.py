@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,8 @@ from agentrl.sandbox import images
 from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import CapabilityMissing, SandboxSpec
+from tests.sandbox.test_backend import processes_with
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from agentrl.sandbox.docker.backend import DockerBackend
@@ -85,14 +86,9 @@ def test_a_killed_build_leaves_no_mount_and_no_process(tmp_path: Path) -> None:
     step = f"mount -t tmpfs tmpfs {tmp_path} && exec sleep 98772"
     code = f"from agentrl.sandbox import images; images._run(['sh', '-c', {step!r}], 'step')"
     with subprocess.Popen([sys.executable, "-c", code]) as builder:
-        deadline = time.monotonic() + 30
-        while not _processes_with("sleep\x0098772") and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert _processes_with("sleep\x0098772")
+        until(lambda: processes_with("sleep\x0098772"))
         builder.kill()
-    while _processes_with("98772") and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _processes_with("98772")
+    until(lambda: not processes_with("98772"))
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
@@ -101,26 +97,12 @@ def test_the_next_build_clears_away_what_a_killed_one_left(tmp_path: Path, monke
     monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
     code = "from agentrl.sandbox.images import build; build('base')"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL) as builder:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("rootfs/.base-*/var")) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: list(tmp_path.glob("rootfs/.base-*/var")) or builder.poll() is not None)
         builder.kill()
     assert list(tmp_path.glob("rootfs/.base-*"))
     with pytest.raises(images.ImageError, match="base: debootstrap"):
         images.build("base", mirror="http://127.0.0.1:9/debian", say=lambda line: None)
     assert [path.name for path in (tmp_path / "rootfs").iterdir()] == ["base.lock"]
-
-
-def _processes_with(text: str) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = path.read_bytes().decode("utf-8", "replace")
-        except OSError:
-            continue
-        if text in command:
-            found.append(command)
-    return found
 
 
 @needs_debootstrap

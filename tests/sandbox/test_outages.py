@@ -126,7 +126,7 @@ def test_a_container_engine_that_restarts_costs_few_episodes_and_no_result(
     tmp_path: Path, engine_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{engine_folder}/sock")
-    restart = f"{dockerd.KILL.format(folder=engine_folder)}\n(sleep 5; exec bash {engine_folder}/start.sh) &\n"
+    restart = f"{dockerd.KILL.format(folder=engine_folder)}\n(sleep 5; exec setsid bash {engine_folder}/start.sh) &\n"
     run = make(tmp_path, "docker", restart, 60)
     done = run(100)
     assert statuses(tmp_path) == {"done": 100}

@@ -22,12 +22,15 @@ from agentrl.types.sandbox import Sandbox, SandboxBroken, SandboxLost, SandboxSp
 from agentrl.types.task import Task
 from tests.rollout.world import collect, make_parts
 from tests.sandbox.attacks import ATTACKS, FATAL
+from tests.waiting import limits as doubled
 
 SPEC = {"memory_mb": 128, "pids": 64, "disk_mb": 64}
 SOLVE = "touch /work/solved"
 OOM = "python3 -c 'x = bytearray(b\"x\" * (1 << 30))'; sleep 0.3"
 PATIENCE_S = 120.0
 HARMS = ["kill", "stop", "container kill", "container removed", "container paused"]
+HARMED: list[str] = []
+"""What was done to toolboxes."""
 
 
 @pytest.fixture(params=["namespace", "docker"])
@@ -41,6 +44,7 @@ async def harm(sandbox: Any, kind: str) -> None:
     """What an operator, or an accident, does to a sandbox."""
     if not kind.startswith("container"):
         os.kill(await toolbox_of(sandbox), signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
+        HARMED.append(kind)
         return
     name = sandbox._container.name
     calls = {
@@ -165,6 +169,7 @@ async def test_harm_from_outside_is_never_data(
     if "container" in kind and where != "docker":
         pytest.skip("there is no container")
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 1.0)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
     shell = "tests.sandbox.test_sabotage:HarmedShell"
     limits = {"retries": 1, "backoff_s": 0.0}
     specs = [spec("harmed", *before, kind)]
@@ -189,11 +194,17 @@ async def test_a_deadline_in_a_frozen_sandbox_is_never_data(
 ) -> None:
     """Whichever deadline comes before the sandbox is given up."""
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 3.0)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
     if deadline == "tool":
         monkeypatch.setattr("agentrl.tools.shell.GRACE_S", 0.1)
     shell = f"tests.sandbox.test_sabotage:{shell}"
     specs = [spec("frozen", SOLVE, "stop")]
-    episodes, _ = await play(tmp_path, where, specs, shell=shell, timeout_s=1, limits={**limits, "retries": 0})
+    HARMED.clear()
+    for factor in doubled(1):  # a wall must not come before the harm
+        more = {key: factor * seconds for key, seconds in limits.items()}
+        episodes, _ = await play(tmp_path, where, specs, shell=shell, timeout_s=1, limits={**more, "retries": 0})
+        if HARMED:
+            break
     episode = episodes["frozen"]
     assert (episode.status, episode.reward) == ("infra_error", None)
     assert episode.error is not None
@@ -231,9 +242,13 @@ async def run_what_was_left(sandbox: Sandbox) -> float:
 
 
 async def test_who_waits_until_the_sandbox_is_too_old_is_scored(tmp_path: Path) -> None:
-    sandbox = {"use": "namespace", "spec": {**SPEC, "ttl_s": 1.0}}
-    episodes, failures = await play(tmp_path, "namespace", [spec("old", SOLVE, "sleep 2")], sandbox=sandbox)
-    episode = episodes["old"]
+    for ttl_s in doubled(1.0):
+        sandbox = {"use": "namespace", "spec": {**SPEC, "ttl_s": ttl_s}}
+        specs = [spec("old", SOLVE, "sleep 1000")]
+        episodes, failures = await play(tmp_path, "namespace", specs, sandbox=sandbox, timeout_s=PATIENCE_S)
+        episode = episodes["old"]
+        if episode.turns:  # it was not too old before it was there
+            break
     assert failures == []
     assert (episode.status, episode.stop, episode.reward) == ("truncated", "wall", 0.0)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
+from agentrl.sandbox.toolbox.wire import Wire
 from agentrl.types.errors import SandboxError
 from agentrl.types.sandbox import CapabilityMissing, SandboxLost, SandboxSpec, SandboxStartFailed
 from tests.sandbox.test_backend import groups_of, processes_with
@@ -137,9 +138,8 @@ async def test_programs_are_held_still_and_go_on(backend: NamespaceBackend) -> N
     told = await shell.run("echo $kept; cut -d' ' -f3 /proc/$stopped/stat")
     assert told.text == "5\nT\n"  # what stood still before stands still now
     count = await sandbox.read("one")
-    async with asyncio.timeout(30):
-        while await sandbox.read("one") == count:
-            await asyncio.sleep(0.01)
+    while await sandbox.read("one") == count:
+        pass
     await writer.kill()
     for ref in (one, two):
         await sandbox.restore(ref)
@@ -149,13 +149,14 @@ async def test_programs_are_held_still_and_go_on(backend: NamespaceBackend) -> N
 
 
 HOLD = """
-import os, sys, time
+import glob, os, sys
 sys.path.append("/run/agentrl/tools")
 import archive
 held = archive.hold()
 running, before = archive.running(), os.stat("/tmp/count").st_mtime_ns
-time.sleep(0.2)
-print(running, before == os.stat("/tmp/count").st_mtime_ns)
+tasks = glob.glob(f"/proc/{sys.argv[1]}/task/*/stat")
+states = [open(task).read().rpartition(")")[2].split()[0] for task in tasks for _ in range(1000)]
+print(running, len(tasks), *sorted({*states}), before == os.stat("/tmp/count").st_mtime_ns)
 archive.release([])
 """
 
@@ -163,11 +164,10 @@ archive.release([])
 async def test_a_program_without_its_main_thread_is_held_still(sandbox: NamespaceSandbox) -> None:
     program = await sandbox.spawn(["python3", "-c", HEADLESS])
     await sandbox.exec(f"until grep -q ') Z' /proc/{program.pid}/stat && test -s /tmp/count; do sleep 0.01; done")
-    assert (await sandbox.exec(["python3", "-c", HOLD])).text == "[] True\n"
+    assert (await sandbox.exec(["python3", "-c", HOLD, str(program.pid)])).text == "[] 2 T Z True\n"
     count = await sandbox.read("/tmp/count")
-    async with asyncio.timeout(30):
-        while await sandbox.read("/tmp/count") in (count, b""):
-            await asyncio.sleep(0.01)
+    while await sandbox.read("/tmp/count") in (count, b""):
+        pass
 
 
 async def test_snapshots_go_with_their_last_fork_and_with_the_backend(backend: NamespaceBackend) -> None:
@@ -389,36 +389,48 @@ async def test_a_snapshot_that_is_cancelled_at_its_start_leaves_nobody_stopped(
 async def packer_at_work(sandbox: NamespaceSandbox) -> int:
     """Waits until the packer of a sandbox has stopped its shell; the packer's pid on the host."""
     toolbox = sandbox._tree.init_pid
-    async with asyncio.timeout(30):
-        while True:
-            state = {}
-            for pid in map(int, Path(f"/proc/{toolbox}/task/{toolbox}/children").read_text().split()):
-                with suppress(OSError):
-                    command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                    name = "packer" if b"archive.pyc\0pack" in command else command.split(b"\0")[0].decode()
-                    state[name] = pid, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            if "packer" in state and state["bash"][1] == "T":
-                return state["packer"][0]
+    while True:
+        state = {}
+        for pid in map(int, Path(f"/proc/{toolbox}/task/{toolbox}/children").read_text().split()):
+            with suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                name = "packer" if b"archive.pyc\0pack" in command else command.split(b"\0")[0].decode()
+                state[name] = pid, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if "packer" in state and state["bash"][1] == "T":
+            return state["packer"][0]
+        await asyncio.sleep(0)  # what it packs goes through this loop, so that it cannot be over in between
+
+
+async def test_closing_in_the_middle_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, request, asked = NamespaceBackend(), Wire.request, 0
+
+    async def counted(self: Wire, *args: Any, **more: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await request(self, *args, **more)
+
+    async def has_asked(calls: int, task: asyncio.Task[Any]) -> None:
+        """Returns when sandboxes were asked so often, or at the end of a task."""
+        most = asked + calls
+        while asked < most and not task.done():
             await asyncio.sleep(0)
 
-
-async def test_closing_in_the_middle_leaves_nothing() -> None:
-    backend = NamespaceBackend()
+    monkeypatch.setattr(Wire, "request", counted)
     try:
         sandbox = await backend.create(ABLE)
         await sandbox.write("file", bytes(3 << 20))
         ref = await sandbox.snapshot()
-        for delay in (0.0, 0.005, 0.02, 0.05):
+        for calls in (0, 1, 3, 8):
             sandbox = await backend.create(ABLE)
             restoring = asyncio.create_task(sandbox.restore(ref))
-            await asyncio.sleep(delay)
+            await has_asked(calls, restoring)
             await sandbox.close()
             (raised,) = await asyncio.gather(restoring, return_exceptions=True)
             assert raised is None or isinstance(raised, SandboxError)
             with pytest.raises(SandboxLost):
                 await sandbox.exec("true")
             forking = asyncio.create_task((fresh := await backend.create(ABLE)).fork(3))
-            await asyncio.sleep(2 * delay)
+            await has_asked(2 * calls, forking)
             forking.cancel()
             await asyncio.gather(forking, return_exceptions=True)
             await asyncio.gather(fresh.close(), *(each.close() for each in _forks(forking)))

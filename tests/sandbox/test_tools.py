@@ -20,7 +20,7 @@ TASK = Task.of("t", "do")
 
 
 async def test_shell(sandbox: NamespaceSandbox) -> None:
-    tool = Shell(timeout_s=0.5, output_limit=40)
+    tool = Shell(output_limit=40)
     await tool.open(TASK, sandbox)
     call = toolbox([tool])["shell"].call
     assert (await call({"command": "cd /tmp; x=1; echo hi"})).text == "hi"
@@ -28,7 +28,9 @@ async def test_shell(sandbox: NamespaceSandbox) -> None:
         await call({"command": "echo $x; pwd; exit_code() { return 3; }; exit_code"})
     ).text == "1\n/tmp\n[exit code 3]"
     assert (await call({"command": "true"})).text == ""
-    assert (await call({"command": "echo on; sleep 60"})).text.endswith("[timed out after 0.5 s and was ended]")
+    tool.command_s = 0.5
+    assert (await call({"command": "echo on; sleep 1000"})).text.endswith("[timed out after 0.5 s and was ended]")
+    tool.command_s = 60.0
     assert "bytes dropped" in (await call({"command": "seq 1000"})).text
     assert tool.state_key() is None
     assert not tool.knows_state
@@ -52,12 +54,14 @@ async def test_what_was_run_and_seen_can_be_the_state_of_a_shell(backend: Namesp
 
 
 async def test_python(sandbox: NamespaceSandbox) -> None:
-    tool = Python(timeout_s=0.5, output_limit=40)
+    tool = Python(output_limit=40)
     await tool.open(TASK, sandbox)
     call = toolbox([tool])["python"].call
     assert (await call({"code": "x = 2\nprint('hi')\nx"})).text == "hi\n2"
     assert "NameError" in (await call({"code": "y"})).text
+    tool.cell_s = 0.5
     assert (await call({"code": "while True: pass"})).text.endswith("[timed out after 0.5 s and was interrupted]")
+    tool.cell_s = 60.0
     assert (await call({"code": "x"})).text == "2"
 
 

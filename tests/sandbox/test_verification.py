@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,10 +38,10 @@ async def test_a_right_solution_passes(docker_backend: DockerBackend, name: str)
 
 
 async def test_the_agents_programs_are_ended_before_a_check(docker_backend: DockerBackend) -> None:
-    task = Task.of("t", "", state=[{"command": "rm -f a; sleep 0.2; test ! -e a", "exit": 0}])
+    task = Task.of("t", "", state=[{"command": "! grep -q MARK[E]D /proc/[0-9]*/cmdline", "exit": 0}])
     async with await docker_backend.create(SandboxSpec()) as sandbox:
         shell = await sandbox.session()
-        await shell.run("(trap '' TERM; while true; do touch a; done) > /dev/null 2>&1 &")
-        await asyncio.sleep(0)
+        await shell.run("sh -c \"trap '' TERM; while true; do touch a; done # MARKED\" > /dev/null 2>&1 &")
+        await shell.run("until test -e a && grep -q MARK[E]D /proc/[0-9]*/cmdline; do sleep 0.01; done")
         scored = await RewardSet.from_recipe({"state_check": {}}).score(task, make_episode(task), sandbox)
     assert scored.total == 1.0, scored.notes

@@ -16,6 +16,7 @@ from agentrl.sql.query import Limits, QueryFailed, Result
 from agentrl.tools.sql.tool import Sql
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
 from agentrl.types.task import Task
+from tests.waiting import turns
 
 SHOP = """
 CREATE TABLE item (id INTEGER PRIMARY KEY, name VARCHAR, price DOUBLE);
@@ -300,7 +301,7 @@ async def test_a_file_that_is_written_is_waited_for_in_a_thread(tmp_path: Path) 
         asyncio.create_task(shop.sql("SELECT COUNT(*) AS n FROM item")),
         asyncio.create_task(opened(where=str(path))),
     )
-    await asyncio.sleep(0.1)
+    await turns()
     assert not told.done()
     assert not second.done()
     other.execute("COMMIT")

@@ -13,7 +13,7 @@ from agentrl.sandbox.conformance.arena import Arena
 from agentrl.types.sandbox import Capabilities
 
 _ROOMS = ("programs", "files", "limits", "sabotage", "isolation", "network", "sessions", "life")
-_DEADLINE_S = 120.0
+_DEADLINE_S = 600.0
 
 Unclaimed = Callable[[Capabilities], str]
 """Why a backend with these capabilities need not pass a check; empty if it must."""

@@ -33,7 +33,7 @@ def _no_cpu_limit(known: Capabilities) -> str:
 
 async def _well(sandbox: Sandbox, who: str) -> None:
     """The sandbox and the host do their work."""
-    result = await sandbox.exec("echo well > file && cat file && rm file", timeout_s=30)
+    result = await sandbox.exec("echo well > file && cat file && rm file", timeout_s=300)
     expect(result.stdout == b"well\n", f"{who} is not well: {result.outcome}, {result.text[-200:]}")
     expect(subprocess.run(["true"], timeout=30, check=False).returncode == 0, "the host cannot start programs")
 
@@ -59,15 +59,15 @@ async def fork_bomb(arena: Arena) -> None:
 async def memory_bomb(arena: Arena) -> None:
     """A program that takes all memory ends with `oom`, also in a shell and a kernel; the rest lives on."""
     sandbox, neighbour = await arena.open_many(2, memory_mb=128)
-    result = await sandbox.exec(["python3", "-c", _HUNGRY], timeout_s=60)
+    result = await sandbox.exec(["python3", "-c", _HUNGRY], timeout_s=300)
     expect(result.outcome == "oom", f"the program ended with {result.outcome}, code {result.code}")
     shell = await sandbox.session()
     await shell.run("x=5")
-    told = await shell.run(f"python3 -c '{_HUNGRY.replace(chr(39), chr(34))}'", timeout_s=60)
+    told = await shell.run(f"python3 -c '{_HUNGRY.replace(chr(39), chr(34))}'", timeout_s=300)
     expect(told.outcome == "oom", f"in a shell it ended with {told.outcome}, code {told.code}")
     expect((await shell.run("echo $x")).stdout == b"5\n", "the shell died of its command's hunger")
     kernel = await sandbox.python()
-    cell = await kernel.run(_HUNGRY, timeout_s=60)
+    cell = await kernel.run(_HUNGRY, timeout_s=300)
     expect(cell.outcome == "oom" and cell.note, f"in a kernel it ended with {cell.outcome}, note {cell.note!r}")
     expect((await kernel.run("1 + 1")).value == "2", "the next kernel does not work")
     await _well(neighbour, "a neighbour")
@@ -77,9 +77,9 @@ async def memory_bomb(arena: Arena) -> None:
 async def oom_is_no_other_end(arena: Arena) -> None:
     """After an `oom`, a death by SIGKILL is `signal`, a deadline is `timeout`, a code of 137 is `nonzero`."""
     sandbox = await arena.open(memory_mb=128)
-    expect((await sandbox.exec(["python3", "-c", _HUNGRY], timeout_s=60)).outcome == "oom", "no oom to start with")
+    expect((await sandbox.exec(["python3", "-c", _HUNGRY], timeout_s=300)).outcome == "oom", "no oom to start with")
     for command, outcome in (("kill -9 $$", "signal"), ("sleep 60", "timeout"), ("exit 137", "nonzero")):
-        result = await sandbox.exec(command, timeout_s=0.5 if outcome == "timeout" else 20)
+        result = await sandbox.exec(command, timeout_s=0.5 if outcome == "timeout" else 300)
         expect(result.outcome == outcome, f"{command}: {result.outcome} rather than {outcome}")
 
 
@@ -88,7 +88,7 @@ async def disk_fill(arena: Arena) -> None:
     """A full folder is an error of the program that fills it; afterwards there is room again."""
     sandbox, neighbour = await arena.open_many(2, disk_mb=16)
     for folder in (sandbox.spec.workdir, "/tmp"):
-        result = await sandbox.exec(f"head -c 64M /dev/zero > {folder}/big", timeout_s=60)
+        result = await sandbox.exec(f"head -c 64M /dev/zero > {folder}/big", timeout_s=300)
         expect(result.outcome == "nonzero" and b"space" in result.stderr, f"{folder}: {result.outcome}, {result.text}")
         try:
             await sandbox.write(f"{folder}/more", bytes(1 << 20))
@@ -106,7 +106,7 @@ async def inode_fill(arena: Arena) -> None:
     sandbox, neighbour = await arena.open_many(2, memory_mb=64)
     fill = "i = 0\nwhile True:\n    open(f'{i}', 'w').close(); i += 1"
     try:
-        result = await sandbox.exec(["python3", "-c", fill], timeout_s=90)
+        result = await sandbox.exec(["python3", "-c", fill], timeout_s=300)
         expect(result.outcome in ("oom", "nonzero", "signal"), f"it ended with {result.outcome}")
     except SandboxLost:
         pass
@@ -119,5 +119,5 @@ async def cpu_limit(arena: Arena) -> None:
     """A sandbox that may use a fifth of a core uses no more, however busy it is."""
     sandbox = await arena.open(cpu=0.2)
     burn = "import time; e = time.monotonic() + 2\nwhile time.monotonic() < e: pass\nprint(time.process_time())"
-    used = float((await sandbox.exec(["python3", "-c", burn], timeout_s=30)).text)
+    used = float((await sandbox.exec(["python3", "-c", burn], timeout_s=300)).text)
     expect(used < 1.0, f"it used {used:.2f} s of 2 s")

@@ -96,7 +96,7 @@ async def no_network(arena: Arena) -> None:
     sandbox = await arena.open(network="none")
     with ExitStack() as stack:
         asked = _OUTSIDE + _host_services(stack, arena)
-        result = await sandbox.exec(["python3", "-c", _PROBE, json.dumps(asked)], timeout_s=90)
+        result = await sandbox.exec(["python3", "-c", _PROBE, json.dumps(asked)], timeout_s=300)
     expect(result.ok, f"the probe failed: {result.text[-300:]}")
     found = json.loads(result.stdout)
     expect(not found, f"reached: {', '.join(found)}")
@@ -187,10 +187,10 @@ async def only_what_is_allowed(arena: Arena) -> None:
             ports.append(server.server_address[1])
         sandbox = await arena.open(network={"allow": (f"{_HERE}:{ports[0]}",)})
         urls = [f"http://{_HERE}:{port}/" for port in ports] + ["http://169.254.169.254/", "http://example.com/"]
-        told = (await sandbox.exec(["python3", "-c", _FETCH, json.dumps(urls)], timeout_s=60)).text.split()
+        told = (await sandbox.exec(["python3", "-c", _FETCH, json.dumps(urls)], timeout_s=300)).text.split()
         expect(told == ["hello", "refused", "refused", "refused"], f"of {urls}: {told}")
         asked = _OUTSIDE + _host_services(stack, arena)
-        found = json.loads((await sandbox.exec(["python3", "-c", _PROBE, json.dumps(asked)], timeout_s=90)).stdout)
+        found = json.loads((await sandbox.exec(["python3", "-c", _PROBE, json.dumps(asked)], timeout_s=300)).stdout)
         expect(not found, f"reached past the proxy: {', '.join(found)}")
 
 
@@ -224,7 +224,7 @@ async def requests_are_read_in_one_way(arena: Arena) -> None:
             f"{line}\r\nX: \0\r\n\r\n",
         ]
         asked = ["python3", "-c", _ASK, json.dumps([f"{line}\r\nX: y\r\n\r\n", *loose])]
-        told = (await sandbox.exec(asked, timeout_s=60)).text.split()
+        told = (await sandbox.exec(asked, timeout_s=300)).text.split()
         expect(told == ["True"] + ["False"] * len(loose), f"of one strict request and {len(loose)} loose ones: {told}")
 
 

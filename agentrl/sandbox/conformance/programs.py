@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from agentrl.sandbox.conformance.arena import Arena, expect
 from agentrl.sandbox.conformance.check import check
-from agentrl.types.sandbox import Sandbox
+from agentrl.types.sandbox import ExecResult, Sandbox
 
 _EVERY_BYTE = bytes(range(256))
 _MIB = 1 << 20
@@ -31,7 +31,7 @@ async def alive(sandbox: Sandbox, mark: str) -> int:
         "me = str(os.getpid())\n"
         "print(sum(sys.argv[1].encode() in line(p) for p in os.listdir('/proc') if p.isdigit() and p != me))"
     )
-    return int((await sandbox.exec(["python3", "-c", look, mark], timeout_s=20)).text)
+    return int((await sandbox.exec(["python3", "-c", look, mark], timeout_s=300)).text)
 
 
 async def gone(sandbox: Sandbox, mark: str) -> bool:
@@ -63,10 +63,10 @@ async def hundred_megabytes_exact(arena: Arena) -> None:
     sent = data(100_000_000)
     digest = hashlib.sha256(sent).hexdigest()
     await sandbox.write("file", sent)
-    told = await sandbox.exec(["sha256sum", "file"], timeout_s=60)
+    told = await sandbox.exec(["sha256sum", "file"], timeout_s=300)
     expect(told.text.startswith(digest), f"what was written is not what arrived: {told.text[:80]}")
     expect(await sandbox.read("file", limit=1 << 27) == sent, "what was read is not what was there")
-    result = await sandbox.exec(["cat"], stdin=sent, timeout_s=60, output_limit=1 << 28)
+    result = await sandbox.exec(["cat"], stdin=sent, timeout_s=300, output_limit=1 << 28)
     expect(result.outcome == "ok" and result.stdout == sent, f"cat: {result.outcome}, {len(result.stdout)} bytes")
 
 
@@ -75,7 +75,7 @@ async def one_megabyte_of_output(arena: Arena) -> None:
     """1 MiB on both streams at the same time neither blocks the program nor is lost."""
     sandbox = await arena.open()
     command = f"head -c {_MIB} /dev/zero & head -c {_MIB} /dev/zero >&2; wait; echo end"
-    result = await sandbox.exec(command, timeout_s=10, output_limit=4 * _MIB)
+    result = await sandbox.exec(command, timeout_s=300, output_limit=4 * _MIB)
     expect(result.outcome == "ok", f"the program ended with {result.outcome}")
     expect(result.stdout == bytes(_MIB) + b"end\n", f"{len(result.stdout)} bytes of stdout")
     expect(result.stderr == bytes(_MIB), f"{len(result.stderr)} bytes of stderr")
@@ -99,19 +99,27 @@ async def endless_output(arena: Arena) -> None:
 async def partial_output_on_timeout(arena: Arena) -> None:
     """A command that times out is a result that keeps what was said until then."""
     sandbox = await arena.open()
-    result = await sandbox.exec("echo before; echo also >&2; sleep 60", timeout_s=0.5)
-    expect(result.outcome == "timeout", f"it ended with {result.outcome}")
+    result = await _timed_out(sandbox, "echo before; echo also >&2; sleep 1000")
     expect(result.stdout == b"before\n" and result.stderr == b"also\n", f"kept: {result.stdout!r}, {result.stderr!r}")
+
+
+async def _timed_out(sandbox: Sandbox, command: str) -> ExecResult:
+    """The result of a command that never ends. On a slow machine it may say nothing in half a second."""
+    for limit in (0.5, 5.0):
+        result = await sandbox.exec(command, timeout_s=limit)
+        expect(result.outcome == "timeout", f"it ended with {result.outcome}")
+        if result.stdout:
+            break
+    return result
 
 
 @check()
 async def deaf_programs_die(arena: Arena) -> None:
     """A timeout asks first (TERM), and kills what does not listen."""
     sandbox = await arena.open()
-    polite = await sandbox.exec("trap 'echo told; exit 1' TERM; while :; do sleep 0.01; done", timeout_s=0.5)
+    polite = await _timed_out(sandbox, "trap 'echo told; exit 1' TERM; while :; do sleep 0.01; done")
     expect(polite.stdout == b"told\n", f"the program was not asked: {polite.stdout!r}")
-    deaf = await sandbox.exec("trap '' TERM INT HUP; while :; do sleep 0.05; done", timeout_s=0.5)
-    expect(deaf.outcome == "timeout", f"a deaf program ended with {deaf.outcome}")
+    await _timed_out(sandbox, "trap '' TERM INT HUP; echo deaf; while :; do sleep 0.05; done")
 
 
 _ESCAPES = {
@@ -128,7 +136,7 @@ async def children_die_at_the_end(arena: Arena) -> None:
     """Children that nohup, setsid or fork twice die with the command that ended by itself."""
     sandbox = await arena.open()
     for kind, escape in _ESCAPES.items():
-        result = await sandbox.exec(f"{escape}\necho done", timeout_s=20)
+        result = await sandbox.exec(f"{escape}\necho done", timeout_s=300)
         expect(result.outcome == "ok" and result.stdout == b"done\n", f"{kind}: ended with {result.outcome}")
         expect(await alive(sandbox, "61001") == 0, f"{kind}: the child is still there")
 
@@ -216,7 +224,7 @@ async def commands_run_side_by_side(arena: Arena) -> None:
     sandbox = await arena.open()
     wait = "touch {0}; until [ -e {1} ]; do sleep 0.02; done; echo met"
     both = await asyncio.gather(
-        sandbox.exec(wait.format("a", "b"), timeout_s=20), sandbox.exec(wait.format("b", "a"), timeout_s=20)
+        sandbox.exec(wait.format("a", "b"), timeout_s=300), sandbox.exec(wait.format("b", "a"), timeout_s=300)
     )
     expect([each.stdout for each in both] == [b"met\n"] * 2, f"they did not meet: {[e.outcome for e in both]}")
 
@@ -225,7 +233,7 @@ async def commands_run_side_by_side(arena: Arena) -> None:
 async def two_hundred_at_once(arena: Arena) -> None:
     """200 commands at the same time all end, each with its own output."""
     sandbox = await arena.open(**({} if arena.backend.capabilities.pids == "none" else {"pids": 512}))
-    results = await asyncio.gather(*(sandbox.exec(["echo", str(n)], timeout_s=60) for n in range(200)))
+    results = await asyncio.gather(*(sandbox.exec(["echo", str(n)], timeout_s=300) for n in range(200)))
     wrong = [n for n, result in enumerate(results) if result.stdout != f"{n}\n".encode()]
     expect(not wrong, f"{len(wrong)} answers are wrong, the first: {wrong and results[wrong[0]]}")
 
@@ -249,9 +257,9 @@ async def cancel_mid_exec(arena: Arena) -> None:
 async def stdin_eof(arena: Arena) -> None:
     """A program that reads stdin and is given none meets its end at once."""
     sandbox = await arena.open()
-    result = await sandbox.exec(["cat"], timeout_s=10)
+    result = await sandbox.exec(["cat"], timeout_s=300)
     expect(result.outcome == "ok" and result.stdout == b"", f"cat ended with {result.outcome}")
-    unread = await sandbox.exec(["true"], stdin=bytes(4 * _MIB), timeout_s=10)
+    unread = await sandbox.exec(["true"], stdin=bytes(4 * _MIB), timeout_s=300)
     expect(unread.outcome == "ok", f"a program that does not read its stdin ended with {unread.outcome}")
 
 
@@ -306,7 +314,7 @@ async def broken_bin(arena: Arena) -> None:
     lost = await sandbox.exec("ls /", env={"PATH": "/nowhere"})
     expect(lost.outcome == "nonzero", f"without PATH: {lost.outcome}")
     await sandbox.exec("rm -rf /bin /usr/bin /sbin /usr/sbin /usr/lib /lib 2>/dev/null", timeout_s=30)
-    after = await sandbox.exec(["echo", "on"], timeout_s=20)
+    after = await sandbox.exec(["echo", "on"], timeout_s=300)
     expect(after.outcome in ("ok", "nonzero"), f"after deleting /bin: {after.outcome}")
     await sandbox.write("file", b"x")
     expect(await sandbox.read("file") == b"x", "files cannot be read any more")

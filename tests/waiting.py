@@ -1,0 +1,69 @@
+"""Waits for what no event tells: another process has ended, a file is there, a line was logged.
+
+Neither wait has a deadline of its own. A condition that never comes true hangs until pytest-timeout ends the test and
+shows where it hung, so a busy machine makes a test slower and never red.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+POLL_S = 0.01
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Returns when the condition is true."""
+    while not condition():
+        time.sleep(POLL_S)
+
+
+async def until_async(condition: Callable[[], object]) -> None:
+    """Returns when the condition is true. The event loop runs meanwhile."""
+    while not condition():
+        await asyncio.sleep(POLL_S)
+
+
+def limits(first_s: float) -> Iterator[float]:
+    """Yields limits of time, each twice the one before.
+
+    For a program that must get somewhere before its limit ends it, however slow the machine: it runs with one limit
+    after the other, until it did.
+    """
+    while True:
+        yield first_s
+        first_s *= 2
+
+
+async def turns(count: int = 50) -> None:
+    """Lets the event loop turn so often: tasks that wait for nobody get as far as they can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def wait_for_end(pid: int) -> None:
+    """Returns when a process has ended, whosever child it is."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            select.select([descriptor], [], [])
+        finally:
+            os.close(descriptor)
+
+
+def until_listening(port: int, server: subprocess.Popen[Any]) -> None:
+    """Returns when a process that was started takes connections. Fails if it ends before."""
+
+    def there() -> bool:
+        assert server.poll() is None, f"the server ended with {server.returncode}"
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    until(there)
