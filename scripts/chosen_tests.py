@@ -31,7 +31,7 @@ def pytest_configure() -> None:
     path = Path(os.environ[VARIABLE])
     _Run.choice = json.loads(path.read_text())
     _Run.result = path.with_suffix(".result")
-    _note(ran=0, started="", failed="", why="")
+    _note(ran=0, started="", failed="", why="", finished=False)
 
 
 @pytest.hookimpl(trylast=True)
@@ -59,6 +59,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _failed(report)
     elif report.when == "call" and report.passed:
         _note(ran=_Run.noted["ran"] + 1)
+
+
+def pytest_sessionfinish() -> None:
+    _note(finished=True)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

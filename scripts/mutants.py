@@ -32,11 +32,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scripts.copies import ROOT, WORK, Copy, copies_of, git, room_of, venv_here
+from scripts.copies import REPEATABLE, ROOT, WORK, Copy, copies_of, git, room_of, venv_here
 from scripts.mutations import Key, Mutation, draw, mutations_of
 from scripts.selection import Choice, Suite, choose, seconds_of
+from tests.plugins.selection import is_slow
 
-CHECK = "not slow"
+SUITES = (("check", "not slow"), ("test", "slow"))
+"""Names of suites and the marks of their tests: first those of `make check`, then the others of `make test`."""
 NO_TESTS = 5
 """The exit code of pytest when nothing was selected."""
 KILLED, SURVIVED, LIMIT = "killed", "survived", "out of time"
@@ -52,11 +54,9 @@ def main() -> int:
     run.add_argument("--checkout", type=Path, default=ROOT, help="whose commit is tested")
     run.add_argument("--also", type=Path, action="append", default=[], help="draw only what this has too")
     run.add_argument("--suite", choices=("check", "test"), default="test", help="the last tests that are tried")
-    run.add_argument(
-        "--check", default=CHECK, help="marks of the tests of `make check`; empty: there is one suite only"
-    )
+    run.add_argument("--one-suite", action="store_true", help="the commit has no tests that are marked slow")
     run.add_argument("--coverage", type=Path, help="database of coverage of the same commit")
-    run.add_argument("--costs", type=Path, help="JSON: seconds of each test")
+    run.add_argument("--costs", type=Path, help="JSON: seconds of tests or files; default: tests/costs.json")
     run.add_argument("--survivors", action="store_true", help="try survivors again, with all tests of the rooms")
     run.add_argument("--only", nargs="*", help="ids of faults")
     run.add_argument("--jobs", type=int, default=1)
@@ -85,7 +85,8 @@ def run_all(given: argparse.Namespace) -> None:
     else:
         todo = [key for key in keys if key.id not in done]
     todo = [key for key in todo if given.only is None or key.id in given.only]
-    tests = Suite(given.checkout, seconds_of(given.costs))
+    costs = given.costs or given.checkout / "tests" / "costs.json"
+    tests = Suite(given.checkout, seconds_of(costs) if given.costs or costs.exists() else {})
     database = None if given.survivors else given.coverage
     plan = [(here[key], choose(tests, here[key], database)) for key in todo]
     if given.list:
@@ -208,7 +209,7 @@ class Bench:
         """Runs the suites in turn until a test fails because of the fault."""
         ends = time.monotonic() + self.given.mutant_seconds
         result: dict[str, Any] = {"suite": "", "test": "", "why": "", "chosen": choice.only is not None, "ran": 0}
-        for suite, marks in suites(self.given.check, self.given.suite):
+        for suite, marks in suites(self.given.one_suite, self.given.suite):
             ended = self._first_failure(mutation, choice, marks, ends)
             result["ran"] += ended.ran
             if ended.failed:
@@ -234,6 +235,10 @@ class Bench:
             raise RuntimeError(f"pytest does not start, without a fault too:\n{self._log.read_text()}")
         return not ended.failed
 
+    def _left_out(self, file: str, marks: str) -> bool:
+        """Whether marks leave out all of a file, so that it need not be imported."""
+        return marks == "not slow" and is_slow(self.copy.root / file)
+
     @contextmanager
     def _with(self, mutation: Mutation) -> Iterator[None]:
         path = self.copy.root / mutation.key.path
@@ -251,14 +256,14 @@ class Bench:
         os.utime(path, (self._changes * 10, self._changes * 10))
 
     def _pytest(self, choice: Choice, marks: str, seconds: float) -> Ended:
-        files = [file for file in choice.files if file not in self.broken]
+        files = [file for file in choice.files if file not in self.broken and not self._left_out(file, marks)]
         if not files:
             return Ended("", "", 0)
         only = None if choice.only is None else sorted(choice.only)
         self._choice.write_text(json.dumps({"files": files, "only": only, "skipped": sorted(self.broken)}))
         self._result.unlink(missing_ok=True)
-        plugins = ["-p", "no:cacheprovider", "-p", "chosen_tests"]
-        options = ["-x", "-q", "--no-header", *plugins, "-m", marks, "--timeout", str(self.given.test_seconds)]
+        limit = ["--timeout", str(self.given.test_seconds)]
+        options = ["-x", "-q", "--no-header", "-p", "chosen_tests", *REPEATABLE, "-m", marks, *limit]
         with self._log.open("wb") as log:
             self._running = subprocess.Popen(
                 [str(self.copy.python), "-m", "pytest", *options, *files],
@@ -288,17 +293,17 @@ def ended_with(code: int | None, told: dict[str, Any], first: str) -> Ended:
     ran = told.get("ran", 0)
     if code is None:
         return Ended("", "", ran, in_time=False)
-    if code in (0, NO_TESTS):
+    if code in (0, NO_TESTS) or (told.get("finished") and not told["failed"]):
         return Ended("", "", ran)
     failed = told.get("failed") or told.get("started") or first
     return Ended(failed, told.get("why") or f"pytest ended with {code}", ran)
 
 
-def suites(check: str, last: str) -> list[tuple[str, str]]:
+def suites(one: bool, last: str) -> list[tuple[str, str]]:
     """Names and marks of the suites that are tried, in their order."""
-    if not check:
+    if one:
         return [("test", "")]
-    return [("check", check), ("test", f"not ({check})")][: 1 if last == "check" else 2]
+    return [*SUITES[: 1 if last == "check" else 2]]
 
 
 def results(path: Path) -> dict[str, dict[str, Any]]:

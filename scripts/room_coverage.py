@@ -33,7 +33,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from scripts.copies import ROOT, WORK, Copy, copies_of, git, room_of, venv_here
+from scripts.copies import REPEATABLE, ROOT, WORK, Copy, copies_of, git, room_of, venv_here
 
 INTERRUPTED = 2
 """The exit code of pytest when it is stopped."""
@@ -101,7 +101,7 @@ def run_measured(copy: Copy, folder: Path, arguments: list[str]) -> int:
         (site / "coverage").symlink_to(Path(coverage.__file__).parent)
     (site / "measured.ini").write_text(SETTINGS.format(source=copy.root / "agentrl", data=folder.resolve() / "data"))
     (site / "measured.pth").write_text("import measured\n")
-    command = [str(copy.python), "-m", "pytest", "-p", "measured_tests", "-p", "no:cacheprovider", *arguments]
+    command = [str(copy.python), "-m", "pytest", "-p", "measured_tests", *REPEATABLE, *arguments]
     running = subprocess.Popen(command, cwd=copy.root, env=copy.environment, start_new_session=True)
     try:
         return running.wait()

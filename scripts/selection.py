@@ -29,7 +29,7 @@ class Suite:
     """The test files of a checkout, by what they import.
 
     Args:
-        costs: seconds of each test, by its id.
+        costs: seconds of tests or files, by their ids.
     """
 
     def __init__(self, root: Path, costs: dict[str, float]) -> None:
@@ -65,9 +65,9 @@ class Suite:
         return [file for file in rooms if file in files] + others
 
 
-def seconds_of(path: Path | None) -> dict[str, float]:
-    """Reads the seconds of each test: JSON, by the test's id a number, or an object with `cpu`."""
-    noted = json.loads(path.read_text()) if path else {}
+def seconds_of(path: Path) -> dict[str, float]:
+    """Reads the seconds of tests or files: JSON, by id a number, or an object with `cpu`."""
+    noted = json.loads(path.read_text())
     return {test: one["cpu"] if isinstance(one, dict) else one for test, one in noted.items()}
 
 

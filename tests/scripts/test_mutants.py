@@ -157,7 +157,7 @@ def test_of_tests_that_are_as_likely_the_cheap_come_first(house: Path) -> None:
 
 
 def given(house: Path, venv: Path, tmp_path: Path, **more: Any) -> argparse.Namespace:
-    plain: dict[str, Any] = {"seed": 1, "count": 3, "checkout": house, "also": [], "suite": "test", "check": ""}
+    plain: dict[str, Any] = {"seed": 1, "count": 3, "checkout": house, "also": [], "suite": "test", "one_suite": True}
     plain |= {"coverage": None, "costs": None, "survivors": False, "only": None, "jobs": 1, "list": False}
     plain |= {"test_seconds": 60, "mutant_seconds": 100, "venv": venv, "work": tmp_path / "work"}
     return argparse.Namespace(out=tmp_path / "out.jsonl", **{**plain, **more})
@@ -210,6 +210,7 @@ def test_a_run_goes_on_where_it_was_stopped(
 def test_how_pytest_ended() -> None:
     ended = mutants.ended_with
     assert ended(0, {"ran": 2}, "f") == mutants.Ended("", "", 2)
+    assert ended(1, {"ran": 2, "started": "f::t", "failed": "", "finished": True}, "f").failed == ""
     assert ended(5, {"ran": 0}, "f").failed == ""
     assert ended(1, {"ran": 2, "failed": "f::t", "why": "x"}, "f") == mutants.Ended("f::t", "x", 2)
     assert ended(-11, {"ran": 2, "started": "f::t"}, "f") == mutants.Ended("f::t", "pytest ended with -11", 2)
@@ -218,9 +219,9 @@ def test_how_pytest_ended() -> None:
 
 
 def test_the_suites() -> None:
-    assert mutants.suites("not slow", "check") == [("check", "not slow")]
-    assert mutants.suites("not slow", "test") == [("check", "not slow"), ("test", "not (not slow)")]
-    assert mutants.suites("", "test") == [("test", "")]
+    assert mutants.suites(False, "check") == [("check", "not slow")]
+    assert mutants.suites(False, "test") == [("check", "not slow"), ("test", "slow")]
+    assert mutants.suites(True, "test") == [("test", "")]
 
 
 def row(**more: object) -> dict[str, Any]:
