@@ -93,6 +93,10 @@ def run_all(given: argparse.Namespace) -> None:
         for mutation, choice in plan:
             print(described(mutation), f"tests of {len(choice.files)} files" if choice.only is None else _told(choice))
         return
+    if git(given.checkout, "status", "--porcelain", "--", "agentrl", "tests"):
+        sys.exit(
+            f"{given.checkout} has changes in agentrl/ or tests/, and its last commit is what is tested: commit them"
+        )
     commit = git(given.checkout, "rev-parse", "HEAD")
     print(f"{len(plan)} of {len(keys)} faults to try on {commit[:12]}", flush=True)
     with copies_of(given.checkout, given.jobs, given.work, given.venv) as copies:
@@ -122,7 +126,7 @@ def try_all(plan: list[tuple[Mutation, Choice]], benches: list[Bench], done: Cal
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for bench in benches:
-            bench.stop()
+            bench.close()
         pool.shutdown()
 
 
@@ -189,6 +193,7 @@ class Bench:
         self.copy = copy
         self.given = given
         self.broken: set[str] = set()
+        self._closed = False
         self._changes = 0
         self._running: subprocess.Popen[bytes] | None = None
         (copy.packages / "chosen_tests.py").symlink_to(ROOT / "scripts" / "chosen_tests.py")
@@ -198,8 +203,12 @@ class Bench:
         self._choice.parent.mkdir(exist_ok=True)
         self._passes = cache(self._passes_now)
 
-    def stop(self) -> None:
-        """Kills the tests that run, with the processes that they left."""
+    def close(self) -> None:
+        """Ends what runs, and starts nothing more."""
+        self._closed = True
+        self._kill()
+
+    def _kill(self) -> None:
         if self._running is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._running.pid, signal.SIGKILL)
@@ -262,6 +271,8 @@ class Bench:
         only = None if choice.only is None else sorted(choice.only)
         self._choice.write_text(json.dumps({"files": files, "only": only, "skipped": sorted(self.broken)}))
         self._result.unlink(missing_ok=True)
+        if self._closed:
+            raise RuntimeError("no fault is tried any more")
         limit = ["--timeout", str(self.given.test_seconds)]
         options = ["-x", "-q", "--no-header", "-p", "chosen_tests", *REPEATABLE, "-m", marks, *limit]
         with self._log.open("wb") as log:
@@ -278,7 +289,7 @@ class Bench:
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            self.stop()
+            self._kill()
         told = json.loads(self._result.read_text()) if self._result.exists() else {}
         return ended_with(code, told, files[0])
 

@@ -207,6 +207,15 @@ def test_a_run_goes_on_where_it_was_stopped(
     ) == 1
 
 
+def test_changes_that_are_not_committed_are_refused(
+    house: Path, venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutants, "ROOT", house)
+    (house / "agentrl/low/size.py").write_text("def small(x):\n    return x < 4\n")
+    with pytest.raises(SystemExit, match="commit them"):
+        mutants.run_all(given(house, venv, tmp_path, count=1))
+
+
 def test_how_pytest_ended() -> None:
     ended = mutants.ended_with
     assert ended(0, {"ran": 2}, "f") == mutants.Ended("", "", 2)
