@@ -48,7 +48,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.mutants", description="Faults that the tests notice")
     kinds = parser.add_subparsers(required=True)
     run = kinds.add_parser("run", help="draw faults and test each")
-    run.add_argument("out", type=Path, help="lines of JSON; faults that have one are not tried again")
+    run.add_argument(
+        "out", type=Path, help="lines of JSON; a fault with a result is not tried again, unless out of time"
+    )
     run.add_argument("--seed", type=int, default=1)
     run.add_argument("--count", type=int, default=40)
     run.add_argument("--checkout", type=Path, default=ROOT, help="whose commit is tested")
@@ -83,7 +85,7 @@ def run_all(given: argparse.Namespace) -> None:
     if given.survivors:
         todo = [key for key in keys if key.id in done and done[key.id]["status"] == SURVIVED and done[key.id]["chosen"]]
     else:
-        todo = [key for key in keys if key.id not in done]
+        todo = [key for key in keys if key.id not in done or done[key.id]["status"] == LIMIT]
     todo = [key for key in todo if given.only is None or key.id in given.only]
     costs = given.costs or given.checkout / "tests" / "costs.json"
     tests = Suite(given.checkout, seconds_of(costs) if given.costs or costs.exists() else {})
