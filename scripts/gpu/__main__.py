@@ -92,16 +92,19 @@ def unpack(wheels: Path, target: Path) -> None:
     """Installs wheels into a folder of their own.
 
     Raises:
-        SystemExit: there are none.
+        SystemExit: there are none, or they are for another Python.
     """
     found = sorted(map(str, wheels.glob("*.whl")))
     if not found:
         sys.exit(f"{wheels} holds no wheels: run `make gpu-wheels` on a machine with a network, and copy the folder")
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps",
          "--no-compile", "--no-cache-dir", "--target", target, *found],
-        check=True,
+        check=False,
     )  # fmt: skip
+    if done.returncode:
+        here = f"Python {platform.python_version()} on {platform.machine()}"
+        sys.exit(f"the wheels in {wheels}, for Python 3.12 on x86-64, cannot be installed here, with {here}")
 
 
 def commit() -> str:

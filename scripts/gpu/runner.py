@@ -62,6 +62,7 @@ def play(
     environment: Mapping[str, str],
     about: Mapping[str, Any],
     say: Callable[[str], None] = print,
+    wait: Callable[[subprocess.Popen[bytes], float], int] = subprocess.Popen.wait,
 ) -> dict[str, Outcome]:
     """Plays the phases in order; one that fails or hangs does not stop the next.
 
@@ -70,6 +71,7 @@ def play(
         environment: of the processes.
         about: what stands first in `results.json`.
         say: takes a line for people after each phase.
+        wait: waits so many seconds for a process to end, and returns its exit code.
     """
     out.mkdir(parents=True, exist_ok=True)
     outcomes = {step.name: Outcome(step.seconds) for step in steps}
@@ -80,7 +82,7 @@ def play(
         outcome.status = "running"
         _write(out, about, outcomes)
         try:
-            _play(step, outcome, log, environment)
+            _play(step, outcome, log, environment, wait)
         finally:
             _write(out, about, outcomes)
         say(f"{step.name:<11} {outcome.status:<12} {outcome.seconds:5.1f} of {step.seconds:g} s")
@@ -89,7 +91,13 @@ def play(
     return outcomes
 
 
-def _play(step: Step, outcome: Outcome, log: Path, environment: Mapping[str, str]) -> None:
+def _play(
+    step: Step,
+    outcome: Outcome,
+    log: Path,
+    environment: Mapping[str, str],
+    wait: Callable[[subprocess.Popen[bytes], float], int],
+) -> None:
     began = time.monotonic()
     with log.open("ab") as file:
         file.write(f"\n===== {step.name}: python {' '.join(step.command)}\n".encode())
@@ -101,7 +109,7 @@ def _play(step: Step, outcome: Outcome, log: Path, environment: Mapping[str, str
             cwd=ROOT, env=dict(environment), start_new_session=True,
         )  # fmt: skip
         try:
-            code = child.wait(timeout=step.seconds)
+            code = wait(child, step.seconds)
             outcome.status = "failed" if code else "passed"
         except subprocess.TimeoutExpired:
             outcome.status = "out of time"

@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.gpu import expected, wheels
-from scripts.gpu.__main__ import BUDGETS
+from scripts.gpu.__main__ import BUDGETS, unpack
 from scripts.gpu.packages import listed
 from scripts.gpu.phase import figures_in
 from scripts.gpu.runner import ROOT, Step, play
@@ -26,10 +27,10 @@ HANG = "import signal; signal.pause()"
 LONG_S = 300.0
 
 
-def run(out: Path, *steps: Step) -> tuple[dict[str, Any], list[str]]:
+def run(out: Path, *steps: Step, **given: Any) -> tuple[dict[str, Any], list[str]]:
     """What stands in results.json, and the lines for people."""
     said: list[str] = []
-    play(steps, out, os.environ, {"commit": "abc"}, said.append)
+    play(steps, out, os.environ, {"commit": "abc"}, said.append, **given)
     return json.loads((out / "results.json").read_text()), said
 
 
@@ -37,14 +38,29 @@ def code(name: str, text: str, seconds: float = LONG_S) -> Step:
     return Step(name, seconds, ["-c", text])
 
 
+def until_told(pipe: Path, seconds: float) -> Callable[[Any, float], int]:
+    """Waits for processes; the time of those that may take `seconds` is over when they have written to a pipe."""
+
+    def wait(child: Any, limit: float) -> int:
+        if limit != seconds:
+            return child.wait(limit)
+        assert pipe.read_text() == "x"
+        raise subprocess.TimeoutExpired("python", limit)
+
+    return wait
+
+
 def test_a_phase_that_fails_or_hangs_does_not_stop_the_next(tmp_path: Path) -> None:
+    pipe, out = tmp_path / "pipe", tmp_path / "out"
+    os.mkfifo(pipe)
     found, said = run(
-        tmp_path,
+        out,
         code("good", FIGURE + "tell('speed', 1.23456)"),
         code("bad", FIGURE + "tell('before', 1); print('told'); raise ValueError('it broke')"),
         code("dies", "import os; os.kill(os.getpid(), 11)"),
-        code("hangs", FIGURE + f"tell('before', [1, 'x']); {HANG}", seconds=5),
+        code("hangs", FIGURE + f"tell('before', [1, 'x']); open({str(pipe)!r}, 'w').write('x'); {HANG}", seconds=77),
         code("last", 'print(\'figure {"name": "cut sh\')'),
+        wait=until_told(pipe, 77),
     )
     phases = found["phases"]
     assert found["commit"] == "abc"
@@ -54,21 +70,29 @@ def test_a_phase_that_fails_or_hangs_does_not_stop_the_next(tmp_path: Path) -> N
     assert phases["good"]["figures"] == {"speed": 1.235}
     assert phases["bad"]["figures"] == {"before": 1}
     assert phases["hangs"]["figures"] == {"before": [1, "x"]}
+    assert phases["hangs"]["budget_s"] == 77
     assert phases["bad"]["said"][-1] == "ValueError: it broke"
     assert "    ValueError: it broke" in said
-    log = (tmp_path / "log.txt").read_text()
+    log = (out / "log.txt").read_text()
     assert log.index("===== good") < log.index("===== bad") < log.index("ValueError: it broke") < log.index("= dies")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.txt", "results.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["log.txt", "results.json"]
 
 
-@pytest.mark.parametrize("ends", ["", HANG])
-def test_what_a_phase_leaves_behind_is_ended(tmp_path: Path, ends: str) -> None:
+def test_a_phase_has_its_seconds(tmp_path: Path) -> None:
+    found, _ = run(tmp_path, code("hangs", HANG, seconds=0.2), code("last", ""))
+    assert [phase["status"] for phase in found["phases"].values()] == ["out of time", "passed"]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_what_a_phase_leaves_behind_is_ended(tmp_path: Path, hangs: bool) -> None:
     """It would hold memory of the GPU."""
+    pipe, out = tmp_path / "pipe", tmp_path / "out"
+    os.mkfifo(pipe)
     other = f"print('there', flush=True); {HANG}"
-    begin = f"other = subprocess.Popen([sys.executable, '-c', {other!r}], stdout=-1); other.stdout.readline(); "
-    found, _ = run(
-        tmp_path, code("leaves", f"import subprocess, sys; {FIGURE} {begin} tell('pid', other.pid); {ends}", seconds=10)
-    )
+    begin = f"other = subprocess.Popen([sys.executable, '-c', {other!r}], stdout=-1); other.stdout.readline()"
+    end = f"open({str(pipe)!r}, 'w').write('x'); {HANG}" if hangs else ""
+    text = f"import subprocess, sys; {FIGURE} {begin}; tell('pid', other.pid); {end}"
+    found, _ = run(out, code("leaves", text, seconds=77 if hangs else LONG_S), wait=until_told(pipe, 77))
     assert ended(found["phases"]["leaves"]["figures"]["pid"])
 
 
@@ -173,6 +197,12 @@ def test_no_wheels_are_an_error_that_says_where_they_come_from(tmp_path: Path) -
     )  # fmt: skip
     assert ran.returncode == 1
     assert f"{tmp_path} holds no wheels: run `make gpu-wheels`" in ran.stderr
+
+
+def test_wheels_of_another_python_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "first-1.0-cp27-cp27m-win32.whl").write_bytes(b"")
+    with pytest.raises(SystemExit, match=r"for Python 3.12 on x86-64, cannot be installed here"):
+        unpack(tmp_path, tmp_path / "target")
 
 
 def test_packages_that_are_not_listed_can_be_hidden() -> None:
