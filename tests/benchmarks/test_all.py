@@ -147,12 +147,14 @@ def test_a_smoke_run_names_what_failed(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert benchmarks.main() == 0
 
 
+@pytest.mark.slow
 def test_a_benchmark_that_fails_is_shown_with_what_it_said() -> None:
     (failure,) = benchmarks.run("credit", "--nonsense 1", 60).failures()
     assert failure.startswith("exit code 2\n")
     assert "unrecognized arguments: --nonsense 1" in failure
 
 
+@pytest.mark.slow
 def test_a_benchmark_that_hangs_is_interrupted_and_ended(tmp_path: Path) -> None:
     code = (
         "import pathlib, subprocess, time\n"

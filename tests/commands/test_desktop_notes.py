@@ -18,6 +18,7 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "desktop-notes"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
 
 
+@pytest.mark.slow
 @needs_desktop
 @pytest.mark.parametrize(("agent", "n", "reward"), [("oracle", 6, 1.0), ("empty", 1, 0.0), ("junk", 1, 0.0)])
 def test_a_task_of_each_kind(tmp_path: Path, agent: str, n: int, reward: float) -> None:

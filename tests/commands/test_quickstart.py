@@ -7,9 +7,13 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl, sets
 from tests.sound import assert_sound
+
+pytestmark = pytest.mark.slow
 
 SMALL = [
     "tasks.args.mazes=1", "tasks.args.size=3", "tasks.args.extra_doors=1", "tasks.args.distance=2",

@@ -40,6 +40,7 @@ def versions(episodes: list[Episode]) -> dict[str, int | None]:
     return {episode.id: episode.contexts["them"].version for episode in episodes if episode.contexts}
 
 
+@pytest.mark.slow
 def test_episodes_hear_the_last_earlier_selves_and_a_continued_run_hears_the_same(tmp_path: Path) -> None:
     whole, lines = played(tmp_path / "whole", 4)
     by_group: dict[str, set[int | None]] = defaultdict(set)
@@ -65,6 +66,7 @@ def test_episodes_hear_the_last_earlier_selves_and_a_continued_run_hears_the_sam
     assert train_lines[0] == train_lines[1]
 
 
+@pytest.mark.slow
 def test_a_self_that_rollouts_may_still_draw_is_kept(tmp_path: Path) -> None:
     """With staleness, episodes begin between the checkpoint of an update and its publication."""
     stale = ["train.max_staleness=1", "train.old_logprobs=engine", "train.iterations=3", "eval=null"]
@@ -73,6 +75,7 @@ def test_a_self_that_rollouts_may_still_draw_is_kept(tmp_path: Path) -> None:
     assert kept >= {*EarlierSelves(every=1, last=2).at(2), *EarlierSelves(every=1, last=2).at(3)}
 
 
+@pytest.mark.slow
 def test_earlier_selves_need_a_training(tmp_path: Path) -> None:
     played(tmp_path / "run", 1)
     with pytest.raises(AgentRLError) as refused:

@@ -18,6 +18,8 @@ from tests.command import agentrl, python, sets
 from tests.counting import CANARY, RECIPE, write
 from tests.sound import assert_sound
 
+pytestmark = pytest.mark.slow
+
 THREE = """\
 agent: {format: tags, max_turns: 4, describe_tools: false}
 model: {scratch: {hidden: 32, layers: 1, heads: 2, vocab_size: 300, max_context: 256}, device: cpu}

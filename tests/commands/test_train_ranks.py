@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentrl.train.compute_thread import compute_of
 from tests.command import python, sets
 from tests.counting import metrics
@@ -38,6 +40,7 @@ def in_order(run: Path) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (line["iteration"], line["split"]))
 
 
+@pytest.mark.slow
 def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turns(
     trainable: Path, trained_model: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_ranks_of_ours_train_as_those_of_torchrun_and_go_on_after_one_died(train
     assert metrics(here / "ours") == metrics(here / "torchrun")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_rank_that_is_gone_when_all_is_trained_fails_nothing(
     trainable: Path, monkeypatch: pytest.MonkeyPatch, by: signal.Signals
@@ -90,6 +91,7 @@ async def test_a_rank_that_is_gone_when_all_is_trained_fails_nothing(
             os.kill(lost[0], signal.SIGKILL)
 
 
+@pytest.mark.slow
 async def test_ranks_are_asked_for_where_they_can_be(trainable: Path) -> None:
     with pytest.raises(RecipeError, match="trainer ranks need their own processes"):
         load_recipe(str(trainable), ["scale.trainer_ranks=2"])

@@ -14,6 +14,8 @@ from tests.gui.desks import needs_desktop
 from tests.sound import assert_sound
 from tests.view.test_images import drawn
 
+pytestmark = pytest.mark.slow
+
 PATIENT = sets("tools.0.settle_s=60", "tools.0.start_s=200")  # limits, which only a slow machine comes near
 PAGE = Path(__file__).parents[2] / "docs" / "gui.md"
 

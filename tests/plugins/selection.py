@@ -27,6 +27,7 @@ STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.sys
 NO_GPU = "needs a GPU"
 """How the reason of a test begins that may be skipped in CI, too."""
 
+SLOW = r"^pytestmark = (\[\s*)?pytest\.mark\.slow\b"
 REFUSED = "it starts a process ({}): mark it `slow`"
 ALLOWED = {"git"}
 """Programs that every test may start: a run asks git for the commit."""
@@ -60,7 +61,7 @@ def of_family(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def is_slow(path: Path) -> bool:
     """Whether a file says that all its tests are slow. Such a file need not be imported."""
-    return path.suffix == ".py" and re.search(r"^pytestmark = .*\bmark\.slow\b", path.read_text(), re.M) is not None
+    return path.suffix == ".py" and re.search(SLOW, path.read_text(), re.M) is not None
 
 
 class NoProcesses:
