@@ -63,13 +63,13 @@ curves: setup
 
 # On a machine with a GPU and no network, eight minutes (docs/gpu.md); `gpu-wheels` packs what that machine lacks.
 gpu:
-	$(PYTHON) -m scripts.gpu $(if $(wildcard .gpu-wheels/*.whl),--wheels .gpu-wheels) $(ARGS)
+	$(if $(wildcard $(BIN)/python),$(BIN)/python -m scripts.gpu,$(PYTHON) -m scripts.gpu --wheels .gpu-wheels) $(ARGS)
 
 gpu-wheels: setup
 	$(BIN)/python -m scripts.gpu.wheels
 
 gpu-smoke: setup
-	$(BIN)/python -m scripts.gpu --device cpu --smoke --out build/gpu-smoke
+	$(BIN)/python -m scripts.gpu --device cpu --smoke --only-listed --out build/gpu-smoke
 
 # Everything, the families and whole recipes too: hours.
 test-all: lint test test-vllm test-worlds test-guests test-programs test-playwright test-envs test-models

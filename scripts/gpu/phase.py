@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 from dataclasses import dataclass, field
@@ -47,6 +48,14 @@ class Phase:
         if not holds:
             self.problems.append(otherwise)
             print(f"problem: {otherwise}", flush=True)
+
+    def let_go(self) -> None:
+        """Frees the GPU's memory that nothing refers to any more, but for circles."""
+        gc.collect()
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
 
     def end(self) -> None:
         """Ends the process: with 1 if there were problems."""

@@ -10,7 +10,7 @@ import pytest
 from scripts.gpu.phase import Phase
 from scripts.gpu.runner import ROOT
 
-CHOSEN = {"cuda": "not cpu", "cpu": "attention_sees or one_rank or (plain_pass and float32)"}
+CHOSEN = {"cuda": "not cpu", "cpu": "attention_sees or (plain_pass and float32)"}
 """By device: which of the tests. Beside a GPU only those that use it, without one a few."""
 
 

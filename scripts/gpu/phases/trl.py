@@ -9,7 +9,6 @@ first step, which warms caches, is left out.
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from pathlib import Path
 from statistics import mean
@@ -124,10 +123,10 @@ def main() -> None:
             seconds[name] = mean(took for took, _ in found)
             phase.figure(f"{name}, s/step", seconds[name])
             phase.figure(f"{name}, sampled/step", mean(sampled for _, sampled in found))
-            gc.collect()
             if phase.device == "cuda":
                 phase.figure(f"{name}, peak GB", torch.cuda.max_memory_allocated() / 1e9)
-                torch.cuda.empty_cache()
+            phase.let_go()
+            if phase.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
     phase.figure("times as fast as TRL", seconds["trl"] / seconds["agentrl"])
     phase.end()
