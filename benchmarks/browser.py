@@ -1,21 +1,21 @@
-"""The browser driver beside BrowserGym and bare Playwright, and whether it leaks: `python -m benchmarks.browser`.
+"""Operations of the browser driver, and what episodes leave behind: `python -m benchmarks.browser`.
 
-First MiniWoB++'s click-test-2, in episodes a second (`benchmarks/miniwob.py`). Then page-open, click, tree and
-screenshot run alternately through the driver and with Playwright alone, on the same pages; printed is the median of
-each, and their ratio. Then episodes with random actions run on pages that behave and pages that do not; the browser is
-killed once. Every episode is accounted for, and processes and memory are compared between the first and the last tenth.
-The last line is JSON.
+Page-open, click, tree and screenshot run alternately through the driver and with Playwright alone, on the same pages;
+printed is the median of each, and their ratio. Then episodes with random actions run on pages that behave and pages
+that do not; the browser is killed once. Every episode is accounted for, and processes and memory are compared between
+the first and the last tenth. Whole episodes beside BrowserGym: `benchmarks/miniwob.py`. The last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
+import shutil
 import signal
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ from agentrl.tools.browser.launching import Launch, open_context
 from agentrl.tools.browser.tool import Web
 from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
-from benchmarks import miniwob
+from benchmarks.harness import Benchmark, Missing, Report, Row
 from tests.browser.site import site
 
 PAGES = ["article", "forms", "list", "shop", "widgets"]
@@ -45,8 +45,38 @@ PATHS = [f"/pages/{name}.html" for name in PAGES] + [
 ]
 
 
-async def latencies(address: str, rounds: int) -> dict[str, Any]:
-    """Medians in ms of four operations, ours and bare."""
+class Operation(Row):
+    """Medians in ms."""
+
+    operation: str
+    ours_ms: float
+    bare_ms: float
+
+
+class Soak(Row):
+    """Episodes, and processes and memory of the first and the last tenth of them."""
+
+    episodes: int
+    endings: dict[str, int]
+    processes: tuple[int, int]
+    memory_mb: tuple[int, int]
+    episodes_per_s: float
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Operation | Soak,
+    kind="compare",
+    beside="bare Playwright",
+    smoke={"rounds": 2, "episodes": 4, "contexts": 2},
+    runs=("--rounds 60 --episodes 40",),
+    minutes=2,
+)
+
+
+async def latencies(address: str, rounds: int, report: Report) -> list[Operation]:
+    """Medians of four operations, ours and bare."""
     from playwright.async_api import async_playwright
 
     settings = Launch().settings()
@@ -89,18 +119,14 @@ async def latencies(address: str, rounds: int) -> dict[str, Any]:
             ]
             for arm, work in arms if number % 2 else reversed(arms):
                 await timed(arm, work)
+            report.done("operations")
         await ours.close()
         await browser.close()
-    medians = {arm: statistics.median(values) for arm, values in took.items()}
-    names = ["open", "click", "tree", "screenshot"]
-    return {
-        name: {
-            "ours_ms": round(medians[f"{name}/ours"], 1),
-            "bare_ms": round(medians[f"{name}/bare"], 1),
-            "ratio": round(medians[f"{name}/ours"] / medians[f"{name}/bare"], 2),
-        }
-        for name in names
-    }
+    medians = {arm: round(statistics.median(values), 2) for arm, values in took.items()}
+    return [
+        Operation(operation=name, ours_ms=medians[f"{name}/ours"], bare_ms=medians[f"{name}/bare"])
+        for name in ("open", "click", "tree", "screenshot")
+    ]
 
 
 async def episode(address: str, number: int) -> str:
@@ -155,7 +181,7 @@ def family() -> tuple[int, float]:
     return found, memory / 1024
 
 
-async def soak(address: str, episodes: int, contexts: int) -> dict[str, Any]:
+async def soak(address: str, episodes: int, contexts: int, report: Report) -> Soak:
     """Random episodes, `contexts` at a time; Chromium's driver is killed half way."""
     endings: Counter[str] = Counter()
     samples: list[tuple[int, float]] = []
@@ -176,35 +202,43 @@ async def soak(address: str, episodes: int, contexts: int) -> dict[str, Any]:
         endings.update(await asyncio.gather(*running))
         await asyncio.sleep(0.5)
         samples.append(family())
-        print(f"{sum(endings.values())} episodes, {samples[-1][0]} processes, {samples[-1][1]:.0f} MiB", flush=True)
-    return {
-        "episodes": episodes,
-        "accounted_for": sum(endings.values()),
-        "endings": dict(endings),
-        "processes": [samples[0][0], samples[-1][0]],
-        "memory_mb": [round(samples[0][1]), round(samples[-1][1])],
-        "episodes_a_second": round(episodes / (time.perf_counter() - began), 2),
-    }
+        report.done(f"{samples[-1][0]} processes, {samples[-1][1]:.0f} MiB", len(running))
+    return Soak(
+        episodes=episodes,
+        endings=dict(endings),
+        processes=(samples[0][0], samples[-1][0]),
+        memory_mb=(round(samples[0][1]), round(samples[-1][1])),
+        episodes_per_s=round(episodes / (time.perf_counter() - began), 2),
+    )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100)
+def main() -> int:
+    parser = BENCHMARK.parser()
+    parser.add_argument("--rounds", type=int, default=100, help="of each operation")
     parser.add_argument("--episodes", type=int, default=500)
-    parser.add_argument("--contexts", type=int, default=4)
-    given = parser.parse_args()
-    result = {"miniwob": miniwob.compare(), **asyncio.run(driver(given.rounds, given.episodes, given.contexts))}
-    print(json.dumps(result))
+    parser.add_argument("--contexts", type=int, default=4, help="episodes at once")
+    return BENCHMARK.run(parser, lambda given, report: asyncio.run(measure(given, report)))
 
 
-async def driver(rounds: int, episodes: int, contexts: int) -> dict[str, Any]:
+async def measure(given: argparse.Namespace, report: Report) -> None:
+    must_have_chromium()
+    report.plan(given.rounds + given.episodes)
     async with site() as address:
-        result = {"latency": await latencies(address, rounds)}
-        for name, row in result["latency"].items():
-            print(f"{name:10} ours {row['ours_ms']:7.1f} ms   bare {row['bare_ms']:7.1f} ms   ratio {row['ratio']}")
-        result["soak"] = await soak(address, episodes, contexts)
-    return result
+        for found in await latencies(address, given.rounds, report):
+            print(f"{found.operation:10} ours {found.ours_ms:7.1f} ms   bare {found.bare_ms:7.1f} ms")
+            report.row(found)
+            report.ratio(f"ms of {found.operation}", ("browser driver", found.ours_ms), ("Playwright", found.bare_ms))
+        left = await soak(address, given.episodes, given.contexts, report)
+    report.row(left)
+    if sum(left.endings.values()) != given.episodes:
+        report.problem(f"{sum(left.endings.values())} of {given.episodes} episodes are accounted for")
+
+
+def must_have_chromium() -> None:
+    """Raises Missing, if there is none."""
+    if not shutil.which("chromium-headless-shell") and not shutil.which("chromium"):
+        raise Missing("no Chromium: apt-get install chromium-headless-shell")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Time per estimator: `python -m benchmarks.credit [--sizes 64 256 512 1024] [--turns 30]`.
+"""Processor time of each estimator: `python -m benchmarks.credit [--sizes 64 256 512 1024] [--turns 30]`.
 
 CPU seconds of this process, the median of some repetitions, on tables that hold every column. Beside GiGPO stands a
 straightforward one that compares every row with every row. The last line is JSON.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import statistics
 import sys
 import time
@@ -22,8 +21,29 @@ from rich.table import Table
 from agentrl.credit.history import History
 from agentrl.credit.registry import ESTIMATORS
 from agentrl.credit.table import OPTIONAL, CreditTable
+from benchmarks.harness import Benchmark, Report, Row
 
 BUILT_IN = ESTIMATORS.all()
+ROW_BY_ROW = "gigpo, row by row"
+
+
+class Estimator(Row):
+    """CPU milliseconds by number of trajectories."""
+
+    estimator: str
+    ms: dict[int, float]
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Estimator,
+    kind="compare",
+    beside="GiGPO as one would write it first",
+    smoke={"sizes": [16, 32], "turns": 3, "repeat": 1},
+    runs=("--sizes 64 512",),
+    minutes=1,
+)
 
 GROUP, STATES, TOKENS = 8, 12, 20
 BUDGET_MS, GIGPO_BUDGET_MS, BUDGET_SIZE = 100.0, 20.0, 512
@@ -89,13 +109,16 @@ def fresh(table: CreditTable) -> CreditTable:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = BENCHMARK.parser()
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 256, 512, 1024], help="trajectories")
     parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--naive-up-to", type=int, default=1024, help="trajectories of the row-by-row GiGPO at most")
-    options = parser.parse_args()
+    return BENCHMARK.run(parser, measure)
 
+
+def measure(options: argparse.Namespace, report: Report) -> None:
+    report.plan(len(BUILT_IN) + len(options.sizes))
     tables = {size: make_table(size, options.turns) for size in options.sizes}
     found: dict[str, dict[int, float]] = {}
     for name, estimator in BUILT_IN.items():
@@ -103,6 +126,7 @@ def main() -> int:
             size: cpu_ms(lambda table=table, estimator=estimator: estimator(fresh(table)), options.repeat)  # type: ignore[misc]
             for size, table in tables.items()
         }
+        report.done(name)
     naive = {}
     for size, table in tables.items():
         if size <= options.naive_up_to:
@@ -110,21 +134,17 @@ def main() -> int:
             advantages = row_by_row_gigpo(table)
             naive[size] = 1e3 * (time.process_time() - started)
             np.testing.assert_allclose(advantages, BUILT_IN["gigpo"](table).turn, atol=1e-6)
+        report.done(f"{ROW_BY_ROW}, {size}")
     print_table(found, naive, options)
-
-    small, large = min(options.sizes), max(options.sizes)
-    verdict = {
-        "turns": options.turns,
-        "ms": {name: {str(size): round(ms, 3) for size, ms in by_size.items()} for name, by_size in found.items()},
-        "row_by_row_gigpo_ms": {str(size): round(ms, 1) for size, ms in naive.items()},
-        "gigpo_growth": round(found["gigpo"][large] / found["gigpo"][small] / (large / small), 3),
-        "within_budget": all(
-            by_size.get(BUDGET_SIZE, 0.0) <= (GIGPO_BUDGET_MS if name == "gigpo" else BUDGET_MS)
-            for name, by_size in found.items()
-        ),
-    }
-    print(json.dumps(verdict))
-    return 0 if verdict["within_budget"] else 1
+    for name, by_size in {**found, ROW_BY_ROW: naive}.items():
+        report.row(Estimator(estimator=name, ms={size: round(ms, 3) for size, ms in by_size.items()}))
+    for size, ms in naive.items():
+        figure = f"CPU ms, {size} trajectories of {options.turns} turns"
+        report.ratio(figure, ("gigpo", found["gigpo"][size]), (ROW_BY_ROW, ms))
+    for name, by_size in found.items():
+        if BUDGET_SIZE in by_size:
+            most = GIGPO_BUDGET_MS if name == "gigpo" else BUDGET_MS
+            report.budget(f"ms of {name}, {BUDGET_SIZE} trajectories", by_size[BUDGET_SIZE], at_most=most)
 
 
 def print_table(found: dict[str, dict[int, float]], naive: dict[int, float], options: argparse.Namespace) -> None:
@@ -135,7 +155,7 @@ def print_table(found: dict[str, dict[int, float]], naive: dict[int, float], opt
         growth = by_size[large] / by_size[small] / (large / small)
         table.add_row(name, *(f"{ms:.2f}" for ms in by_size.values()), f"{growth:.2f}")
     if naive:
-        table.add_row("gigpo, row by row", *(f"{naive[s]:.0f}" if s in naive else "-" for s in options.sizes), "")
+        table.add_row(ROW_BY_ROW, *(f"{naive[s]:.0f}" if s in naive else "-" for s in options.sizes), "")
     console = Console(width=120)
     console.print("CPU milliseconds; growth 1 is linear, below 1 better")
     console.print(table)

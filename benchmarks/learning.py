@@ -1,4 +1,4 @@
-"""How fast each credit learns: `python -m benchmarks.learning [--seeds 5] [--jobs 2] [--out runs/learning]`.
+"""Episodes until each credit has learned: `python -m benchmarks.learning [--seeds 5] [--jobs 2] [--out runs/learning]`.
 
 One task (benchmarks/maze: the quickstart's mazes without a shell), one learner, several credits, several seeds. A run
 has learned when the mean success of three iterations in a row reaches `--level`. Every run is a process of its own with
@@ -8,10 +8,7 @@ one thread; the same command again goes on where it was stopped. Writes curve.pn
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,8 +17,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.store.run_dir import RunDir
 from benchmarks.curves import curves
+from benchmarks.harness import Benchmark, Report, Row
+from benchmarks.trainings import TINY, TrainingFailed, run_training, steps_of
 
 RECIPE = Path(__file__).parent / "maze"
 SHAPED = "rewards={reached: ./maze.py:reached, explored: {use: ./maze.py:explored, weight: 0.05}}"
@@ -39,40 +37,67 @@ WINDOW = 3
 Run = list[dict[str, Any]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+class Method(Row):
+    """Lists have a value for each run that did not fail; `episodes` and `seconds` for each that has learned."""
+
+    method: str
+    level: float
+    runs: int
+    failed: int
+    learned: int
+    episodes: list[int]
+    seconds: list[float]
+    final_success: list[float]
+    final_turns: list[float]
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Method,
+    kind="curve",
+    beside="GRPO, and each credit with the others",
+    smoke={
+        "seeds": 1, "methods": ["turn GAE"],
+        "set": [*TINY, "train.iterations=2"],
+    },
+)  # fmt: skip
+
+
+def main() -> int:
+    parser = BENCHMARK.parser()
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     parser.add_argument("--level", type=float, default=0.9, help="success rate that counts as learned")
     parser.add_argument("--methods", nargs="*", default=[*METHODS], choices=[*METHODS], metavar="NAME")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipe")
-    given = parser.parse_args()
+    return BENCHMARK.run(parser, measure)
+
+
+def measure(given: argparse.Namespace, report: Report) -> None:
+    report.plan(given.seeds * sum(steps_of(RECIPE, [*METHODS[method], *given.set]) for method in given.methods))
     jobs = [(method, seed) for seed in range(given.seeds) for method in given.methods]
     with ThreadPoolExecutor(given.jobs) as pool:
-        runs = dict(zip(jobs, pool.map(lambda job: train(*job, given.out, given.set), jobs), strict=True))
+        runs = dict(zip(jobs, pool.map(lambda job: train(*job, given, report), jobs), strict=True))
     by_method = {method: [runs[method, seed] for seed in range(given.seeds)] for method in given.methods}
-    results = {method: result(found, given.level) for method, found in by_method.items()}
+    results = [result(method, found, given.level) for method, found in by_method.items()]
     Console(width=120).print(table(results, given.level))
     draw({m: r for m, r in by_method.items() if all(r)}, given.out / "curve.png")
-    print(json.dumps({"level": given.level, "seeds": given.seeds, "methods": results}))
+    for found in results:
+        report.row(found)
 
 
-def train(method: str, seed: int, out: Path, overrides: list[str]) -> Run:
-    """The training metrics of one run; empty if it failed, and then the reason is printed."""
-    folder = out / f"{method.lower().replace(', ', '-').replace(' ', '-')}-{seed}"
-    sets = [f"seed={seed}", f"tasks.args.seed={seed}", *METHODS[method], *overrides]
-    done = subprocess.run(
-        [sys.executable, "-m", "agentrl.cli", "train", str(RECIPE), "--out", str(folder)]
-        + [part for text in sets for part in ("--set", text)],
-        capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    if done.returncode:
-        print(f"{method}, seed {seed} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
+def train(method: str, seed: int, given: argparse.Namespace, report: Report) -> Run:
+    """The training metrics of one run; empty if it failed, which is reported as a problem."""
+    folder = given.out / f"{method.lower().replace(', ', '-').replace(' ', '-')}-{seed}"
+    sets = [f"seed={seed}", f"tasks.args.seed={seed}", *METHODS[method], *given.set]
+    try:
+        lines = run_training(RECIPE, folder, sets, report).of("train")
+    except TrainingFailed as error:
+        report.problem(f"{method}, seed {seed} failed: {error}")
         return []
-    with RunDir.read(folder) as run:
-        lines: Run = [line for line in run.metrics() if line["split"] == "train"]
-    print(f"{method}, seed {seed}: success at the end {lines[-1]['success']:.2f}", file=sys.stderr)
+    report.say(f"{method}, seed {seed}: success at the end {lines[-1]['success']:.2f}")
     return lines
 
 
@@ -83,31 +108,29 @@ def learned(run: Run, level: float) -> int | None:
     return next((k for k in ends if statistics.mean(solved[k - WINDOW + 1 : k + 1]) >= level), None)
 
 
-def result(runs: list[Run], level: float) -> dict[str, Any]:
+def result(method: str, runs: list[Run], level: float) -> Method:
     """What the seeds of one method came to. Episodes and seconds are those up to `learned`, of the runs that did."""
-    reached = [(run, end) for run in runs if (end := learned(run, level)) is not None]
-    return {
-        "runs": len(runs),
-        "failed": sum(not run for run in runs),
-        "learned": len(reached),
-        "episodes": [sum(line["episodes"] for line in run[: end + 1]) for run, end in reached],
-        "seconds": [
-            round(sum(line["rollout_s"] + line["train_s"] for line in run[: end + 1]), 1) for run, end in reached
-        ],
-        "final_success": [round(statistics.mean(line["success"] for line in run[-WINDOW:]), 3) for run in runs if run],
-        "final_turns": [round(statistics.mean(line["turns"] for line in run[-WINDOW:]), 2) for run in runs if run],
-    }
+    reached = [run[: end + 1] for run in runs if (end := learned(run, level)) is not None]
+    return Method(
+        method=method,
+        level=level,
+        runs=len(runs),
+        failed=sum(not run for run in runs),
+        learned=len(reached),
+        episodes=[sum(line["episodes"] for line in part) for part in reached],
+        seconds=[round(sum(line["rollout_s"] + line["train_s"] for line in part), 1) for part in reached],
+        final_success=[round(statistics.mean(line["success"] for line in run[-WINDOW:]), 3) for run in runs if run],
+        final_turns=[round(statistics.mean(line["turns"] for line in run[-WINDOW:]), 2) for run in runs if run],
+    )
 
 
-def table(results: dict[str, dict[str, Any]], level: float) -> Table:
+def table(results: list[Method], level: float) -> Table:
     """Median and range over seeds."""
     out = Table("credit", f"learned ({level:g})", "episodes", "seconds", "success at the end", "turns at the end")
-    for method, found in results.items():
-        learned_by = f"{found['learned']} of {found['runs']}" + (
-            f", {found['failed']} failed" if found["failed"] else ""
-        )
-        columns = [spread(found[key]) for key in ("episodes", "seconds", "final_success", "final_turns")]
-        out.add_row(method, learned_by, *columns)
+    for found in results:
+        learned_by = f"{found.learned} of {found.runs}" + (f", {found.failed} failed" if found.failed else "")
+        columns = [found.episodes, found.seconds, found.final_success, found.final_turns]
+        out.add_row(found.method, learned_by, *map(spread, columns))
     return out
 
 
@@ -131,4 +154,4 @@ def draw(runs: dict[str, list[Run]], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

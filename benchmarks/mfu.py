@@ -15,6 +15,7 @@ both layouts are measured by the same operations. Wall time. The last line is JS
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,8 +25,31 @@ import torch
 from agentrl.train.model.packing import Pack, pack
 from agentrl.train.model.policy import Policy, choose_layout
 from agentrl.types.sample import TrainingSample
+from benchmarks.harness import Benchmark, Report, Row
 from benchmarks.packing import GROUP, episodes, loss, padded
-from benchmarks.random_models import SIZES, last_line, random_model
+from benchmarks.random_models import SIZES, random_model
+
+
+class Gradient(Row):
+    """A gradient in one layout."""
+
+    model: str
+    layout: str
+    ms: float
+    forwarded: int
+    forwarded_per_s: float
+    episode_tokens_per_s: float
+    mfu: float
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Gradient,
+    kind="measure",
+    beside="the device's peak, and padded rows",
+    smoke={"models": ["tiny"], "tree": 256, "groups": 1, "turns": 2, "rounds": 1},
+)
 
 
 def operations(model: Any, packs: Sequence[Pack]) -> float:
@@ -65,16 +89,17 @@ def timed(step: Callable[[], int], model: Any, rounds: int) -> tuple[float, int]
 
 
 def measure(
-    model: Any, rows: list[TrainingSample], tree: int, rounds: int, peak: float, precision: Any
+    model: Any, rows: list[TrainingSample], tree: int, rounds: int, peak: float, precision: Any, batch: int = GROUP
 ) -> list[dict[str, Any]]:
+    """Both layouts. `batch`: padded rows of a pass; packs of trees hold about as many tokens, at least one tree."""
     policy = Policy(model, precision=precision)
     choose_layout(policy, "tree")
-    packs = pack(rows, 2 * tree)
+    packs = pack(rows, max(tree, 2 * tree * batch // GROUP))
     work = operations(model, packs)
 
     def by_padded() -> int:
         with policy.autocast():
-            return padded(model, rows)
+            return padded(model, rows, batch)
 
     found = []
     for layout, step in (("tree", lambda: by_tree(policy, packs, rows)), ("padded episodes", by_padded)):
@@ -92,28 +117,35 @@ def measure(
     return found
 
 
-def main() -> None:
+def main() -> int:
     gpu = torch.cuda.is_available()
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = BENCHMARK.parser()
     parser.add_argument("--models", nargs="+", choices=SIZES, default=["0.5b", "1.5b"] if gpu else ["tiny"])
     parser.add_argument("--tree", type=int, default=8192 if gpu else 512)
     parser.add_argument("--groups", type=int, default=4 if gpu else 2)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5 if gpu else 1)
     parser.add_argument("--peak", type=float, default=989.0)
-    given = parser.parse_args()
+    return BENCHMARK.run(parser, measure_all)
+
+
+def measure_all(given: argparse.Namespace, report: Report) -> None:
+    gpu = torch.cuda.is_available()
     precision = "bfloat16" if gpu else "float32"
+    report.plan(len(given.models))
     # A prompt takes a quarter of the tree; half of each turn's tokens are sampled.
     each = given.tree * 3 // (4 * GROUP * given.turns * 2)
-    results = []
     for size in given.models:
         model = random_model(size, torch.float32, "cuda" if gpu else "cpu")
         rows = episodes(given.groups, given.turns, given.tree // 4, each, each, SIZES[size]["vocab_size"])
-        for found in measure(model, rows, given.tree, given.rounds, given.peak, precision):
-            results.append({"model": size, **found})
-            print(results[-1], flush=True)
-    print(last_line(given, results))
+        layouts = measure(model, rows, given.tree, given.rounds, given.peak, precision)
+        for found in layouts:
+            print(size, found, flush=True)
+            report.row(Gradient(model=size, **found))
+        tree, other = ((found["layout"], found["ms"]) for found in layouts)
+        report.ratio(f"ms of a gradient, {size}", tree, other)
+        report.done(size)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -14,44 +14,72 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from agentrl.api.rollout import rollout
 from agentrl.store.run_dir import RunDir
-from benchmarks.peers.venv import Missing, python_with
+from benchmarks.browser import must_have_chromium
+from benchmarks.harness import ROOT, Benchmark, Missing, Report, Row
+from benchmarks.peers.venv import python_of
 
-PEER = "browsergym-miniwob==0.14.3"
-VENVS = Path("runs/venvs")
+PEER = "BrowserGym 0.14.3"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+class Rate(Row):
+    """Episodes a second, in each repeat."""
+
+    arm: str
+    episodes_per_s: list[float]
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Rate,
+    kind="compare",
+    beside=PEER,
+    smoke={"episodes": 8, "repeats": 1},
+    runs=("--episodes 200",),
+    minutes=4,
+    peers=("browsergym",),
+)
+
+
+def main() -> int:
+    parser = BENCHMARK.parser()
     parser.add_argument("--episodes", type=int, default=400, help="of ours")
     parser.add_argument("--peer-episodes", type=int, default=8, help="of each process of BrowserGym")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--venvs", type=Path, default=VENVS, help="where BrowserGym is installed")
-    given = parser.parse_args()
-    print(json.dumps(compare(given.episodes, given.peer_episodes, given.repeats, given.venvs)))
+    return BENCHMARK.run(parser, measure)
 
 
-def compare(episodes: int = 400, peer_episodes: int = 8, repeats: int = 3, venvs: Path = VENVS) -> dict[str, Any]:
-    """Medians of episodes a second of both, and their ratio."""
-    try:
-        peer: str | None = python_with(PEER, venvs)
-    except Missing as why:
-        print(f"BrowserGym is left out: {why}")
-        peer = None
+def measure(given: argparse.Namespace, report: Report) -> None:
+    must_have_chromium()
+    if importlib.util.find_spec("miniwob") is None:
+        raise Missing("no pages: pip install --no-deps miniwob")
+    peer = None
+    if given.smoke:
+        report.leave_out(PEER)
+    else:
+        try:
+            peer = python_of("browsergym")
+        except Missing as why:
+            report.miss(PEER, str(why))
+    report.plan(given.repeats)
     mine, theirs = [], []
-    for _ in range(repeats):
-        mine.append(ours(episodes))
-        theirs += [browsergym(peer, peer_episodes)] if peer else []
+    for _ in range(given.repeats):
+        mine.append(ours(given.episodes))
+        theirs += [browsergym(peer, given.peer_episodes)] if peer else []
         print(f"click-test-2: agentrl {mine[-1]:.1f} episodes/s", f"BrowserGym {theirs[-1]:.2f}" if peer else "")
-    rates = {"agentrl": statistics.median(mine), "browsergym": statistics.median(theirs) if theirs else None}
-    times = rates["agentrl"] / rates["browsergym"] if rates["browsergym"] else None
-    return {"episodes_per_s": rates, "times": times, "load": os.getloadavg()[0]}
+        report.done("repeats")
+    report.row(Rate(arm="agentrl", episodes_per_s=mine))
+    if theirs:
+        report.row(Rate(arm=PEER, episodes_per_s=theirs))
+        medians = [(name, statistics.median(rates)) for name, rates in (("agentrl", mine), (PEER, theirs))]
+        report.ratio("episodes/s of click-test-2", *medians)
 
 
 def ours(episodes: int) -> float:
@@ -72,12 +100,12 @@ def browsergym(python: str, episodes: int) -> float:
     installed = importlib.util.find_spec("miniwob")
     assert installed is not None
     assert installed.origin is not None
-    arm, pages = Path(__file__).parent / "browsergym_arm.py", Path(installed.origin).parent / "html"
-    argv = [python, str(arm), str(episodes), str(pages)]
+    arm, pages = ROOT / "benchmarks" / "peers" / "browsergym_arm.py", Path(installed.origin).parent / "html"
+    argv = [python, "-P", str(arm), str(episodes), str(pages)]
     running = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(os.cpu_count() or 1)]
     told = [json.loads(each.communicate()[0].strip().splitlines()[-1]) for each in running]
     return sum(episodes / each["seconds"] for each in told)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

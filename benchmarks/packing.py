@@ -1,4 +1,4 @@
-"""What a gradient costs in each layout of the same episodes: `python -m benchmarks.packing [--rounds 5]`.
+"""Cost of a gradient in each layout of the same episodes: `python -m benchmarks.packing [--rounds 5]`.
 
 Groups of 8 episodes: one prompt, several turns of sampled and observed tokens. The gradient of the clipped policy loss
 (token mean) is computed from: one padded row a turn (as a framework does that records calls); padded episodes; episodes
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
-import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,8 +26,35 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from agentrl.train.model.packing import pack
 from agentrl.train.model.policy import Policy
 from agentrl.types.sample import TrainingSample
+from benchmarks.harness import Benchmark, Report, Row
 
 GROUP = 8
+TREE = "prefix tree (agentrl)"
+TRL = "TRL 1.16 GRPOTrainer"
+
+
+class Gradient(Row):
+    """The same gradient in one layout. `error` is relative, to that of the first layout."""
+
+    layout: str
+    tokens: int
+    cpu_s: float
+    of_first: float
+    error: float
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Gradient,
+    kind="compare",
+    beside=f"{TRL}, a padded row a turn, padded episodes, episodes end to end",
+    smoke={
+        "groups": 1, "turns": 2, "prompt": 16, "sampled": 4, "observed": 4, "vocabulary": 100, "hidden": 64,
+        "layers": 1, "rounds": 1,
+    },
+    minutes=3,
+)  # fmt: skip
 Layout = Callable[[Any, Sequence[TrainingSample]], int]
 """Adds the gradient of the loss to the model's; returns how many tokens went through it, padding included."""
 
@@ -189,7 +216,8 @@ def trl_step(model: Any, rows: Sequence[TrainingSample], folder: str) -> Callabl
     return step
 
 
-def measure(step: Callable[[], int], model: Any, rounds: int) -> tuple[dict[str, float], Tensor]:
+def timed(step: Callable[[], int], model: Any, rounds: int) -> tuple[float, int, Tensor]:
+    """CPU seconds, the least of some rounds, tokens, and the gradient."""
     times, forwarded = [], 0
     for _ in range(rounds):
         model.zero_grad()
@@ -197,21 +225,23 @@ def measure(step: Callable[[], int], model: Any, rounds: int) -> tuple[dict[str,
         forwarded = step()
         times.append(time.process_time() - began)
     gradient = torch.cat([p.grad.flatten().double() for p in model.parameters()])
-    return {"cpu_s": round(min(times), 3), "tokens": forwarded}, gradient
+    return min(times), forwarded, gradient
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> int:
+    parser = BENCHMARK.parser()
     for name, value in dict(groups=2, turns=10, prompt=200, sampled=24, observed=40, vocabulary=4000, hidden=256,
                             layers=4, rounds=3).items():  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=value)
-    given = vars(parser.parse_args())
-    rounds, hidden, layers = (given.pop(name) for name in ("rounds", "hidden", "layers"))
+    return BENCHMARK.run(parser, measure)
+
+
+def measure(given: argparse.Namespace, report: Report) -> None:
     torch.set_num_threads(1)
-    model, rows = model_of(given["vocabulary"], hidden, layers), episodes(**given)
-    with (
-        torch.no_grad()
-    ):  # behaviour log-probabilities a little away from the policy's, so that some tokens are clipped
+    model = model_of(given.vocabulary, given.hidden, given.layers)
+    rows = episodes(given.groups, given.turns, given.prompt, given.sampled, given.observed, given.vocabulary)
+    # Behaviour log-probabilities a little away from the policy's, so that some tokens are clipped.
+    with torch.no_grad():
         rng = np.random.default_rng(1)
         for packed in pack(rows, 4096):
             found = Policy(model)(packed)[0].numpy()
@@ -223,25 +253,38 @@ def main() -> None:
         "one padded row a turn": lambda: padded(model, by_turn(rows)),
         "padded episodes": lambda: padded(model, rows),
         "episodes end to end": lambda: end_to_end(model, rows),
-        "prefix tree (agentrl)": lambda: tree(policy, rows),
+        TREE: lambda: tree(policy, rows),
     }
-    results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        if importlib.util.find_spec("trl"):
-            layouts["TRL 1.16 GRPOTrainer"] = trl_step(model, rows, folder)
+        if given.smoke:
+            report.leave_out(TRL)
+        elif importlib.util.find_spec("trl") is None:
+            report.miss(TRL, "pip install 'agentrl[trl]'")
+        else:
+            layouts[TRL] = trl_step(model, rows, folder)
+        report.plan(len(layouts))
         model.eval()
+        found: list[Gradient] = []
         exact = None
         for name, step in layouts.items():
-            results[name], gradient = measure(step, model, rounds)
+            seconds, tokens, gradient = timed(step, model, given.rounds)
             exact = gradient if exact is None else exact
-            results[name]["gradient_error"] = float(f"{(gradient - exact).norm() / exact.norm():.2g}")
-            results[name]["of_first"] = round(results[name]["cpu_s"] / results["one padded row a turn"]["cpu_s"], 3)
+            first = found[0].cpu_s if found else seconds
+            error = float(f"{(gradient - exact).norm() / exact.norm():.2g}")
+            found.append(
+                Gradient(layout=name, tokens=tokens, cpu_s=seconds, of_first=round(seconds / first, 3), error=error)
+            )
+            report.done(name)
     print(f"{'layout':<26}{'tokens':>9}{'CPU s':>9}{'of first':>10}{'gradient error':>16}")
-    for name, found in results.items():
-        print(f"{name:<26}{found['tokens']:>9}{found['cpu_s']:>9}{found['of_first']:>10}{found['gradient_error']:>16}")
-    assert all(found["gradient_error"] < 1e-6 for found in results.values()), "gradients differ"
-    print(json.dumps({"episodes": len(rows), **given, "hidden": hidden, "layers": layers, "layouts": results}))
+    ours = next(each.cpu_s for each in found if each.layout == TREE)
+    for each in found:
+        print(f"{each.layout:<26}{each.tokens:>9}{each.cpu_s:>9.3f}{each.of_first:>10}{each.error:>16}")
+        report.row(each)
+        if each.layout != TREE:
+            report.ratio("CPU s of a gradient", (TREE, ours), (each.layout, each.cpu_s))
+        if each.error >= 1e-6:
+            report.problem(f"{each.layout}: the gradient is off by {each.error}")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.registry import open_backend
+from agentrl.types.errors import MissingExtra, SandboxError
 from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec
+from benchmarks.harness import ROOT, Missing
+from benchmarks.peers.venv import python_of
 
-SWEREX = ("swe-rex==1.4.0", "aiohttp")  # its client needs aiohttp and does not say so
 BLOB = b"x" * (64 << 10)
 """Content of the file that goes in and comes back."""
 TRUE = ["true"]
 CELL = "x = 1"
-
-
-class Missing(Exception):
-    """An arm cannot run here; the text says why."""
 
 
 class Arm(Protocol):
@@ -53,23 +49,36 @@ async def clock(call: Awaitable[object]) -> float:
 class Ours:
     """One of our backends, fresh sandboxes or from a pool."""
 
-    def __init__(self, backend: str, *, pooled: bool, spec: SandboxSpec | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        backend: str,
+        at_once: int,
+        *,
+        pooled: bool = False,
+        spec: SandboxSpec | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
         self.name = f"{backend} pooled" if pooled else backend
-        self._which, self._settings, self._pooled = backend, settings, pooled
+        self._which, self._settings, self._pooled, self._at_once = backend, settings, pooled, at_once
         self._spec = spec or SandboxSpec()
         self._sandbox: Sandbox | None = None
 
     async def open(self) -> None:
-        self._behind: Backend = open_backend(self._which, **self._settings)
-        await asyncio.to_thread(self._behind.preflight, self._spec)
+        self._behind: Backend = open_backend(self._which, self._settings)
+        try:
+            await asyncio.to_thread(self._behind.preflight, self._spec)
+        except (SandboxError, MissingExtra) as error:
+            await self._behind.close()
+            raise Missing(str(error)) from None
         self._pool = Pool(self._behind, ahead=1) if self._pooled else None
         self._backend: Backend = self._pool or self._behind
 
     async def sample(self, what: str) -> float | None:
         if what == "create":
             return await self._create()
-        if what == "64 sandboxes":
-            return await clock(asyncio.gather(*(self._life() for _ in range(64)))) if not self._pooled else None
+        if what == "sandboxes at once":
+            lives = (self._life() for _ in range(self._at_once))
+            return await clock(asyncio.gather(*lives)) if not self._pooled else None
         box = self._sandbox
         assert box is not None
         does: dict[str, Callable[[], Awaitable[object]]] = {
@@ -78,7 +87,7 @@ class Ours:
             "shell": self._shell,
             "cell": self._cell,
             "file": self._file,
-            "64 execs": lambda: asyncio.gather(*(box.exec(TRUE) for _ in range(64))),
+            "execs at once": lambda: asyncio.gather(*(box.exec(TRUE) for _ in range(self._at_once))),
             "two sleeps": lambda: asyncio.gather(*(box.exec(["sleep", "1"]) for _ in range(2))),
         }
         return await clock(does[what]())
@@ -119,11 +128,13 @@ class DockerExec:
 
     name = "docker exec"
 
-    def __init__(self, host: str, image: str) -> None:
-        self._host, self._image = host, image
+    def __init__(self, host: str, image: str, at_once: int) -> None:
+        self._host, self._image, self._at_once = host, image, at_once
         self._container: Any = None
 
     async def open(self) -> None:
+        if importlib.util.find_spec("docker") is None:
+            raise Missing("no client: pip install 'agentrl[docker]'")
         import docker
 
         self._client = docker.DockerClient(base_url=self._host, timeout=120, max_pool_size=64)
@@ -134,7 +145,7 @@ class DockerExec:
             "first exec": self._exec,
             "exec": self._exec,
             "file": lambda: asyncio.to_thread(self._file),
-            "64 execs": lambda: asyncio.gather(*(self._exec() for _ in range(64))),
+            "execs at once": lambda: asyncio.gather(*(self._exec() for _ in range(self._at_once))),
             "two sleeps": lambda: asyncio.gather(*(self._exec("sleep", "1") for _ in range(2))),
         }
         if what == "create":
@@ -182,15 +193,17 @@ class SweRex:
 
     name = "swe-rex"
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
         self._helper: asyncio.subprocess.Process | None = None
 
     async def open(self) -> None:
-        python = await asyncio.to_thread(swerex_python)
-        script = str(Path(__file__).with_name("swerex_arm.py"))
+        python = await asyncio.to_thread(python_of, "swe-rex")
+        script = str(ROOT / "benchmarks" / "peers" / "swerex_arm.py")
         self._helper = await asyncio.create_subprocess_exec(
-            python, script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+            python, "-P", script, str(self._at_once),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
 
     async def sample(self, what: str) -> float | None:
         assert self._helper is not None
@@ -200,7 +213,7 @@ class SweRex:
         async with asyncio.timeout(120):
             line = await self._helper.stdout.readline()
         if not line:
-            raise Missing(f"the helper ended at {what!r}")
+            raise RuntimeError(f"the helper ended at {what!r}")
         took: float | None = json.loads(line)
         return took
 
@@ -212,26 +225,3 @@ class SweRex:
                     await self._helper.wait()
             except TimeoutError:
                 self._helper.kill()
-
-
-def swerex_python() -> str:
-    """The interpreter of an environment that has SWE-ReX and nothing of ours; made on demand, once.
-
-    Raises:
-        Missing: it cannot be installed.
-    """
-    folder = Path(__file__).resolve().parent.parent / "build" / "swerex"
-    python = folder / "bin" / "python"
-    done = folder / f"installed-{SWEREX[0]}"
-    if done.exists():
-        return str(python)
-    shutil.rmtree(folder, ignore_errors=True)
-    for argv in (
-        [sys.executable, "-m", "venv", str(folder)],
-        [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *SWEREX],
-    ):
-        ran = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if ran.returncode != 0:
-            raise Missing(f"{SWEREX[0]} cannot be installed: {ran.stderr.strip()[-300:]}")
-    done.touch()
-    return str(python)

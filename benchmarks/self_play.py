@@ -7,34 +7,61 @@ checkpoint. The same command again goes on where it was stopped. Writes curve.pn
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from agentrl.types.paths import data_path
 from benchmarks.curves import curves
-from benchmarks.trainings import train
+from benchmarks.harness import Benchmark, Report, Row
+from benchmarks.trainings import Line, run_training, steps_of
 
-Line = dict[str, Any]
+
+class Won(Row):
+    """The share of games that a training wins against its first checkpoint, by iteration."""
+
+    seed: int
+    won: dict[int, float]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Won,
+    kind="curve",
+    beside="its first checkpoint",
+    smoke={
+        "seeds": 1,
+        "set": [
+            "stages.0.sft.episodes=8", "stages.0.sft.steps=2", "train.iterations=2", "train.groups=2",
+            "train.group_size=2", "train.minibatch=4", "eval.every=1", "eval.episodes=6",
+        ],
+    },
+)  # fmt: skip
+
+
+def main() -> int:
+    parser = BENCHMARK.parser()
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs/self-play"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipe")
-    given = parser.parse_args()
+    return BENCHMARK.run(parser, measure)
+
+
+def measure(given: argparse.Namespace, report: Report) -> None:
     recipe = data_path("recipes", "self-play")
+    report.plan(given.seeds * steps_of(recipe, given.set))
     runs = [
-        train(recipe, given.out / f"seed-{seed}", [f"seed={seed}", *given.set]) for seed in range(given.seeds)
-    ]  # fmt: skip
+        run_training(recipe, given.out / f"seed-{seed}", [f"seed={seed}", *given.set], report).metrics
+        for seed in range(given.seeds)
+    ]
     won = [{line["iteration"]: line["success"] for line in run if line["split"] == "eval"} for run in runs]
     Console(width=120).print(table(won))
     draw(runs, given.out / "curve.png")
-    print(json.dumps({"won_against_first": won}))
+    for seed, shares in enumerate(won):
+        report.row(Won(seed=seed, won=shares))
 
 
 def table(won: list[dict[int, float]]) -> Table:
@@ -63,4 +90,4 @@ def draw(runs: list[list[Line]], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""How well the simulator predicts: `python -m benchmarks.simulator [--out runs/simulator]`.
+"""Seconds that the simulator predicts, beside those of the real loop: `python -m benchmarks.simulator`.
 
 Plays pipelines for real and compares. Real are the loops, admission, runner, sessions, tools, rewards, store and
 checkpoints, with a model that is too small to matter; an engine sleeps as long as a replica's steps take, step by step,
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import shutil
 import statistics
@@ -39,6 +38,7 @@ from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
+from benchmarks.harness import Benchmark, Report, Row
 from benchmarks.pipeline import task
 
 RECIPE = Path(__file__).parent / "pipeline" / "recipe.yaml"
@@ -46,7 +46,7 @@ CALL = "There is work left to do. <work/>"
 WITHIN = 0.15
 
 _BASE: dict[str, Any] = {
-    "groups": 4, "group_size": 8, "iterations": 6, "concurrency": 512,
+    "groups": 4, "group_size": 8, "concurrency": 512,
     "episode": {"turns": 4, "tool_s": 0.1},
     "engine": {"step_s": 0.01},
     "trainer": {"update_s": 0.6, "sync_s": 0.1},
@@ -63,6 +63,26 @@ PIPELINES: dict[str, dict[str, Any]] = {
     "a full engine: 8 at once": {"max_staleness": 1, "engine": {"step_s": 0.01, "max_batch": 8}},
     "a slow trainer": {"episode": HEAVY, "max_staleness": 2, "trainer": {"update_s": 1.5, "sync_s": 0.2}},
 }  # fmt: skip
+
+
+class Prediction(Row):
+    """A pipeline, played and predicted. `error` is relative."""
+
+    pipeline: str
+    real_s: float
+    predicted_s: float
+    error: float
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Prediction,
+    kind="compare",
+    beside="the real loops, with an engine and a trainer that sleep",
+    smoke={"only": "fixed times", "iterations": 2},
+    minutes=3,
+)
 
 
 class SleepingReplica:
@@ -178,33 +198,46 @@ async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, i
     return seconds, len(engines[0].reply)
 
 
-def compare(name: str, changes: dict[str, Any], out: Path) -> dict[str, Any]:
+def compare(name: str, changes: dict[str, Any], out: Path) -> Prediction:
     """One pipeline, played and predicted."""
     pipeline = Pipeline.model_validate({**_BASE, **changes})
     seconds, reply = asyncio.run(play(pipeline, out / name.replace(" ", "-").replace(",", ""), 0))
     costs = {"reply_tokens": reply, "prompt_tokens": 0, "observation_tokens": 0}
     told = Pipeline.model_validate({**pipeline.model_dump(), "episode": {**pipeline.episode.model_dump(), **costs}})
     predicted = predict(told).seconds
-    return {"pipeline": name, "real_s": round(seconds, 2), "predicted_s": round(predicted, 2),
-            "error": round(predicted / seconds - 1, 3)}  # fmt: skip
+    return Prediction(
+        pipeline=name,
+        real_s=round(seconds, 2),
+        predicted_s=round(predicted, 2),
+        error=round(predicted / seconds - 1, 3),
+    )
 
 
-def main() -> None:
-    """Reads the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def main() -> int:
+    parser = BENCHMARK.parser()
     parser.add_argument("--out", type=Path, default=Path("runs/simulator"))
-    parser.add_argument("--only", help="pipelines whose name has this inside")
-    given = parser.parse_args()
-    chosen = {name: changes for name, changes in PIPELINES.items() if (given.only or "") in name}
-    found = [compare(name, changes, given.out) for name, changes in chosen.items()]
+    parser.add_argument("--only", default="", help="pipelines whose name has this inside")
+    parser.add_argument("--iterations", type=int, default=6)
+    return BENCHMARK.run(parser, measure)
+
+
+def measure(given: argparse.Namespace, report: Report) -> None:
+    chosen = {name: changes for name, changes in PIPELINES.items() if given.only in name}
+    report.plan(len(chosen))
+    found = []
+    for name, changes in chosen.items():
+        found.append(compare(name, {**changes, "iterations": given.iterations}, given.out))
+        report.row(found[-1])
+        report.ratio(f"seconds, {name}", ("simulated", found[-1].predicted_s), ("real", found[-1].real_s))
+        report.done(name)
     table = Table("pipeline", "real s", "predicted s", "error", box=None)
     for each in found:
-        table.add_row(each["pipeline"], str(each["real_s"]), str(each["predicted_s"]), f"{each['error']:+.1%}")
+        table.add_row(each.pipeline, str(each.real_s), str(each.predicted_s), f"{each.error:+.1%}")
     Console(width=120).print(table)
-    errors = [abs(each["error"]) for each in found]
-    within = max(errors) <= WITHIN
-    print(json.dumps({"within": within, "max": max(errors), "median": statistics.median(errors), "pipelines": found}))
+    errors = [abs(each.error) for each in found]
+    report.say(f"median error {statistics.median(errors):.1%}")
+    report.budget("largest error", max(errors), at_most=WITHIN)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.soak --backend namespace --cycles 2000`: does anything stay behind?
+"""Processes, files and memory that sandboxes leave behind: `python -m benchmarks.soak [--backend docker]`.
 
 Sandboxes are created, used and closed over and over; some cycles are cancelled, and some sandboxes are killed from
 outside, at random moments. Then nothing may be left of them, the driver's memory must be flat, and no cycle may have
-failed that nobody attacked. The last line is JSON; exit code 1 if that does not hold.
+failed that nobody attacked: else the exit code is 1. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import os
 import random
 import signal
@@ -27,8 +26,9 @@ from typing import Any
 
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.registry import open_backend
-from agentrl.types.errors import SandboxError
+from agentrl.types.errors import MissingExtra, SandboxError
 from agentrl.types.sandbox import Backend, SandboxSpec
+from benchmarks.harness import Benchmark, Missing, Report, Row
 
 GROWTH_MIB = 8.0
 """What the driver's memory may grow by between a quarter of the cycles and all of them."""
@@ -37,11 +37,34 @@ ORPHAN = f"3600.{os.getpid()}"
 """Every sandbox leaves a detached `sleep` of this length: one that survives is known by it."""
 
 
+class Verdict(Row):
+    """How many cycles ended how, what they left by kind (with examples), and the driver's memory on the way."""
+
+    backend: str
+    cycles: int
+    came_to: dict[str, int]
+    left: dict[str, int]
+    examples: dict[str, list[str]]
+    rss_mib: list[float]
+    cycles_s: float
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Verdict,
+    kind="measure",
+    beside="nothing left, and flat memory",
+    smoke={"cycles": 12, "kill": 0.3},
+)
+
+
 @dataclass
 class Soak:
     """One run.
 
     Attributes:
+        report: is told of every cycle.
         attack: kills one sandbox, or a part of one, from outside; says whether there was any.
         came_to: how many cycles ended how.
         cycle_s: how long cycles took of late; attacks come at a random moment of such a span.
@@ -54,6 +77,7 @@ class Soak:
     concurrency: int
     kill: float
     chance: random.Random
+    report: Report
     attack: Callable[[random.Random], bool]
     came_to: Counter[str] = field(default_factory=Counter)
     losses: list[str] = field(default_factory=list)
@@ -63,7 +87,6 @@ class Soak:
 
     async def run(self) -> None:
         """All cycles, some at the same time."""
-        self.backend.preflight(self.spec)  # an attack on its probes would be one on all that wait for them
         numbers = iter(range(self.cycles))
         await asyncio.gather(*(self._worker(numbers) for _ in range(self.concurrency)))
         if self.came_to["lost"] > self.came_to["attacked"]:
@@ -94,6 +117,7 @@ class Soak:
             done = self.came_to["ok"] + self.came_to["cancelled"] + self.came_to["lost"]
             if done in (self.cycles // 4, self.cycles):
                 self.rss_mib.append(rss_mib())
+            self.report.done("cycles")
 
     async def _cycle(self, number: int) -> None:
         async with await self.backend.create(self.spec, label=f"cycle {number}") as sandbox:
@@ -205,24 +229,27 @@ async def opened(name: str, pool: int, **settings: Any) -> AsyncIterator[Backend
         await backend.close()
 
 
-async def soak(options: argparse.Namespace, host: str | None) -> Soak:
+async def soak(options: argparse.Namespace, host: str | None, report: Report) -> Soak:
     """Runs the cycles; the backend is closed when it returns."""
     settings = {"host": host} if host else {}
     attack = attack_containers(host) if host else attack_processes
     spec = SandboxSpec(image=options.image, memory_mb=64, disk_mb=16)
     async with opened(options.backend, options.pool, **settings) as backend:
+        try:
+            backend.preflight(spec)  # not under attack: all that come later wait for its probes
+        except (SandboxError, MissingExtra) as error:
+            raise Missing(str(error)) from None
         if isinstance(backend, Pool):
             backend.prefetch([spec] * options.cycles)
-        run = Soak(
-            backend, spec, options.cycles, options.concurrency, options.kill, random.Random(options.seed), attack
-        )  # fmt: skip
+        report.plan(options.cycles)
+        chance = random.Random(options.seed)
+        run = Soak(backend, spec, options.cycles, options.concurrency, options.kill, chance, report, attack)
         await run.run()
     return run
 
 
-def main() -> None:
-    """Runs, looks, prints the verdict."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
+def main() -> int:
+    parser = BENCHMARK.parser()
     parser.add_argument("--backend", default="namespace")
     parser.add_argument("--image", help="image of the sandboxes")
     parser.add_argument("--cycles", type=int, default=2000)
@@ -230,32 +257,38 @@ def main() -> None:
     parser.add_argument("--kill", type=float, default=0.05, help="share of the cycles that are attacked")
     parser.add_argument("--pool", type=int, default=0, help="sandboxes made ahead")
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    return BENCHMARK.run(parser, measure)
+
+
+def measure(given: argparse.Namespace, report: Report) -> None:
+    """Runs, looks, and tells."""
     with ExitStack() as stack:
-        host = docker_host(stack) if options.backend == "docker" else None
+        host = docker_host(stack) if given.backend == "docker" else None
         before = leftovers(host)
         started = time.perf_counter()
-        run = asyncio.run(soak(options, host))
+        run = asyncio.run(soak(given, host, report))
         took = time.perf_counter() - started
         after = leftovers(host)
     left = {kind: sorted((Counter(after[kind]) - Counter(before[kind])).elements()) for kind in after}
     growth = run.rss_mib[-1] - run.rss_mib[0]
-    problems = [f"{kind} left" for kind, each in left.items() if each] + run.unprovoked[:10]
+    for kind, each in left.items():
+        if each:
+            report.problem(f"{kind} left")
+    for text in run.unprovoked[:10]:
+        report.problem(text)
     if growth > GROWTH_MIB:
-        problems.append(f"memory grew by {growth:.1f} MiB")
-    verdict = {
-        "backend": options.backend,
-        "cycles": options.cycles,
-        "came_to": dict(run.came_to),
-        "left": {kind: len(each) for kind, each in left.items()},
-        "examples": {kind: each[:3] for kind, each in left.items() if each},
-        "rss_mib": [round(each, 1) for each in run.rss_mib],
-        "seconds": round(took, 1),
-        "problems": problems,
-        "ok": not problems,
-    }
-    print(json.dumps(verdict))
-    sys.exit(0 if verdict["ok"] else 1)
+        report.problem(f"memory grew by {growth:.1f} MiB")
+    report.row(
+        Verdict(
+            backend=given.backend,
+            cycles=given.cycles,
+            came_to=dict(run.came_to),
+            left={kind: len(each) for kind, each in left.items()},
+            examples={kind: each[:3] for kind, each in left.items() if each},
+            rss_mib=[round(each, 1) for each in run.rss_mib],
+            cycles_s=round(given.cycles / took, 2),
+        )
+    )
 
 
 def docker_host(stack: ExitStack) -> str:
@@ -263,10 +296,10 @@ def docker_host(stack: ExitStack) -> str:
     from tests.sandbox import dockerd
 
     if not dockerd.usable() and (why := dockerd.why_not()):
-        sys.exit(why)
+        raise Missing(why)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentrl-soak-")))
     return stack.enter_context(dockerd.engine(folder))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,17 +1,31 @@
-"""Trainings of one seed whose tools take random times, so that batches differ from run to run; and their metrics."""
+"""Trainings in processes of their own; some of one seed, whose tools take random times, so that batches differ."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
 from agentrl.types.paths import data_path
+from benchmarks.harness import Report
+
+Line = dict[str, Any]
+
+TINY = ["warm_start.episodes=8", "warm_start.steps=2", "train.groups=2", "train.group_size=2"]
+"""Of smoke runs: a training that learns nothing."""
+
+_ITERATION = re.compile(r"(\w+ )?train \d")
+"""An iteration of reinforcement, in the lines that a training prints where there is no terminal."""
 
 MEASURED = ("rollout_s", "train_s", "episodes_in_flight", "rollouts_wait_s", "canary_s", "at")
 """Metrics that are times."""
@@ -63,17 +77,76 @@ def delayed_quickstart(folder: Path, most_s: float) -> Path:
     return folder
 
 
-def train(recipe: Path, out: Path, overrides: Sequence[str]) -> list[dict[str, Any]]:
-    """The metrics of one training, times left out."""
+@dataclass(frozen=True)
+class Trained:
+    """A training that has ended.
+
+    Attributes:
+        metrics: the lines of its metrics.
+        seconds, cpu_seconds, peak_gib: of its last process, if it went on where an earlier one was stopped.
+    """
+
+    metrics: list[Line]
+    seconds: float
+    cpu_seconds: float
+    peak_gib: float
+
+    def of(self, split: str) -> list[Line]:
+        """The lines of a split: `train`, `eval`."""
+        return [line for line in self.metrics if line["split"] == split]
+
+
+class TrainingFailed(Exception):
+    """A training ended with an error."""
+
+
+def steps_of(recipe: Path | str, overrides: Sequence[str]) -> int:
+    """Steps of progress of a training: its iterations, and one for what comes before them."""
+    return load_recipe(str(recipe), list(overrides)).train.iterations + 1
+
+
+def run_training(
+    recipe: Path | str, out: Path, overrides: Sequence[str], report: Report | None = None, *, threads: int = 1
+) -> Trained:
+    """Trains in a process of its own, or goes on with it.
+
+    Args:
+        report: is told of every iteration; `steps_of` were planned.
+
+    Raises:
+        TrainingFailed: the text has the end of what it said.
+    """
     sets = [part for override in overrides for part in ("--set", override)]
-    subprocess.run(
-        [sys.executable, "-m", "agentrl.cli", "train", str(recipe), "--out", str(out), *sets],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    began = time.perf_counter()
+    argv = [sys.executable, "-m", "agentrl.cli", "train", str(recipe), "--out", str(out), *sets]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "COLUMNS": "160"}
+    said: deque[str] = deque(maxlen=40)
+    left = steps_of(recipe, overrides)
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said.append(line)
+            if report and left > 1 and _ITERATION.match(line):
+                report.done(f"{out.name}: {line.split('  ')[0]}")
+                left -= 1
+        _, status, used = os.wait4(process.pid, 0)  # of this process alone, unlike getrusage
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise TrainingFailed(f"{out}: exit code {process.returncode}\n{''.join(said)}")
+    if report:
+        report.done(out.name, left)
     with RunDir.read(out) as run:
-        return [{name: value for name, value in line.items() if name not in MEASURED} for line in run.metrics()]
+        metrics = run.metrics()
+    seconds = time.perf_counter() - began
+    return Trained(metrics, seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20)
+
+
+def train(recipe: Path | str, out: Path, overrides: Sequence[str], report: Report | None = None) -> list[Line]:
+    """The metrics of one training, times left out."""
+    metrics = run_training(recipe, out, overrides, report).metrics
+    return [{name: value for name, value in line.items() if name not in MEASURED} for line in metrics]
 
 
 def differences(runs: Sequence[Sequence[dict[str, Any]]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Do trees give more groups a signal? `python -m benchmarks.tree_rollouts [--seeds 3] [--out runs/tree-rollouts]`.
+"""Groups with a signal among trees and independent episodes: `python -m benchmarks.tree_rollouts [--seeds 3]`.
 
 A policy is trained in the maze (benchmarks/maze), and stops at a few iterations on the way. There it plays groups of
 independent episodes, and groups of trees (`tree_agent`) of the same tasks. A group of trees is cut where it has used as
@@ -13,7 +13,6 @@ where it was stopped. The last line is JSON.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -28,6 +27,8 @@ import agentrl
 from agentrl.config.recipe import Recipe
 from agentrl.types.episode import Episode, in_order
 from agentrl.types.trajectory import Trajectory
+from benchmarks.harness import Benchmark, Report, Row
+from benchmarks.trainings import TINY
 
 HERE = Path(__file__).parent
 SIZE = 8
@@ -41,46 +42,85 @@ TREES: dict[str, dict[str, Any]] = {
 """A group of trees: its episodes from the beginning, and how turns are chosen."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+class Groups(Row):
+    """Means over the groups of an arm at a stop of the training; `signal`: share of groups that have one."""
+
+    stop: str
+    seed: int
+    arm: str
+    signal: float
+    episodes: float
+    tokens: float
+    success: float
+
+
+class More(Row):
+    """Groups of trees with a signal, more than independent ones of the same tasks, over all seeds and stops."""
+
+    arm: str
+    more: float
+    standard_error: float
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Groups | More,
+    kind="curve",
+    beside="groups of independent episodes",
+    smoke={
+        "seeds": 1, "groups": 2, "iterations": [1],
+        "set": [*TINY, "agent.max_turns=6"],
+    },
+)  # fmt: skip
+
+
+def main() -> int:
+    parser = BENCHMARK.parser()
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--groups", type=int, default=32, help="groups of each kind, per seed and stop")
     parser.add_argument("--iterations", type=int, nargs="*", default=[1, 8], help="where the training stops")
     parser.add_argument("--out", type=Path, default=Path("runs/tree-rollouts"))
-    given = parser.parse_args()
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipe")
+    return BENCHMARK.run(parser, measure)
+
+
+def measure(given: argparse.Namespace, report: Report) -> None:
+    report.plan(given.seeds * len(given.iterations) * (2 + len(TREES)))
     found: dict[str, list[dict[str, Any]]] = {}
     for seed in range(given.seeds):
-        for name, arms in measured(seed, given.groups, given.iterations, given.out / str(seed)).items():
-            found.setdefault(name, []).append(arms)
+        for stop, cell in measured(seed, given, report).items():
+            found.setdefault(stop, []).append(cell)
+            for arm, figures_ in cell.items():
+                means = {name: value for name, value in figures_.items() if name != "signals"}
+                report.row(Groups(stop=stop, seed=seed, arm=arm, **means))
     for name, seeds in found.items():
         Console(width=120).print(table(name, seeds))
-    more = differences(found)
-    print(
-        "\n".join(
-            f"{arm}: {gap:+.3f} groups with a signal, standard error {error:.3f}" for arm, (gap, error) in more.items()
-        )
-    )
-    print(json.dumps({"more": more, "seeds": given.seeds, "groups": given.groups, "stops": found}))
+    for arm, (gap, error) in differences(found).items():
+        print(f"{arm}: {gap:+.3f} groups with a signal, standard error {error:.3f}")
+        report.row(More(arm=arm, more=gap, standard_error=error))
 
 
-def measured(seed: int, groups: int, stops: Sequence[int], out: Path) -> dict[str, dict[str, Any]]:
+def measured(seed: int, given: argparse.Namespace, report: Report) -> dict[str, dict[str, Any]]:
     """All arms at each stop of one seed."""
-    found = {}
-    for stop in stops:
+    found, out = {}, given.out / str(seed)
+    for stop in given.iterations:
         checkpoint = out / "train" / "checkpoints" / f"it-{stop:05d}"
         if not checkpoint.exists():
-            overrides = {"seed": seed, "train.iterations": stop, **TRAIN}
+            settings = {"seed": seed, "train.iterations": stop, **TRAIN}
+            overrides = [*(f"{key}={value}" for key, value in settings.items()), *given.set]
             agentrl.train(HERE / "maze", overrides=overrides, out=out / "train", reporters=())
+        report.done(f"seed {seed}: trained for {stop} iterations")
         recipe: Recipe = agentrl.open_run(out / "train").recipe
         recipe = recipe.with_model(recipe.required_model.at(checkpoint))
-        found[f"after {stop} iterations"] = arms(recipe, groups, out / str(stop))
-        print(f"seed {seed}, after {stop} iterations", file=sys.stderr)
+        found[f"after {stop} iterations"] = arms(recipe, given.groups, out / str(stop), report)
     return found
 
 
-def arms(recipe: Recipe, count: int, out: Path) -> dict[str, Any]:
+def arms(recipe: Recipe, count: int, out: Path, report: Report) -> dict[str, Any]:
     """Independent groups, and trees at no more sampled tokens."""
     alone = played(recipe, count * SIZE, SIZE, out / "independent", {})
+    report.done(f"{count} independent groups")
     bound = {name: sum(each.sampled_tokens for each in group) for name, group in alone.items()}
     most = statistics.fmean(bound.values())
     found = {"independent": figures(alone.values())}
@@ -91,7 +131,8 @@ def arms(recipe: Recipe, count: int, out: Path) -> dict[str, Any]:
         grown = played(recipe, count * roots, roots, out / name.replace(" ", "-"), {**agent, **SAVES})
         for group in grown.values():
             must_equal_their_parents(group)
-        found[name] = figures([cut(group, bound[name]) for name, group in grown.items()])
+        found[name] = figures([cut(group, bound[id]) for id, group in grown.items()])
+        report.done(name)
     return found
 
 
@@ -174,4 +215,4 @@ def table(name: str, seeds: Sequence[dict[str, Any]]) -> Table:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

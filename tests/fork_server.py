@@ -7,9 +7,13 @@ output, standard error and a pipe. The pipe gets a line with the process id, and
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
+import importlib
+import io
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import socket
@@ -21,19 +25,42 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import agentrl.api.train
-import agentrl.commands.look
-import agentrl.train.assembly
-import agentrl.train.stages.offline  # noqa: F401
+import agentrl
+from agentrl.config.model import ModelSettings, ScratchModel
+from agentrl.models.load import load_model
+from agentrl.registry.kinds import KINDS, registry_of
+from agentrl.registry.listing import entries
+from agentrl.view import curves
 
 LONGEST = 1 << 20
+NOT_IMPORTED = ("agentrl.cli", "agentrl.integrations")
+"""What `python -m` runs may not have been imported. Integrations import other frameworks."""
 ROOT = str(Path(__file__).parents[1])
+
+
+def warm() -> None:
+    """Imports what commands import, and does once what takes a process long the first time only."""
+    for module in pkgutil.walk_packages(agentrl.__path__, "agentrl."):
+        if not module.name.startswith(NOT_IMPORTED):
+            with contextlib.suppress(ImportError):  # of an extra that is not installed
+                importlib.import_module(module.name)
+    for kind in KINDS:
+        entries(registry_of(kind))
+    scratch = ScratchModel(hidden=16, layers=1, heads=1, vocab_size=300)
+    loaded = load_model(ModelSettings(scratch=scratch), texts=["a"], seed=0)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):  # which shows its progress
+        loaded.model.save_pretrained(folder)
+        loaded.tokenizer.save_pretrained(folder)
+        load_model(ModelSettings(path=folder), texts=["a"], seed=0)
 
 
 def serve(requests: socket.socket) -> None:
     """Forks for each request, until the other side closes the socket."""
+    warm()
     gc.collect()
-    gc.freeze()  # no collection in a fork copies the pages of what is imported
+    gc.freeze()  # no collection in a fork looks at what is imported, and copies its pages;
+    gc.unfreeze = lambda: None  # nor after a rollout, which has its end look at everything again (rollout/garbage.py)
+    curves.learning_curve = lambda *metrics, **how: None  # takes longer than small trainings; tests draw it themselves
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     while True:
         request, files, _, _ = socket.recv_fds(requests, LONGEST, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ def may_be_sync(function: F) -> F:
     return function
 
 
+@functools.lru_cache(maxsize=1024)
 def misfit(found: type, contract: type) -> str | None:
     """What keeps a class from being what a base class or protocol describes, in words; None if nothing does."""
     if missing := sorted(getattr(found, "__abstractmethods__", ())):

@@ -14,6 +14,7 @@ from benchmarks.credit_truth import ESTIMATORS as COMPARED
 from benchmarks.credit_truth import HERE, agreement, probe_all, ranks, spearman
 
 
+@pytest.mark.slow
 def test_ranks_of_ties_are_shared() -> None:
     assert ranks([3.0, 1.0, 3.0, 2.0]).tolist() == [3.5, 1.0, 3.5, 2.0]
 
@@ -32,6 +33,7 @@ def test_the_estimators_are_there() -> None:
     assert set(COMPARED) <= set(ESTIMATORS.all())
 
 
+@pytest.mark.slow
 def test_turns_of_the_kitchen_are_probed(tmp_path: Path) -> None:
     played = rollout(HERE / "kitchen", 16, group_size=4, agent="cook", out=tmp_path / "played", reporters=())
     probed = probe_all(played, 8, 2, tmp_path)
@@ -41,4 +43,6 @@ def test_turns_of_the_kitchen_are_probed(tmp_path: Path) -> None:
         assert [turn for of, turn in probed if of == episode] == list(range(lengths[episode]))
     restored = next(Run(tmp_path / "probe-0").whole_episodes())
     assert restored.turns[0].saved == [[0, False]]
-    assert set(agreement(played, "rloo", probed)) == {"spearman", "sign"}
+    found = agreement(played, "rloo", probed)
+    assert -1 <= found.spearman <= 1
+    assert found.sign is not None

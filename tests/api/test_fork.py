@@ -14,10 +14,10 @@ from agentrl.api.recredit import recredit
 from agentrl.api.rollout import rollout
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import EpisodesMissing, require_whole
-from agentrl.store.check import check
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
 from agentrl.types.sample import training_samples
+from tests.sound import assert_sound
 
 CODE = '''
 from pathlib import Path
@@ -128,8 +128,7 @@ def forked(run: Run, turn: int, n: int = 4, name: str = "count1#0", **more: Any)
     out = run.path.with_name("forks")
     found = fork(run, name, turn, n, out=out, reporters=(), **more)
     require_whole(found.path)
-    report = check(out)
-    assert report.ok, report.as_text()
+    assert_sound(out)
     return list(found.whole_episodes())
 
 
@@ -295,13 +294,14 @@ def test_a_failed_episode_cannot_be_resumed(play: Play, tmp_path: Path) -> None:
     assert "--status done" in (refused.value.remedy or "")
 
 
+@pytest.mark.slow
 def test_the_values_of_turns(play: Play) -> None:
     run = play(agent="hasty")
     parent = max(run.whole_episodes(), key=lambda e: len(e.turns))
     out = run.path.with_name("probe")
     plot = run.path.with_name("values.svg")
     found = probe(run, parent.id, 12, out=out, plot=plot, reporters=())
-    assert check(out).ok
+    assert_sound(out)
     assert "<svg" in plot.read_text()
     ends = [*(turn.value for turn in found.turns), parent.reward or 0.0]
     for turn, before, after in zip(found.turns, ends, ends[1:], strict=False):

@@ -21,6 +21,8 @@ from tests.browser.site import SENT
 from tests.browser.test_web import id_of
 from tests.waiting import limits, running_program, until
 
+pytestmark = pytest.mark.slow
+
 
 async def alive(tool: Web) -> bool:
     """Whether the tool still opens pages."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -101,12 +102,15 @@ WRITTEN = [
     ),
     ("harmony", '<|start|>assistant to=functions.search<|channel|>commentary json<|message|>{"query": "a"}', {}),
 ]
+
+parser_of_tools = cache(partial(parser_named, definitions=TOOLS))
+
 IDS = [f"{name}-{number}" for number, (name, _, _) in enumerate(WRITTEN)]
 
 
 @pytest.mark.parametrize(("format", "text", "more"), WRITTEN, ids=IDS)
 def test_a_familys_call_is_read_in_its_format(format: str, text: str, more: dict[str, object]) -> None:
-    reply = parser_named(format, TOOLS).parse(text, NAMES)
+    reply = parser_of_tools(format).parse(text, NAMES)
     assert reply.errors == []
     assert [(call.name, call.arguments) for call in reply.calls] == [("search", {"query": "a", **more})]
     assert reply.text in ("", "I look.")
@@ -117,14 +121,14 @@ def test_a_familys_call_is_read_in_its_format(format: str, text: str, more: dict
 def test_a_call_in_another_format_is_never_the_answer(
     other: str, format: str, text: str, more: dict[str, object]
 ) -> None:
-    reply = parser_named(other, TOOLS).parse(text, NAMES)
+    reply = parser_of_tools(other).parse(text, NAMES)
     assert reply.answer is None
     assert reply.calls or reply.errors, reply
     for fault in reply.errors:
         assert fault.foreign != other
         if fault.foreign:
             assert f"in the format {fault.foreign}" in fault.message
-            assert parser_named(other, TOOLS).parse(fault.message.partition("like this:\n")[2], NAMES).calls
+            assert parser_of_tools(other).parse(fault.message.partition("like this:\n")[2], NAMES).calls
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Runs a command again and again, killed by -9 each time: `python lives.py KILLS SEED ARGUMENT...` at random points,
-`python lives.py "POINT:CALL,POINT:CALL" - ARGUMENT...` after those calls.
+"""Runs a command again and again, killed by -9 each time: `python lives.py "POINT:CALL,before POINT:CALL" ARGUMENT...`,
+after or before those calls of its life. Then to its end.
 
 Every life is a fork of this process, so that nobody waits for torch to be imported. Prints where each one was killed,
 and what the next goes on from.
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +23,24 @@ from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
 from agentrl.train.trainer import Trainer
 
-POINTS: dict[str, tuple[Any, str, int]] = {
-    "rollout": (RunDir, "add", 30),
-    "credit": (RunDir, "add_credit", 15),
-    "metrics": (RunDir, "add_metrics", 2),
-    "optimiser step": (Trainer, "_apply", 4),
-    "checkpoint write": (checkpoint, "_flush", 12),
-    "checkpoint pruning": (checkpoint, "prune", 2),
-    "weight sync": (TorchEngine, "update", 3),
+POINTS: dict[str, tuple[Any, str]] = {
+    "rollout": (RunDir, "add"),
+    "credit": (RunDir, "add_credit"),
+    "metrics": (RunDir, "add_metrics"),
+    "optimiser step": (Trainer, "_apply"),
+    "checkpoint write": (checkpoint, "_flush"),
+    "checkpoint pruning": (checkpoint, "prune"),
+    "weight sync": (TorchEngine, "update"),
 }
-"""By name: the function, and how often it may be called before the kill at most."""
+"""The functions at which a life may end, by name."""
+
+Death = tuple[str, int, bool]
+"""The point, the number of the call, and whether after it."""
 
 
 def die_at(point: str, call: int, after: bool) -> None:
     """Makes this process kill itself at the `call`-th call of the point's function, before or after it."""
-    owner, name, _ = POINTS[point]
+    owner, name = POINTS[point]
     real, calls = getattr(owner, name), 0
 
     @functools.wraps(real)
@@ -55,7 +56,7 @@ def die_at(point: str, call: int, after: bool) -> None:
     setattr(owner, name, deadly)
 
 
-def live(arguments: list[str], death: tuple[str, int, bool] | None) -> int:
+def live(arguments: list[str], death: Death | None) -> int:
     """One life in a fork. Returns its wait status."""
     child = os.fork()
     if child:
@@ -67,17 +68,10 @@ def live(arguments: list[str], death: tuple[str, int, bool] | None) -> int:
     os._exit(code or 0)
 
 
-def deaths(kills: str, seed: str) -> Iterator[tuple[str, int, bool]]:
-    """Where to die: as many times at random, or as they are listed."""
-    if not kills.isdigit():
-        for listed in kills.split(","):
-            point, _, call = listed.partition(":")
-            yield point, int(call), True
-        return
-    rng = random.Random(int(seed))
-    for _ in range(int(kills)):
-        point = rng.choice([*POINTS])
-        yield point, rng.randint(1, POINTS[point][2]), rng.random() < 0.5
+def death_of(text: str) -> Death:
+    """Reads `POINT:CALL` or `before POINT:CALL`."""
+    point, _, call = text.removeprefix("before ").partition(":")
+    return point, int(call), not text.startswith("before ")
 
 
 def newest(arguments: list[str]) -> str:
@@ -87,8 +81,8 @@ def newest(arguments: list[str]) -> str:
 
 
 def main() -> None:
-    arguments = sys.argv[3:]
-    for death in deaths(*sys.argv[1:3]):
+    arguments = sys.argv[2:]
+    for death in map(death_of, sys.argv[1].split(",")):
         status = live(arguments, death)
         if not os.WIFSIGNALED(status):
             sys.exit(f"the run ended before it was killed at {death}: {status}")

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from agentrl.registry.references import load_object
-from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import TaskError, ToolError
 from agentrl.types.task import Task
-from tests.command import agentrl
+from tests.sound import played
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "bfcl"
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
@@ -25,7 +24,7 @@ load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
 needs_bfcl = pytest.mark.skipif(
     importlib.util.find_spec("bfcl_eval") is None, reason="pip install --no-deps bfcl-eval==2026.3.23"
 )
-MORE = ("--set", "agent.max_turns=16")  # what random calls do is seen soon
+MORE = "agent.max_turns=16"  # what random calls do is seen soon
 Rounds = list[list[Any]]
 
 
@@ -34,12 +33,12 @@ def tasks() -> list[Task]:
     return list(load("./task.py:conversations")())
 
 
+@pytest.mark.slow
 @needs_bfcl
 @pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("random", 0.0)])
 def test_the_oracle_solves_what_random_calls_do_not(tmp_path: Path, agent: str, reward: float) -> None:
-    agentrl("rollout", "bfcl", "--n", "8", "--agent", agent, "--out", "run", *MORE, cwd=tmp_path)
-    with RunDir.read(tmp_path / "run") as run:
-        rows, episodes = run.rows(), list(run.episodes())
+    run = played(RECIPE, 8, agent, tmp_path / "run", MORE)
+    rows, episodes = list(run.episodes), list(run.whole_episodes())
     assert {row.status for row in rows} <= {"done", "truncated"}
     assert {row.reward for row in rows} == {reward}
     assert {episode.task.id.removeprefix("multi_turn_").rpartition("_")[0] for episode in episodes} == {*CATEGORIES}
@@ -49,9 +48,9 @@ def test_the_oracle_solves_what_random_calls_do_not(tmp_path: Path, agent: str, 
         assert len(appeared) == 1
         assert len(appeared[0]) > len(late.tools or []), "a function appears"
         assert any(branch.reason == "tools" for branch in late.branches)
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.slow
 @needs_bfcl
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_the_verdict_is_that_of_the_package(category: str) -> None:
@@ -97,6 +96,7 @@ def written_out(call: Any) -> str:
     return f"{name}({', '.join(f'{argument}={value!r}' for argument, value in arguments.items())})"
 
 
+@pytest.mark.slow
 @needs_bfcl
 def test_scenarios_are_held_out_in_all_categories_at_once() -> None:
     number = {task.id.rpartition("_")[2] for task in tasks()}

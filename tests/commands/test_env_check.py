@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from agentrl.api.certify.certificate import environment_of
+from agentrl.api.certify.certificate import Certificate, environment_of
 from agentrl.api.certify.check import check_environment
 from agentrl.api.certify.findings import Finding
 from agentrl.api.recipe_check import check as check_recipe
@@ -99,6 +101,7 @@ def by_check(found: list[Finding]) -> dict[str, Finding]:
     return {finding.check: finding for finding in found}
 
 
+@pytest.mark.slow
 def test_a_good_environment_is_certified_beside_its_recipe(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault=""))
     told = agentrl("env", "check", "orders", "--store", "--json", cwd=tmp_path)
@@ -118,6 +121,7 @@ def test_a_good_environment_is_certified_beside_its_recipe(tmp_path: Path) -> No
         check_recipe(str(recipe), [])
 
 
+@pytest.mark.slow
 def test_an_interrupted_check_goes_on_and_one_that_ended_is_played_anew(tmp_path: Path) -> None:
     recipe, out = written(tmp_path / "orders", ORDERS.format(fault="")), tmp_path / "runs"
 
@@ -138,6 +142,7 @@ def test_an_interrupted_check_goes_on_and_one_that_ended_is_played_anew(tmp_path
     assert not oracle_played() & first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "check", "task", "reason"),
     [
@@ -193,6 +198,7 @@ limits: {backoff_s: 0}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("guard", "reason"),
     [
@@ -275,22 +281,35 @@ FAILED = "nothing to compare: all episodes failed"
     ],
 )
 def test_a_check_that_can_compare_nothing_does_not_pass(
-    tmp_path: Path, fault: str, check: str, state: str, says: str, reason: str
+    counted: Callable[[str], Certificate], fault: str, check: str, state: str, says: str, reason: str
 ) -> None:
-    recipe = written(tmp_path / "count", COUNT.format(fault=fault), COUNTED)
-    finding = by_check(check_environment(recipe, out=tmp_path / "runs").findings)[check]
+    finding = by_check(counted(fault).findings)[check]
     assert finding.state == state, finding
     assert finding.says.endswith(says)
     assert bool(finding.tasks) == bool(reason)
     assert all(re.match(reason, told) for told in finding.tasks.values())
 
 
-def test_an_unknown_line_does_not_prevent_a_certificate(tmp_path: Path) -> None:
-    certificate = check_environment(written(tmp_path / "count", COUNT.format(fault=""), COUNTED), out=tmp_path / "runs")
+def test_an_unknown_line_does_not_prevent_a_certificate(counted: Callable[[str], Certificate]) -> None:
+    certificate = counted("")
     assert certificate.certified
     assert "unknown" in {finding.state for finding in certificate.findings}
 
 
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Certificate]:
+    """The certificate of the counting environment with a fault, checked once."""
+
+    @functools.cache
+    def certificate(fault: str) -> Certificate:
+        folder = tmp_path_factory.mktemp("count")
+        recipe = written(folder / "count", COUNT.format(fault=fault), COUNTED)
+        return check_environment(recipe, out=folder / "runs")
+
+    return certificate
+
+
+@pytest.mark.slow
 def test_a_grader_that_does_not_repeat_is_found(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault=""))
     changed = {"rewards.settled": "./task.py:noisy"}
@@ -299,6 +318,7 @@ def test_a_grader_that_does_not_repeat_is_found(tmp_path: Path) -> None:
     assert ", then 1." in finding.tasks["order0"]
 
 
+@pytest.mark.slow
 def test_a_check_of_fewer_tasks_is_about_these(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault="gold"))  # order4 fails
     assert not check_environment(recipe, out=tmp_path / "runs").certified
@@ -366,6 +386,7 @@ scripts: {oracle: ./task.py:oracle}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grade", "forged"),
     [
@@ -376,7 +397,7 @@ scripts: {oracle: ./task.py:oracle}
 )
 def test_a_grade_that_can_be_forged_is_found(tmp_path: Path, grade: str, forged: set[str]) -> None:
     recipe = written(tmp_path / "bugs", TESTED.format(grade=GRADES[grade]), SANDBOXED)
-    found = by_check(check_environment(recipe, out=tmp_path / "runs").findings)
+    found = by_check(check_environment(recipe, 1, out=tmp_path / "runs").findings)
     assert found["gold passes"].state == "pass"
     prefix = "grade cannot be forged: "
     by_attack = {check.removeprefix(prefix): finding for check, finding in found.items() if check.startswith(prefix)}
@@ -384,18 +405,20 @@ def test_a_grade_that_can_be_forged_is_found(tmp_path: Path, grade: str, forged:
     assert {attack for attack, finding in by_attack.items() if finding.state == "fail"} == forged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grade", "states"),
     [("honest", ("pass", "pass")), ("reads a file", ("fail", "fail")), ("exit code", ("pass", "fail"))],
 )
 def test_files_are_forged_where_no_tool_runs_commands(tmp_path: Path, grade: str, states: tuple[str, str]) -> None:
-    certificate = check_environment(file_bugs(tmp_path, grade), 2, out=tmp_path / "runs")
+    certificate = check_environment(file_bugs(tmp_path, grade), 1, out=tmp_path / "runs")
     found = by_check(certificate.findings)
     attacks = ("written files", "edited files")
     assert tuple(found[f"grade cannot be forged: {attack}"].state for attack in attacks) == states
     assert certificate.certified == ("fail" not in states)
 
 
+@pytest.mark.slow
 def test_an_attack_that_can_do_nothing_proves_nothing(tmp_path: Path) -> None:
     """The task's files come with the recipe, where the forger does not see them."""
     folder = file_bugs(tmp_path, "exit code")
@@ -405,17 +428,18 @@ def test_an_attack_that_can_do_nothing_proves_nothing(tmp_path: Path) -> None:
     (folder / "task.py").write_text(code[:start] + code[end + 1 :])
     recipe = folder / "recipe.yaml"
     recipe.write_text(recipe.read_text() + f"sandbox: {{spec: {{files: {json.dumps(ast.literal_eval(files))}}}}}\n")
-    found = by_check(check_environment(folder, 2, out=tmp_path / "runs").findings)
+    found = by_check(check_environment(folder, 1, out=tmp_path / "runs").findings)
     assert found["gold passes"].state == "pass"
     edited = found["grade cannot be forged: edited files"]
     assert (edited.state, edited.says) == ("unknown", "no call of the attack succeeded")
 
 
+@pytest.mark.slow
 def test_a_sandbox_whose_tools_are_of_no_known_kind_is_not_said_to_be_safe(tmp_path: Path) -> None:
     code = TESTED.format(grade=GRADES["exit code"]).replace("from agentrl import Say, Task", OWN_TOOL)
     code = code.replace("""("shell", {"command": "sed -i 's/a - b/a + b/' add.py"})""", """("repair", {})""")
     recipe = written(tmp_path / "bugs", code, SANDBOXED.replace("[shell]", "[./task.py:Repair]"))
-    finding = by_check(check_environment(recipe, 2, out=tmp_path / "runs").findings)["grade cannot be forged"]
+    finding = by_check(check_environment(recipe, 1, out=tmp_path / "runs").findings)["grade cannot be forged"]
     says = "the tools may write in the sandbox, and no attack is known with them"
     assert (finding.state, finding.says) == ("unknown", says)
 
@@ -445,6 +469,7 @@ def file_bugs(tmp_path: Path, grade: str) -> Path:
     return written(tmp_path / "bugs", code, SANDBOXED.replace("[shell]", "[files]"))
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_is_left_out_by_name(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault="gold"))
     without = {"tasks.exclude": {"order4": "the grader gives 0 to its solution"}}

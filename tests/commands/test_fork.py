@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.command import agentrl
+from tests.sound import assert_sound
+
+pytestmark = pytest.mark.slow
 
 
 def test_fork_and_probe(counting: Path) -> None:
@@ -13,7 +18,7 @@ def test_fork_and_probe(counting: Path) -> None:
     agentrl("rollout", "counting", "--n", "8", "--group-size", "2", "--agent", "hasty", "--out", "run", cwd=here)
     made = agentrl("fork", "run", "count3#0", "--turn", "0", "--n", "12", "--out", "forks", cwd=here)
     assert "12 episodes" in made.stdout
-    assert agentrl("check", "forks", cwd=here).returncode == 0
+    assert_sound(here / "forks")
     refused = agentrl("fork", "run", "count3#0", "--turn", "99", cwd=here, ok=False)
     assert refused.returncode == 1
     assert "there is no turn 99" in refused.stderr

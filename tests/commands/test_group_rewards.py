@@ -12,6 +12,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError
 from tests.command import agentrl as command
 from tests.command import python
+from tests.sound import assert_sound
 
 GROUP_CODE = '''
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_a_rollout_scores_each_group_once_after_its_last_member(grouped: Path) -
         assert len({run.group_scores(row.id).group_id for row in run.rows()}) == 4
         best = max(run.rows(), key=lambda row: row.reward)
         assert run.rows(min_reward=best.reward, order="reward", descending=True)[0].reward == best.reward
-    assert check("run").ok
+    assert_sound("run")
     rollout()  # nothing is missing: nothing is scored again
     assert len(calls(grouped)) == 4
 
@@ -87,12 +88,13 @@ def test_the_index_is_rebuilt_with_the_scores_of_groups(grouped: Path) -> None:
     with RunDir.open("run"):
         pass
     assert rewards_of("run") == before
-    assert check("run").ok
+    assert_sound("run")
 
 
 KILLED = """
 import os, signal, sys
 import agentrl
+from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 
 real, left = getattr(RunDir, sys.argv[1]), int(sys.argv[2])
@@ -109,6 +111,7 @@ agentrl.rollout("counting", 12, group_size=3, agent="hasty", out="run", reporter
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("point", "after"), [("add_scores", 0), ("add_scores", 2), ("add", 4)])
 def test_a_kill_between_members_and_their_group_is_filled_in(grouped: Path, point: str, after: int) -> None:
     done = python("-c", KILLED, point, str(after), ok=False)
@@ -121,7 +124,7 @@ def test_a_kill_between_members_and_their_group_is_filled_in(grouped: Path, poin
     rollout()
     assert len(rewards_of("run")) == 12 >= stored
     assert None not in rewards_of("run").values()
-    assert check("run").ok
+    assert_sound("run")
     whole = agentrl.rollout("counting", 12, group_size=3, agent="hasty", out="whole", reporters=())
     assert rewards_of("run") == rewards_of(whole.path)
 
@@ -158,6 +161,7 @@ def test_failed_members_are_absent(grouped: Path) -> None:
     assert sum(reward is None for reward in rewards_of("run").values()) == 1  # the episode that failed
 
 
+@pytest.mark.slow
 def test_a_stored_run_is_scored_again_by_group(grouped: Path) -> None:
     plain = {"rewards": {"exact": "./task.py:exact"}}
     agentrl.rollout("counting", 12, group_size=3, agent="hasty", out="plain", reporters=(), overrides=plain)
@@ -177,6 +181,7 @@ def test_a_stored_run_is_scored_again_by_group(grouped: Path) -> None:
     assert command("reward", "run", "--recipe", "counting", "--name", "same", cwd=grouped.parent).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_training_and_evaluation_credit_the_scored_groups(grouped: Path, staleness: int) -> None:
     (grouped / "recipe.yaml").write_text((grouped / "recipe.yaml").read_text() + TRAINING)
@@ -193,9 +198,10 @@ def test_training_and_evaluation_credit_the_scored_groups(grouped: Path, stalene
         lines = [line for line in run.metrics() if line["split"] == "train"]
     first = [e for e in trained if e.group_id in lines[0]["trained_groups"]]
     assert lines[0]["reward"] == pytest.approx(sum(e.reward for e in first) / len(first))
-    assert check("run").ok
+    assert_sound("run")
 
 
+@pytest.mark.slow
 def test_workers_play_and_the_driver_scores_the_groups(grouped: Path) -> None:
     alone = rewards_of(rollout().path)
     more = {"scale": {"use": "process", "rollout_workers": 2}}

@@ -7,12 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agentrl.store.check import check
+import pytest
+
 from agentrl.store.run_dir import RunDir
 from tests.command import python
 from tests.commands import test_two_policies as duet
-from tests.commands.test_train import CANARY, metrics
+from tests.counting import CANARY, metrics
 from tests.distributed.test_worker_programs import AGENTS, RECIPE, folder
+from tests.sound import assert_sound
+
+pytestmark = pytest.mark.slow
 
 __all__ = ["folder"]
 
@@ -37,11 +41,10 @@ DEATHS = {
 }
 LIVES = """
 import json, sys
-from tests.commands.lives import live
+from tests.commands.lives import death_of, live
 for arguments, deaths in json.loads(sys.argv[1]):
     for death in deaths:
-        point, _, call = death.partition(":")
-        status = live(arguments, (point, int(call), True))
+        status = live(arguments, death_of(death))
         assert status == 9, (arguments, death, status)
     assert live(arguments, None) == 0, arguments
 """
@@ -70,6 +73,6 @@ def test_kills_change_no_number(folder: Path) -> None:
     for name in runs:
         assert metrics(folder / f"{name}-killed", but_for=CANARY) == metrics(folder / name, but_for=CANARY), name
         assert len(metrics(folder / name)) == 2
-        assert check(folder / f"{name}-killed").ok
+        assert_sound(folder / f"{name}-killed")
     with RunDir.read(folder / "contexts-killed") as run:
         assert all(episode.branches for episode in run.episodes())

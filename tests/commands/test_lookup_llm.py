@@ -11,7 +11,8 @@ from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
 from agentrl.types.paths import data_path
 from agentrl.types.task import Task
-from tests.command import agentrl
+from tests.command import agentrl, sets
+from tests.sound import assert_sound, played
 
 SMALL = [
     "model={scratch: {hidden: 32, layers: 2, heads: 2, vocab_size: 400, max_context: 512}, dtype: bfloat16}",
@@ -41,20 +42,18 @@ def test_only_the_card_that_was_asked_for_has_the_answer() -> None:
         assert holders[0] not in (start, cards[start]["rival" if relation == "friend" else "friend"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_out", ["true", "false"])
 def test_the_oracle_answers_every_question(tmp_path: Path, held_out: str) -> None:
-    flags = ["--set", f"tasks.args.held_out={held_out}"]
-    agentrl("rollout", "lookup-llm", "--n", "64", "--agent", "oracle", "--out", "run", *flags, cwd=tmp_path)
-    with RunDir.read(tmp_path / "run") as run:
-        episodes = list(run.episodes())
+    run = played("lookup-llm", 64, "oracle", tmp_path / "run", f"tasks.args.held_out={held_out}")
+    episodes = list(run.whole_episodes())
     assert len(episodes) == 64
     assert {(episode.reward, len(episode.turns)) for episode in episodes} == {(1.0, 3)}
 
 
+@pytest.mark.slow
 def test_demonstrations_are_often_wrong(tmp_path: Path) -> None:
-    agentrl("rollout", "lookup-llm", "--n", "400", "--agent", "guesser", "--out", "run", cwd=tmp_path)
-    with RunDir.read(tmp_path / "run") as run:
-        episodes = list(run.episodes())
+    episodes = [*played("lookup-llm", 400, "guesser", tmp_path / "run").whole_episodes()]
     followed = [episode.turns[1].calls[0].arguments["name"] for episode in episodes]
     asked = [task.data["cards"][task.data["start"]][task.data["relation"]] for task in (e.task for e in episodes)]
     # Shares of 400 draws: within three standard deviations of .65, and of .65 x .55.
@@ -62,9 +61,9 @@ def test_demonstrations_are_often_wrong(tmp_path: Path) -> None:
     assert sum(bool(episode.reward) for episode in episodes) / 400 == pytest.approx(0.36, abs=0.075)
 
 
+@pytest.mark.slow
 def test_one_iteration_with_a_small_model(tmp_path: Path) -> None:
-    sets = [part for text in SMALL for part in ("--set", text)]
-    agentrl("train", "lookup-llm", "--out", "run", *sets, cwd=tmp_path)
+    agentrl("train", "lookup-llm", "--out", "run", *sets(*SMALL), cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         metrics = [line for line in run.metrics() if line["split"] != "sft"]
         kinds = [(line["split"], line["iteration"]) for line in metrics]
@@ -73,4 +72,4 @@ def test_one_iteration_with_a_small_model(tmp_path: Path) -> None:
     assert kinds == [("eval", 0), ("train", 1), ("eval", 1)]
     assert metrics[1]["tokens"] > 0
     assert not held_out & played
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")

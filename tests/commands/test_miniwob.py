@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-import os
 import random
 import shutil
 import subprocess
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from agentrl.tools.browser import launching
 from agentrl.types.errors import InfraError, RecipeError, ToolError
 from agentrl.types.paths import data_path
 from agentrl.types.task import Task
-from tests.command import agentrl
+from tests.command import agentrl, sets
+from tests.sound import assert_sound, played
 
 RECIPE = data_path("recipes", "miniwob")
 tasks = load_object("./task.py:tasks", RECIPE)
@@ -31,6 +32,8 @@ MiniWob = load_object("./task.py:MiniWob", RECIPE)
 FAMILIES = load_object("./families.py:FAMILIES", RECIPE)
 HELD_OUT = load_object("./task.py:HELD_OUT", RECIPE)
 pages = load_object("./pages.py:pages", RECIPE)
+
+Alone = Callable[[Any], Any]
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("miniwob") is None or shutil.which("chromium-headless-shell") is None,
@@ -43,20 +46,19 @@ SLICE = [
 """A family or two of each kind; `make test-envs` plays all."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["oracle", "empty", "junk"])
 def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, agent: str) -> None:
-    chosen = ["--set", f"tasks.args={json.dumps({'families': SLICE, 'seeds': 2})}"]
-    agentrl("rollout", "miniwob", "--n", str(2 * len(SLICE)), "--agent", agent, "--out", "run", *chosen, cwd=tmp_path)
-    with RunDir.read(tmp_path / "run") as run:
-        rewards: dict[str, set[float | None]] = defaultdict(set)
-        for row in run.rows():
-            rewards[row.task_id.split("/")[0]].add(row.reward)
+    seeds = 2 if agent == "oracle" else 1
+    chosen = f"tasks.args={json.dumps({'families': SLICE, 'seeds': seeds})}"
+    rewards: dict[str, set[float | None]] = defaultdict(set)
+    for row in played(RECIPE, seeds * len(SLICE), agent, tmp_path / "run", chosen).episodes:
+        rewards[row.task_id.split("/")[0]].add(row.reward)
     assert rewards == {family: {1.0 if agent == "oracle" else -1.0} for family in SLICE}
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif("AGENTRL_TEST_ENVS" not in os.environ, reason="ten minutes: make test-envs")
+@pytest.mark.family("envs")
 def test_the_oracle_solves_ten_seeds_of_every_solved_family(tmp_path: Path) -> None:
     chosen = ["--set", "tasks.args.seeds=10"]
     agentrl(
@@ -96,23 +98,25 @@ async def opened(family: str, seed: int, observe: str = "dom") -> Any:
     return env
 
 
-def alone(coroutine: Any) -> Any:
-    """Runs it in a loop of its own, and ends the browser of that loop."""
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Alone]:
+    """Runs a coroutine, and ends its pages. One event loop, and so one browser, for all tests of this file."""
 
-    async def run() -> Any:
+    async def run(coroutine: Any) -> Any:
         try:
             return await coroutine
         finally:
             await pages().close()
 
-    try:
-        return asyncio.run(run())
-    finally:
-        launching._drop_closed_loops()
+    with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
+        patch.setattr(launching, "IDLE_S", 1e6)
+        yield lambda coroutine: runner.run(run(coroutine))
+    launching._drop_closed_loops()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["click-button", "use-slider"])
-def test_a_page_that_was_used_starts_like_a_fresh_one(family: str) -> None:
+def test_a_page_that_was_used_starts_like_a_fresh_one(family: str, alone: Alone) -> None:
     async def keys() -> list[str]:
         fresh = await opened(family, 7)
         found = [fresh.state_key()]
@@ -130,7 +134,7 @@ def test_a_page_that_was_used_starts_like_a_fresh_one(family: str) -> None:
     assert fresh == again != other
 
 
-async def played(family: str, seed: int) -> None:
+async def play_out(family: str, seed: int) -> None:
     """An episode that ends: by the oracle, or else after some clicks and a drag."""
     env, rng = await opened(family, seed), random.Random(seed)
     if FAMILIES[family].solver:
@@ -152,8 +156,8 @@ async def played(family: str, seed: int) -> None:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif("AGENTRL_TEST_ENVS" not in os.environ, reason="minutes: make test-envs")
-def test_every_family_that_starts_in_place_starts_like_a_fresh_page() -> None:
+@pytest.mark.family("envs")
+def test_every_family_that_starts_in_place_starts_like_a_fresh_page(alone: Alone) -> None:
     async def different() -> list[str]:
         found = []
         for family in (name for name in FAMILIES if FAMILIES[name].in_place):
@@ -161,7 +165,7 @@ def test_every_family_that_starts_in_place_starts_like_a_fresh_page() -> None:
             fresh = await opened(family, 5)
             key = fresh.state_key()
             await fresh.close()
-            await played(family, 15)
+            await play_out(family, 15)
             again = await opened(family, 5)
             found += [family] if again.state_key() != key or again.page is not fresh.page else []
             await again.close()
@@ -170,7 +174,8 @@ def test_every_family_that_starts_in_place_starts_like_a_fresh_page() -> None:
     assert alone(different()) == []
 
 
-def test_an_episode_in_place_is_scrolled_back() -> None:
+@pytest.mark.slow
+def test_an_episode_in_place_is_scrolled_back(alone: Alone) -> None:
     async def scrolled() -> list[Any]:
         env = await opened("highlight-text", 7)
         before = env.state_key()
@@ -183,7 +188,8 @@ def test_an_episode_in_place_is_scrolled_back() -> None:
     assert alone(scrolled()) == [40, True, True]
 
 
-def test_pixels_are_clicked_by_coordinates() -> None:
+@pytest.mark.slow
+def test_pixels_are_clicked_by_coordinates(alone: Alone) -> None:
     async def play() -> Any:
         env = await opened("click-test-2", 3, "pixels")
         shown = await env.opening()
@@ -202,7 +208,8 @@ def test_pixels_are_clicked_by_coordinates() -> None:
     assert info == {"raw": 1.0, "done": True}
 
 
-def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path, alone: Alone) -> None:
     """The oracle types twice and clicks: `show` names images and points, the page marks each on its screenshot."""
     chosen = ["--set", "tasks.args={families: login-user, seeds: 1}", "--set", "tools.0.observe=both"]
     agentrl("rollout", "miniwob", "--n", "1", "--agent", "oracle", "--out", "run", *chosen, cwd=tmp_path)
@@ -226,7 +233,8 @@ def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path) -> None:
     assert alone(marks()) == [1, 1, 1]
 
 
-def test_a_browser_that_is_killed_is_no_answer_of_the_policy() -> None:
+@pytest.mark.slow
+def test_a_browser_that_is_killed_is_no_answer_of_the_policy(alone: Alone) -> None:
     async def play() -> Any:
         env = await opened("click-test-2", 3)
         idle = await opened("click-test-2", 4)
@@ -236,16 +244,16 @@ def test_a_browser_that_is_killed_is_no_answer_of_the_policy() -> None:
         with pytest.raises(InfraError):
             await env.left_click(10, 60)
         await env.close()
-        for _ in range(10):  # as the rollout tries again; the end of a browser is not known at once
+        while True:  # as the rollout tries again; the end of a browser is not known at once
             with suppress(InfraError):
                 return (await opened("click-test-2", 3)).state["utterance"]
-            await asyncio.sleep(0.2)
-        return "no new browser"
+            await asyncio.sleep(0)
 
     assert alone(play()) == "Click button ONE."
 
 
-def test_what_does_not_exist_is_an_observation() -> None:
+@pytest.mark.slow
+def test_what_does_not_exist_is_an_observation(alone: Alone) -> None:
     async def play() -> Any:
         env = await opened("click-test-2", 3)
         for wrong in (env.key("Nonsense"), env.click(99), env.select(2, ["x"]), env.left_click_drag([])):
@@ -259,7 +267,8 @@ def test_what_does_not_exist_is_an_observation() -> None:
     assert info["raw"] == 1.0
 
 
-def test_pages_that_wait_are_few_and_one_loads_another_family() -> None:
+@pytest.mark.slow
+def test_pages_that_wait_are_few_and_one_loads_another_family(alone: Alone) -> None:
     async def play() -> Any:
         envs = [await opened(family, 1) for family in SLICE[1:9]]
         for env in envs:
@@ -278,11 +287,11 @@ def test_pages_that_wait_are_few_and_one_loads_another_family() -> None:
     assert key == fresh
 
 
+@pytest.mark.slow
 def test_a_tiny_policy_trains_on_clicks_by_text(tmp_path: Path) -> None:
     small = ["train.iterations=1", "train.groups=2", "train.group_size=2", "warm_start.episodes=8",
              "warm_start.steps=4", "eval.episodes=4", "model.scratch.hidden=16"]  # fmt: skip
-    overrides = [part for each in small for part in ("--set", each)]
-    agentrl("train", str(RECIPE / "click.yaml"), "--out", "run", *overrides, cwd=tmp_path)
+    agentrl("train", str(RECIPE / "click.yaml"), "--out", "run", *sets(*small), cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         episodes = list(run.episodes(split="train"))
         held_out = list(run.episodes(split="eval"))
@@ -290,4 +299,4 @@ def test_a_tiny_policy_trains_on_clicks_by_text(tmp_path: Path) -> None:
     assert {episode.task.data["seed"] < 1_000_000 for episode in episodes} == {True}
     assert {episode.task.data["seed"] >= 1_000_000 for episode in held_out} == {True}
     assert str(episodes[0].prompt[-1]["content"]).split("\n")[1:] == ["3 text", "4 text", "5 text"]
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")

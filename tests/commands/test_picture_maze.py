@@ -14,7 +14,8 @@ from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
 from agentrl.types.parts.content import image_parts
 from agentrl.types.task import Task
-from tests.command import agentrl
+from tests.command import agentrl, sets
+from tests.sound import assert_sound, played
 
 pytest.importorskip("PIL", reason="pip install 'agentrl[vision]'")
 
@@ -27,14 +28,13 @@ def tasks(held_out: bool = False) -> list[Task]:
     return list(load("./task.py:mazes")(n=200, held_out=held_out))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "least", "most"), [("oracle", 1, 1), ("random", 0, 0.4), ("empty", 0, 0), ("junk", 0, 0)]
 )
 def test_who_walks_the_way_is_paid(tmp_path: Path, agent: str, least: float, most: float) -> None:
-    rooms = ("--set", "credit=gigpo")  # which compares turns in one room: their states are stored
-    agentrl("rollout", "picture-maze", "--n", "64", "--agent", agent, "--out", "run", *rooms, cwd=tmp_path)
-    with RunDir.read(tmp_path / "run") as run:
-        episodes = list(run.episodes())
+    rooms = "credit=gigpo"  # which compares turns in one room: their states are stored
+    episodes = [*played(RECIPE, 64, agent, tmp_path / "run", rooms).whole_episodes()]
     assert least <= sum(episode.reward or 0.0 for episode in episodes) / 64 <= most
     for episode in episodes if agent == "oracle" else []:
         assert 2 <= len(episode.turns) <= 4
@@ -43,7 +43,6 @@ def test_who_walks_the_way_is_paid(tmp_path: Path, agent: str, least: float, mos
             assert turn.state != following.state
             assert turn.rewards == {"nearer": 1.0}
             assert len(list(image_parts(turn.observations))) == 1
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
 
 
 def test_held_out_mazes_are_others() -> None:
@@ -68,6 +67,7 @@ def test_a_room_s_pixels_say_its_walls_the_player_and_the_goal() -> None:
     assert len({repr(meanings) for meanings in looks.values()}) == len(looks)
 
 
+@pytest.mark.slow
 def test_a_policy_that_sees_is_warm_started_and_trained(tmp_path: Path) -> None:
     """Demonstrations, whose images are one token each, and the policy's episodes are in one run."""
     stages = (
@@ -75,8 +75,7 @@ def test_a_policy_that_sees_is_warm_started_and_trained(tmp_path: Path) -> None:
         "{name: walk, rl: {train: {iterations: 2}}}]"
     )
     small = [stages, "train.groups=2", "train.group_size=4", "eval.episodes=8"]
-    sets = [part for text in small for part in ("--set", text)]
-    agentrl("train", "picture-maze", "--out", "run", *sets, cwd=tmp_path)
+    agentrl("train", "picture-maze", "--out", "run", *sets(*small), cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         said = [turn.text.strip() for episode in run.episodes(split="train") for turn in episode.turns]
         lines = [line for line in run.metrics() if line["split"] == "train"]
@@ -85,4 +84,4 @@ def test_a_policy_that_sees_is_warm_started_and_trained(tmp_path: Path) -> None:
     assert sum(text in ("north", "east", "south", "west") for text in said) > 0.5 * len(said) > 0
     assert len(lines) == 2
     assert max(line["mismatch_max"] for line in lines) < 1e-4
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentrl.store.run_dir import RunDir
-from tests.command import agentrl
+from tests.command import Started, agentrl
 from tests.engines.vllm_world import small_model
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 RECIPE = """\
 name: recorded
@@ -32,24 +36,28 @@ def post(url: str, body: dict[str, Any]) -> Any:
         return json.load(reply)
 
 
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a proxy for `recipe.yaml` that records into `run`."""
+    serving = Started("-m", "agentrl.cli", "proxy", "recipe.yaml", "--port", "0", "--out", "run", cwd=folder)
+    try:
+        until(lambda: "\n" in serving.said()[0] or serving.poll() is not None)
+        found = re.match(r"agents talk to (http://127\.0\.0\.1:\d+)/s/SESSION/v1; .*; into run\n", serving.said()[0])
+        assert found is not None, serving.said()
+        yield found[1]
+    finally:
+        serving.send_signal(signal.SIGINT)
+        serving.wait()
+    assert serving.returncode == 0, serving.said()
+
+
 def test_a_session_becomes_an_episode(tmp_path: Path) -> None:
     small_model(tmp_path / "model")
     (tmp_path / "tasks.jsonl").write_text('{"question": "6 x 7?"}\n')
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    command = [sys.executable, "-m", "agentrl.cli", "proxy", "recipe.yaml", "--port", "0", "--out", "run"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment) as serving:
-        try:
-            assert serving.stdout is not None
-            found = re.match(
-                r"agents talk to (http://127\.0\.0\.1:\d+)/s/SESSION/v1; .*; into run$", serving.stdout.readline()
-            )
-            assert found is not None
-            post(f"{found[1]}/s/one/v1/chat/completions", {"messages": [{"role": "user", "content": "6 x 7?"}]})
-            assert post(f"{found[1]}/s/one/end", {"rewards": {"solved": 1.0}})["episode"] == "one"
-        finally:
-            serving.send_signal(signal.SIGINT)
-    assert serving.returncode == 0
+    with served(tmp_path) as url:
+        post(f"{url}/s/one/v1/chat/completions", {"messages": [{"role": "user", "content": "6 x 7?"}]})
+        assert post(f"{url}/s/one/end", {"rewards": {"solved": 1.0}})["episode"] == "one"
     with RunDir.read(tmp_path / "run") as run:
         assert ([row.id for row in run.rows()], run.info["finished"]) == (["one"], True)
 

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +19,9 @@ from agentrl.types.errors import AgentRLError, RecipeError
 from agentrl.types.sandbox import SandboxSpec
 from agentrl.types.task import Task
 from tests.command import agentrl
-from tests.commands.test_proxy import post
+from tests.commands.test_proxy import post, served
 from tests.engines.vllm_world import small_model
+from tests.sound import assert_sound
 from tests.store.make import make_episode
 
 RECIPE = """\
@@ -42,20 +36,6 @@ LENGTH = """
 def length(episode):
     return len(episode.turns[-1].text) / 100
 """
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "agentrl.cli", "proxy", "recipe.yaml", "--port", "0", "--out", "run"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True, env=environment) as serving:
-        try:
-            assert serving.stdout is not None
-            found = re.search(r"http://127\.0\.0\.1:\d+", serving.stdout.readline())
-            assert found is not None
-            yield found[0]
-        finally:
-            serving.send_signal(signal.SIGINT)
 
 
 def episode(url: str, name: str, closing: dict[str, Any]) -> Any:
@@ -78,6 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_what_was_recorded_trains(folder: Path) -> None:
     with served(folder) as url:
         for name in (f"{group}{k}" for group in "abc" for k in range(3)):
@@ -92,7 +73,7 @@ def test_what_was_recorded_trains(folder: Path) -> None:
     assert recorded["a1"].reward == pytest.approx(2.0 + recorded["a1"].components["length"])
     assert {each.group_id for each in recorded.values()} == {*"abc", "f0", "g0"}
     agentrl("train", "recipe.yaml", "--from", "run", "--passes", "2", cwd=folder)
-    assert "sound" in agentrl("check", "runs/recorded-recorded", cwd=folder).stdout
+    assert_sound(folder / "runs/recorded-recorded")
     with RunDir.read(folder / "runs" / "recorded-recorded") as run:
         lines = [json.loads(json.dumps(line)) for line in run.metrics()]
         trained = {each.id: each for each in run.episodes()}

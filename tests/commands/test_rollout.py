@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import msgspec
@@ -13,7 +11,10 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
-from tests.command import Started, agentrl
+from tests.command import agentrl, python
+from tests.sound import assert_sound
+
+pytestmark = pytest.mark.slow
 
 
 def test_rollout_check_show_view(counting: Path) -> None:
@@ -31,34 +32,29 @@ def test_rollout_check_show_view(counting: Path) -> None:
     assert "count7" in page.read_text()
 
 
+KILLED = """
+import sys
+from tests.commands.lives import live
+assert live(sys.argv[1:], ("rollout", 10, True)) == 9
+"""
+
+
 def test_a_killed_rollout_goes_on_with_what_is_missing(counting: Path) -> None:
-    here = counting.parent
-    arguments = ["rollout", "counting", "--n", "60", "--agent", "oracle", "--out", "run"]
-    sets = ["--set", "tools.0.delay=0.05", "--set", "concurrency=3"]
-    process = Started("-m", "agentrl.cli", *arguments, *sets, cwd=here)
-    run = here / "run"
-    stored: set[str] = set()
-    for _ in range(600):
-        time.sleep(0.05)
-        if (run / "index.sqlite").exists():
-            with RunDir.read(run) as reader:
-                stored = reader.ids()
-        if len(stored) >= 10:
-            break
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    here, run = counting.parent, counting.parent / "run"
+    arguments = ["rollout", "counting", "--n", "60", "--agent", "oracle", "--out", "run", "--set", "concurrency=3"]
+    python("-c", KILLED, *arguments, cwd=here)
     with RunDir.read(run) as reader:
         before = {episode.id: episode.created_at for episode in reader.episodes()}
-    assert 10 <= len(before) < 60
-    assert agentrl("check", "run", cwd=here, ok=True).returncode == 0
+    assert len(before) == 10
+    assert_sound(here / "run")
 
-    agentrl(*arguments, *sets, cwd=here)
+    agentrl(*arguments, cwd=here)
     with RunDir.read(run) as reader:
         after = {episode.id: episode.created_at for episode in reader.episodes()}
         assert {row.reward for row in reader.rows()} == {1.0}
     assert len(after) == 60
     assert {id: after[id] for id in before} == before, "what was stored was not run again"
-    assert agentrl("check", "run", cwd=here).returncode == 0
+    assert_sound(here / "run")
 
 
 def test_another_recipe_is_not_mixed_in(counting: Path) -> None:
@@ -99,7 +95,7 @@ def test_a_failed_episode_runs_again_when_its_cause_is_mended(counting: Path) ->
     with RunDir.read(here / "run") as reader:
         done = [row for row in reader.rows() if row.status == "done"]
     assert sorted(row.id for row in done) == [f"rollout/{k:06d}-count{k}#0~1" for k in range(6)]
-    assert agentrl("check", "run", cwd=here).returncode == 0
+    assert_sound(here / "run")
 
 
 @pytest.mark.parametrize(

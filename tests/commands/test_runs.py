@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,8 +15,10 @@ from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import recipe_from_run
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import RecipeError, StoreError
-from tests.commands.test_train import TRAINING
+from tests.command import Started
+from tests.counting import CODE, HELD
 from tests.store.make import make_episode
+from tests.waiting import until
 
 
 def start(counting: Path, path: Path, *overrides: str, command: str = "train") -> RunDir:
@@ -222,40 +220,34 @@ def test_an_evaluation_of_a_run_takes_overrides_but_no_other_model(counting: Pat
         evaluated(str(newest), ["model.path=other"])
 
 
-@pytest.mark.parametrize("ignored", [False, True])
-def test_ctrl_c_ends_with_one_line(counting: Path, ignored: bool) -> None:
+IGNORING = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+runpy.run_module("agentrl.cli", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("-m", "agentrl.cli"), ("-c", IGNORING)], ids=["plain", "ignored"])
+def test_ctrl_c_ends_with_one_line(counting: Path, command: tuple[str, str]) -> None:
     """Also where whoever started the command ignores SIGINT, as shells do for the background of a script."""
-    arguments = ["rollout", "counting", "--agent", "oracle", "--n", "99", "--out", "run"]
-    slow = ["--set", "tools.0.delay=0.5", "--set", "concurrency=1"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agentrl.cli", *arguments, *slow],
-        cwd=counting.parent, stderr=subprocess.PIPE, text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
-    )  # fmt: skip
-    for _ in range(1200):
-        time.sleep(0.05)
-        if (counting.parent / "run" / "index.sqlite").exists():
-            with RunDir.read(counting.parent / "run") as run:
-                if run.ids():
-                    break
+    (counting / "task.py").write_text(CODE + HELD)
+    (counting.parent / "hold").touch()
+    arguments = ["rollout", "counting", "--agent", "oracle", "--n", "3", "--out", "run"]
+    process = Started(*command, *arguments, "--set", "tools=[./task.py:Held]", cwd=counting.parent)
+    until(lambda: [*counting.parent.glob("run/episodes/*")] or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    assert process.communicate()[1] == "stopped; finished work is kept in run: the same command continues\n"
-    assert process.returncode == 130
+    assert process.wait() == 130
+    assert process.said()[1] == "stopped; finished work is kept in run: the same command continues\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [[], ["--set", "scale.use=process", "--set", "scale.trainer_ranks=2"]])
-def test_ctrl_c_does_not_wait_for_the_warm_start(counting: Path, scale: list[str]) -> None:
-    (counting / "recipe.yaml").write_text((counting / "recipe.yaml").read_text() + TRAINING)
+def test_ctrl_c_does_not_wait_for_the_warm_start(trainable: Path, scale: list[str]) -> None:
     endless = ["--set", "warm_start.steps=1000000", *scale]
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "agentrl.cli", "train", "counting", "--out", "run", *endless],
-        cwd=counting.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("warm_start sft "):
-            break
+    process = Started("-m", "agentrl.cli", "train", "counting", "--out", "run", *endless, cwd=trainable.parent)
+    until(lambda: "\nwarm_start sft " in process.said()[0] or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    assert "stopped; finished work is kept" in process.communicate(timeout=120)[1]
-    assert process.returncode == 130
-    assert not (counting.parent / "run" / "checkpoints" / "it-00000").exists()
+    assert process.wait() == 130
+    assert "stopped; finished work is kept" in process.said()[1]
+    assert not (trainable.parent / "run" / "checkpoints" / "it-00000").exists()

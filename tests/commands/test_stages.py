@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -10,9 +11,14 @@ from typing import Any
 import pytest
 
 from agentrl.store.run_dir import RunDir
-from tests.command import agentrl, python
+from agentrl.view.curves import learning_curve
+from tests import counting
+from tests.checkpoint import shared
+from tests.command import agentrl, python, sets
+from tests.counting import CANARY, RECIPE, write
+from tests.sound import assert_sound
 
-from .conftest import CODE, RECIPE
+pytestmark = pytest.mark.slow
 
 THREE = """\
 agent: {format: tags, max_turns: 4, describe_tools: false}
@@ -31,17 +37,7 @@ stages:
   - name: learn
     rl:
 """
-TIMES = (
-    "rollout_s",
-    "train_s",
-    "episodes_in_flight",
-    "rollouts_wait_s",
-    "canary_s",
-    "canary_gap",
-    "canary_moved",
-    "canary_arrived",
-    "at",
-)
+metrics = functools.partial(counting.metrics, but_for=CANARY)
 
 
 def conversation(number: int) -> dict[str, Any]:
@@ -55,32 +51,32 @@ def conversation(number: int) -> dict[str, Any]:
     return {"messages": messages}
 
 
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the recipe, with a file of conversations; beside it a stored run of a script, and `whole`, a
+def train_three(here: Path) -> None:
+    """Makes the folder of the recipe, with a file of conversations; beside it a stored run of a script, and `whole`, a
     training of all three stages."""
-    counting = tmp_path_factory.mktemp("stages") / "counting"
-    counting.mkdir()
-    (counting / "task.py").write_text(CODE)
-    (counting / "recipe.yaml").write_text(RECIPE)
-    (counting / "format.jsonl").write_text("\n".join(json.dumps(conversation(k)) for k in range(32)))
+    folder = write(here / "counting")
+    (folder / "format.jsonl").write_text("\n".join(json.dumps(conversation(k)) for k in range(32)))
     arguments = ("--n", "40", "--group-size", "4", "--agent", "hasty", "--out", "stored")
-    agentrl("rollout", "counting", *arguments, "--set", "agent.format=tags", cwd=counting.parent)
-    (counting / "recipe.yaml").write_text(RECIPE + THREE)
-    agentrl("train", "counting", "--out", "whole", cwd=counting.parent)
-    return counting
+    agentrl("rollout", "counting", *arguments, "--set", "agent.format=tags", cwd=here)
+    (folder / "recipe.yaml").write_text(RECIPE + THREE)
+    agentrl("train", "counting", "--out", "whole", cwd=here)
 
 
-def metrics(run: Path) -> list[dict[str, Any]]:
-    with RunDir.read(run) as reader:
-        lines = reader.metrics()
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
+@pytest.fixture(scope="session")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared(tmp_path_factory, "stages", train_three)
+
+
+@pytest.fixture
+def staged(three: Path, tmp_path: Path) -> Path:
+    """A copy of the folder of the recipe, the stored run beside it, and the training."""
+    return shutil.copytree(three, tmp_path / "stages") / "counting"
 
 
 def killed(here: Path, deaths: list[str], *arguments: str) -> list[str]:
     """Runs a command, killed after each of the calls (`POINT:CALL` of lives.py), and then to its end. Returns the
     newest checkpoint at each death."""
-    done = python("-m", "tests.commands.lives", ",".join(deaths), "-", *arguments, cwd=here)
+    done = python("-m", "tests.commands.lives", ",".join(deaths), *arguments, cwd=here)
     return [line.split()[-1] for line in done.stdout.splitlines()]
 
 
@@ -106,17 +102,13 @@ def test_killed_in_each_stage_it_comes_to_the_same_metrics(staged: Path) -> None
     stood = killed(here, [death for death, _ in deaths], "train", "counting", "--out", "killed")
     assert stood == [newest for _, newest in deaths]
     assert metrics(here / "killed") == expected
-    assert agentrl("check", "killed", cwd=here).returncode == 0
+    assert_sound(here / "killed")
     with RunDir.read(here / "killed") as run:
         assert run.info["finished"]
         assert {episode.id.partition("/")[0] for episode in run.episodes()} == {"learn"}
     first, second = ([m for m in expected if m["stage"] == name] for name in ("format", "prefer"))
     assert first[-1]["loss"] < 0.5 * first[0]["loss"]
     assert second[-1]["accuracy"] > second[0]["accuracy"]
-
-
-def sets(*overrides: str) -> list[str]:
-    return [part for text in overrides for part in ("--set", text)]
 
 
 def test_what_is_shown_names_the_stages(staged: Path) -> None:
@@ -128,7 +120,9 @@ def test_what_is_shown_names_the_stages(staged: Path) -> None:
     page = (staged.parent / agentrl("view", "whole", cwd=staged.parent).stdout.strip()).read_text()
     assert '"learn/eval/success":' in page
     assert '"format/loss":' in page
-    assert (staged.parent / "whole" / "curve.png").stat().st_size > 1000
+    with RunDir.read(staged.parent / "whole") as run:
+        learning_curve(run.metrics(), staged.parent / "curve.png", "counting")
+    assert (staged.parent / "curve.png").stat().st_size > 1000
 
 
 def test_the_newest_checkpoint_is_evaluated_as_its_stage_sees_the_recipe(staged: Path) -> None:
@@ -142,11 +136,8 @@ def test_a_stage_is_added_and_none_is_changed(staged: Path) -> None:
     shutil.copytree(here / "whole", here / "longer")
     further = "- {name: more, sft: {run: learn, steps: 3, metrics_every: 1}}\n"
     (staged / "recipe.yaml").write_text(RECIPE + THREE + "  " + further)
-    try:
-        agentrl("train", "counting", "--out", "longer", cwd=here)
-        refused = agentrl("train", "counting", "--out", "longer", *sets("stages.0.sft.steps=41"), cwd=here, ok=False)
-    finally:
-        (staged / "recipe.yaml").write_text(RECIPE + THREE)
+    agentrl("train", "counting", "--out", "longer", cwd=here)
+    refused = agentrl("train", "counting", "--out", "longer", *sets("stages.0.sft.steps=41"), cwd=here, ok=False)
     added = metrics(here / "longer")[len(metrics(here / "whole")) :]
     assert [(m["stage"], m["iteration"]) for m in added] == [("more", 1), ("more", 2), ("more", 3)]
     assert "recipe.stages.0.sft.steps: 40 -> 41" in refused.stderr
@@ -238,4 +229,4 @@ def test_the_shipped_recipe_runs_its_four_stages(tmp_path: Path) -> None:
         stages = list(dict.fromkeys(line["stage"] for line in run.metrics()))
         assert run.info["finished"]
     assert stages == ["format", "explore", "prefer", "learn"]
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "run")

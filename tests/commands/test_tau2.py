@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from agentrl.registry.references import load_object
-from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import TaskError, ToolError
-from tests.command import agentrl
+from tests.sound import played
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "tau2"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
@@ -28,21 +27,19 @@ def domain(name: str) -> Any:
     return load("./backend.py:domain_of")(name)
 
 
+@pytest.mark.slow
 @needs_tau2
 @pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("random", 0.0)])
 def test_the_oracle_solves_tickets_and_random_calls_do_not(tmp_path: Path, agent: str, reward: float) -> None:
-    agentrl("rollout", "tau2/telecom.yaml", "--n", "4", "--agent", agent, "--out", "run", cwd=tmp_path)
-    with RunDir.read(tmp_path / "run") as run:
-        assert {row.status for row in run.rows()} <= {"done", "truncated"}
-        assert [row.reward for row in run.rows()] == [reward] * 4
-    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    rows = played(RECIPE / "telecom.yaml", 4, agent, tmp_path / "run").episodes
+    assert {row.status for row in rows} <= {"done", "truncated"}
+    assert [row.reward for row in rows] == [reward] * 4
 
 
+@pytest.mark.slow
 @needs_tau2
 def test_the_oracle_serves_users(tmp_path: Path) -> None:
-    agentrl("rollout", "tau2/retail.yaml", "--n", "4", "--agent", "oracle", "--out", "run", cwd=tmp_path)
-    with RunDir.read(tmp_path / "run") as run:
-        episodes = list(run.episodes())
+    episodes = [*played(RECIPE / "retail.yaml", 4, "oracle", tmp_path / "run").whole_episodes()]
     assert [episode.reward for episode in episodes] == [1.0] * 4
     for episode in episodes:
         assert episode.prompt[0]["role"] == "system"
@@ -51,6 +48,7 @@ def test_the_oracle_serves_users(tmp_path: Path) -> None:
         assert "###STOP###" not in str([turn.observations for turn in episode.turns if turn.context == "main"])
 
 
+@pytest.mark.slow
 @needs_tau2
 @pytest.mark.parametrize(("name", "n"), [("telecom", 6), ("retail", 2)])  # the package copies all of retail's 1.3 MB
 def test_the_terms_are_those_of_the_package(name: str, n: int) -> None:
@@ -154,6 +152,7 @@ def test_the_calculator_takes_no_powers() -> None:
         load("./backend.py:call")(opened, "calculate", {"expression": "9**9**9**9"})
 
 
+@pytest.mark.slow
 @needs_tau2
 @pytest.mark.parametrize(("name", "splits", "free"), [("retail", ["train", "test"], 7), ("airline", ["train"], 13)])
 def test_tasks_that_nothing_passes_are_those_left_out(name: str, splits: list[str], free: int) -> None:

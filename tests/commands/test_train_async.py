@@ -12,14 +12,19 @@ from agentrl.api.train import train as train_recipe
 from agentrl.store.checkpoints import latest
 from agentrl.store.run_dir import RunDir
 from agentrl.train import assembly
+from agentrl.types.errors import AgentRLError
 from agentrl.types.reporter import Reporter
-from tests.command import agentrl
+from tests.command import sets
+from tests.counting import metrics
+from tests.sound import assert_sound
 
-from .test_train import metrics, train, trainable  # noqa: F401  (a fixture)
+from .test_train import train
+
+pytestmark = pytest.mark.slow
 
 FLOW = ("trained_groups", "episodes_in_flight", "rollouts_wait_s", "buffered_groups", "begun_groups")
 IMPORTANCE = "train.importance={high: 2}"
-SLOW = ("--set", "tools=[{use: ./task.py:Counter, delay: 0.02}]")
+SLOW = "tools=[{use: ./task.py:Counter, delay: 0.02}]"
 
 
 def in_order(run: Path) -> list[dict[str, Any]]:
@@ -27,13 +32,14 @@ def in_order(run: Path) -> list[dict[str, Any]]:
 
 
 def test_a_thread_and_evaluations_in_the_background_change_no_number(
-    trainable: Path,  # noqa: F811
+    trainable: Path,
+    warm: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here, few = trainable.parent, ["train.iterations=3", "eval.every=1"]
-    train_recipe(trainable, overrides=few, out=here / "turns")
+    here, few = trainable.parent, [*warm, "train.iterations=3", "eval.every=1"]
+    train_recipe(trainable, overrides=few, out=here / "turns", reporters=())
     monkeypatch.setattr(assembly, "works_beside", lambda recipe: True)
-    train_recipe(trainable, overrides=few, out=here / "beside")
+    train_recipe(trainable, overrides=few, out=here / "beside", reporters=())
     assert in_order(here / "beside") == in_order(here / "turns")
 
 
@@ -49,7 +55,7 @@ class Notes(Reporter):
 
 
 @pytest.mark.parametrize("beside", [[], ["train.max_staleness=1", IMPORTANCE]])
-def test_a_stage_that_an_evaluation_ends_keeps_its_policy(trainable: Path, beside: list[str]) -> None:  # noqa: F811
+def test_a_stage_that_an_evaluation_ends_keeps_its_policy(trainable: Path, beside: list[str]) -> None:
     """After an iteration that no checkpoint is due at; the same command then trains no further."""
     few = ["warm_start=null", "train.iterations=8", "train.checkpoint_every=2", "eval={every: 1, episodes: 2}", *beside]
     stop, run = "train.stop={metric: eval/success, patience: 3}", trainable.parent / "run"
@@ -62,20 +68,19 @@ def test_a_stage_that_an_evaluation_ends_keeps_its_policy(trainable: Path, besid
         assert found == [("eval", 0), *((split, k) for k in (1, 2, 3) for split in ("train", "eval"))]
 
 
-def test_a_run_with_the_old_key_goes_on(trainable: Path) -> None:  # noqa: F811
-    here = trainable.parent
-    train(here, "run", "--set", "train.iterations=1", "--set", "train.max_staleness=1", "--set", IMPORTANCE)
+def test_a_run_with_the_old_key_goes_on(trainable: Path, warm: list[str]) -> None:
+    here, stale = trainable.parent, [*warm, "train.max_staleness=1", IMPORTANCE]
+    train(here, "run", *sets("train.iterations=1", *stale))
     info = here / "run" / "run.json"
     assert '"max_staleness": 1' in info.read_text()
     info.write_text(info.read_text().replace('"max_staleness"', '"staleness"'))
-    train(here, "run", "--set", "train.iterations=2", "--set", "train.max_staleness=1", "--set", IMPORTANCE)
+    train(here, "run", *sets("train.iterations=2", *stale))
     assert [m["iteration"] for m in metrics(here / "run") if m["split"] == "train"] == [1, 2]
 
 
-def test_the_bound_holds_and_every_group_trains_once(trainable: Path) -> None:  # noqa: F811
+def test_the_bound_holds_and_every_group_trains_once(trainable: Path, warm: list[str]) -> None:
     here = trainable.parent
-    stale = ("--set", "train.max_staleness=2", "--set", IMPORTANCE, "--set", "eval.every=2", *SLOW)
-    train(here, "run", *stale)
+    train(here, "run", *sets(*warm, "train.max_staleness=2", IMPORTANCE, "eval.every=2", SLOW))
     with RunDir.read(here / "run") as run:
         lines = [m for m in run.metrics() if m["split"] == "train"]
         episodes = list(run.episodes(split="train"))
@@ -90,7 +95,7 @@ def test_the_bound_holds_and_every_group_trains_once(trainable: Path) -> None:  
     assert all(credit is not None for credit in credited)
     assert sum(m["episodes"] for m in lines) == len(episodes)
     assert all(set(FLOW) <= set(m) for m in lines)
-    assert agentrl("check", "run", cwd=here).returncode == 0
+    assert_sound(here / "run")
 
 
 FEW = """
@@ -103,20 +108,19 @@ class Few(Sampler):
 """
 
 
-def test_a_sampler_that_draws_fewer_trains_on_what_it_drew(trainable: Path) -> None:  # noqa: F811
+def test_a_sampler_that_draws_fewer_trains_on_what_it_drew(trainable: Path, warm: list[str]) -> None:
     """Three groups an iteration are asked for."""
     here = trainable.parent
     (trainable / "task.py").write_text((trainable / "task.py").read_text() + FEW)
-    few = ("--set", "curriculum=[./task.py:Few]", "--set", "train.iterations=3", "--set", "eval=null")
+    few = sets(*warm, "curriculum=[./task.py:Few]", "train.iterations=3", "eval=null")
     train(here, "turns", *few)
-    train(here, "ahead", *few, "--set", "train.max_staleness=2", "--set", IMPORTANCE)
+    train(here, "ahead", *few, *sets("train.max_staleness=2", IMPORTANCE))
     with RunDir.read(here / "ahead") as run:
         trained = [m["trained_groups"] for m in run.metrics() if m["split"] == "train"]
         assert [len(groups) for groups in trained] == [2, 1, 2]
         assert len({name for groups in trained for name in groups}) == 5
 
 
-def test_stale_tokens_need_a_correction(trainable: Path) -> None:  # noqa: F811
-    refused = agentrl("train", "counting", "--set", "train.max_staleness=2", cwd=trainable.parent, ok=False)
-    assert refused.returncode == 1
-    assert "importance" in refused.stderr
+def test_stale_tokens_need_a_correction(trainable: Path) -> None:
+    with pytest.raises(AgentRLError, match="importance"):
+        train_recipe(trainable, overrides=["train.max_staleness=2"], reporters=())

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from agentrl.api.recipe_check import check as recipe_check
+from agentrl.api.rollout import rollout
 from agentrl.config.credit import CreditSettings
 from agentrl.credit.registry import load_credit
 from agentrl.store.run_dir import RunDir
-from tests.command import agentrl
-from tests.commands.test_train import TRAINING
+from agentrl.types.errors import AgentRLError
+from tests.command import agentrl, sets
+from tests.sound import assert_sound
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def here(counting: Path) -> Path:
+def here(trainable: Path) -> Path:
     """Where commands run; the tasks have gold answers."""
-    recipe, code = counting / "recipe.yaml", counting / "task.py"
-    recipe.write_text(recipe.read_text() + TRAINING.replace("eval: {episodes: 12}\n", ""))
+    recipe, code = trainable / "recipe.yaml", trainable / "task.py"
+    recipe.write_text(recipe.read_text().replace("eval: {episodes: 12}\n", ""))
     code.write_text(code.read_text().replace("to=k % 5 + 1)", "to=k % 5 + 1, answer=k % 5 + 1)"))
-    return counting.parent
+    return trainable.parent
 
 
 def train(here: Path, out: str, estimator: str, *more: str, iterations: int = 2) -> list[dict[str, Any]]:
     changes = [f"credit.use={estimator}", f"train.iterations={iterations}", *more]
-    agentrl("train", "counting", "--out", out, *(part for change in changes for part in ("--set", change)), cwd=here)
+    agentrl("train", "counting", "--out", out, *sets(*changes), cwd=here)
     with RunDir.read(here / out) as run:
         return [line for line in run.metrics() if line["split"] == "train"]
 
 
 def test_information_gain_from_rollout_to_credit(here: Path) -> None:
-    lines = train(here, "run", "igpo")
+    lines = train(here, "run", "igpo", "warm_start.steps=20")
     assert all(line["information_gain_s"] > 0 and 0 < line["information_gain_share"] < 1 for line in lines)
     assert any(line["information_gain"] != 0 for line in lines)
     with RunDir.read(here / "run") as run:
@@ -46,35 +50,31 @@ def test_information_gain_from_rollout_to_credit(here: Path) -> None:
     for credit, before in zip(again, stored, strict=True):
         np.testing.assert_allclose(credit.turn_advantages, before.turn_advantages, atol=1e-12)
     # The same weights roll out offline.
-    agentrl(
-        "rollout", "counting", "--n", "4", "--out", "offline", "--set", "information_gain={}",
-        "--set", "model.scratch=null", "--set", f"model.path={here}/run/checkpoints/it-00002", cwd=here,
-    )  # fmt: skip
-    with RunDir.read(here / "offline") as run:
-        assert all(turn.gold_logprob < 0 for episode in run.episodes() for turn in episode.turns)
+    offline = ["information_gain={}", f"model={{path: {here}/run/checkpoints/it-00002}}"]
+    run = rollout(here / "counting", 4, overrides=offline, out=here / "offline", reporters=())
+    assert all(turn.gold_logprob < 0 for episode in run.whole_episodes() for turn in episode.turns)
 
 
-def test_a_critic_learns_and_continues(here: Path) -> None:
-    estimator = "gae"
-    whole = train(here, "whole", estimator, "train.critic={steps: 20, lr: 0.01}", iterations=3)
+def test_a_critic_learns_and_continues(here: Path, warm: list[str]) -> None:
+    with_critic = ("gae", *warm, "train.critic={steps: 20, lr: 0.01}")
+    whole = train(here, "whole", *with_critic, iterations=3)
     assert all(line["value_loss"] >= 0 for line in whole)
     # Its weights and optimiser come back with the checkpoint: stopped and continued is the same training.
-    train(here, "parts", estimator, "train.critic={steps: 20, lr: 0.01}", iterations=1)
-    parts = train(here, "parts", estimator, "train.critic={steps: 20, lr: 0.01}", iterations=3)
+    train(here, "parts", *with_critic, iterations=1)
+    parts = train(here, "parts", *with_critic, iterations=3)
     kept = ("value_loss", "value_explained", "loss", "reward")
     assert [[line.get(name) for name in kept] for line in parts] == [
         [line.get(name) for name in kept] for line in whole
     ]
 
 
-def test_token_credit_reaches_the_tokens(here: Path) -> None:
-    train(here, "run", "high_entropy", "credit.share=0.3", iterations=1)
+def test_token_credit_reaches_the_tokens(here: Path, warm: list[str]) -> None:
+    train(here, "run", "high_entropy", *warm, "credit.share=0.3", iterations=1)
     with RunDir.read(here / "run") as run:
         credit = run.credit(next(iter(sorted(run.ids(split="train")))))
     assert credit is not None
     assert credit.estimator == "high_entropy"  # `show` and `view` read its turns
-    found = json.loads(agentrl("check", "run", "--json", cwd=here).stdout)
-    assert found
+    assert_sound(here / "run")
 
 
 @pytest.mark.parametrize(("changes", "words"), [
@@ -87,15 +87,13 @@ def test_token_credit_reaches_the_tokens(here: Path) -> None:
     (["train.critic={body: copi}"], "'policy' or 'copy'"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_found_before_the_first_episode(here: Path, changes: list[str], words: str) -> None:
-    said = agentrl(
-        "recipe", "check", "counting", *(part for change in changes for part in ("--set", change)), cwd=here, ok=False
-    )
-    assert said.returncode != 0
-    assert words in " ".join((said.stdout + said.stderr).split())
+    with pytest.raises(AgentRLError) as refused:
+        recipe_check(str(here / "counting"), changes)
+    assert words in " ".join(str(refused.value).split())
 
 
-def test_an_iteration_that_teaches_nothing_says_so(here: Path) -> None:
-    alone = ["--set", "train.group_size=1", "--set", "credit.use=grpo", "--set", "train.iterations=1"]
+def test_an_iteration_that_teaches_nothing_says_so(here: Path, warm: list[str]) -> None:
+    alone = sets(*warm, "train.group_size=1", "credit.use=grpo", "train.iterations=1")
     said = agentrl("train", "counting", "--out", "run", *alone, cwd=here)
     text = " ".join((said.stdout + said.stderr).split())
     assert "nothing to learn from, every advantage is 0" in text

@@ -10,13 +10,17 @@ from transformers import AutoModelForCausalLM
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
+from tests.counting import metrics
+from tests.sound import assert_sound
 
-from .test_train import metrics, train, trainable  # noqa: F401  (a fixture)
+from .test_train import train
 from .test_train_ranks import on_two_ranks
+
+pytestmark = pytest.mark.slow
 
 ADAPTERS = """\
 agent: {format: tags, max_turns: 6, describe_tools: false}
-model: {path: warm/checkpoints/it-00001, dtype: bfloat16}
+model: {path: %s, dtype: bfloat16}
 sampling: {max_tokens: 8}
 credit: {use: gigpo}
 train:
@@ -26,16 +30,14 @@ train:
 
 
 @pytest.fixture
-def adapting(trainable: Path) -> Path:  # noqa: F811
+def adapting(counting: Path, trained_model: Path) -> Path:
     """The recipe with adapters on a model that was trained a little; the folder that all lies in."""
-    here, recipe = trainable.parent, trainable / "recipe.yaml"
-    train(here, "warm", "--set", "train.iterations=1", "--set", "eval=null")
-    plain = recipe.read_text().split("agent:")[0]
-    recipe.write_text(plain + ADAPTERS)
-    return here
+    with (counting / "recipe.yaml").open("a") as file:
+        file.write(ADAPTERS % trained_model)
+    return counting.parent
 
 
-def test_two_processes_train_adapters_and_one_goes_on(adapting: Path) -> None:
+def test_two_processes_train_adapters_and_one_goes_on(adapting: Path, trained_model: Path) -> None:
     here = adapting
     assert on_two_ranks(here, (None, ("--out", "run", "--set", "train.iterations=2"))) == [[0, 0]]
     first, _ = metrics(here / "run")
@@ -45,13 +47,13 @@ def test_two_processes_train_adapters_and_one_goes_on(adapting: Path) -> None:
     assert [m["iteration"] for m in metrics(here / "run")] == [1, 2, 3]
     # Not in the second iteration, if the first had no success to learn from.
     assert metrics(here / "run")[-1]["kl_ref"] > 0
-    assert agentrl("check", "run", cwd=here).returncode == 0
+    assert_sound(here / "run")
     newest = here / "run" / "checkpoints" / "it-00003"
     merged = AutoModelForCausalLM.from_pretrained(newest)
     assert merged.dtype == torch.float32
     from peft import PeftModel
 
-    base = AutoModelForCausalLM.from_pretrained(here / "warm" / "checkpoints" / "it-00001")
+    base = AutoModelForCausalLM.from_pretrained(trained_model)
     start = {name: tensor.clone() for name, tensor in base.state_dict().items()}
     adapted = PeftModel.from_pretrained(base, newest / "adapter").merge_and_unload()
     for name, tensor in merged.state_dict().items():
@@ -64,7 +66,7 @@ def test_two_processes_train_adapters_and_one_goes_on(adapting: Path) -> None:
     assert max(gaps) < 0.05  # both in bfloat16, in batches of different shapes
 
 
-def test_adapters_on_a_model_from_nothing_are_refused(trainable: Path) -> None:  # noqa: F811
+def test_adapters_on_a_model_from_nothing_are_refused(trainable: Path) -> None:
     refused = agentrl("train", "counting", "--set", "train.lora={}", cwd=trainable.parent, ok=False)
     assert refused.returncode != 0
     assert "train.lora" in refused.stdout + refused.stderr

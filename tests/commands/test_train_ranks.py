@@ -8,14 +8,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from agentrl.train.compute_thread import compute_of
-from tests.command import agentrl, python
+import pytest
 
-from .test_train import metrics, trainable  # noqa: F401  (a fixture)
+from agentrl.train.compute_thread import compute_of
+from tests.command import python, sets
+from tests.counting import metrics
+from tests.sound import assert_sound
+
 from .test_train_async import FLOW
 
-CRITIC = ("--set", "credit={use: gae}", "--set", "train.critic={body: copy, steps: 2}")
-SHORT = ("--set", "train.iterations=3", "--set", "eval.every=1", "--set", "warm_start.steps=8", *CRITIC)
+SHORT = sets(
+    "train.iterations=2", "eval={every: 1, episodes: 6}", "warm_start.steps=4", "warm_start.episodes=8",
+    "credit={use: gae}", "train.critic={body: copy, steps: 2}",
+)  # fmt: skip
 
 
 def on_two_ranks(here: Path, *lives: tuple[list[Any] | None, tuple[str, ...]], beside: bool = False) -> list[list[int]]:
@@ -35,26 +40,29 @@ def in_order(run: Path) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (line["iteration"], line["split"]))
 
 
-def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turns(trainable: Path) -> None:  # noqa: F811
-    here = trainable.parent
-    codes = on_two_ranks(here, (None, ("--out", "turns", *SHORT)))
+@pytest.mark.slow
+def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turns(
+    trainable: Path, trained_model: Path
+) -> None:
+    here, short = trainable.parent, (*sets(f"model={{path: {trained_model}}}"), *SHORT)
+    codes = on_two_ranks(here, (None, ("--out", "turns", *short)))
     codes += on_two_ranks(
         here,
-        (None, ("--out", "beside", *SHORT)),
-        (["optimiser step", 8 + 3, True], ("--out", "killed", *SHORT)),
-        (None, ("--out", "killed", *SHORT)),
+        (None, ("--out", "beside", *short)),
+        (["optimiser step", 4 + 3, True], ("--out", "killed", *short)),
+        (None, ("--out", "killed", *short)),
         beside=True,
     )
     assert [each[0] for each in codes] == [0, 0, -9, 0]
     assert [each == [0, 0] for each in codes] == [True, True, False, True]
     turns = in_order(here / "turns")
     assert [(m["split"], m["iteration"]) for m in turns] == [
-        ("eval", 0), *((split, k) for k in range(1, 4) for split in ("eval", "train")), ("sft", 8)
+        ("eval", 0), *((split, k) for k in (1, 2) for split in ("eval", "train")), ("sft", 4)
     ]  # fmt: skip
     assert all(m["value_loss"] > 0 for m in turns if m["split"] == "train")
     assert in_order(here / "beside") == turns
     assert in_order(here / "killed") == turns
-    assert agentrl("check", "killed", cwd=here).returncode == 0
+    assert_sound(here / "killed")
 
 
 def test_the_event_loop_goes_on_while_several_ranks_compute_in_turns() -> None:

@@ -13,13 +13,14 @@ from safetensors.torch import load_file
 
 import agentrl
 from agentrl.api.train import train
-from agentrl.store import RunDir, check
+from agentrl.store import RunDir
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, TrainError
 from agentrl.types.sample import TrainingSample, training_samples
-from tests.commands.test_train import metrics
+from tests.counting import metrics
 from tests.engines.vllm_world import small_model
+from tests.sound import assert_sound
 
 TASK = '''
 from agentrl import Agent
@@ -82,11 +83,12 @@ def outcomes(episodes: list[Episode], name: str) -> np.ndarray[Any, Any]:
     return np.array([values[episode.id] - np.mean(groups[episode.group_id]) for episode in episodes])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("main", [{}, {"lora": {"rank": 2}}], ids=["weights", "lora"])
 def test_each_policy_trains_on_its_own_turns_and_outcome(folder: Path, main: dict[str, Any]) -> None:
     credit = {"use": "grpo", "std": "none"}
     agentrl.train("recipe.yaml", overrides={"train": RECIPE["train"] | main, "credit": credit}, out="run", reporters=())
-    assert check(folder / "run").ok
+    assert_sound(folder / "run")
     with RunDir.read(folder / "run") as run:
         episodes = list(run.episodes(split="train"))
         credits = [run.credit(episode.id) for episode in episodes]
@@ -115,6 +117,7 @@ def test_each_policy_trains_on_its_own_turns_and_outcome(folder: Path, main: dic
     assert all(line["critic/mismatch_max"] < 1e-3 and line["mismatch_max"] < 1e-3 for line in lines)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_both_policies(folder: Path) -> None:
     agentrl.train("recipe.yaml", overrides=["train.iterations=1"], out="run", reporters=())
     newest = folder / "run" / "checkpoints" / "it-00001"
@@ -128,7 +131,7 @@ def test_a_checkpoint_holds_both_policies(folder: Path) -> None:
     assert (newest / "policies" / "critic" / "adapter" / "adapter_model.safetensors").is_file()
 
     agentrl.evaluate("run", 2, out="eval", reporters=())
-    assert check(folder / "eval").ok
+    assert_sound(folder / "eval")
     with RunDir.read(folder / "eval") as run:
         assert {c.trains for episode in run.episodes() for c in episode.contexts.values()} == {False}
 
@@ -161,6 +164,7 @@ def test_what_cannot_train_is_refused(folder: Path, override: str, said: str) ->
     assert not (folder / "run").exists()
 
 
+@pytest.mark.slow
 def test_recorded_turns_of_a_frozen_voice_do_not_train_a_policy_of_its_name(folder: Path) -> None:
     once = ["train.iterations=1"]
     agentrl.train("recipe.yaml", overrides=[*once, "policies.critic={checkpoint: model}"], out="run", reporters=())
@@ -178,6 +182,7 @@ def test_recorded_turns_of_a_frozen_voice_do_not_train_a_policy_of_its_name(fold
     assert not any([*given["critic"], *given["crowd"]])
 
 
+@pytest.mark.slow
 def test_an_update_that_fails_names_its_policy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = Trainer.update
 

@@ -8,6 +8,9 @@ import pytest
 
 from agentrl.types.episode import Episode, Node, Turn
 from agentrl.types.task import Task
+from tests.lean import no_curves
+
+__all__ = ["no_curves"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -68,7 +68,7 @@ ALL = pytest.mark.parametrize("name", BUILT_IN)
 
 
 @ALL
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(data=st.data(), members=MEMBERS, weighting=WEIGHTING, std=STD)
 def test_order_of_episodes_does_not_matter(name, data, members, weighting, std):
     order = data.draw(st.permutations(range(len(members))))
@@ -85,7 +85,7 @@ def test_order_of_episodes_does_not_matter(name, data, members, weighting, std):
 
 
 @pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in READS_THE_BATCH])
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(members=MEMBERS, weighting=WEIGHTING, std=STD)
 def test_groups_do_not_see_each_other(name, members, weighting, std):
     table = with_everything(table_of(members))
@@ -98,7 +98,7 @@ def test_groups_do_not_see_each_other(name, members, weighting, std):
 
 
 @pytest.mark.parametrize("name", SHIFT_INVARIANT)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(members=MEMBERS, weighting=WEIGHTING, std=STD, shift=SCORES)
 def test_a_constant_added_to_a_group_changes_nothing(name, members, weighting, std, shift):
     moved = [m._replace(score=m.score + shift * (m.group == "g")) for m in members]
@@ -109,7 +109,7 @@ def test_a_constant_added_to_a_group_changes_nothing(name, members, weighting, s
 
 class TestNothingToCompare:
     @pytest.mark.parametrize("name", [*COMPARES, "returns"])
-    @settings(max_examples=15)
+    @settings(max_examples=10)
     @given(steps=STEPS, score=SCORES, std=STD)
     def test_a_group_of_one(self, name, steps, score, std):
         assert not run(name, with_everything(table_of([Member("g", score, steps)])), std=std).turn.any()
@@ -128,7 +128,7 @@ class TestNothingToCompare:
             assert not CreditAssigner(estimator, estimator.settings(singleton="raw")).needs_members
 
     @pytest.mark.parametrize("name", COMPARES)
-    @settings(max_examples=15)
+    @settings(max_examples=10)
     @given(score=SCORES, steps=STEPS, copies=st.integers(2, 5), std=STD)
     def test_duplicates(self, name, score, steps, copies, std):
         table = table_of([Member("g", score, steps)] * copies)
@@ -137,7 +137,7 @@ class TestNothingToCompare:
         assert not run(name, with_everything(table).with_columns(**flat), std=std).turn.any()
 
     @pytest.mark.parametrize("name", COMPARES)
-    @settings(max_examples=15)
+    @settings(max_examples=10)
     @given(lengths=st.lists(st.integers(1, 5), min_size=2, max_size=5), score=SCORES, std=STD, weighting=WEIGHTING)
     def test_equal_scores(self, name, lengths, score, std, weighting):
         members = [Member("g", score, [Step(f"{i}.{t}", 0.0, 1) for t in range(n)]) for i, n in enumerate(lengths)]
@@ -210,6 +210,7 @@ def test_discounted_is_the_plain_recursion(sequences, gamma):
     np.testing.assert_allclose(found, wanted, atol=1e-9)
 
 
+@pytest.mark.slow
 @given(MEMBERS, st.sampled_from([0.0, 0.5, 0.95, 1.0]), st.sampled_from([0.0, 0.5, 2.0]))
 def test_gigpo_is_the_published_rule_in_plain_loops(trajectories, gamma, omega):
     table = table_of(trajectories)

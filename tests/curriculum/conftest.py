@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentrl.api.train import train as train_recipe
+from tests.lean import no_curves
+
+__all__ = ["no_curves"]
 
 CODE = """
 from agentrl import Say, Task, Tool, ToolResult, tool

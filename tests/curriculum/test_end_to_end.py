@@ -54,6 +54,7 @@ def metrics(out: Path) -> list[dict[str, Any]]:
         return [{k: v for k, v in line.items() if k not in NOT_MEASURED} for line in run.metrics()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "part"), MATRIX)
 def test_by_name(counting: list[str], tmp_path: Path, loss: str, part: str) -> None:
     corrected = ["train.importance={high: 1}"] if part in OLDER else []
@@ -65,6 +66,7 @@ def test_by_name(counting: list[str], tmp_path: Path, loss: str, part: str) -> N
     assert all(line["failed"] == 0 for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -87,14 +89,25 @@ ALL = (
 )
 
 
+SETS = [ALL, "train.iterations=4", "train.group_size=4", "train.checkpoint_every=2", "train.kl={coef: 0.01}",
+        "train.old_logprobs=engine"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(counting: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of a training that nothing kills."""
+    out = tmp_path_factory.mktemp("whole")
+    train(counting, out / "run", *SETS)
+    return out / "run"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("saves", [1, 2])
 def test_a_killed_curriculum_continues_to_the_same_metrics(
-    counting: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int
+    counting: list[str], whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int
 ) -> None:
     """Dies after the update and before the checkpoint; the iterations since the last one are gone through again."""
-    sets = [ALL, "train.iterations=4", "train.group_size=4", "train.checkpoint_every=2", "train.kl={coef: 0.01}",
-            "train.old_logprobs=engine"]  # fmt: skip
-    expected = train(counting, tmp_path / "whole", *sets)
+    expected = metrics(whole)
     save, calls = checkpoint.save, []
 
     def dying(*arguments: Any, **options: Any) -> None:
@@ -106,15 +119,15 @@ def test_a_killed_curriculum_continues_to_the_same_metrics(
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "save", dying)
         with pytest.raises(KeyboardInterrupt):
-            train(counting, tmp_path / "killed", *sets)
-    found = train(counting, tmp_path / "killed", *sets)
+            train(counting, tmp_path / "killed", *SETS)
+    found = train(counting, tmp_path / "killed", *SETS)
     assert len(found) == len(expected)
     for line, wanted in zip(found, expected, strict=True):
         # The engine's own log-probabilities carry the rounding of batches whose make-up depends on timing.
         close = {k: pytest.approx(v, rel=1e-3, abs=1e-6) for k, v in wanted.items() if isinstance(v, float)}
         assert line == {**wanted, **close}
-    with RunDir.read(tmp_path / "whole") as whole, RunDir.read(tmp_path / "killed") as killed:
-        assert whole.ids() == killed.ids()
+    with RunDir.read(whole) as undisturbed, RunDir.read(tmp_path / "killed") as killed:
+        assert undisturbed.ids() == killed.ids()
 
 
 @pytest.mark.parametrize("loop", [[], ["train.max_staleness=1", "train.importance={high: 2}"]])

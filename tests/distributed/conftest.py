@@ -6,9 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import CODE, RECIPE
-from tests.commands.test_train import TRAINING
+from tests.command import python
+from tests.counting import CODE, RECIPE
+from tests.lean import no_curves
 
+__all__ = ["no_curves"]
+
+TRAINING = """\
+agent: {format: tags, max_turns: 4, describe_tools: false}
+model: {scratch: {hidden: 16, layers: 1, heads: 1, vocab_size: 300, max_context: 128}}
+sampling: {max_tokens: 6}
+credit: {use: gigpo}
+warm_start: {script: hasty, episodes: 8, steps: 4, batch: 8, lr: 3.0e-3}
+train: {iterations: 8, groups: 2, group_size: 3, minibatch: 6, lr: 1.0e-3}
+eval: {episodes: 4, every: 5}
+concurrency: 8
+"""
 DEADLY = '''
 
 import os, signal
@@ -29,7 +42,24 @@ class Held(Counter):
     """Plays no episode once the checkpoint $HOLD exists, until the command was restarted."""
     async def open(self, task, sandbox):
         await super().open(task, sandbox)
-        while Path(os.environ.get("HOLD", "none")).exists() and "AGENTRL_RESTARTS" not in os.environ:
+        if Path(os.environ.get("HOLD", "none")).exists() and "AGENTRL_RESTARTS" not in os.environ:
+            await asyncio.Event().wait()
+
+class Stuck(Counter):
+    """Ends no episode but the first."""
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        if task.id != "count0":
+            await asyncio.Event().wait()
+
+class Gated(Counter):
+    """Lets the first twelve pass, and the others, which leave a note, once the file `go` is there."""
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        if int(task.id.removeprefix("count")) < 12: return
+        here = Path(__file__).parent
+        (here / f"waits-{task.id}").touch()
+        while not (here / "go").exists():
             await asyncio.sleep(0.01)
 
 class Flood(Counter):
@@ -54,9 +84,22 @@ def counting(tmp_path: Path) -> Path:
     return folder
 
 
+TWO_RANKS = """
+import sys
+from agentrl.api.train import train
+from tests.ranks import fork_ranks
+sys.exit(any(fork_ranks(2, lambda: train(sys.argv[1], out=sys.argv[2], overrides=sys.argv[3:]))))
+"""
+
+
+def train_on_two_ranks(recipe: Path, out: str, *overrides: str) -> None:
+    """Trains as torchrun does, into `out` beside the recipe."""
+    python("-c", TWO_RANKS, str(recipe), str(recipe.parent / out), *overrides, cwd=recipe.parent)
+
+
 @pytest.fixture
 def trainable(counting: Path) -> Path:
-    """With all that training needs."""
+    """With all that a small training needs."""
     recipe = counting / "recipe.yaml"
     recipe.write_text(recipe.read_text() + TRAINING)
     return counting

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,15 @@ import pytest
 from agentrl.api.rollout import rollout
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError
-from tests.commands.test_train import metrics
+from tests.counting import metrics
+from tests.meanwhile import when
+from tests.sound import assert_sound
 
-from .test_trainer_ranks import TWO as TWO_RANKS
+from .conftest import train_on_two_ranks
 from .test_trainer_ranks import command, run
-from .test_worker_pool import contents, invariants_hold
+from .test_worker_pool import contents
+
+pytestmark = pytest.mark.slow
 
 SMALL = 80 << 20
 """Bytes of a node's object store: about the least that Ray takes."""
@@ -63,64 +65,53 @@ def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None
     from ray.util import placement_group_table
 
     here, recipe = counting.parent, str(counting)
-    delay = "tools=[{use: ./task.py:Counter, delay: 0.05}]"
     run = here / "run"
 
-    def kill_when_half_done() -> None:
-        shards = run / "episodes"
-        while not (shards.is_dir() and sum(file.stat().st_size for file in shards.iterdir()) > 8000):
-            time.sleep(0.01)
+    def half_done() -> bool:
+        return len([*counting.glob("waits-*")]) == 12
+
+    def kill() -> None:
         (group,) = [each for each in placement_group_table().values() if each["state"] == "CREATED"]
         doomed = group["bundles_to_node_id"][0]
         (node,) = [each for each in cluster.worker_nodes if each.node_id == doomed]
         cluster.remove_node(node, allow_graceful=False)
+        (counting / "go").touch()
 
-    killer = threading.Thread(target=kill_when_half_done, daemon=True)
-    killer.start()
-    rollout(recipe, 120, overrides=[*ON_RAY, delay, "concurrency=12"], agent="oracle", out=run)
-    killer.join(timeout=60)
+    with when(half_done, kill):
+        rollout(recipe, 24, overrides=[*ON_RAY, "tools=[./task.py:Gated]", "concurrency=24"], agent="oracle", out=run)
     add_node(cluster)
     with RunDir.read(run) as reader:
         rows, failures = reader.rows(), reader.failures()
-    assert len(rows) == 120
+    assert len(rows) == 24
     assert {(row.status, row.reward) for row in rows} == {("done", 1.0)}
     assert failures, "the node died in the middle of episodes"
     assert {failure["kind"] for failure in failures} == {"WorkerDied"}
     assert len({failure["message"].split(":")[0] for failure in failures}) == 1, "only its worker died"
-    invariants_hold(run)
+    assert_sound(run)
 
 
-@pytest.mark.timeout(900)  # three trainings of two ranks, of which one starts twice
 def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> None:  # type: ignore[no-untyped-def]
     from ray.util import placement_group_table
 
     here, held = trainable.parent, ("--set", "train.iterations=3", "--set", "tools=[./task.py:Held]")
-    done = run(command(trainable, "processes", *held, *TWO_RANKS))
-    assert done.returncode == 0, done.stderr[-3000:]
+    train_on_two_ranks(trainable, "alone", "train.iterations=3")
     first = here / "ray" / "checkpoints" / "it-00001"
-    killed = []
 
-    def kill_when_one_update_is_done() -> None:
-        while not first.exists():
-            time.sleep(0.01)
+    def kill() -> None:
         groups = [each for each in placement_group_table().values() if each["state"] == "CREATED"]
         ranks = next(each for each in groups if len(each["bundles"]) == 2)
         doomed = ranks["bundles_to_node_id"][1]
         (node,) = [each for each in cluster.worker_nodes if each.node_id == doomed]
         cluster.remove_node(node, allow_graceful=False)
-        killed.append(node)
 
-    killer = threading.Thread(target=kill_when_one_update_is_done, daemon=True)
-    killer.start()
     more = ("scale.use=ray", f"scale.address={cluster.address}", "scale.trainer_ranks=2", "scale.rank_gpus=0.5")
     settings = (part for each in more for part in ("--set", each))
-    done = run(command(trainable, "ray", *held, *settings), timeout=600, HOLD=str(first))
-    killer.join(timeout=60)
+    with when(first.exists, kill):
+        done = run(command(trainable, "ray", *held, *settings), HOLD=str(first))
     add_node(cluster)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert killed
     assert "restarting from the last checkpoint" in done.stderr
-    assert metrics(here / "ray") == metrics(here / "processes")
+    assert metrics(here / "ray") == metrics(here / "alone")
 
 
 def test_ray_plays_what_the_driver_would(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]
@@ -129,7 +120,7 @@ def test_ray_plays_what_the_driver_would(cluster, counting: Path) -> None:  # ty
     for out, overrides in (("alone", []), ("ray", two)):
         rollout(recipe, 16, overrides=overrides, agent="hasty", out=here / out)
     assert contents(here / "ray") == contents(here / "alone")
-    invariants_hold(here / "ray")
+    assert_sound(here / "ray")
 
 
 def test_too_many_workers_for_the_cluster_are_refused(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]

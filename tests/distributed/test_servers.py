@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import time
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,15 +10,16 @@ import pytest
 from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
-from tests.commands.conftest import CODE
+from tests.counting import CODE
 from tests.engines.vllm_learning import LEARNING
-from tests.engines.vllm_world import PYTHON, small_model
+from tests.engines.vllm_world import PYTHON, small_model, tokens_sampled
+from tests.sound import assert_sound
+from tests.waiting import until
 
 from .test_ray import SMALL
-from .test_worker_pool import invariants_hold
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("AGENTRL_TEST_VLLM") != "1", reason="make test-vllm runs real vLLM servers"),
+    pytest.mark.family("vllm"),
     pytest.mark.timeout(900),
 ]
 
@@ -73,18 +70,18 @@ def test_servers_on_a_cluster_are_trained_and_replaced(
     served = []
 
     def kill_a_server_and_wait_for_another() -> None:
-        wait_until(lambda: (run / "checkpoints" / "it-00001").exists())
+        until(lambda: (run / "checkpoints" / "it-00001").exists())
         (tmp_path / "hold").touch()  # episodes wait, so that training is not over before the new server is there
         groups = [each for each in placement_group_table().values() if each["state"] == "CREATED"]
         servers = next(each for each in groups if len(each["bundles"]) == 2)
         (node,) = [each for each in cluster.worker_nodes if each.node_id == servers["bundles_to_node_id"][0]]
         cluster.remove_node(node, allow_graceful=False)
         try:
-            wait_until(lambda: caplog.text.count("listens at") == 3)
+            until(lambda: caplog.text.count("listens at") == 3)
         finally:
             (tmp_path / "hold").unlink()
         url = caplog.text.split("listens at ")[3].split()[0]
-        wait_until(lambda: tokens_sampled(url) > 0)
+        until(lambda: tokens_sampled(url) > 0)
         served.append(url)
 
     try:
@@ -99,7 +96,7 @@ def test_servers_on_a_cluster_are_trained_and_replaced(
     finally:
         ray.shutdown()
         cluster.shutdown()
-    wait_until(lambda: not left_behind(tmp_path), seconds=60)
+    until(lambda: not left_behind(tmp_path))
     assert served, "the new server samples, too, after the update that follows"
     with RunDir.read(run) as reader:
         lines = [line for line in reader.metrics() if line["split"] == "train"]
@@ -113,15 +110,7 @@ def test_servers_on_a_cluster_are_trained_and_replaced(
     assert any(line["grad_norm"] > 0 for line in lines)
     assert versions == {(k, k) for k in range(ITERATIONS)}, "every token is of the newest weights"
     assert max(line["mismatch_max"] for line in lines) < 1e-3, "which the engine's log-probabilities show"
-    invariants_hold(run)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
-    """Waits; at most for a while, so that what waits for us goes on."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.05)
+    assert_sound(run)
 
 
 def left_behind(mark: Path) -> list[str]:
@@ -134,10 +123,3 @@ def left_behind(mark: Path) -> list[str]:
         except OSError:
             continue
     return found
-
-
-def tokens_sampled(url: str) -> float:
-    """What a server counts."""
-    with urllib.request.urlopen(f"{url}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:generation_tokens_total"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -18,14 +17,17 @@ from agentrl.config.engine import EngineSettings
 from agentrl.distributed.worker_pool import WorkersGone, open_players
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollout.scheduler import RolloutScheduler
-from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
 from tests.command import Started
-from tests.commands.test_train import metrics
+from tests.counting import metrics
 from tests.rollout.test_failures_over_http import Server
 from tests.rollout.world import make_parts, specs
+from tests.sound import assert_sound
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 TWO_PROCESSES = ("scale.use=process", "scale.rollout_workers=2")
 
@@ -44,11 +46,6 @@ def timeless(episode: Episode) -> Episode:
     return msgspec.structs.replace(episode, timings={}, created_at=0.0, turns=turns)
 
 
-def invariants_hold(run: Path) -> None:
-    report = check(run)
-    assert report.ok, report.as_text()
-
-
 def play(counting: Path, out: str, n: int, *overrides: str, agent: str = "oracle") -> Path:
     """`agentrl rollout`; the run directory."""
     path = counting.parent / out
@@ -60,7 +57,7 @@ def test_workers_play_what_the_driver_would(counting: Path) -> None:
     for backend in ("local", "process"):
         run = play(counting, backend, 24, f"scale.use={backend}", "scale.rollout_workers=2", agent="hasty")
         assert contents(run) == alone
-        invariants_hold(run)
+        assert_sound(run)
 
 
 def test_a_workers_death_costs_no_episode_and_doubles_none(counting: Path) -> None:
@@ -75,7 +72,7 @@ def test_a_workers_death_costs_no_episode_and_doubles_none(counting: Path) -> No
     assert "was killed by SIGKILL" in failures[0]["message"]
     assert attempts["count5"] > 0
     assert sum(attempts.values()) == len(failures)
-    invariants_hold(path)
+    assert_sound(path)
 
 
 def test_an_episode_that_kills_every_worker_is_given_up_and_takes_none_along(counting: Path) -> None:
@@ -90,7 +87,7 @@ def test_an_episode_that_kills_every_worker_is_given_up_and_takes_none_along(cou
     assert list(status.values()) == [("done", 1.0)] * 39
     assert [final.split("-")[-1] for final in finals] == ["count0#0"]
     assert len(shared) > 1, "others were on the workers that died"
-    invariants_hold(path)
+    assert_sound(path)
 
 
 def test_when_no_worker_is_left_the_run_stops_and_goes_on_later(counting: Path) -> None:
@@ -100,7 +97,7 @@ def test_when_no_worker_is_left_the_run_stops_and_goes_on_later(counting: Path) 
     path = play(counting, "run", 8, *TWO_PROCESSES, *deadly)
     with RunDir.read(path) as run:
         assert [(row.status, row.reward) for row in run.rows()] == [("done", 1.0)] * 8
-    invariants_hold(path)
+    assert_sound(path)
 
 
 def test_long_outputs_come_along(counting: Path) -> None:
@@ -108,7 +105,7 @@ def test_long_outputs_come_along(counting: Path) -> None:
     with RunDir.read(path) as run:
         blobs = [turn.calls[0].blob for episode in run.episodes() for turn in episode.turns[:1]]
         assert {run.get_blob(sha) for sha in blobs if sha is not None} == {b"Flood" * 10_000}
-    invariants_hold(path)
+    assert_sound(path)
 
 
 def test_a_recipe_that_cannot_be_built_there_says_so(counting: Path) -> None:
@@ -118,29 +115,24 @@ def test_a_recipe_that_cannot_be_built_there_says_so(counting: Path) -> None:
         play(counting, "run", 4, *TWO_PROCESSES)
 
 
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 def test_workers_end_with_their_driver(counting: Path) -> None:
     here = counting.parent
-    sets = [*TWO_PROCESSES, "tools=[{use: ./task.py:Counter, delay: 1.0}]"]
+    sets = [*TWO_PROCESSES, "tools=[./task.py:Stuck]"]
     driver = Started(
         "-m", "agentrl.cli", "rollout", "counting", "--agent", "oracle", "--out", "run",
         *(part for text in sets for part in ("--set", text)), cwd=here,
     )  # fmt: skip
-    workers: list[int] = []
-    for _ in range(1200):
-        children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
-        workers = [int(child) for child in children]
-        shards = here / "run" / "episodes"
-        if len(workers) == 2 and shards.is_dir() and any(file.stat().st_size for file in shards.iterdir()):
-            break
-        time.sleep(0.05)
-    assert len(workers) == 2
+    shards = here / "run" / "episodes"
+    until(lambda: shards.is_dir() and any(file.stat().st_size for file in shards.iterdir()))
+    until(lambda: len(children(driver.pid)) == 2)
+    workers = children(driver.pid)
     driver.kill()
     driver.wait()
-    for _ in range(1200):
-        if not any(Path(f"/proc/{worker}").exists() for worker in workers):
-            return
-        time.sleep(0.05)
-    pytest.fail("a worker outlives its driver")
+    until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
 
 
 def test_training_with_workers_is_training_without(trainable: Path) -> None:
@@ -149,7 +141,7 @@ def test_training_with_workers_is_training_without(trainable: Path) -> None:
     train_recipe(name, overrides=["train.iterations=2"], out=here / "alone")
     train_recipe(name, overrides=["train.iterations=2", "scale.rollout_workers=2"], out=here / "workers")
     assert metrics(here / "workers") == metrics(here / "alone")
-    invariants_hold(here / "workers")
+    assert_sound(here / "workers")
 
 
 def test_the_staleness_bound_holds_with_workers(trainable: Path) -> None:
@@ -164,7 +156,7 @@ def test_the_staleness_bound_holds_with_workers(trainable: Path) -> None:
     assert max(line["staleness_max"] for line in lines) <= 1
     assert versions <= {0, 1, 2}
     assert len(versions) > 1, "new weights reach the engine that the workers ask"
-    invariants_hold(here / "run")
+    assert_sound(here / "run")
 
 
 class CountingServer(Server):

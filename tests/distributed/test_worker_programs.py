@@ -11,9 +11,10 @@ import pytest
 
 import agentrl
 from agentrl.types.errors import RecipeError
-from tests.commands.test_train import metrics
-from tests.distributed.test_worker_pool import contents, invariants_hold
+from tests.counting import metrics
+from tests.distributed.test_worker_pool import contents
 from tests.rollout.test_programs import LIBRARY, TASK
+from tests.sound import assert_sound
 
 PROGRAM = {"program": [sys.executable, "./agent.py"], "max_turns": 3, "format": "tags"}
 SCRIPTS = """
@@ -61,6 +62,7 @@ def write(folder: Path, agent: str, **more: Any) -> str:
     return "recipe.yaml"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_worker_plays_them_as_the_driver_does(agent: str, folder: Path) -> None:
     recipe = write(folder, agent)
@@ -69,9 +71,10 @@ def test_a_worker_plays_them_as_the_driver_does(agent: str, folder: Path) -> Non
     alone, there = contents(folder / "alone"), contents(folder / "workers")
     assert there == alone
     assert all(episode.status == "done" and episode.components["right"] == 1 for episode in there.values())
-    invariants_hold(folder / "workers")
+    assert_sound(folder / "workers")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_training_on_them_is_the_same_with_workers(agent: str, folder: Path) -> None:
     """The model stays with the driver. Programs and voices run in the workers."""
@@ -80,7 +83,7 @@ def test_training_on_them_is_the_same_with_workers(agent: str, folder: Path) -> 
         agentrl.train(recipe, overrides=workers, out=out, reporters=())
     assert metrics(folder / "workers") == metrics(folder / "alone")
     assert len(metrics(folder / "workers")) == 2
-    invariants_hold(folder / "workers")
+    assert_sound(folder / "workers")
 
 
 def test_workers_do_not_start_a_server_each(folder: Path) -> None:

@@ -6,12 +6,15 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 import yaml
 
 from agentrl import rollout
-from agentrl.store import check
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
+from tests.sound import assert_sound
+
+pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "fork.md"
 
@@ -36,7 +39,7 @@ def test_the_agents_that_fork(tmp_path: Path) -> None:
         forks = [each for each in run.whole_episodes() if each.forked]
         run.close()
         assert forks
-        assert check(tmp_path / out).ok
+        assert_sound(tmp_path / out)
         assert out == "tree" or {each.taken for each in forks} == {2}
 
 
@@ -48,7 +51,7 @@ def test_the_page(tmp_path: Path) -> None:
         shown = agentrl(*shlex.split(line)[1:], cwd=tmp_path).stdout
     assert "value before" in shown
     assert "<svg" in (tmp_path / "values.svg").read_text()
-    assert agentrl("check", "runs/again", cwd=tmp_path).returncode == 0
+    assert_sound(tmp_path / "runs/again")
     with RunDir.read(tmp_path / "runs" / "vault-probe") as run:
         forks = list(run.episodes())
     assert {turn.saved is not None for each in forks for turn in each.turns} == {True}

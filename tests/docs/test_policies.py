@@ -11,10 +11,11 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from agentrl.types.sample import training_samples
-from tests.command import agentrl
+from tests.command import agentrl, sets
 from tests.docs import lines_of
 from tests.engines.http_server import serving
 from tests.engines.vllm_world import small_model
+from tests.sound import assert_sound
 
 PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
 
@@ -56,6 +57,7 @@ def test_the_dialogue_is_short() -> None:
     assert sum(lines_of(block(kind)) for kind in ("yaml", "python")) <= 45
 
 
+@pytest.mark.slow
 async def test_the_dialogue_of_the_page_is_played_with_a_model_as_the_user(folder: Path) -> None:
     async def customer(path: str, body: Any) -> Any:
         """The model of the page's API: it wants what its system message says, until something is cancelled."""
@@ -69,7 +71,7 @@ async def test_the_dialogue_of_the_page_is_played_with_a_model_as_the_user(folde
         (folder / "recipe.yaml").write_text(block("yaml").replace("http://127.0.0.1:8000", url))
         played = ("rollout", "recipe.yaml", "--agent", "clerk", "--n", "4", *SCRIPTED[:2])
         await asyncio.to_thread(agentrl, *played, cwd=folder)
-    assert "sound" in agentrl("check", "runs/shop-clerk", cwd=folder).stdout
+    assert_sound(folder / "runs/shop-clerk")
     with RunDir.read(folder / "runs" / "shop-clerk") as run:
         episodes = list(run.episodes())
     for episode in episodes:
@@ -80,14 +82,15 @@ async def test_the_dialogue_of_the_page_is_played_with_a_model_as_the_user(folde
         assert episode.task.data["order"] in str(episode.contexts["user"].prompt[0]["content"])
 
 
+@pytest.mark.slow
 def test_a_model_trains_with_the_user_of_the_page(folder: Path) -> None:
     """Two steps, with a tiny model, and a reward that tells its replies apart."""
     small_model(folder / "model")
     (folder / "length.py").write_text("def length(episode):\n    return len(episode.turns[1].text) / 100\n")
     small = ["model={path: model}", "rewards.length=./length.py:length", "sampling.max_tokens=8", "eval.episodes=2"]
     sizes = ["train.iterations=2", "train.groups=2", "train.group_size=3", "credit=returns"]
-    agentrl("train", "recipe.yaml", *SCRIPTED, *(w for each in (*small, *sizes) for w in ("--set", each)), cwd=folder)
-    assert "sound" in agentrl("check", "runs/shop", cwd=folder).stdout
+    agentrl("train", "recipe.yaml", *SCRIPTED, *sets(*small, *sizes), cwd=folder)
+    assert_sound(folder / "runs/shop")
     with RunDir.read(folder / "runs" / "shop") as run:
         lines = [line for line in run.metrics() if line["split"] == "train"]
         episodes = list(run.episodes(split="train"))

@@ -14,6 +14,9 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
 from tests.command import agentrl
 from tests.docs.site import served
+from tests.sound import assert_sound
+
+pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "web.md"
 
@@ -31,7 +34,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def played(folder: Path, agent: str) -> list[Episode]:
     agentrl("rollout", "teas", "--n", "4", "--agent", agent, cwd=folder)
-    assert agentrl("check", f"runs/teas-{agent}", cwd=folder).returncode == 0
+    assert_sound(folder / f"runs/teas-{agent}")
     with RunDir.read(folder / f"runs/teas-{agent}") as stored:
         return list(stored.episodes())
 

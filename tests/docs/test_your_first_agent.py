@@ -10,7 +10,10 @@ import pytest
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from tests.command import agentrl, python
-from tests.commands.test_train import metrics
+from tests.counting import metrics
+from tests.sound import assert_sound
+
+pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-first-agent.md"
 
@@ -33,7 +36,7 @@ def sums(tmp_path: Path) -> Path:
 
 
 def episodes(run: Path, split: str | None = None) -> list[Episode]:
-    assert agentrl("check", str(run), cwd=run.parent).returncode == 0
+    assert_sound(run)
     with RunDir.read(run) as stored:
         return list(stored.episodes(split=split) if split else stored.episodes())
 
@@ -111,7 +114,7 @@ def test_kills_change_no_number_with_contexts_and_forks(sums: Path) -> None:
         file.write(NOISE)
     agentrl("train", "sums", "--out", "whole", cwd=sums)
     deaths = "rollout:11,checkpoint write:2"
-    python("-m", "tests.commands.lives", deaths, "-", "train", "sums", "--out", "killed", cwd=sums)
+    python("-m", "tests.commands.lives", deaths, "train", "sums", "--out", "killed", cwd=sums)
     assert metrics(sums / "killed") == metrics(sums / "whole")
     played = episodes(sums / "killed", "train")
     assert {tuple(turn.context for turn in episode.turns) for episode in played} == {("main", "critic", "main")}

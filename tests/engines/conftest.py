@@ -9,6 +9,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from agentrl.engines.embedded.engine import TorchEngine
+from tests.lean import no_curves
+
+__all__ = ["no_curves"]
 
 VOCAB = 97
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from agentrl.engines.vllm.adapters import Adapter, NoAdapters
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import EngineError
+from tests.waiting import until_async
 
 from .fake_vllm import BYTES, FakeVLLM
 from .http_server import serving
@@ -35,19 +36,12 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def engine_on(folder: Path, *servers: FakeVLLM, **settings) -> AsyncIterator[VLLMEngine]:
-    urls: list[str] = []
-    async with asyncio.timeout(60):
-        stack = [serving(server) for server in servers]
-        for each in stack:
-            urls.append(await each.__aenter__())
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(serving(server)) for server in servers]
         given = EngineSettings(use="vllm", urls=urls, weights_dir=str(folder), retries=2, **settings)
         engine = VLLMEngine(given, urls, tokenizer=BYTES)
-        try:
-            yield engine
-        finally:
-            await engine.close()
-            for each in stack:
-                await each.__aexit__(None, None, None)
+        stack.push_async_callback(engine.close)
+        yield engine
 
 
 def adapter(fails: str = "") -> Adapter:
@@ -111,8 +105,7 @@ async def test_requests_under_way_keep_their_adapter_until_they_end(tmp_path: Pa
         await engine.update(adapter(), 1)
         server.open.clear()
         early = [asyncio.create_task(say(engine)), asyncio.create_task(engine.score([1, 2], [[3]]))]
-        while len([body for path, body in server.asked[-2:] if "adapter" in str(body)]) < 2:
-            await asyncio.sleep(0.01)
+        await until_async(lambda: len([body for _, body in server.asked[-2:] if "adapter" in str(body)]) == 2)
         await engine.update(adapter(), 2)
         late = asyncio.create_task(say(engine, "late"))
         await settled(engine)

@@ -12,6 +12,8 @@ from agentrl.engines import replicas as module
 from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.replicas import Replicas
 from agentrl.types.errors import EngineError
+from tests.clock import Clock
+from tests.waiting import until_async
 
 from .http_server import serving, status
 
@@ -41,7 +43,7 @@ class Server:
 
 
 async def opened(stack: AsyncExitStack, *servers: Server, retries: int = 3) -> Replicas:
-    client = HttpClient(timeout_s=5)
+    client = HttpClient(timeout_s=60)
     stack.push_async_callback(client.close)
     urls = [await stack.enter_async_context(serving(server)) for server in servers]
     return Replicas(urls, client, retries=retries)
@@ -59,7 +61,7 @@ async def test_sessions_stay_with_their_server_and_spread_over_all() -> None:
             server.hold = asyncio.Event()
         replicas = await opened(stack, *servers)
         asking = [asyncio.create_task(ask(replicas, f"s{k}")) for k in range(9)]
-        await asyncio.sleep(0.1)
+        await until_async(lambda: sum(len(server.asked) for server in servers) == 9)
         assert [len(server.asked) for server in servers] == [3, 3, 3]
         for server in servers:
             server.hold.set()
@@ -80,16 +82,19 @@ async def test_a_busy_home_is_left_for_the_least_loaded(monkeypatch: pytest.Monk
         assert replicas.pick("s") is not first
 
 
-async def test_a_failure_goes_to_another_server_and_the_failed_one_comes_back() -> None:
+async def test_a_failure_goes_to_another_server_and_the_failed_one_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", module.LONGEST_PAUSE_S)
+    clock = Clock(monkeypatch)
     async with AsyncExitStack() as stack:
         a, b = Server("a", failures=[503, 500]), Server("b")
         replicas = await opened(stack, a, b)
         assert await ask(replicas, "s") == "b"
         assert replicas.all[0].failures == 1
         replicas.all[1].in_flight = 99
-        await asyncio.sleep(0.02)
-        assert await ask(replicas, "t") in ("a", "b")
-        await asyncio.sleep(0.05)
+        clock.forward(module.LONGEST_PAUSE_S)
+        assert await ask(replicas, "t") == "b"
+        assert a.asked == ["s", "t"]
+        clock.forward(module.LONGEST_PAUSE_S)
         assert await ask(replicas, "u") == "a"
         assert replicas.all[0].failures == 0
 
@@ -136,14 +141,17 @@ async def test_a_refusal_is_not_tried_again() -> None:
         assert len(server.asked) == 1
 
 
-async def test_no_server_a_slow_one_and_nonsense_are_engine_errors() -> None:
+async def test_no_server_a_slow_one_and_nonsense_are_engine_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
     async def nonsense(path: str, body: Any) -> Any:
         return status(200, "<html>")
 
     async def slow(path: str, body: Any) -> Any:
-        await asyncio.sleep(5)
+        clock.forward(90)
+        await asyncio.Event().wait()
 
-    client = HttpClient(timeout_s=0.3)
+    client = HttpClient(timeout_s=60)
     with pytest.raises(EngineError, match="cannot be reached"):
         await client.post("http://127.0.0.1:9/", {}, dict)
     async with serving(nonsense) as url, serving(slow) as slow_url:
@@ -157,13 +165,14 @@ async def test_no_server_a_slow_one_and_nonsense_are_engine_errors() -> None:
 def test_requests_that_fail_together_count_once_and_a_long_outage_pauses_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = 0.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    clock = Clock(monkeypatch, still=True)
     replica = module.Replica("http://x")
     for _ in range(500):
         replica.record_failure()
     assert replica.failures == 1
     for _ in range(2000):
-        now = replica.retry_at
+        clock.forward(module.LONGEST_PAUSE_S)
+        before = replica.retry_at
         replica.record_failure()
-    assert replica.retry_at - now == module.LONGEST_PAUSE_S
+    assert replica.failures == 2001
+    assert replica.retry_at - before == pytest.approx(module.LONGEST_PAUSE_S)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import threading
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +16,7 @@ from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import AgentRLError, DeadPolicy, EngineError
+from tests.waiting import until_async
 
 from .conftest import VOCAB, make_model, plain_logprobs
 
@@ -26,10 +25,11 @@ def some_tokens(rng: random.Random, low: int, high: int) -> list[int]:
     return [rng.randrange(VOCAB) for _ in range(rng.randint(low, high))]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Polls, for the worker thread signals nothing but results."""
-    while not condition():
-        await asyncio.sleep(0.001)
+async def some_steps(engine: TorchEngine, number: int) -> None:
+    """Waits until the engine has made so many more steps, or has nothing to do."""
+    goal = engine.stats["steps"] + number
+    await asyncio.sleep(0)
+    await until_async(lambda: engine.stats["steps"] >= goal or not engine.stats["running"])
 
 
 async def play(engine: TorchEngine, name: str, turns: int, system: list[int]) -> list[tuple[list[int], Completion]]:
@@ -48,11 +48,12 @@ async def play(engine: TorchEngine, name: str, turns: int, system: list[int]) ->
         played.append((ids, completion, sampling))
         ids = ids + completion.token_ids + some_tokens(rng, 1, 30)
         if rng.random() < 0.3:
-            await asyncio.sleep(rng.random() * 0.01)
+            await some_steps(engine, rng.randrange(5))
     engine.end_session(name)
     return played
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [16, 5])
 async def test_logprobs_are_those_of_a_plain_forward_pass(rows: int) -> None:
     model = make_model()
@@ -71,6 +72,7 @@ async def test_logprobs_are_those_of_a_plain_forward_pass(rows: int) -> None:
             assert not {3, 5} & set(said[:-1])
 
 
+@pytest.mark.slow
 async def test_a_seed_fixes_the_sample_whatever_else_runs() -> None:
     samples = []
     for rows, others in ((1, 0), (16, 0), (16, 25)):
@@ -116,6 +118,7 @@ async def test_an_edited_context_keeps_the_common_prefix(engine: TorchEngine) ->
     assert_close(torch.tensor(completion.logprobs), plain, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 async def test_a_group_forwards_its_common_prompt_once() -> None:
     engine = TorchEngine(make_model(), max_batch=32)
     system, tasks = [1] * 40, [[10 + k] * 50 for k in range(4)]
@@ -131,6 +134,7 @@ async def test_a_group_forwards_its_common_prompt_once() -> None:
     await engine.close()
 
 
+@pytest.mark.slow
 async def test_a_prompt_that_runs_ahead_of_another_session_is_exact(engine: TorchEngine) -> None:
     prompt, sampling = list(range(60)), Sampling(max_tokens=100, seed=1)
     oracle = TorchEngine(make_model())
@@ -138,7 +142,7 @@ async def test_a_prompt_that_runs_ahead_of_another_session_is_exact(engine: Torc
     await oracle.close()
     # Prompts that hold what a running session is about to say: they copy what is cached so far.
     running = asyncio.create_task(engine.generate(prompt, sampling, "running"))
-    await until(lambda: engine.stats["running"] == 1)
+    await until_async(lambda: engine.stats["running"] == 1)
     ahead = prompt + will_say
     while not running.done():
         completion = await engine.generate(ahead, Sampling(max_tokens=1), "ahead")
@@ -209,7 +213,7 @@ async def test_a_wrong_request_fails_alone(
 
 async def test_a_cancelled_call_frees_its_row(engine: TorchEngine) -> None:
     long = [asyncio.create_task(engine.generate([k], Sampling(max_tokens=500), f"{k}")) for k in range(40)]
-    await until(lambda: engine.stats["running"] >= 16)
+    await until_async(lambda: engine.stats["running"] >= 16)
     for task in long:
         task.cancel()
     await asyncio.gather(*long, return_exceptions=True)
@@ -227,7 +231,7 @@ async def test_a_cancelled_call_frees_its_row(engine: TorchEngine) -> None:
 
 async def test_cancelling_some_leaves_the_others_exact(engine: TorchEngine) -> None:
     tasks = [asyncio.create_task(engine.generate([k, 1], Sampling(max_tokens=60), f"{k}")) for k in range(12)]
-    await until(lambda: engine.stats["steps"] >= 5)
+    await until_async(lambda: engine.stats["steps"] >= 5)
     for task in tasks[::3]:
         task.cancel()
     for k, result in enumerate(await asyncio.gather(*tasks, return_exceptions=True)):
@@ -249,10 +253,11 @@ async def test_update_changes_the_version_and_the_answers(engine: TorchEngine) -
     assert_close(torch.tensor(new.logprobs), plain, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 async def test_an_update_in_flight_splits_the_completion(engine: TorchEngine) -> None:
     prompts = [[k, 2, 3] for k in range(20)]  # more than rows: some wait
     tasks = [asyncio.create_task(engine.generate(p, Sampling(max_tokens=200), f"{p}")) for p in prompts]
-    await until(lambda: engine.stats["steps"] >= 20)
+    await until_async(lambda: engine.stats["steps"] >= 20)
     other = make_model(seed=9)
     await engine.update(other, 1)
     split = 0
@@ -284,6 +289,7 @@ async def test_wrong_weights_are_refused_and_the_old_ones_stay(engine: TorchEngi
     assert engine.stats["version"] == 2
 
 
+@pytest.mark.slow
 async def test_score_equals_plain_forward_passes(engine: TorchEngine) -> None:
     rng = random.Random(0)
     prefix = some_tokens(rng, 60, 60)
@@ -315,11 +321,14 @@ async def test_score_reuses_the_cache_of_the_episode(engine: TorchEngine) -> Non
     assert engine.stats["forwarded_tokens"] - before == 5 + 1  # what was scored did not cost the session its cache
 
 
+@pytest.mark.slow
 async def test_turns_scores_updates_and_cancellations_at_once() -> None:
     """Whatever happens beside it, each token's log-probability is that of the version its span names."""
     models = {version: make_model(seed=version) for version in range(4)}
     engine = TorchEngine(make_model(seed=0), max_batch=12)
     system = [1] * 45
+
+    seen: set[int] = set()
 
     async def episode(name: str) -> int:
         rng = random.Random(name)
@@ -327,8 +336,10 @@ async def test_turns_scores_updates_and_cancellations_at_once() -> None:
         for _ in range(5):
             call = engine.generate(ids, Sampling(max_tokens=rng.randint(1, 30), top_p=1.0), name)
             if rng.random() < 0.2:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(call, rng.random() * 0.02)
+                asked = asyncio.create_task(call)
+                await some_steps(engine, rng.randrange(10))
+                asked.cancel()
+                await asyncio.gather(asked, return_exceptions=True)
                 continue
             completion = await call
             said = completion.token_ids
@@ -336,19 +347,21 @@ async def test_turns_scores_updates_and_cancellations_at_once() -> None:
                 plain = plain_logprobs(models[span.version], ids + said)[-len(said) :][span.start : span.end]
                 assert_close(torch.tensor(completion.logprobs[span.start : span.end]), plain, atol=2e-5, rtol=0)
                 exact += span.end - span.start
+                seen.add(span.version)
             ids = ids + said + some_tokens(rng, 1, 10)
         engine.end_session(name)
         return exact
 
     async def learner() -> None:
         for version in (1, 2, 3):
-            await asyncio.sleep(0.05)
+            await until_async(lambda version=version: engine.stats["steps"] >= 20 * version)
             await engine.update(models[version], version)
             (score,) = await engine.score(system, [[2, 3]])
             assert_close(torch.tensor(score), plain_logprobs(models[version], [*system, 2, 3])[-2:], atol=2e-5, rtol=0)
 
     counts, _ = await asyncio.gather(asyncio.gather(*(episode(f"e{k}") for k in range(40))), learner())
     assert sum(counts) > 1000
+    assert seen == {0, 1, 2, 3}
     await engine.score([1], [[2]])
     assert engine.stats["running"] == engine.stats["waiting"] == engine.stats["parked"] == 0
     await engine.close()
@@ -365,7 +378,7 @@ async def test_a_failing_step_fails_its_calls_and_the_engine_goes_on() -> None:
 
     model.get_input_embeddings().register_forward_pre_hook(fault)
     tasks = [asyncio.create_task(engine.generate([k], Sampling(max_tokens=400), f"{k}")) for k in range(10)]
-    await until(lambda: engine.stats["steps"] >= 3)
+    await until_async(lambda: engine.stats["steps"] >= 3)
     broken.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, EngineError) and "out of memory" in str(result) for result in results)
@@ -383,7 +396,7 @@ async def test_memory_that_runs_out_for_a_score_leaves_no_half_grown_caches(monk
     model = make_model()
     engine = TorchEngine(model, max_batch=4)
     running = asyncio.create_task(engine.generate([1], Sampling(max_tokens=400), "runs"))
-    await until(lambda: engine.stats["steps"] >= 3)
+    await until_async(lambda: engine.stats["steps"] >= 3)
     grown, plain = [0], torch.Tensor.new_zeros
 
     def new_zeros(self: torch.Tensor, size: Any, **settings: Any) -> torch.Tensor:
@@ -417,7 +430,7 @@ async def test_a_fault_while_requests_enter_loses_none_of_them() -> None:
     model.get_input_embeddings().register_forward_pre_hook(fault)
     prompts = [[1] * 50 + [k] * 50 for k in range(20)]  # some lead, some are held back, some wait
     calls = (engine.generate(p, Sampling(), f"{k}") for k, p in enumerate(prompts))
-    results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
+    results = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(result, EngineError) for result in results)
     await engine.close()
 
@@ -436,10 +449,10 @@ async def test_broken_weights_are_an_error_and_leave_no_trace(engine: TorchEngin
 async def test_close_fails_who_waits_and_joins_the_thread() -> None:
     engine = TorchEngine(make_model(), max_batch=2)
     tasks = [asyncio.create_task(engine.generate([k], Sampling(max_tokens=500), f"{k}")) for k in range(6)]
-    await asyncio.sleep(0.01)
+    await until_async(lambda: engine.stats["running"] == 2)
     await engine.close()
     await engine.close()
-    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, EngineError) and "closed" in str(result) for result in results)
     with pytest.raises(EngineError, match="closed"):
         await engine.generate([1], Sampling(), "s")
@@ -455,7 +468,7 @@ async def test_a_dead_worker_says_so() -> None:
 
     model.get_input_embeddings().register_forward_pre_hook(die)
     with pytest.raises(EngineError, match="died: SystemExit: killed"):
-        await asyncio.wait_for(engine.generate([1], Sampling(), "s"), 20)
+        await engine.generate([1], Sampling(), "s")
     with pytest.raises(EngineError, match="died"):
         await engine.generate([1], Sampling(), "s")
     await engine.close()

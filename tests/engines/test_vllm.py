@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
 import random
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -35,14 +34,24 @@ from agentrl.train.canary import WeightsLost
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.errors import EngineError
 from tests.commands.conftest import CODE
+from tests.waiting import until_async
 
 from .conftest import plain_logprobs
 from .http_server import serving, status
 from .vllm_learning import ADAPTERS, LEARNING, imitating_model, learn
-from .vllm_world import PYTHON, other_weights, row_of, small_model, tokenizer_of, worst_difference, write_adapter
+from .vllm_world import (
+    PYTHON,
+    other_weights,
+    row_of,
+    small_model,
+    tokenizer_of,
+    tokens_sampled,
+    worst_difference,
+    write_adapter,
+)
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("AGENTRL_TEST_VLLM") != "1", reason="make test-vllm runs a real vLLM server"),
+    pytest.mark.family("vllm"),
     pytest.mark.timeout(600),
 ]
 
@@ -104,7 +113,8 @@ async def test_every_logprob_is_the_trainers_across_updates_in_flight(model, eng
 
     running = [asyncio.create_task(say(k)) for k in range(12)]
     for version in (1, 2):
-        await asyncio.sleep(0.4)
+        before = tokens_sampled(engine.replicas.all[0].url)
+        await until_async(lambda before=before: tokens_sampled(engine.replicas.all[0].url) > before + 200)
         await engine.update(weights[version], version)
         running += [asyncio.create_task(say(10 + 2 * version + k)) for k in range(2)]
     said = await asyncio.gather(*running)
@@ -171,8 +181,9 @@ async def test_an_adapter_samples_as_if_merged_and_those_under_way_keep_theirs(
     adapted = {7: write_adapter(tmp_path / "seven", plain, seed=7), 8: write_adapter(tmp_path / "eight", plain, seed=8)}
     await engine.update(copied(tmp_path / "seven"), 7)
     prompt = prompts(loaded, 3)[2]
+    before = tokens_sampled(engine.replicas.all[0].url)
     running = asyncio.create_task(engine.generate(prompt, Sampling(max_tokens=300), "early"))
-    await asyncio.sleep(0.3)
+    await until_async(lambda: tokens_sampled(engine.replicas.all[0].url) > before)
     await engine.update(copied(tmp_path / "eight"), 8)
     late = await engine.generate(prompt, Sampling(max_tokens=20), "late")
     early = await running

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -44,7 +43,7 @@ from .fake_vllm import FakeVLLM
 from .http_server import serving
 from .vllm_world import PYTHON, row_of
 
-real = pytest.mark.skipif(os.environ.get("AGENTRL_TEST_VLLM") != "1", reason="make test-vllm runs a real vLLM server")
+real = pytest.mark.family("vllm")
 
 SETTINGS = EngineSettings(use="vllm", python=PYTHON, timeout_s=120)
 

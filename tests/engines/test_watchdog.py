@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from agentrl.engines.vllm import watchdog
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 STARTER = """
 import os, subprocess, sys
@@ -25,24 +27,17 @@ def alive(pids: Path) -> list[int]:
     return [number for number in numbers if (Path("/proc") / str(number)).exists()]
 
 
-def wait_for(condition) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("who", ["starter", "watchdog"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_stubborn_server_ends_with_its_starter_and_watchdog(tmp_path: Path, who: str, how: int) -> None:
     pids = tmp_path / "pids"
     command = ["sh", "-c", STUBBORN.format(pids=pids)]
     starter = subprocess.Popen([sys.executable, "-c", STARTER, watchdog.__file__, *command])
-    wait_for(lambda: len(alive(pids)) == 2)
+    until(lambda: len(alive(pids)) == 2)
     (child,) = Path(f"/proc/{starter.pid}/task/{starter.pid}/children").read_text().split()
     os.kill(starter.pid if who == "starter" else int(child), how)
     starter.wait()
-    wait_for(lambda: not alive(pids))
+    until(lambda: not alive(pids))
 
 
 def test_what_a_server_leaves_behind_is_ended_and_its_status_told(tmp_path: Path) -> None:
@@ -51,4 +46,4 @@ def test_what_a_server_leaves_behind_is_ended_and_its_status_told(tmp_path: Path
     done = subprocess.run([sys.executable, "-c", STARTER.replace(".wait()", ".wait() == 7 or sys.exit(9)"),
                            watchdog.__file__, *command], check=False)  # fmt: skip
     assert done.returncode == 0
-    wait_for(lambda: not alive(pids))
+    until(lambda: not alive(pids))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,13 @@ def small_model(folder: Path, *, context: int = 1024) -> LoadedModel:
     loaded.model.save_pretrained(folder)
     loaded.tokenizer.save_pretrained(folder)
     return loaded
+
+
+def tokens_sampled(url: str) -> float:
+    """Tokens that a server has sampled, as it counts them."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:generation_tokens_total"))
 
 
 def tokenizer_of(loaded: LoadedModel) -> HFTokenizer:

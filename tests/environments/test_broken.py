@@ -7,7 +7,6 @@ environments with the broken tasks left out by name: here they are played with t
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from tests.command import agentrl
 from tests.environments.packages import needs
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs"),
+    pytest.mark.family("envs"),
     pytest.mark.timeout(3600),
 ]
 

@@ -6,7 +6,6 @@ At least 50 tasks of each, or all of them. A certificate beside the recipe is of
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -36,7 +35,7 @@ ELSE = {
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs")
+@pytest.mark.family("envs")
 @pytest.mark.parametrize(
     ("recipe", "n", "more"),
     [*((recipe, n, ()) for recipe, n in CERTIFIED.items()), *((recipe, *given) for recipe, given in ELSE.items())],

@@ -6,7 +6,6 @@ matter here.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.command import agentrl
 from tests.sandbox import dockerd
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs"),
+    pytest.mark.family("envs"),
     pytest.mark.timeout(1800),
 ]
 

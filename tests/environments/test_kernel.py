@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,11 +54,11 @@ def test_the_static_rule_stops_what_is_no_kernel(code: str) -> None:
 @pytest.mark.parametrize(
     ("agent", "reward"),
     [
-        ("oracle", 1.0),
+        pytest.param("oracle", 1.0, marks=pytest.mark.family("worlds")),
         pytest.param(
             "copier",
             0.6,
-            marks=pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs"),
+            marks=pytest.mark.family("envs"),
         ),
     ],
 )

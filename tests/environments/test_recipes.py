@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 
-pytestmark = pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs")
+pytestmark = pytest.mark.family("envs")
 
 HELD_OUT = ("--set", "tasks.args.held_out=true")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from agentrl.registry.references import load_object
-from agentrl.sandbox.images import image_named, is_built, place_of
+from agentrl.sandbox.images import image_named, place_of
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 
@@ -46,11 +45,8 @@ def test_every_edit_is_a_program_that_differs() -> None:
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(SOURCE)), (kind, new)
 
 
-READY = pytest.mark.skipif(
-    len([*folder().glob("*.tar.gz")]) < 6 or not is_built(image_named("swe")),
-    reason="recipes/swe-inject/README.md says how to get the sdists and the image",
-)
-WHOLE = pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs")
+READY = pytest.mark.family("worlds")
+WHOLE = pytest.mark.family("envs")
 
 
 @READY
@@ -60,7 +56,6 @@ def test_the_oracle_repairs_a_package(tmp_path: Path) -> None:
         assert [row.reward for row in run.rows()] == [1.0] * 2
 
 
-@READY
 @WHOLE
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("held_out", ["false", "true"])

@@ -17,6 +17,8 @@ from agentrl.registry.references import load_object
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
 
+pytestmark = pytest.mark.family("worlds")
+
 RECIPES = Path(__file__).parents[2] / "recipes"
 
 WORLDS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {  # what has to be there, and two quick games

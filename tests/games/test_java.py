@@ -65,6 +65,7 @@ def held() -> list[int]:
     return [len(process.handles) for process in java.launcher_of(MODULE).running]
 
 
+@pytest.mark.slow
 def test_a_game_that_begins_leaves_those_of_its_process_alone(games: java.JavaGames) -> None:
     """The worlds of `sorting` are made of what is static in Java."""
     envs = [games.take() for _ in range(3)]
@@ -75,6 +76,7 @@ def test_a_game_that_begins_leaves_those_of_its_process_alone(games: java.JavaGa
         assert env.step("look around")[0].strip() in first
 
 
+@pytest.mark.slow
 def test_processes_are_filled_and_environments_kept(games: java.JavaGames, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "GAMES", 2)
     first, second, third = (games.take() for _ in range(3))
@@ -87,11 +89,13 @@ def test_processes_are_filled_and_environments_kept(games: java.JavaGames, monke
     assert begun(third, 1)
 
 
+@pytest.mark.slow
 async def test_games_that_begin_at_once_share_a_process(games: java.JavaGames) -> None:
     envs = await asyncio.gather(*(in_thread(games.take) for _ in range(8)))
     assert held() == [len(envs)]
 
 
+@pytest.mark.slow
 def test_what_does_not_answer_is_not_lent_again(games: java.JavaGames) -> None:
     with games.lent() as env:
         env.close()
@@ -100,6 +104,7 @@ def test_what_does_not_answer_is_not_lent_again(games: java.JavaGames) -> None:
         assert begun(another, 0)
 
 
+@pytest.mark.slow
 def test_a_process_that_died_is_replaced(games: java.JavaGames) -> None:
     with pytest.raises(ZeroDivisionError), games.lent() as env:
         begun(env, 0)

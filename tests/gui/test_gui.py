@@ -25,7 +25,7 @@ from agentrl.types.task import Task
 from tests.gui.desks import act, needs_desktop, opened
 from tests.waiting import running_program, until, wait_for_end
 
-pytestmark = needs_desktop
+pytestmark = [pytest.mark.slow, needs_desktop]
 
 ODD = "a B~@#$%^&*()[]{}\\|<>\"'` äÖß€漢😀\nsecond line"
 

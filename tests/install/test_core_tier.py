@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import CODE, RECIPE
+from tests.counting import write
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,10 +39,7 @@ def test_it_is_small_and_has_no_torch(core: Path) -> None:
 
 
 def test_scripts_roll_out_and_are_checked_and_shown(core: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "counting"
-    folder.mkdir()
-    (folder / "task.py").write_text(CODE)
-    (folder / "recipe.yaml").write_text(RECIPE)
+    write(tmp_path / "counting")
     for arguments, expected in [
         (["recipe", "check", "counting"], "ok"),
         (["rollout", "counting", "--n", "12", "--agent", "oracle", "--out", "run"], "reward mean 1.000"),

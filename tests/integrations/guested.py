@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.types.task import Task
 
-GUESTS = os.environ.get("AGENTRL_TEST_GUESTS")
+GUESTS = Path(__file__).parents[2] / ".venv-guests"
 """A folder with a virtual environment for each framework."""
 
-needs_guests = pytest.mark.skipif(GUESTS is None, reason="needs environments of other frameworks: make test-guests")
+needs_guests = pytest.mark.family("guests")
 SERVED = """\
 name: served
 tasks: {source: guest, args: {kind: KIND, spec: {url: "URL", env: NAME, path: [./]}}}

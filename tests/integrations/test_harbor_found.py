@@ -62,6 +62,7 @@ def test_an_image_that_was_built_of_the_folder_holds_what_is_copied_to_its_syste
             tasks(folder, only=["shared"], image=image)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_copied_to_a_folder_lies_in_it(tmp_path: Path) -> None:
     folder = a_recipe(tmp_path)
     copies = "COPY numbers.txt /app\nRUN mkdir -p /data/in\nCOPY run.sh /data/in\nCOPY run.sh /app/go\n"
@@ -72,6 +73,7 @@ def test_a_file_that_is_copied_to_a_folder_lies_in_it(tmp_path: Path) -> None:
     assert rewards(folder, "oracle", "gold", n=1, **only) == {"shared": 1.0}
 
 
+@pytest.mark.slow
 def test_commands_run_in_the_shell_of_the_dockerfile(tmp_path: Path) -> None:
     folder = a_recipe(tmp_path)
     lines = 'RUN echo $0 > shells\nSHELL ["/bin/bash", "-o", "pipefail", "-c"]\nRUN echo $0 >> shells\n'
@@ -81,6 +83,7 @@ def test_commands_run_in_the_shell_of_the_dockerfile(tmp_path: Path) -> None:
     assert rewards(folder, "oracle", "gold", n=1, **only) == {"shared": 1.0}
 
 
+@pytest.mark.slow
 def test_a_working_folder_that_the_dockerfile_fills_is_empty_before(tmp_path: Path) -> None:
     """`git clone` wants an empty folder, and `git config --global` before it writes to the home."""
     folder = a_recipe(tmp_path)
@@ -127,6 +130,7 @@ def test_variables_are_filled_in_as_a_build_does(tmp_path: Path) -> None:
     assert plan.steps == [Copy((path.parent / "run.sh",), "/none/set", into=True)]
 
 
+@pytest.mark.slow
 def test_the_guard_leaves_the_programs_of_the_task_as_they_are(tmp_path: Path) -> None:
     """A script of /tests has its neighbours, and what it starts has those of its own folder."""
     folder = a_recipe(tmp_path)
@@ -150,6 +154,7 @@ INSTALLS = {
 }
 
 
+@pytest.mark.slow
 def test_a_verifier_that_would_install_runs_offline(tmp_path: Path) -> None:
     folder = a_recipe(tmp_path)
     first = "set -e\nmkdir -p /logs/verifier\ncurl https://example.org | sh\nsource $HOME/.local/bin/env\nset +e"

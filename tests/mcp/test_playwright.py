@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -13,10 +12,10 @@ from aiohttp import web
 from tests.engines.http_server import serving
 from tests.mcp.test_mcp import opened
 
-FOLDER = os.environ.get("AGENTRL_TEST_PLAYWRIGHT_MCP", "")
+FOLDER = Path(__file__).parents[2] / ".mcp"
 CHROMIUM = shutil.which("chromium")
 
-pytestmark = pytest.mark.skipif(not FOLDER or not CHROMIUM, reason="make test-playwright installs and runs it")
+pytestmark = pytest.mark.family("playwright")
 
 PAGE = """<title>Shop</title><h1>Tea</h1><button onclick="document.title = 'Bought'">Buy</button>"""
 

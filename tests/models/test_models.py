@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -42,9 +41,7 @@ def test_enough_families_train() -> None:
     assert sum(columns[5] == "yes" for columns in page.values()) >= MUST_TRAIN
 
 
-@pytest.mark.skipif(
-    "AGENTRL_TEST_MODELS" not in os.environ, reason="make test-models: trains all families, and writes the page"
-)
+@pytest.mark.family("models")
 @pytest.mark.timeout(36000)
 def test_all_families(tmp_path: Path) -> None:
     served = vllm(tmp_path)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,9 @@ import pytest
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 
-pytestmark = pytest.mark.skipif(
-    "AGENTRL_TEST_PROGRAMS" not in os.environ, reason="make test-programs: installs four agent frameworks"
-)
+BIN = Path(__file__).parents[2] / ".venv-programs/bin"
+
+pytestmark = pytest.mark.family("programs")
 
 LANGGRAPH = '''
 import os, sys
@@ -114,7 +113,7 @@ def test_it_trains_as_it_is(name: str, tmp_path: Path) -> None:
     (tmp_path / "smolagents_agent.py").write_text(SMOLAGENTS)
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "tasks.jsonl").write_text('{"n": 4}\n{"n": 7}\n')
-    program = PROGRAMS[name].format(bin=os.environ["AGENTRL_TEST_PROGRAMS"])
+    program = PROGRAMS[name].format(bin=BIN)
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(name=name, program=program))
     agentrl("train", "recipe.yaml", cwd=tmp_path, timeout=1000)
     run = tmp_path / "runs" / name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,10 @@ from agentrl.types.errors import EngineError, StoreError
 from agentrl.types.parts.intake import Images
 from agentrl.types.sample import training_samples
 from tests.chat.families import gemma4_thinking
+from tests.clock import Clock
 from tests.engines.conftest import plain_logprobs
 from tests.engines.vllm_world import small_model
+from tests.waiting import turns, until_async
 
 ADD = {
     "type": "function",
@@ -185,9 +188,11 @@ async def test_a_stream_says_the_same_piece_by_piece() -> None:
     assert chunks[3]["usage"]["total_tokens"] > 0
 
 
-async def test_sessions_by_path_header_or_key_end_by_call_by_idleness_or_with_the_proxy() -> None:
-    parrot = Parrot(*["hi"] * 9)
-    async for client in connected(parrot, ByteTokenizer(), idle_s=0.4, taken={"by-key"}):
+async def test_sessions_by_path_header_or_key_end_by_call_by_idleness_or_with_the_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parrot, clock = Parrot(*["hi"] * 9), Clock(monkeypatch)
+    async for client in connected(parrot, ByteTokenizer(), idle_s=600, taken={"by-key"}):
         plain = f"{client.url}/v1/chat/completions"
         body = {"messages": [user("Hello.")]}
         await client.http.post(plain, json=body, headers={"Authorization": "Bearer by-key"})
@@ -198,8 +203,9 @@ async def test_sessions_by_path_header_or_key_end_by_call_by_idleness_or_with_th
         nobody = await client.http.post(plain, json=body)
         assert nobody.status == 400
         assert "belongs to no session" in (await nobody.json())["error"]["message"]
-        while client.proxy.sessions:
-            await asyncio.sleep(0.05)
+        assert set(client.proxy.sessions) == {"by-key", "by-header"}
+        clock.forward(601)
+        await until_async(lambda client=client: not client.proxy.sessions)
         await client.say([user("Hello.")], "late")
         stored = client.stored
     assert sorted(episode.id for episode in stored) == ["by-header", "by-key~1", "by-path", "late"]
@@ -308,15 +314,15 @@ async def test_several_replies_to_one_prompt_are_asked_for_at_once() -> None:
 
 
 class Slow(Parrot):
-    """Replies when it is told to; until then, when two wait."""
+    """Replies to two at a time."""
 
-    waiting = 0
+    def __init__(self, *texts: str) -> None:
+        super().__init__(*texts)
+        self.two = asyncio.Barrier(2)
 
     async def generate(self, token_ids: Any, sampling: Sampling, session: str) -> Completion:
         completion = await super().generate(token_ids, sampling, session)
-        self.waiting += 1
-        while self.waiting % 2:
-            await asyncio.sleep(0.01)
+        await self.two.wait()
         return completion
 
 
@@ -344,8 +350,7 @@ async def test_a_reply_to_a_client_that_hung_up_is_no_branch() -> None:
         url, body = f"{client.url}/s/s/v1/chat/completions", {"messages": [user("hi")]}
         retry = {"X-Stainless-Retry-Count": "1"}
         again = asyncio.create_task(client.http.post(url, json=body, headers=retry))
-        while len(held.prompts) < 2:
-            await asyncio.sleep(0.01)
+        await until_async(lambda: len(held.prompts) == 2)
         held.free.set()
         await again
         assert texts(await client.end()) == ["seen"]
@@ -357,11 +362,10 @@ async def test_a_reply_to_a_client_that_hung_up_is_no_branch() -> None:
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
         recorder = client.proxy.sessions["s"]
-        while all(connection.transport for connection in client.server.connections):  # until the server has heard of it
-            await asyncio.sleep(0.01)
+        served = client.server
+        await until_async(lambda served=served: not all(each.transport for each in served.connections))  # it has heard
         held.free.set()
-        while not recorder.turns:
-            await asyncio.sleep(0.01)
+        await until_async(lambda recorder=recorder: recorder.turns)
         before = len(client.stored)
         assert (await (await client.http.post(f"{client.url}/s/s/end", json={})).json()) == {}
         assert len(client.stored) == before
@@ -441,35 +445,43 @@ class Sessions:
             await self.proxy.recorder(name).reply({"messages": [user("Go.")]})
 
 
-async def test_a_session_that_is_scored_when_the_proxy_stops_is_stored() -> None:
-    begun, stopping = asyncio.Event(), asyncio.Event()
+async def test_a_session_that_is_scored_when_the_proxy_stops_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, stopping, clock = asyncio.Event(), asyncio.Event(), Clock(monkeypatch)
 
     async def slow(episode: Episode) -> Episode:
         begun.set()
         await stopping.wait()
         return episode
 
-    sessions = Sessions(idle_s=0.05, score=slow)
-    async with listening(sessions.proxy.app(), "127.0.0.1", 0):
+    sessions = Sessions(idle_s=600, score=slow)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(listening(sessions.proxy.app(), "127.0.0.1", 0))
         await sessions.say()
+        clock.forward(601)
         await begun.wait()
-        asyncio.get_running_loop().call_later(0.1, stopping.set)
+        stops = asyncio.create_task(stack.pop_all().aclose())
+    await turns()  # it stops meanwhile, but for the scoring
+    assert not stops.done()
+    stopping.set()
+    await stops
     assert sorted(sessions.stored) == ["s0", "s1", "s2"]
 
 
-@pytest.mark.parametrize("idle_s", [0.05, 60.0])
+@pytest.mark.parametrize("idle", [True, False])
 async def test_a_session_that_cannot_be_stored_does_not_take_the_others_along(
-    idle_s: float, caplog: pytest.LogCaptureFixture
+    idle: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = Clock(monkeypatch)
+
     async def scored(episode: Episode) -> Episode:
         return msgspec.structs.replace(episode, answer="broken" if episode.id == "s0" else None)
 
-    sessions = Sessions(idle_s=idle_s, score=scored)
+    sessions = Sessions(idle_s=600, score=scored)
     async with listening(sessions.proxy.app(), "127.0.0.1", 0):
         await sessions.say()
-        async with asyncio.timeout(20):
-            while idle_s < 1 and len(sessions.proxy):
-                await asyncio.sleep(0.01)
+        if idle:
+            clock.forward(601)
+            await until_async(lambda: not len(sessions.proxy))
     assert sorted(sessions.stored) == ["s1", "s2"]
     assert "could not be stored: full" in caplog.text
 

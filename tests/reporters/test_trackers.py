@@ -19,9 +19,9 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError
 from agentrl.types.reporter import Reporter
 from tests.command import agentrl
-from tests.commands.conftest import counting
-from tests.commands.test_train import trainable
+from tests.commands.conftest import counting, trainable
 from tests.reporters import written
+from tests.sound import assert_sound
 from tests.store.make import make_episode
 
 __all__ = ["counting", "trainable"]
@@ -73,6 +73,7 @@ def report(recipe_path: Path, run: Path, track: str, *lines: dict[str, Any], sto
             reporter.metrics(each)
 
 
+@pytest.mark.slow
 def test_a_training_and_its_continuation_are_one_run_of_every_tracker(
     trainable: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -119,7 +120,7 @@ def test_a_training_and_its_continuation_are_one_run_of_every_tracker(
     assert len(names) == 1
     assert not (here / "mlruns").exists()
     assert not (here / "wandb").exists()
-    assert agentrl("check", "run", cwd=here).returncode == 0
+    assert_sound(here / "run")
 
 
 def test_what_a_tracker_lacks_is_sent_when_the_run_continues(counting: Path, tmp_path: Path) -> None:

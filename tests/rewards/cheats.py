@@ -10,11 +10,10 @@ from __future__ import annotations
 WRONG = "def double(x):\n    return 'nonsense'\n"
 
 _FORGER = """
-import os, time
+import os
 if os.fork() == 0:
     os.setsid()
-    end = time.monotonic() + 3
-    while time.monotonic() < end:
+    for _ in range(5000):
         for name in ('/work/report.xml', '/work/result.json', '/work/reward.txt', '/tmp/reward', '/work/.passed'):
             try:
                 open(name, 'w').write('1')

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import shutil
 import signal
+import subprocess
 import tarfile
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
@@ -22,6 +24,8 @@ from agentrl.types.task import Task
 from tests.rewards.cheats import CHEATS, PARTICULAR
 from tests.rewards.honest import HONEST
 from tests.rewards.make import make_episode
+
+pytestmark = pytest.mark.slow
 
 SITE = "/tmp/site"
 RIGHT = "def double(x):\n    return 2 * x\n"
@@ -57,18 +61,31 @@ KINDS: dict[str, Any] = {
 }
 
 
+def _not_needed(folder: str, names: list[str]) -> set[str]:
+    """Compiled files, and most of the 600 languages and styles that pytest could colour."""
+    kept = ("__init__.py", "_mapping.py", "python.py", "diff.py", "terminal.py")
+    colours = Path(folder).name in ("lexers", "styles", "formatters")
+    return {name for name in names if name == "__pycache__" or (colours and name not in kept)}
+
+
 @pytest.fixture(scope="module")
-def site() -> bytes:
-    """pytest, as a tar: the system's Python does not have it."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """pytest, as a tar: the system's Python does not have it. It is compiled for that one, once for all sandboxes."""
+    folder = tmp_path_factory.mktemp("site")
+    for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"):
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        path = Path(spec.origin)
+        if path.name == "__init__.py":
+            shutil.copytree(path.parent, folder / name, ignore=_not_needed)
+        else:
+            shutil.copy(path, folder)
+    compiling = ["/usr/bin/python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(folder)]
+    subprocess.run(compiling, check=True)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"):
-            spec = find_spec(name)
-            assert spec is not None
-            assert spec.origin is not None
-            path = Path(spec.origin)
-            path, inside = (path.parent, name) if path.name == "__init__.py" else (path, path.name)
-            tar.add(path, inside, filter=lambda entry: None if "__pycache__" in entry.name else entry)
+        tar.add(folder, ".")
     return packed.getvalue()
 
 
@@ -109,15 +126,37 @@ async def bench(site: bytes) -> AsyncIterator[Bench]:
     await backend.close()
 
 
+EXITS = [
+    "os._exit", "sys.exit", "exit in double", "sys.exit in double", "atexit", "thread", "SIGALRM", "excepthook",
+    "execv", "kill the parent", "SystemExit subclass", "conftest", "pytest.ini", "prints a verdict",
+    "forger in the background",
+]  # fmt: skip
+AIMED = {
+    "pytest": {*EXITS, "SkipTest", "pytest.skip", "pytest.exit", "patched pytest", "patched AssertionError"},
+    "unittest": {"SkipTest", "SkipTest in double", "patched unittest", "patched AssertionError", "sys.exit"},
+    "shell": {"reads the tests", "rewrites tests", "sys.exit", "prints a verdict"},
+}
+"""Tricks that are aimed at a kind of tests, or at the end of its process."""
+
+
+def tried(kind: str) -> list[str]:
+    """All tricks for the kinds whose tests start fast. The others share them, and each has those aimed at it."""
+    if kind not in AIMED:
+        return [*CHEATS]
+    part = [*AIMED].index(kind)
+    return [name for k, name in enumerate(CHEATS) if k % len(AIMED) == part or name in AIMED[kind]]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_no_trick_is_taken_for_a_solution(bench, kind):
+    names = tried(kind)
     right = "print(2 * int(input()))" if kind == "program" else RIGHT
     assert (await bench.score(right, KINDS[kind], timeout_s=60)).value == 1.0, "the honest one"
     limits = {"never ends": 3.0}
     scored = await asyncio.gather(
-        *(bench.score(code, KINDS[kind], timeout_s=limits.get(name, 60.0)) for name, code in CHEATS.items())
+        *(bench.score(CHEATS[name], KINDS[kind], timeout_s=limits.get(name, 60.0)) for name in names)
     )
-    rewarded = [name for name, one in zip(CHEATS, scored, strict=True) if one.value != 0.0]
+    rewarded = [name for name, one in zip(names, scored, strict=True) if one.value != 0.0]
     assert not rewarded
 
 
@@ -151,13 +190,6 @@ async def test_a_right_solution_passes(bench, name):
     code, check = HONEST[name]
     scored = await bench.score(code, {"files": {"check.py": check}, "command": "python3 check.py"}, timeout_s=60)
     assert scored.value == 1.0, scored.note
-
-
-EXITS = [
-    "os._exit", "sys.exit", "exit in double", "sys.exit in double", "atexit", "thread", "SIGALRM", "excepthook",
-    "execv", "kill the parent", "SystemExit subclass", "conftest", "pytest.ini", "prints a verdict",
-    "forger in the background",
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["pytest", "unittest", "asserts"])

@@ -10,6 +10,9 @@ from rich.console import Console
 pytest.importorskip("transformers", reason="pip install 'agentrl[train]'")
 
 from benchmarks import runner
+from benchmarks.harness import Report
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_arms_that_need_no_peer_play_and_what_is_stored_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,9 +20,14 @@ def test_the_arms_that_need_no_peer_play_and_what_is_stored_is_checked(monkeypat
     real = runner.check_run
     monkeypatch.setattr(runner, "check_run", lambda out: (real(out), checked.append(out)))
     tiny = runner.Scenario("50 ms", episodes=6, turns=3, concurrency=3, latency_s=0.01)
-    rows, missing = runner.measure([tiny], ["bare aiohttp", "agentrl"], 1, Console(file=io.StringIO()))
-    assert missing == {}
+    said: list[str] = []
+    report = Report("runner", write=said.append)
+    rows = runner.measure([tiny], ["bare aiohttp", "agentrl"], 1, Console(file=io.StringIO()), report)
+    assert (report.missing, report.problems) == ({}, [])
     assert [arm for _, arm in rows] == ["bare aiohttp", "agentrl"]
     assert len(checked) == 1
-    assert all(row["right"] == 6 and row["cpu_ms_turn"] > 0 for row in rows.values())
-    assert {budget["what"] for budget in runner.budgets(rows)} == {"CPU ms a turn", "wall, of the latency bound"}
+    assert all(row.right == 6 and row.cpu_ms_turn > 0 for row in rows.values())
+    runner.compare(rows, report)
+    assert [(ratio.ours, ratio.other) for ratio in report.ratios] == [("agentrl", "bare aiohttp")]
+    promised = [line for line in said if "at most" in line]
+    assert [line.partition(", 50 ms")[0] for line in promised] == ["runner: CPU ms a turn", "runner: seconds"]

@@ -24,6 +24,7 @@ from agentrl.types.sandbox import (
     SandboxStartFailed,
     SandboxUnavailable,
 )
+from tests.clock import Clock
 from tests.rollout.world import Bench, collect, make_context, make_parts, specs
 from tests.store.make import make_episode
 
@@ -106,16 +107,15 @@ class BenchInSandbox(Bench):
     needs_sandbox = True
 
 
-class Clock:
+class Pauses(Clock):
     """Time that passes only in pauses."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        monkeypatch.setattr(outage.time, "monotonic", lambda: self.now)
+        super().__init__(monkeypatch, still=True)
         monkeypatch.setattr(outage.asyncio, "sleep", self.sleep)
 
     async def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.forward(seconds)
 
 
 def context_on(backend: Flaky, tmp_path: Path, **limits: Any) -> RolloutContext:
@@ -135,23 +135,23 @@ def away(times: int) -> Iterator[Exception | None]:
 
 
 async def test_a_short_outage_costs_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, backend = Clock(monkeypatch), Flaky(away(6))
+    clock, backend = Pauses(monkeypatch), Flaky(away(6))
     failures: list[dict[str, Any]] = []
     episodes = await collect(context_on(backend, tmp_path), specs(4), failures=failures)
     assert [(e.status, e.attempt) for e in episodes] == [("done", 0)] * 4
     assert failures == []
-    assert 5 < clock.now < 60
+    assert 5 < clock.ahead < 60
 
 
 async def test_an_outage_that_lasts_stops_the_run_and_is_waited_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, backend = Clock(monkeypatch), Flaky(away(10**6))
+    clock, backend = Pauses(monkeypatch), Flaky(away(10**6))
     seen: list[Episode] = []
     with pytest.raises(SandboxDown, match=r"3 episodes in a row[\s\S]*nobody answers[\s\S]*start it"):
         await collect(context_on(backend, tmp_path, sandbox_failures=3), specs(50), seen=seen)
     assert [(e.status, e.reward, e.error and e.error.cause) for e in seen] == [("infra_error", None, "sandbox")] * 3
-    assert clock.now == pytest.approx(60), "the second episode does not wait for what the first has waited for"
+    assert clock.ahead == pytest.approx(60), "the second episode does not wait for what the first has waited for"
 
 
 async def test_rewards_that_wait_for_a_backend_beyond_their_deadline_are_no_bug_in_user_code(tmp_path: Path) -> None:
@@ -169,10 +169,10 @@ async def test_rewards_that_wait_for_a_backend_beyond_their_deadline_are_no_bug_
 
 
 async def test_a_sandbox_that_does_not_start_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
+    clock = Pauses(monkeypatch)
     backend = Flaky(iter([SandboxStartFailed("setup failed"), None]))
     (episode,) = await collect(context_on(backend, tmp_path), specs(1))
-    assert (episode.status, episode.attempt, clock.now) == ("done", 1, 0.0)
+    assert (episode.status, episode.attempt, clock.ahead) == ("done", 1, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ async def test_a_sandbox_that_does_not_start_is_not_waited_for(tmp_path: Path, m
 async def test_an_image_that_is_not_there_is_no_outage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: AgentRLError, status: str
 ) -> None:
-    clock, backend = Clock(monkeypatch), Flaky(iter([error, None]))
+    clock, backend = Pauses(monkeypatch), Flaky(iter([error, None]))
     first, second = await collect(context_on(backend, tmp_path), specs(2))
     assert first.error is not None
-    assert (first.status, first.attempt, second.status, clock.now) == (status, 0, "done", 0.0)
+    assert (first.status, first.attempt, second.status, clock.ahead) == (status, 0, "done", 0.0)
     assert first.error.message.startswith(f"task {first.task.id!r}, sandbox.spec.")
     assert (error.remedy or "") in first.error.message
 

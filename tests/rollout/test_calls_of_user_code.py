@@ -16,6 +16,7 @@ from pydantic import Field
 
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.specs import EpisodeSpec
+from agentrl.simulate.clock import simulated
 from agentrl.tools import calling, methods
 from agentrl.tools.base import Environment, tool
 from agentrl.tools.calling import OutOfTime, called, in_thread, timed
@@ -24,6 +25,7 @@ from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
 from tests.rollout.test_environments import finds
 from tests.rollout.world import collect, make_context, make_parts, specs
+from tests.waiting import turns
 
 HERE = __name__
 
@@ -102,7 +104,7 @@ class Slow:
     def work(self) -> None:
         self.log.append("begin")
         self.begun.set()
-        self.go.wait(60)
+        self.go.wait()
         self.log.append("end")
 
     async def look(self) -> list[str]:
@@ -111,7 +113,7 @@ class Slow:
 
 async def cancelled_in_work(slow: Slow) -> None:
     working = asyncio.create_task(called(slow, slow.work))
-    await asyncio.to_thread(slow.begun.wait, 60)
+    await asyncio.to_thread(slow.begun.wait)
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
 
@@ -120,7 +122,7 @@ async def test_an_asynchronous_call_waits_for_a_thread_that_goes_on() -> None:
     slow = Slow()
     await cancelled_in_work(slow)
     looking = asyncio.create_task(called(slow, slow.look))
-    await asyncio.sleep(0.05)
+    await turns()  # it needs one, if it does not wait
     assert not looking.done()
     slow.go.set()
     assert await looking == ["begin", "end"]
@@ -130,13 +132,14 @@ async def test_a_call_that_is_cancelled_before_its_turn_does_not_run() -> None:
     slow = Slow()
     await cancelled_in_work(slow)
     second = asyncio.create_task(called(slow, slow.work))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)
     second.cancel()
     await asyncio.gather(second, return_exceptions=True)
     slow.go.set()
     assert await called(slow, slow.look) == ["begin", "end"]
 
 
+@pytest.mark.slow
 async def test_the_lock_of_a_tool_is_not_among_its_attributes() -> None:
     gc.collect()
     adds, before = Adds(), len(calling._turns)
@@ -159,7 +162,7 @@ class Hangs(Environment):
     @tool
     def hang(self) -> str:
         """Hang."""
-        RELEASED.wait(60)
+        RELEASED.wait()
         return "late"
 
 
@@ -222,7 +225,7 @@ async def test_an_idle_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.tools.calling.IDLE_S", 0.05)
     await in_thread(threading.get_ident)
     (thread,) = idle
-    await asyncio.to_thread(thread.join, 10)
+    await asyncio.to_thread(thread.join)
     assert (idle, thread.is_alive()) == ([], False)
     assert await in_thread(lambda: "the next call has a new one") == "the next call has a new one"
 
@@ -256,6 +259,7 @@ def enters(task: Task, rng: Any) -> Any:
     yield Say("a")
 
 
+@pytest.mark.slow
 async def test_what_an_environment_offers_is_recorded_as_it_was_and_forgotten(tmp_path: Path) -> None:
     gc.collect()
     before = len(methods._described)
@@ -351,7 +355,7 @@ async def waits(seen: list[str], error: BaseException | None = None) -> int:
         await asyncio.sleep(0)
         if error is not None:
             raise error
-        await asyncio.sleep(3600)
+        await asyncio.Event().wait()
     except asyncio.CancelledError:
         seen.append("cancelled")
         await asyncio.sleep(0)
@@ -365,10 +369,10 @@ async def test_a_call_that_never_waits_has_no_timer(monkeypatch: pytest.MonkeyPa
     assert await timed(1.0, gives(3)) == 3
 
 
-async def test_a_call_that_waits_too_long_is_cancelled_and_may_clean_up() -> None:
+def test_a_call_that_waits_too_long_is_cancelled_and_may_clean_up() -> None:
     seen: list[str] = []
     with pytest.raises(OutOfTime):
-        await timed(0.02, waits(seen))
+        simulated(timed(60.0, waits(seen)))
     assert seen == ["cancelled", "cleaned up"]
 
 
@@ -381,7 +385,7 @@ async def test_what_a_call_raises_is_its_own(kind: type[Exception]) -> None:
 async def test_who_cancels_a_call_cancels_it() -> None:
     seen: list[str] = []
     task = asyncio.create_task(timed(60.0, waits(seen)))
-    await asyncio.sleep(0.02)
+    await turns()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -392,22 +396,26 @@ class Held:
     """What a call holds."""
 
 
-async def test_a_call_that_is_over_is_forgotten() -> None:
+@pytest.mark.slow
+def test_a_call_that_is_over_is_forgotten() -> None:
     """At once: cycles are looked for rarely while episodes run."""
     known: list[weakref.ref[Held]] = []
 
     async def holds() -> None:
         held = Held()
         known.append(weakref.ref(held))
-        await asyncio.sleep(3600)
+        await asyncio.Event().wait()
+
+    async def calls() -> None:
+        for _ in range(3):
+            with pytest.raises(OutOfTime):
+                await timed(60.0, holds())
+        await asyncio.sleep(0)
+        assert [each() for each in known] == [None] * 3
 
     gc.collect()
     gc.disable()
     try:
-        for _ in range(3):
-            with pytest.raises(OutOfTime):
-                await timed(0.01, holds())
-        await asyncio.sleep(0)
-        assert [each() for each in known] == [None] * 3
+        simulated(calls())
     finally:
         gc.enable()

@@ -12,6 +12,7 @@ import pytest
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.agent import Agent
 from agentrl.rollout.faults.failures import LimitReached, verdict
+from agentrl.simulate.clock import simulated
 from agentrl.store import RunDir, check
 from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.types.engine import Completion, Sampling
@@ -57,10 +58,10 @@ async def patient(task: Any, episode: Episode) -> float:
     return 1.0
 
 
-async def test_contexts_end_with_the_agent(tmp_path: Path) -> None:
+def test_contexts_end_with_the_agent(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, agent={"use": f"{HERE}:Side", "max_turns": 2}, rewards={"r": f"{HERE}:patient"})
     with RunDir.create(tmp_path / "run") as run:
-        (episode,) = await collect(make_context(parts, hums, Slow), specs(1), run=run)
+        (episode,) = simulated(collect(make_context(parts, hums, Slow), specs(1), run=run))
     assert (episode.status, episode.stop, len(episode.turns)) == ("truncated", "turns", 1)
     assert [node.kind for node in episode.nodes].count("sampled") == 1, "nothing was sampled after the end"
     assert Slow.late == []
@@ -85,9 +86,9 @@ class Lingers(Agent):
             self.said.append(str(error))
 
 
-async def test_nothing_begins_after_the_agent(tmp_path: Path) -> None:
+def test_nothing_begins_after_the_agent(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, agent={"use": f"{HERE}:Lingers"}, rewards={"r": f"{HERE}:patient"})
-    episode = await play_one(make_context(parts, hums))
+    episode = simulated(play_one(make_context(parts, hums)))
     assert len(episode.turns) == 1
     assert "the episode has ended" in Lingers.said[0]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from agentrl.rollout.session import Session
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
+from agentrl.tools import calling
 from agentrl.tools.base import Environment, Observation, Tool, ToolResult, tool
 from agentrl.train.supervised.conversation import Conversation
 from agentrl.types.episode import Episode
@@ -29,7 +29,9 @@ from agentrl.types.errors import InfraError, RecipeError, TaskError, ToolError
 from agentrl.types.sample import training_samples
 from agentrl.types.task import Task
 from tests.chat.test_renderer import USABLE, tokenizer_named
+from tests.clock import Clock
 from tests.rollout.world import collect, make_context, make_parts
+from tests.waiting import until_async
 
 HERE = __name__
 
@@ -62,7 +64,6 @@ class Rooms(Environment):
 class Voice(Environment):
     """Answers as its task says."""
 
-    timeout_s = 0.2
     info: dict[str, Any] = {}
 
     def open(self, task: Task, sandbox: Any) -> None:
@@ -92,10 +93,6 @@ async def _away() -> Any:
     raise InfraError("the user is away")
 
 
-async def _hang() -> Any:
-    await asyncio.sleep(60)
-
-
 async def _end() -> Any:
     return Observation("you win", done=True, rewards={"won": 1}, role="tool")
 
@@ -109,7 +106,7 @@ async def _text() -> Any:
 
 
 ANSWERS: dict[str, Callable[[], Any]] = {
-    "tool_error": _tool_error, "crash": _crash, "away": _away, "hang": _hang, "end": _end, "none": _none, "text": _text,
+    "tool_error": _tool_error, "crash": _crash, "away": _away, "end": _end, "none": _none, "text": _text,
 }  # fmt: skip
 
 
@@ -330,8 +327,20 @@ async def test_a_name_that_open_tools_do_not_offer_ends_its_episode(tmp_path: Pa
     ],
 )
 async def test_what_an_environment_answers(
-    tmp_path: Path, answer: str, status: str, stop: str, heard: list[dict[str, Any]] | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    status: str,
+    stop: str,
+    heard: list[dict[str, Any]] | None,
 ) -> None:
+    clock = Clock(monkeypatch)
+
+    async def hang() -> Any:
+        clock.forward(Voice.timeout_s)
+        await asyncio.Event().wait()
+
+    monkeypatch.setitem(ANSWERS, "hang", hang)
     parts = make_parts(tmp_path, tools=[f"{HERE}:Voice"], agent={"max_turns": 2}, limits={"retries": 0})
 
     def says(task: Task, rng: Any) -> Any:
@@ -347,7 +356,7 @@ async def test_what_an_environment_answers(
         assert episode.turns[0].rewards == ({"won": 1.0} if answer == "end" else {})
     if answer == "hang":
         assert episode.error is not None
-        assert "Voice.respond took longer than 0.2 s" in episode.error.message
+        assert "Voice.respond took longer than 60 s" in episode.error.message
 
 
 async def test_an_answer_in_tags_goes_to_the_environment_first(tmp_path: Path) -> None:
@@ -443,18 +452,36 @@ def own_credit(table: Any) -> Any:
 class Blocking(Tool):
     """Tools that block."""
 
-    timeout_s = 0.3
+    holds, free = threading.Event(), threading.Event()
 
     def open(self, task: Task, sandbox: Any) -> None:
         self.log: list[str] = []
 
     @tool
-    def work(self, seconds: float) -> str:
-        """Sleep."""
+    def work(self, hold: bool = False) -> str:
+        """Blocks until it is free."""
         self.log.append("begin")
-        time.sleep(seconds)
+        if hold:
+            self.holds.set()
+            self.free.wait()
         self.log.append("end")
         return f"{self.log} {_in_loop()}"
+
+
+class Turn:
+    """Counts who waits for a lock."""
+
+    def __init__(self, lock: Any, asked: list[Any]) -> None:
+        self.lock, self.asked = lock, asked
+
+    def __enter__(self) -> None:
+        self.asked.append(self)
+        if self.lock is not None:
+            self.lock.acquire()
+
+    def __exit__(self, *_: Any) -> None:
+        if self.lock is not None:
+            self.lock.release()
 
 
 @tool
@@ -464,30 +491,29 @@ def alone(text: list[str]) -> str:
     raise StopIteration(text)
 
 
-async def test_synchronous_tools_keep_nobody_waiting_and_do_not_overlap(tmp_path: Path) -> None:
+async def test_synchronous_tools_keep_nobody_waiting_and_do_not_overlap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, asked, turn_of = Clock(monkeypatch), list[Any](), calling.turn_of
+    monkeypatch.setattr(calling, "turn_of", lambda owner: Turn(turn_of(owner), asked))
     parts = make_parts(tmp_path, tools=[f"{HERE}:Blocking", f"{HERE}:alone"])
 
     def works(task: Task, rng: Any) -> Any:
-        yield Say(calls=[("work", {"seconds": 0.0}), ("work", {"seconds": 0.4}), ("work", {"seconds": 0.0})])
+        yield Say(calls=[("work", {}), ("work", {"hold": True}), ("work", {})])
         yield Say(calls=[("alone", {"text": ["a"]})])
         yield Say("done")
 
-    beats = 0
-
-    async def beat() -> None:
-        nonlocal beats
-        while True:
-            beats += 1
-            await asyncio.sleep(0.01)
-
-    beating = asyncio.create_task(beat())
-    episode = await played(parts, Task.of("t", "Go."), works)
-    beating.cancel()
+    playing = asyncio.create_task(played(parts, Task.of("t", "Go."), works))
+    await until_async(Blocking.holds.is_set)  # the loop goes on
+    before = len(asked)
+    clock.forward(Blocking.timeout_s)
+    await until_async(lambda: len(asked) > before)  # the third waits for its turn
+    Blocking.free.set()
+    episode = await playing
     calls = episode.turns[0].calls
     assert [call.outcome for call in calls] == ["ok", "timeout", "ok"]
     assert calls[0].result == "['begin', 'end'] False"
     assert calls[2].result == "['begin', 'end', 'begin', 'end', 'begin', 'end'] False"  # it waited for its turn
-    assert beats >= 5
     (raised,) = episode.turns[1].calls
     assert (raised.outcome, raised.arguments) == ("raised", {"text": ["a"]})
 

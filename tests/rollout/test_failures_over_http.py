@@ -7,7 +7,7 @@ import gc
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,9 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import DeadPolicy
 from agentrl.types.sample import training_samples
+from tests.clock import Clock
 from tests.rollout.world import collect, make_parts, specs
+from tests.waiting import until_async
 
 BYTES = ByteTokenizer()
 FAULTS = ("500", "disconnect", "hang", "half", "garbage")
@@ -42,11 +44,16 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Server:
-    """Serves a script of two turns in bytes. `faults` says what is wrong with the next completions (None: nothing)."""
+    """Serves a script of two turns in bytes. `faults` says what is wrong with the next completions (None: nothing).
+
+    Attributes:
+        hangs: called when a completion hangs.
+    """
 
     def __init__(self, faults: Iterable[str | None] = ()) -> None:
         self.faults = iter(faults)
         self.completions = 0
+        self.hangs: Callable[[], None] = lambda: None
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         body = await request.json() if request.can_read_body else {}
@@ -82,7 +89,8 @@ class Server:
                 assert request.transport is not None
                 request.transport.abort()
             case "hang":
-                await asyncio.sleep(30)
+                self.hangs()
+                await asyncio.Event().wait()
             case "half":
                 response = web.StreamResponse(headers={"Content-Length": "1000"})
                 await response.prepare(request)
@@ -113,9 +121,11 @@ async def serving(server: Server) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def context_on(url: str, parts: Parts, *, retries: int = 0) -> AsyncIterator[RolloutContext]:
+async def context_on(
+    url: str, parts: Parts, *, retries: int = 0, timeout_s: float = 200
+) -> AsyncIterator[RolloutContext]:
     """A context on a server; by default the engine itself never tries again, the runner does."""
-    settings = EngineSettings(use="vllm", urls=[url], timeout_s=0.5, retries=retries)
+    settings = EngineSettings(use="vllm", urls=[url], timeout_s=timeout_s, retries=retries)
     engine = VLLMEngine(settings, [url], tokenizer=BYTES)
     await engine.start()
     try:
@@ -130,8 +140,11 @@ def whole(episode: Episode) -> bool:
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, "nan"])
-async def test_an_episode_is_tried_again_from_its_start(tmp_path: Path, fault: str) -> None:
-    server = Server([None, fault, fault])  # the second turn fails, then the first of the next attempt
+async def test_an_episode_is_tried_again_from_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    server, clock = Server([None, fault, fault]), Clock(monkeypatch)  # its second turn, then the first of the next try
+    server.hangs = lambda: clock.forward(201)
     failures: list[dict[str, Any]] = []
     async with serving(server) as url, context_on(url, make_parts(tmp_path)) as context:
         (episode,) = await collect(context, specs(1), failures=failures)
@@ -144,6 +157,7 @@ async def test_an_episode_is_tried_again_from_its_start(tmp_path: Path, fault: s
     ]
 
 
+@pytest.mark.slow
 async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_adds_the_missing(
     tmp_path: Path,
 ) -> None:
@@ -154,7 +168,11 @@ async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_
     )
     planned = specs(40)
     with RunDir.create(tmp_path / "run", {"planned": [spec.id for spec in planned]}) as run:
-        async with serving(server) as url, context_on(url, parts) as context:
+        async with (
+            serving(server) as url,
+            context_on(url, parts, timeout_s=0.5) as context,
+            context_on(url, parts) as patient,
+        ):
             seen = await collect(context, planned, concurrency=16, run=run)
             assert sorted(e.id for e in seen) == sorted(spec.id for spec in planned)
             statuses = Counter(e.status for e in seen)
@@ -164,7 +182,7 @@ async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_
             server.faults = iter(())
             again = missing(planned, run)
             assert len(again) == statuses["infra_error"]
-            await collect(context, again, concurrency=16, run=run)
+            await collect(patient, again, concurrency=16, run=run)
             assert missing(planned, run) == []
             assert sum(row.status == "done" for row in run.rows()) == len(planned)
     assert check(tmp_path / "run").ok
@@ -222,8 +240,7 @@ async def test_cancelling_with_requests_in_flight_leaves_nothing(tmp_path: Path)
     async with serving(server) as url, context_on(url, make_parts(tmp_path)) as context:
         before = asyncio.all_tasks()
         playing = asyncio.create_task(collect(context, specs(20), concurrency=8))
-        while server.completions < 8:
-            await asyncio.sleep(0.01)
+        await until_async(lambda: server.completions == 8)
         playing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await playing

@@ -27,6 +27,7 @@ from agentrl.types.episode import Episode, in_order
 from agentrl.types.errors import EngineError, RecipeError
 from agentrl.types.sample import training_samples
 from agentrl.types.trajectory import Trajectory
+from tests.clock import Clock
 from tests.rollout.world import collect, make_context, make_parts, specs
 
 HERE = "tests.rollout.test_forks"
@@ -80,7 +81,7 @@ class Slow(Counter):
     async def turn(self, by: int) -> str:
         """Turn it."""
         self.at += by
-        await asyncio.sleep(0.05)
+        await asyncio.Event().wait()
         return f"at {self.at}"
 
 
@@ -315,18 +316,25 @@ async def test_a_limit_of_the_parent_ends_the_parent(tmp_path: Path) -> None:
 class Wall(Forks):
     """Its fork waits for longer than an episode may take; its own clock stands still meanwhile."""
 
+    clock: Clock
+
     async def run(self, session: Any) -> None:
         await ToolAgent.run(self, session)
         async with session.fork(1):
-            await asyncio.sleep(60)
+            await self.too_long()
+
+    async def too_long(self) -> None:
+        self.clock.forward(601)
+        await asyncio.Event().wait()
 
 
-async def test_the_wall_ends_the_fork_alone(tmp_path: Path) -> None:
-    trunk, fork = await tree(tmp_path, agent="Wall", limits={"episode_s": 1.0})
+async def test_the_wall_ends_the_fork_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wall, "clock", Clock(monkeypatch), raising=False)
+    trunk, fork = await tree(tmp_path, agent="Wall", limits={"episode_s": 600})
     assert (trunk.status, trunk.stop, fork.status, fork.stop) == ("done", "tool", "truncated", "wall")
 
 
-class Deep(Forks):
+class Deep(Wall):
     """The fork of a fork of a fork takes longer than an episode may; the blocks around it are open meanwhile."""
 
     async def run(self, session: Any) -> None:
@@ -336,11 +344,14 @@ class Deep(Forks):
             async with child.fork(1) as second:
                 await ToolAgent.run(self, second)
             async with second.fork(1):
-                await asyncio.sleep(60)
+                await self.too_long()
 
 
-async def test_the_clocks_of_all_that_it_was_forked_from_stand_still(tmp_path: Path) -> None:
-    found = await tree(tmp_path, agent="Deep", limits={"episode_s": 0.5})
+async def test_the_clocks_of_all_that_it_was_forked_from_stand_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wall, "clock", Clock(monkeypatch), raising=False)
+    found = await tree(tmp_path, agent="Deep", limits={"episode_s": 600})
     assert [each.stop for each in found] == ["tool", "tool", "tool", "wall"]
 
 

@@ -6,9 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
+
+import pytest
+
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 DRIVER = """
 import asyncio, sys
@@ -27,18 +32,14 @@ asyncio.run(main())
 def test_a_program_and_its_children_end_when_the_driver_is_killed(tmp_path: Path) -> None:
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)])
     try:
-        while not (tmp_path / "pids").exists():
-            assert driver.poll() is None
-            time.sleep(0.01)
+        until(lambda: (tmp_path / "pids").exists() or driver.poll() is not None)
+        assert driver.poll() is None
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     finally:
         driver.kill()
         driver.wait()
     try:
-        deadline = time.monotonic() + 60
-        while left := [pid for pid in pids if alive(pid)]:
-            assert time.monotonic() < deadline, f"{left} outlive the driver"
-            time.sleep(0.01)
+        until(lambda: not any(alive(pid) for pid in pids))
     finally:
         for pid in pids:
             with suppress(ProcessLookupError):

@@ -14,12 +14,14 @@ from agentrl.rollout.agent import Agent
 from agentrl.rollout.faults.budgets import TooManyUserErrors
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.rollout.summary import summary
+from agentrl.simulate.clock import simulated
 from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.types.episode import Episode
 from agentrl.types.errors import EngineError, ToolError
 from agentrl.types.sample import training_samples
 from agentrl.types.task import Task
 from tests.rollout.world import Bench, FlakyEngine, collect, make_context, make_parts, play_one, specs
+from tests.waiting import until_async
 
 
 def calls(*names: str, **arguments: Any) -> Any:
@@ -54,13 +56,13 @@ async def test_every_planned_episode_is_emitted_exactly_once(tmp_path: Path) -> 
         ("refuse", "error", "Error: not today"),
         ("crash", "raised", "Error: crash: ZeroDivisionError: division by zero"),
         ("trip", "raised", "Error: trip: CancelledError"),
-        ("hang", "timeout", "Error: hang took longer than 0.2 s"),
+        ("hang", "timeout", "Error: hang took longer than 60 s"),
         ("nothing", "unknown", "nothing"),
         ("table", "ok", '[{"name": "née", "size": null}]'),
     ],
 )
-async def test_whatever_a_tool_does_is_an_observation(tmp_path: Path, name: str, outcome: str, text: str) -> None:
-    episode = await play_one(make_context(make_parts(tmp_path), calls(name)))
+def test_whatever_a_tool_does_is_an_observation(tmp_path: Path, name: str, outcome: str, text: str) -> None:
+    episode = simulated(play_one(make_context(make_parts(tmp_path), calls(name))))
     call = episode.turns[0].calls[0]
     assert call.outcome == outcome
     assert text in call.result
@@ -132,7 +134,7 @@ async def test_a_bug_in_a_reward_is_a_user_error_with_its_place(tmp_path: Path) 
 
 
 async def test_a_reward_that_awaits_what_it_cancelled_is_a_user_error(tmp_path: Path) -> None:
-    code = "import asyncio\n\nasync def bad(task):\n    waiting = asyncio.create_task(asyncio.sleep(9))\n"
+    code = "import asyncio\n\nasync def bad(task):\n    waiting = asyncio.create_task(asyncio.Event().wait())\n"
     (tmp_path / "trips.py").write_text(f"{code}    waiting.cancel()\n    await waiting\n")
     episode = await play_one(make_context(make_parts(tmp_path, rewards={"bad": "./trips.py:bad"}), calls()))
     assert episode.status == "user_error"
@@ -208,18 +210,18 @@ async def test_a_tool_s_own_timeout_is_not_taken_for_its_deadline(tmp_path: Path
 @pytest.mark.parametrize(
     ("limit", "tools", "rewards", "said"),
     [
-        ("open_s", ["./slow.py:Slow"], {}, "opening the tools took longer than 0.05 s"),
-        ("score_s", ["tests.rollout.world:Bench"], {"slow": "./slow.py:slow"}, "scoring took longer than 0.05 s"),
+        ("open_s", ["./slow.py:Slow"], {}, "opening the tools took longer than 40 s"),
+        ("score_s", ["tests.rollout.world:Bench"], {"slow": "./slow.py:slow"}, "scoring took longer than 40 s"),
     ],
 )
-async def test_a_deadline_of_user_code_names_its_limit(
+def test_a_deadline_of_user_code_names_its_limit(
     tmp_path: Path, limit: str, tools: list[str], rewards: dict[str, str], said: str
 ) -> None:
-    code = "import asyncio\nfrom agentrl import Tool\n\nasync def slow(task):\n    await asyncio.sleep(60)\n\n"
-    code += "class Slow(Tool):\n    async def open(self, task, sandbox):\n        await asyncio.sleep(60)\n"
+    code = "import asyncio\nfrom agentrl import Tool\n\nasync def slow(task):\n    await asyncio.Event().wait()\n\n"
+    code += "class Slow(Tool):\n    async def open(self, task, sandbox):\n        await asyncio.Event().wait()\n"
     (tmp_path / "slow.py").write_text(code)
-    parts = make_parts(tmp_path, tools=tools, rewards=rewards, limits={limit: 0.05})
-    episode = await play_one(make_context(parts, calls()))
+    parts = make_parts(tmp_path, tools=tools, rewards=rewards, limits={limit: 40})
+    episode = simulated(play_one(make_context(parts, calls())))
     assert episode.status == "user_error"
     assert episode.error is not None
     assert episode.error.message == f"{said}\n  -> raise limits.{limit}"
@@ -243,22 +245,22 @@ async def test_user_errors_have_a_budget(tmp_path: Path) -> None:
     assert len(seen) == 4
 
 
-async def test_limits_truncate_and_still_score(tmp_path: Path) -> None:
+def test_limits_truncate_and_still_score(tmp_path: Path) -> None:
     def forever(task: Any, rng: Any) -> Any:
         while True:
             yield Say(calls=[("echo", {"text": "again"})])
 
     parts = make_parts(tmp_path, rewards={"tool_success": {}}, agent={"max_turns": 3})
-    episode = await play_one(make_context(parts, forever))
+    episode = simulated(play_one(make_context(parts, forever)))
     assert (episode.status, episode.stop, len(episode.turns), episode.reward) == ("truncated", "turns", 3, 1.0)
 
     context = make_context(make_parts(tmp_path, rewards={"tool_success": {}}), forever)
     context.engine.max_context = 2200  # type: ignore[misc]
-    episode = await play_one(context)
+    episode = simulated(play_one(context))
     assert (episode.status, episode.stop, episode.reward) == ("truncated", "tokens", 1.0)
 
-    parts = make_parts(tmp_path, rewards={"tool_success": {}}, limits={"episode_s": 0.1})
-    episode = await play_one(make_context(parts, calls("hang")))
+    parts = make_parts(tmp_path, rewards={"tool_success": {}}, limits={"episode_s": 30})
+    episode = simulated(play_one(make_context(parts, calls("hang"))))
     assert (episode.status, episode.stop) == ("truncated", "wall")
 
 
@@ -266,7 +268,7 @@ async def test_cancelling_emits_nothing_and_leaves_no_task(tmp_path: Path) -> No
     parts = make_parts(tmp_path, limits={"episode_s": 60})
     context = make_context(parts, calls(*["hang"] * 5))
     playing = asyncio.create_task(collect(context, specs(8), concurrency=4))
-    await asyncio.sleep(0.1)
+    await until_async(lambda: Bench.hanging == 4)
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await playing
@@ -302,16 +304,16 @@ async def test_an_edited_context_is_a_new_branch_and_every_sampled_token_trains_
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-async def test_calls_of_one_tool_run_in_order_unless_it_allows_more(
+def test_calls_of_one_tool_run_in_order_unless_it_allows_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallel: bool
 ) -> None:
     monkeypatch.setattr(Bench, "parallel", parallel)
 
     def script(task: Any, rng: Any) -> Any:
-        yield Say(calls=[("note", {"text": "a", "wait": 0.1}), ("note", {"text": "b"}), ("hang", {})])
+        yield Say(calls=[("note", {"text": "a", "wait": 10.0}), ("note", {"text": "b"}), ("hang", {})])
         yield Say(calls=[("end", {"answer": "z"})])
 
-    turn = (await play_one(make_context(make_parts(tmp_path), script))).turns[0]
+    turn = simulated(play_one(make_context(make_parts(tmp_path), script))).turns[0]
     # Which comes first is seen in the tool's own list; records and messages keep the order of the calls.
     assert [call.result for call in turn.calls[:2]] == (["ba", "b"] if parallel else ["a", "ab"])
     assert [call.outcome for call in turn.calls] == ["ok", "ok", "timeout"]
@@ -332,7 +334,7 @@ class Lift(Tool):
     @tool
     async def ride(self, by: int) -> ToolResult:
         """Rides."""
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         if not by:
             error = ToolError("the lift is stuck")
             error.ends_reply = True

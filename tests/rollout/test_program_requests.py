@@ -61,12 +61,12 @@ async def _answer(url: str, path: str) -> tuple[int, str]:
     """Of a request whose path is written as it is."""
     read, write = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     write.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-    async with asyncio.timeout(20):
-        said = (await read.read()).decode()
+    said = (await read.read()).decode()
     write.close()
     return int(said.split()[1]), said.splitlines()[-1]
 
 
+@pytest.mark.slow
 async def test_a_relay_leads_to_one_server_alone() -> None:
     async with listening(_server(), "127.0.0.1", 0) as policy, listening(_server(), "127.0.0.1", 0) as other:
         async with relayed(cast("Sandbox", _Here()), policy) as url:
@@ -78,6 +78,7 @@ async def test_a_relay_leads_to_one_server_alone() -> None:
             assert (await _answer(url, "/v1/models"))[0] == 502
 
 
+@pytest.mark.slow
 async def test_a_body_without_a_length_is_refused_and_not_lost() -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b"{}"
@@ -93,7 +94,7 @@ async def test_a_body_without_a_length_is_refused_and_not_lost() -> None:
 
 async def test_requests_side_by_side_stay_within_the_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     async def reply(self: Any, body: dict[str, Any], ask: Any) -> int:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         self.turns.append(body)
         return 1
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ import pytest
 
 import agentrl
 from agentrl.api.run import Run
+from agentrl.rollout.programs.recorder import EpisodeRecorder
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
+from tests.clock import Clock
+
+pytestmark = pytest.mark.slow
 
 LIBRARY = """
 import json, os, sys, time, urllib.request, urllib.error
@@ -71,6 +76,10 @@ limits: {{episode_s: {wall}, backoff_s: 0.01}}
 """
 
 
+WALL_S = 200.0
+"""Seconds that an episode may take. Those that reach them do so on a clock that is set forward."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -79,7 +88,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(folder: Path, program: str, *, n: int = 2, agent: str = "oracle", more: str = "", wall: float = 60) -> Run:
+def run(folder: Path, program: str, *, n: int = 2, agent: str = "oracle", more: str = "", wall: float = WALL_S) -> Run:
     (folder / "agent.py").write_text(LIBRARY + program)
     (folder / "recipe.yaml").write_text(RECIPE.format(python=sys.executable, more=more, wall=wall))
     return agentrl.rollout("recipe.yaml", n, agent=agent, out=folder / "run", reporters=())
@@ -116,7 +125,7 @@ loop(sys.argv[1])
 print(post("/end", {"answer": "0", "reward": 0.5}))
 """
     (folder / "agent.py").write_text(LIBRARY + program)
-    text = RECIPE.format(python=sys.executable, more=', env: {TWO: "2 x {data.n}"}, closing_rewards: true', wall=60)
+    text = RECIPE.format(python=sys.executable, more=', env: {TWO: "2 x {data.n}"}, closing_rewards: true', wall=WALL_S)
     text = text.replace("./agent.py]", './agent.py, "{instruction}", "{data.answer}"]')
     (folder / "recipe.yaml").write_text(text)
     (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=()))
@@ -128,19 +137,43 @@ def test_limits_end_a_program(folder: Path) -> None:
     """Four turns, then it is killed, with what it started."""
     program = """
 import subprocess
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 try:
     loop(question)
 except urllib.error.HTTPError:
-    time.sleep(60)
+    time.sleep(600)
 """
     (episode, _) = played(folder, program, agent="restless")
     assert (episode.status, episode.stop, len(episode.turns)) == ("truncated", "turns", 4)
     assert episode.reward == 0.0
 
 
-def test_a_program_that_hangs_is_ended_by_the_wall(folder: Path) -> None:
-    (episode, _) = played(folder, "loop(question); time.sleep(600)", wall=1.5)
+@pytest.fixture
+def replies(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The replies that programs have got so far."""
+    found: list[Any] = []
+    reply = EpisodeRecorder.reply
+
+    async def noted(self: EpisodeRecorder, *given: Any, **more: Any) -> Any:
+        said = await reply(self, *given, **more)
+        found.append(said)
+        return said
+
+    monkeypatch.setattr(EpisodeRecorder, "reply", noted)
+    return found
+
+
+def stored(folder: Path) -> bool:
+    """Whether an episode has ended."""
+    shards = folder / "run" / "episodes"
+    return shards.is_dir() and any(shard.stat().st_size for shard in shards.iterdir())
+
+
+def test_a_program_that_hangs_is_ended_by_the_wall(
+    folder: Path, replies: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Clock(monkeypatch).forward_when(lambda: len(replies) == 4, WALL_S):
+        (episode, _) = played(folder, "loop(question); time.sleep(600)", wall=WALL_S)
     assert (episode.status, episode.stop, len(episode.turns)) == ("truncated", "wall", 2)
 
 
@@ -179,7 +212,7 @@ def test_a_program_that_does_not_do_its_work_is_a_user_error(folder: Path, progr
     ],
 )
 def test_a_program_that_cannot_start_is_a_user_error(folder: Path, settings: dict[str, Any], said: str) -> None:
-    (folder / "recipe.yaml").write_text(RECIPE.format(python=sys.executable, more="", wall=60))
+    (folder / "recipe.yaml").write_text(RECIPE.format(python=sys.executable, more="", wall=WALL_S))
     run = agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=(), overrides={"agent": settings})
     (episode,) = episodes(run)
     assert episode.status == "user_error"
@@ -187,7 +220,7 @@ def test_a_program_that_cannot_start_is_a_user_error(folder: Path, settings: dic
     assert re.match(said, episode.error.message), episode.error.message
 
 
-def test_a_program_that_never_asks_trains_nothing(folder: Path) -> None:
+def test_a_program_that_never_asks_trains_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It hangs until the wall, in one of two episodes of a group."""
     program = """
 try:
@@ -198,10 +231,11 @@ except FileExistsError:
 """
     (folder / "agent.py").write_text(LIBRARY + program)
     (folder / "recipe.yaml").write_text(
-        RECIPE.format(python=sys.executable, more=f", env: {{MARK: {folder}/mark}}", wall=5)
+        RECIPE.format(python=sys.executable, more=f", env: {{MARK: {folder}/mark}}", wall=WALL_S)
     )
     train = {"train.iterations": 1, "train.groups": 1, "train.group_size": 2, "sampling.max_tokens": 8}
-    made = agentrl.train("recipe.yaml", overrides=train, out="run", reporters=())
+    with Clock(monkeypatch).forward_when(lambda: stored(folder), WALL_S):
+        made = agentrl.train("recipe.yaml", overrides=train, out="run", reporters=())
     assert made is not None
     hung, asked = sorted(episodes(made), key=lambda episode: len(episode.turns))
     assert (hung.status, hung.stop, len(hung.turns), hung.reward) == ("truncated", "wall", 0, 0.0)
@@ -218,19 +252,28 @@ def test_what_is_asked_after_the_end_is_refused(folder: Path, caplog: pytest.Log
     late = """
 import subprocess
 code = '''
-import os, time, urllib.request, urllib.error
-time.sleep(0.5)
+import os, sys, time, urllib.request, urllib.error
+while os.getppid() == int(sys.argv[1]):
+    time.sleep(0.01)
 request = urllib.request.Request(os.environ["AGENTRL_URL"] + "/v1/chat/completions", b'{"messages": []}')
-try:
-    urllib.request.urlopen(request)
-except urllib.error.HTTPError as error:
-    open(os.environ["NOTE"] + os.environ["AGENTRL_TASK"], "w").write(f"{error.code} {error.read()}")
+said = ""
+while "has ended" not in said:
+    time.sleep(0.01)
+    try:
+        urllib.request.urlopen(request)
+    except urllib.error.HTTPError as error:
+        said = f"{error.code} {error.read()}"
+note = os.environ["NOTE"] + os.environ["AGENTRL_TASK"]
+open(note + ".new", "w").write(said)
+os.rename(note + ".new", note)
 '''
 if question == "Twice 0?":
     null = subprocess.DEVNULL
-    subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdin=null, stdout=null, stderr=null)
+    command = [sys.executable, "-c", code, str(os.getpid())]
+    subprocess.Popen(command, start_new_session=True, stdin=null, stdout=null, stderr=null)
 else:
-    time.sleep(2)
+    while not os.path.exists(os.environ["NOTE"] + "tasks-1"):
+        time.sleep(0.01)
 loop(question)
 print(post("/end", {"answer": "0"}))
 try:
@@ -271,7 +314,7 @@ print(loop(question))
         "async def seen(sandbox):\n    return float((await sandbox.read('seen')).decode().endswith('? and data'))\n"
     )
     (folder / "agent.py").write_text(LIBRARY + program)
-    text = RECIPE.format(python="python3", more=", where: sandbox, files: [./data.txt]", wall=60)
+    text = RECIPE.format(python="python3", more=", where: sandbox, files: [./data.txt]", wall=WALL_S)
     (folder / "recipe.yaml").write_text(text)
     overrides = {"rewards.seen": "./seen.py:seen"}
     run = agentrl.rollout("recipe.yaml", 3, agent="oracle", out="run", reporters=(), overrides=overrides)
@@ -280,16 +323,20 @@ print(loop(question))
 
 
 @pytest.mark.parametrize(
-    ("program", "wall", "ended"),
+    ("program", "ended"),
     [
-        ("loop(question); time.sleep(600)", 3, ("truncated", "wall", 2)),
-        ("print('x' * 3_000_000); loop(question); sys.exit(3)", 60, ("user_error", "", 2)),
+        ("loop(question); time.sleep(600)", ("truncated", "wall", 2)),
+        ("print('x' * 3_000_000); loop(question); sys.exit(3)", ("user_error", "", 2)),
     ],
 )
-def test_limits_hold_in_a_sandbox(folder: Path, program: str, wall: float, ended: tuple[str, str, int]) -> None:
+def test_limits_hold_in_a_sandbox(
+    folder: Path, replies: list[Any], monkeypatch: pytest.MonkeyPatch, program: str, ended: tuple[str, str, int]
+) -> None:
     (folder / "agent.py").write_text(LIBRARY + program)
-    (folder / "recipe.yaml").write_text(RECIPE.format(python="python3", more=", where: sandbox", wall=wall))
-    (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=()))
+    (folder / "recipe.yaml").write_text(RECIPE.format(python="python3", more=", where: sandbox", wall=WALL_S))
+    passes = Clock(monkeypatch).forward_when(lambda: len(replies) == 2, WALL_S)
+    with passes if ended[1] == "wall" else nullcontext():
+        (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=()))
     assert (episode.status, episode.stop, len(episode.turns)) == ended
 
 
@@ -310,17 +357,20 @@ post("/end", {"answer": said})
     assert (episode.status, episode.reward, episode.turns[-1].rewards) == ("done", 1.0, {})
 
 
-def test_a_child_that_holds_the_streams_does_not_hold_the_episode(folder: Path) -> None:
+def test_a_child_that_holds_the_streams_does_not_hold_the_episode(
+    folder: Path, replies: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a session of its own, past the end of its program and past the limit."""
     program = """
 import subprocess
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(45)"], start_new_session=True)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 open(os.environ["NOTE"], "a").write(f"{child.pid}\\n")
 loop(question)
 if question != "Twice 0?":
-    time.sleep(45)
+    time.sleep(600)
 """
-    found = played(folder, program, more=f", env: {{NOTE: {folder}/pids}}", wall=8)
+    with Clock(monkeypatch).forward_when(lambda: len(replies) == 4 and stored(folder), WALL_S):
+        found = played(folder, program, more=f", env: {{NOTE: {folder}/pids}}", wall=WALL_S)
     assert [(e.status, e.stop) for e in found] == [("done", "answer"), ("truncated", "wall")]
     for pid in (folder / "pids").read_text().split():
         os.kill(int(pid), signal.SIGKILL)  # alive still: nobody waited for it

@@ -15,7 +15,9 @@ from agentrl.rollout.groups.scorer import GroupScorer
 from agentrl.rollout.scheduler import BEGIN_AT_ONCE, RolloutScheduler
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import StoreError
+from tests.clock import Clock
 from tests.store.make import make_episode
+from tests.waiting import turns
 
 
 class Waiting:
@@ -40,13 +42,7 @@ class Waiting:
     async def end(self, *names: str) -> None:
         for name in names:
             self.ends[name].set_result(None)
-        await passes()
-
-
-async def passes(number: int = 5) -> None:
-    """Of the event loop."""
-    for _ in range(number):
-        await asyncio.sleep(0)
+        await turns()
 
 
 def scheduler_of(player: Waiting, concurrency: int, stored: list[str]) -> RolloutScheduler[str]:
@@ -61,9 +57,9 @@ async def test_who_waits_begins_by_rank() -> None:
         for iteration in (1, 2, 3):
             for k in range(2):
                 scheduler.submit(f"it{iteration} {k}", iteration, k)
-        await passes()
+        await turns()
         extra = scheduler.submit("extra of it1", 1, 9, begun=lambda: begun.append("extra"))
-        await passes()
+        await turns()
         assert begun == [], "it waits for room"
         while len(stored) < 7:
             await player.end(next(name for name in player.begun if name not in stored))
@@ -82,7 +78,7 @@ async def test_thousands_that_wait_are_no_tasks_and_begin_a_few_at_a_time() -> N
         assert player.begun == []
         await asyncio.sleep(0)
         assert len(asyncio.all_tasks()) - before == BEGIN_AT_ONCE
-        await passes()
+        await turns()
         assert player.begun == names[: 3 * BEGIN_AT_ONCE]
     assert len(player.begun) == 3 * BEGIN_AT_ONCE
 
@@ -92,7 +88,7 @@ async def test_the_first_failure_that_is_too_many_ends_all_and_keeps_what_ended(
     player.failing = {"b", "c"}
     async with scheduler_of(player, 3, stored) as scheduler:
         futures = {name: scheduler.submit(name) for name in "abcde"}
-        await passes()
+        await turns()
         await player.end("a", "b")
         assert player.begun == [*"abcde"]
         await player.end("c")
@@ -114,7 +110,7 @@ async def test_an_episode_that_cannot_be_stored_ends_all() -> None:
     player = Waiting()
     async with RolloutScheduler(player, concurrency=2, limits=Limits(), store=full) as scheduler:
         playing = asyncio.create_task(scheduler.play_all(["a", "b", "c"]))
-        await passes()
+        await turns()
         assert player.expected == ["a", "b", "c"]
         await player.end("b")
         with pytest.raises(StoreError, match="full"):
@@ -127,7 +123,7 @@ async def test_closing_stores_nothing_of_what_is_in_flight() -> None:
     before, threshold = asyncio.all_tasks(), gc.get_threshold()
     async with scheduler_of(player, 2, stored) as scheduler:
         futures = [scheduler.submit(name) for name in "abc"]
-        await passes()
+        await turns()
         assert gc.get_threshold() != threshold, "the collector looks for cycles rarely meanwhile"
         await player.end("a")
     assert stored == ["a"]
@@ -136,22 +132,22 @@ async def test_closing_stores_nothing_of_what_is_in_flight() -> None:
     assert gc.get_threshold() == threshold
 
 
-async def test_utilization_is_the_mean_since_the_last_look() -> None:
-    player = Waiting()
+async def test_utilization_is_the_mean_since_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    player, clock = Waiting(), Clock(monkeypatch, still=True)
     async with scheduler_of(player, 2, []) as scheduler:
         for name in "ab":
             scheduler.submit(name)
-        await passes()
+        await turns()
         scheduler.utilization()
-        await asyncio.sleep(0.01)
-        found = scheduler.utilization()
-        assert found == {"episodes_in_flight": pytest.approx(2), "rollouts_wait_s": 0}
-        await player.end("a", "b")
-        scheduler.utilization()
-        await asyncio.sleep(0.01)
-        found = scheduler.utilization()
-    assert found["episodes_in_flight"] == 0
-    assert found["rollouts_wait_s"] > 0
+        clock.forward(1)
+        assert scheduler.utilization() == {"episodes_in_flight": pytest.approx(2), "rollouts_wait_s": 0}
+        clock.forward(1)
+        await player.end("a")
+        clock.forward(3)
+        assert scheduler.utilization() == {"episodes_in_flight": pytest.approx(5 / 4), "rollouts_wait_s": 0}
+        await player.end("b")
+        clock.forward(2)
+        assert scheduler.utilization() == {"episodes_in_flight": 0, "rollouts_wait_s": pytest.approx(2)}
 
 
 async def test_budgets_can_start_again() -> None:
@@ -161,7 +157,7 @@ async def test_budgets_can_start_again() -> None:
     async with scheduler_of(player, 1, stored) as scheduler:
         for name in ("a", "b"):
             ended = scheduler.submit(name)
-            await passes()
+            await turns()
             await player.end(name)
             await ended
             scheduler.renew_budgets()

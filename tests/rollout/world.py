@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from agentrl.config.recipe import Recipe
 from agentrl.engines.scripted import Say, ScriptedEngine
@@ -28,7 +28,8 @@ Script = Callable[..., Generator[Say, list[dict[str, Any]], None]]
 class Bench(Tool):
     """Every kind of tool behaviour."""
 
-    timeout_s = 0.2
+    hanging: ClassVar[int] = 0
+    """Calls of `hang` that are under way."""
 
     async def open(self, task: Task, sandbox: Any) -> None:
         self.closed, self.notes = False, ""
@@ -43,7 +44,7 @@ class Bench(Tool):
 
     @tool
     async def note(self, text: str, wait: float = 0.0) -> str:
-        """Notes something after a while; all notes so far."""
+        """Notes something after `wait` simulated seconds; all notes so far."""
         await asyncio.sleep(wait)
         self.notes += text
         return self.notes
@@ -61,7 +62,7 @@ class Bench(Tool):
     @tool
     async def trip(self) -> str:
         """Awaits what it has cancelled itself."""
-        task = asyncio.create_task(asyncio.sleep(60))
+        task = asyncio.create_task(asyncio.Event().wait())
         task.cancel()
         await task
         return "never"
@@ -69,7 +70,11 @@ class Bench(Tool):
     @tool
     async def hang(self) -> str:
         """Never returns."""
-        await asyncio.sleep(60)
+        Bench.hanging += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            Bench.hanging -= 1
         return "late"
 
     @tool

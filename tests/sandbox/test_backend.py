@@ -28,6 +28,8 @@ from agentrl.types.sandbox import (
 from tests.sandbox.rootfs import build_rootfs, copyable
 from tests.waiting import running_program, until, until_async
 
+pytestmark = pytest.mark.slow
+
 
 def processes_with(text: str) -> list[int]:
     """Host pids whose command line holds `text`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -13,7 +12,7 @@ from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs"),
+    pytest.mark.family("envs"),
     pytest.mark.skipif(shutil.which("debootstrap") is None, reason="building an image needs debootstrap"),
     pytest.mark.timeout(3000),
 ]

@@ -13,6 +13,8 @@ from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.sandbox import dockerd
 
+pytestmark = pytest.mark.slow
+
 CODE = '''
 import subprocess
 from pathlib import Path

@@ -17,6 +17,8 @@ from tests.integrations import test_harbor
 from tests.rollout.test_programs import LIBRARY, RECIPE, TASK
 from tests.waiting import limits
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_recipe_runs_in_containers(docker_host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", docker_host)

@@ -22,6 +22,8 @@ from tests.rollout.world import collect, make_parts
 from tests.sandbox.attacks import ATTACKS, FATAL
 from tests.waiting import limits as doubled
 
+pytestmark = pytest.mark.slow
+
 SPEC = {"memory_mb": 128, "pids": 64, "disk_mb": 64}
 SOLVE = "touch /work/solved"
 OOM = "python3 -c 'x = bytearray(b\"x\" * (1 << 30))'; sleep 0.3"

@@ -86,6 +86,7 @@ EVERY = 1 if os.environ.get("AGENTRL_TEST_ENVS") else 5
 """The twelve kinds come in turn, so that every fifth question is of every kind."""
 
 
+@pytest.mark.slow
 async def test_the_oracle_solves_every_question() -> None:
     oracle, calls, lost = load("./task.py:oracle"), Counter[str](), []
     assert len({task.id.split("/")[0] for task in tasks()[::EVERY]}) == 12
@@ -98,6 +99,7 @@ async def test_the_oracle_solves_every_question() -> None:
     assert calls["fetch"] > 20 / EVERY, "some documents have to be read whole"
 
 
+@pytest.mark.slow
 async def test_the_oracle_fails_where_the_documents_are_not() -> None:
     """It reads, rather than knows: without the last document of its chain it gives up, in every kind of question."""
     oracle, one_of_each = load("./task.py:oracle"), tasks()[:12]
@@ -106,6 +108,7 @@ async def test_the_oracle_fails_where_the_documents_are_not() -> None:
     assert [(await play(oracle, task, rest))[0] for task in one_of_each] == [0.0] * 12
 
 
+@pytest.mark.slow
 async def test_empty_junk_and_random_answers_fail() -> None:
     for answer in (None, "", "   ", "not found", "the", "I do not know", "Wikipedia"):
         assert sum(scored(task, answer) for task in tasks()) == 0, repr(answer)
@@ -123,6 +126,7 @@ def test_the_question_does_not_hold_its_answer() -> None:
             assert held == [], question
 
 
+@pytest.mark.slow
 def test_gold_documents_exist_and_hold_the_answer() -> None:
     for task in tasks():
         assert set(task.data["gold"]) <= set(documents()), task.id
@@ -130,6 +134,7 @@ def test_gold_documents_exist_and_hold_the_answer() -> None:
         assert any(answer in text for answer in task.data["answer"]), task.id
 
 
+@pytest.mark.slow
 def test_order_and_ids_are_stable(tmp_path: Path) -> None:
     questions = load("./task.py:questions")
     ids = [task.id for task in tasks()]

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import itertools
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from agentrl.config.train import TrainSettings
@@ -12,7 +17,6 @@ from agentrl.store.checkpoints import latest
 from agentrl.train import checkpoint
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import StoreError
-from tests.command import python
 
 from .make import llama, make_rows
 
@@ -130,35 +134,40 @@ def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["it-00001"]
 
 
-KILL_AND_LOOK = """
-import os, signal, sys, time
-from pathlib import Path
-from safetensors.torch import load_file
-from tests.command import python
-from tests.train.make import llama
-from agentrl.store.checkpoints import latest
-from agentrl.train import checkpoint
+CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")
 
-model, root, unfinished = llama(), Path(sys.argv[1]), 0
-checkpoint.save(root / "it-00000", model, None, {"number": -1}, {"number": -1})
-for attempt in range(30):
+
+def killed_at(change: int, root: Path, model) -> bool:
+    """Saves two checkpoints, one of which is there already, and drops the other. Killed at so many changes of files."""
     child = os.fork()
     if child == 0:
-        for number in range(10**6):
-            checkpoint.save(root / f"it-{number % 2:05d}", model, None, {"number": number}, {"number": number})
-            checkpoint.prune(root, keep=1)
-    time.sleep(0.02 + 0.003 * attempt)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    unfinished += any(path.name.startswith(".") for path in root.iterdir())
-    saved = checkpoint.load_state(latest(root))
-    assert saved.trainer["number"] == saved.extra["number"]
-    assert load_file(latest(root) / "model.safetensors").keys() <= model.state_dict().keys()
-print(unfinished)
-"""
+        seen = itertools.count(1)
+
+        def hook(event: str, args: tuple) -> None:
+            # Those within a folder that is removed have no path.
+            ours = event in ("os.remove", "os.rmdir") or (event in CHANGES and str(args[0]).startswith(str(root)))
+            if ours and next(seen) == change:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        for name in ("it-00000", "it-00001"):
+            checkpoint.save(root / name, model, None, {"number": change}, {"number": change})
+        checkpoint.prune(root, keep=1)
+        os._exit(0)
+    return bool(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.slow
 def test_kill_9_in_the_middle_of_saving_leaves_whole_checkpoints(tmp_path):
-    """Killed at 30 moments: a checkpoint is always there, and whole."""
-    done = python("-c", KILL_AND_LOOK, str(tmp_path), cwd=Path(__file__).parents[2])
-    assert int(done.stdout.split()[-1]) > 0, "no kill struck while a checkpoint was being written"
+    """Killed at every change of a file: a checkpoint is always there, and whole."""
+    model, unfinished = llama(), set()
+    checkpoint.save(tmp_path / "it-00000", model, None, {"number": 0}, {"number": 0})
+    change = 1
+    while killed_at(change, tmp_path, model):
+        unfinished |= {path.name.split("-")[0] for path in tmp_path.iterdir() if path.name.startswith(".")}
+        saved = checkpoint.load_state(latest(tmp_path))
+        assert saved.trainer["number"] == saved.extra["number"]
+        assert load_file(latest(tmp_path) / "model.safetensors").keys() <= model.state_dict().keys()
+        change += 1
+    assert unfinished == {".new", ".old", ".gone"}, "kills struck at every stage"
+    assert [path.name for path in tmp_path.iterdir()] == ["it-00001"]

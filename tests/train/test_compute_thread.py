@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 import torch
 
-from agentrl.train.compute_thread import ComputeThread
+from agentrl.train.compute_thread import CLOSE_S, ComputeThread
+from tests.clock import Clock
+from tests.waiting import turns, until_async
 
 
 def test_calls_are_made_in_one_thread_one_after_the_other() -> None:
-    now: list[str] = []
-    threads: set[threading.Thread] = set()
-    most = 0
+    threads: list[threading.Thread] = []
 
     def work(number: int) -> int:
-        nonlocal most
-        threads.add(threading.current_thread())
-        now.append("begun")
-        most = max(most, len(now))
-        time.sleep(0.005)
-        now.pop()
+        threads.append(threading.current_thread())
         return number
 
     async def main() -> list[int]:
@@ -33,9 +27,9 @@ def test_calls_are_made_in_one_thread_one_after_the_other() -> None:
         return found
 
     assert asyncio.run(main()) == list(range(6))
-    assert most == 1
-    (only,) = threads
-    only.join(timeout=60)  # it says that it ends a moment before it does
+    only, *more = threads
+    assert more == [only] * 5
+    only.join()  # it says that it ends a moment before it does
     assert not only.is_alive()
 
 
@@ -51,36 +45,46 @@ def test_errors_come_back_and_the_thread_goes_on() -> None:
 
 
 def test_closing_waits_for_a_call_that_nobody_waits_for_any_more() -> None:
-    begun, ended = threading.Event(), threading.Event()
+    begun, released, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
         begun.set()
-        time.sleep(0.05)
+        released.wait()
         ended.set()
 
     async def main() -> None:
         thread = ComputeThread()
         call = asyncio.create_task(thread.call(work))
-        while not begun.is_set():
-            await asyncio.sleep(0.001)
+        await until_async(begun.is_set)
         call.cancel()
-        await thread.close()
+        closing = asyncio.create_task(thread.close())
+        await turns()
+        assert not closing.done()
+        released.set()
+        await closing
         assert call.cancelled()
         assert ended.is_set()
 
     asyncio.run(main())
 
 
-def test_a_call_that_never_returns_keeps_nobody_from_leaving() -> None:
-    never = threading.Event()
+def test_a_call_that_never_returns_keeps_nobody_from_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, never, clock = threading.Event(), threading.Event(), Clock(monkeypatch)
+
+    def work() -> None:
+        begun.set()
+        never.wait()
 
     async def main() -> None:
         thread = ComputeThread()
-        call = asyncio.create_task(thread.call(never.wait))
-        await asyncio.sleep(0.01)
+        call = asyncio.create_task(thread.call(work))
+        await until_async(begun.is_set)
         call.cancel()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(thread.close(), 0.05)
+        closing = asyncio.create_task(thread.close())
+        await turns()
+        assert not closing.done()
+        clock.forward(CLOSE_S)
+        await closing
 
     asyncio.run(main())
     never.set()

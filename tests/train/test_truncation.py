@@ -15,6 +15,8 @@ from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample
 
+pytestmark = pytest.mark.slow
+
 CODE = """
 from agentrl import Task, Tool, ToolResult, tool
 
@@ -82,12 +84,18 @@ def trained(
     return {row.episode_id for row in rows if row.loss_mask.any()}, counted, played, line
 
 
-@pytest.mark.parametrize("loop", [[], AHEAD], ids=["synchronous", "asynchronous"])
-@pytest.mark.parametrize(("key", "stop"), [("truncated", "turns"), ("truncated", "tokens"), ("timed_out", "wall")])
-@pytest.mark.parametrize("rule", ["keep", "mask", "drop"])
+@pytest.mark.parametrize(
+    ("rule", "key", "stop", "loop"),
+    [
+        ("keep", "truncated", "turns", []), ("mask", "truncated", "turns", AHEAD), ("drop", "truncated", "turns", []),
+        ("mask", "truncated", "tokens", []), ("drop", "truncated", "tokens", AHEAD),
+        ("keep", "timed_out", "wall", AHEAD), ("mask", "timed_out", "wall", []), ("drop", "timed_out", "wall", AHEAD),
+    ],
+)  # fmt: skip
 def test_what_trains_and_what_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, key: str, stop: str, loop: list[str]
 ) -> None:
+    """Each rule with each limit and with each loop."""
     rows, counted, played, line = trained(tmp_path, monkeypatch, f"train.{key}={rule}", *loop, stop=stop)
     cut = {id for id, episode in played.items() if episode.status == "truncated"}
     assert cut

@@ -4,7 +4,7 @@ Speaks the parts of vLLM's API that agentrl and its peers use, and chat completi
 turns so far: a thought and a tool call, and in the last turn an answer. Written on a bare asyncio protocol with replies
 encoded beforehand, so that the server takes as little as possible of the machine that it shares with the client.
 
-    python -m benchmarks.mock_server --tokenizer FOLDER --turns 5 --latency 0.05
+    python -m benchmarks.peers.mock_server --tokenizer FOLDER --turns 5 --latency 0.05
 
 prints its port and runs until its standard input closes.
 """

@@ -7,6 +7,7 @@ the engine. The last line is JSON: processor milliseconds a step, all threads co
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -38,21 +39,25 @@ Batch, Request, Sampling = map(found, PLACES)
 
 SHAPES = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
           "num_key_value_heads": 3, "vocab_size": 49152}  # fmt: skip
-
+TINY = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "vocab_size": 512}  # fmt: skip
 
 ROWS, CONTEXT, STEPS, ROUNDS = 32, 64, 16, 4
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tiny", action="store_true", help="a smaller model, whose figure says nothing")
+    shapes = TINY if parser.parse_args().tiny else SHAPES
     with ThreadPoolExecutor(1) as worker:
-        print(json.dumps({"ms": round(worker.submit(measure).result(), 2)}))
+        print(json.dumps({"ms": round(worker.submit(measure, shapes).result(), 2)}))
 
 
 @torch.no_grad()
-def measure() -> float:
+def measure(shapes: dict[str, int]) -> float:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    config = LlamaConfig(**SHAPES, max_position_embeddings=2048, tie_word_embeddings=True)
+    config = LlamaConfig(**shapes, max_position_embeddings=2048, tie_word_embeddings=True)
     batch = Batch(LlamaForCausalLM(config).bfloat16().eval(), max_batch=ROWS, parked_bytes=0)
     return min(round_of(batch) for _ in range(ROUNDS))
 

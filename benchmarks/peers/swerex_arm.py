@@ -1,4 +1,4 @@
-"""The SWE-ReX arm: runs in an environment of its own, reads what to do from stdin, prints milliseconds as JSON."""
+"""The SWE-ReX arm: `swerex_arm.py AT_ONCE`, in an environment of its own. Reads words, prints milliseconds as JSON."""
 
 import asyncio
 import json
@@ -15,6 +15,7 @@ TOKEN = "benchmark"
 TEXT = "x" * (64 << 10)
 PATH = f"{tempfile.gettempdir()}/swerex-blob"
 PROMPT = r">>> "
+AT_ONCE = int(sys.argv[1])
 
 
 class World:
@@ -54,7 +55,7 @@ class World:
         assert (await self.runtime.read_file(ReadFileRequest(path=PATH))).content == TEXT
 
     async def many(self):
-        await asyncio.gather(*(self.exec() for _ in range(64)))
+        await asyncio.gather(*(self.exec() for _ in range(AT_ONCE)))
 
     async def sleeps(self):
         await asyncio.gather(*(self.exec("sleep", "1") for _ in range(2)))
@@ -79,7 +80,7 @@ async def main():
         "shell": world.shell,
         "cell": world.cell,
         "file": world.file,
-        "64 execs": world.many,
+        "execs at once": world.many,
         "two sleeps": world.sleeps,
     }
     try:

@@ -1,0 +1,1 @@
+"""Programs for whoever works on agentrl: environments, families, measurements of the tests."""

@@ -1,0 +1,1 @@
+"""What this repository adds to pytest; tests/conftest.py registers it."""

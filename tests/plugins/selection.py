@@ -1,0 +1,129 @@
+"""Which tests run: families only where they are asked for, and in `make check` none that starts a process.
+
+Marks:
+
+- `family(NAME)`: needs an installation of its own (tests/families.toml), or is run by hand: with `--family NAME`.
+- `slow`: starts a process, a browser or a container, or trains; `make check` leaves it out.
+
+What is skipped is listed at the end with its reason, which names the command that installs what is missing. With CI set
+in the environment a skipped test is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+MARKS = ("family(name): runs with `--family name` only", "slow: starts a process or trains; not in `make check`")
+STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
+"""Events of the interpreter's audit that start a process."""
+
+NO_GPU = "needs a GPU"
+"""How the reason of a test begins that may be skipped in CI, too."""
+
+SLOW = r"^pytestmark = (\[\s*)?pytest\.mark\.slow\b"
+REFUSED = "it starts a process ({}): mark it `slow`"
+ALLOWED = {"git"}
+"""Programs that every test may start: a run asks git for the commit."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--family", metavar="NAME", help="run the tests of this family, and no others")
+    parser.addoption("--quick", action="store_true", help="fail tests that start a process")
+
+
+def register(config: pytest.Config) -> None:
+    for mark in MARKS:
+        config.addinivalue_line("markers", mark)
+    if config.getoption("quick"):
+        config.pluginmanager.register(NoProcesses())
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(Skipped())
+
+
+def of_family(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves in `items` the tests of the family that was asked for; without one, those of none."""
+    wanted = config.getoption("family")
+    kept, others = [], []
+    for item in items:
+        families = {mark.args[0] for mark in item.iter_markers("family")}
+        (kept if (wanted in families if wanted else not families) else others).append(item)
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = kept
+
+
+def is_slow(path: Path) -> bool:
+    """Whether a file says that all its tests are slow. Such a file need not be imported."""
+    return path.suffix == ".py" and re.search(SLOW, path.read_text(), re.M) is not None
+
+
+class NoProcesses:
+    """Fails a test that starts a process, at the moment when it does."""
+
+    def __init__(self) -> None:
+        self._started = ""
+        self._watching = False
+        sys.addaudithook(self._audit)
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        return True if is_slow(collection_path) else None
+
+    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
+        if self._watching and event in STARTS and arguments[:1] not in [(program,) for program in ALLOWED]:
+            self._started = f"{event} {arguments[:2]}"[:200]
+            pytest.fail(REFUSED.format(self._started))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self) -> Iterator[None]:
+        self._started, self._watching = "", True
+        try:
+            return (yield)
+        finally:
+            self._watching = False
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        result = yield
+        if self._started:  # in another thread, or somebody swallowed it
+            pytest.fail(REFUSED.format(self._started), pytrace=False)
+        return result
+
+
+class Skipped:
+    """Lists the tests that were skipped, by reason. In CI they are an error."""
+
+    def __init__(self) -> None:
+        self._reasons: Counter[str] = Counter()
+        self._example: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._count(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._count(report)
+
+    def _count(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+            reason = reason.removeprefix("Skipped: ")
+            self._reasons[reason] += 1
+            self._example.setdefault(reason, report.nodeid)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        missing = any(not reason.startswith(NO_GPU) for reason in self._reasons)
+        if missing and os.environ.get("CI") and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._reasons:
+            terminalreporter.section("skipped: " + ("an error in CI" if os.environ.get("CI") else "what is missing"))
+            for reason, count in self._reasons.most_common():
+                terminalreporter.write_line(f"{count:5}  {reason}  ({self._example[reason]})")

@@ -1,0 +1,1 @@
+"""The programs of scripts/ and what the repository adds to pytest."""
