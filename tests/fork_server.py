@@ -40,10 +40,10 @@ ROOT = str(Path(__file__).parents[1])
 
 def warm() -> None:
     """Imports what commands import, and does once what takes a process long the first time only."""
-    for module in pkgutil.walk_packages(agentrl.__path__, "agentrl."):
-        if not module.name.startswith(NOT_IMPORTED):
-            with contextlib.suppress(ImportError):  # of an extra that is not installed
-                importlib.import_module(module.name)
+    modules = [module.name for module in pkgutil.walk_packages(agentrl.__path__, "agentrl.")]
+    for name in [*(name for name in modules if not name.startswith(NOT_IMPORTED)), "peft"]:
+        with contextlib.suppress(ImportError):  # of an extra that is not installed
+            importlib.import_module(name)
     for kind in KINDS:
         entries(registry_of(kind))
     scratch = ScratchModel(hidden=16, layers=1, heads=1, vocab_size=300)

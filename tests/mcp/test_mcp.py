@@ -266,23 +266,31 @@ async def test_what_is_no_server_is_a_failure(settings: dict[str, Any], said: st
 
 
 @pytest.mark.slow
-async def test_in_an_episode(tmp_path: Path) -> None:
+async def test_in_an_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools: list[Mcp] = []
+    open_ = Mcp.open
+
+    async def opens(self: Mcp, *args: Any) -> None:
+        tools.append(self)
+        await open_(self, *args)
+
+    monkeypatch.setattr(Mcp, "open", opens)
+
     def plays(task: Any, rng: Any) -> Any:
-        yield Say(calls=[("add", {"a": 1, "b": 1}), ("fail", {}), ("hang", {})])
+        yield Say(calls=[("add", {"a": 1, "b": 1}), ("fail", {})])
+        tools[-1].timeout_s = 0.5
+        yield Say(calls=[("hang", {})])
         yield Say(calls=[("picture", {})])
         yield Say("bye")
 
     def breaks(task: Any, rng: Any) -> Any:
         yield Say(calls=[("die", {})])
 
-    for limit in limits(4.0):  # the server must start in it, and answer all but one call
-        tools = [{"use": "mcp", **STDIO, "timeout_s": limit}]
-        parts = make_parts(tmp_path, tools=tools, limits={"backoff_s": 0.0, "retries": 1})
-        episode = await play_one(make_context(parts, plays))
-        outcomes = [call.outcome for turn in episode.turns for call in turn.calls]
-        if outcomes[:2] == ["ok", "error"]:
-            break
-    assert (episode.status, outcomes[2]) == ("done", "timeout")
+    settings = {"use": "mcp", **STDIO, "timeout_s": 300}
+    parts = make_parts(tmp_path, tools=[settings], limits={"backoff_s": 0.0, "retries": 1})
+    episode = await play_one(make_context(parts, plays))
+    outcomes = [call.outcome for turn in episode.turns for call in turn.calls]
+    assert (episode.status, outcomes[:3]) == ("done", ["ok", "error", "timeout"])
     assert {tool["function"]["name"] for tool in episode.tools or []} >= {"add", "picture"}
     (broken,) = await collect(make_context(parts, breaks), specs(1))
     assert (broken.status, broken.reward) == ("infra_error", None)
