@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-import measured
+import measured  # type: ignore[import-not-found]
 import pytest
 
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Peak(TorchDispatchMode):
+class Peak(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within the block, follows the storages of all tensors that operations return.
 
     Attributes:
@@ -19,7 +19,7 @@ class Peak(TorchDispatchMode):
     """
 
     def __init__(self, there: Iterable[torch.Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.bytes = self._now = 0
         self._alive: dict[int, Any] = {}
         self._add(there)

@@ -17,12 +17,12 @@ VIEWS = {"view", "_unsafe_view", "transpose", "slice", "select", "split", "split
 """Operations that launch nothing on a GPU."""
 
 
-class Launches(TorchDispatchMode):
+class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts operations that launch a kernel on a GPU."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count: int = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += func.overloadpacket.__name__ not in VIEWS
@@ -31,7 +31,7 @@ class Launches(TorchDispatchMode):
 
 def launches(model: Any, rows: int) -> float:
     """Operations of a decode step that launch something."""
-    counts = []
+    counts: list[int] = []
     for steps in (2, 4):
         with Launches() as counted:
             round_of(Batch(model, max_batch=rows, parked_bytes=0), rows, 16, steps)

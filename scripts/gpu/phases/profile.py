@@ -41,7 +41,7 @@ def profiled(phase: Phase, name: str, work: Callable[[], object]) -> None:
         return float(getattr(event, column))
 
     # Of operations that start kernels the profiler gives the kernels' time, too: count each kernel once.
-    events = [event for event in averages if not cuda or event.device_type == torch.autograd.DeviceType.CUDA]
+    events = [event for event in averages if not cuda or event.device_type == torch.autograd.DeviceType.CUDA]  # type: ignore[attr-defined]
     in_all = sum(map(own, events))
     phase.figure(f"{name}, ms", wall_us / 1e3)
     phase.figure(f"{name}, share of the time that the device works", in_all / wall_us)
