@@ -311,7 +311,8 @@ def test_settings_are_checked_with_the_recipe(tmp_path: Path, monkeypatch: pytes
 
 
 HOST = """
-import asyncio, os, sys
+import asyncio, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # programs in the background of a shell ignore it
 from agentrl.tools.mcp.connection import connect
 from agentrl.tools.mcp.settings import McpSettings
 async def main():
