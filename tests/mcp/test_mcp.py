@@ -30,7 +30,7 @@ from tests.rollout.world import collect, make_context, make_parts, play_one, spe
 from tests.waiting import limits, running_program, turns, until, until_async, until_listening
 
 SERVER = str(Path(__file__).parent / "server.py")
-STDIO = {"command": [sys.executable, SERVER]}
+STDIO: dict[str, Any] = {"command": [sys.executable, SERVER], "timeout_s": 300}
 
 
 class Opened:
@@ -286,7 +286,7 @@ async def test_in_an_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def breaks(task: Any, rng: Any) -> Any:
         yield Say(calls=[("die", {})])
 
-    settings = {"use": "mcp", **STDIO, "timeout_s": 300}
+    settings = {"use": "mcp", **STDIO}
     parts = make_parts(tmp_path, tools=[settings], limits={"backoff_s": 0.0, "retries": 1})
     episode = await play_one(make_context(parts, plays))
     outcomes = [call.outcome for turn in episode.turns for call in turn.calls]
@@ -311,11 +311,12 @@ def test_settings_are_checked_with_the_recipe(tmp_path: Path, monkeypatch: pytes
 
 
 HOST = """
-import asyncio, os, sys
+import asyncio, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # programs in the background of a shell ignore it
 from agentrl.tools.mcp.connection import connect
 from agentrl.tools.mcp.settings import McpSettings
 async def main():
-    connection = await connect(McpSettings(command=(sys.executable, "-c", sys.argv[1])))
+    connection = await connect(McpSettings(command=(sys.executable, "-c", sys.argv[1]), timeout_s=300))
     print((await connection.call("pid", {})).content[0].text, flush=True)
     await asyncio.Event().wait()
 asyncio.run(main())
