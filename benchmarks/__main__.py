@@ -15,22 +15,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from benchmarks import page
-from benchmarks.harness import ROOT, Benchmark, duration, read
+from benchmarks.harness import ROOT, Benchmark, Missing, duration, read
 from benchmarks.page import Outcome
+from benchmarks.peers.venv import python_of
 
 PAGE = ROOT / "docs" / "results" / "benchmarks.md"
 LOGS = ROOT / "build" / "benchmarks" / "logs"
 FIRST = "52c2821"
 """The commit that --compare looks back to, until a page of another one is committed."""
-SMOKE_S = 300.0
-PEERS_S = 180.0
-"""Time-outs: a smoke run takes seconds, but the machine may be busy; the installation of a peer."""
+SMOKE_S = 600.0
+"""A smoke run takes seconds; this only ends one that hangs."""
+
+_running: set[int] = set()
+"""Process groups of benchmarks, which Ctrl-C does not reach by itself."""
 
 
 def modules() -> list[str]:
@@ -63,13 +66,19 @@ def main() -> int:
         parser.error(f"there is no {sorted(unknown)[0]!r}; there are: {', '.join(modules())}")
     if given.smoke:
         return smoke(given)
-    benchmarks = [declared(name) for name in given.names or modules()]
+    benchmarks, broken = [], []
+    for name in given.names or modules():
+        try:
+            benchmarks.append(declared(name))
+        except Exception as error:
+            broken.append(Outcome(name, "", 0.0, failure=f"it cannot be imported: {type(error).__name__}: {error}"))
     if given.compare:
-        return compare([each for each in benchmarks if each.kind == "compare"], given)
+        compared = [each for each in benchmarks if each.kind == "compare"]
+        return verdict([*broken, *compare(compared, given)])
     if given.curves:
-        return curves([each for each in benchmarks if each.kind == "curve"])
+        return verdict([*broken, *in_turn([each for each in benchmarks if each.kind == "curve"])])
     print("\n".join(page.overview(benchmarks)))
-    return 0
+    return verdict(broken) if broken else 0
 
 
 def smoke(given: argparse.Namespace) -> int:
@@ -88,7 +97,14 @@ def smoke(given: argparse.Namespace) -> int:
         return outcome
 
     with ThreadPoolExecutor(given.jobs) as pool:
-        outcomes = list(pool.map(one, names))
+        jobs = [pool.submit(one, name) for name in names]
+        try:
+            outcomes = [job.result() for job in jobs]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for group in list(_running):
+                kill(group)
+            raise
     print(f"\n{'benchmark':<20}{'seconds':>8}{'CPU s':>8}  rows  not run")
     cpu = {each.name: each.result.cpu_seconds if each.result else 0.0 for each in outcomes}
     for each in outcomes:
@@ -101,32 +117,29 @@ def smoke(given: argparse.Namespace) -> int:
     return verdict(outcomes, complete=given.complete)
 
 
-def compare(benchmarks: Sequence[Benchmark], given: argparse.Namespace) -> int:
-    """Runs those that compare, one after another, and writes the page after each; 1 if one fails."""
+def compare(benchmarks: Sequence[Benchmark], given: argparse.Namespace) -> list[Outcome]:
+    """Runs those that compare, one after another, and writes the page after each."""
     whole = not given.names
     path = given.page or (PAGE if whole else ROOT / "build" / "benchmarks" / "benchmarks.md")
     commit = given.commit or page_commit()
     outcomes: list[Outcome] = []
     for peer in dict.fromkeys(peer for each in benchmarks for peer in each.peers):
         print(f"installing {peer}", flush=True)
-        argv = [sys.executable, "-c", f"from benchmarks.peers.venv import python_of; python_of({peer!r})"]
-        end(subprocess.Popen(argv, cwd=ROOT, start_new_session=True), PEERS_S)  # a benchmark says what is missing
-    for outcome in in_turn(benchmarks, lambda text: text.format(commit=commit)):
+        try:
+            python_of(peer)
+        except Missing as why:
+            print(why)
+    for outcome in in_turn(benchmarks, commit):
         outcomes.append(outcome)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page.page(outcomes, benchmarks))
     print(f"written: {path}")
-    return verdict(outcomes, complete=False)
+    return outcomes
 
 
-def curves(benchmarks: Sequence[Benchmark]) -> int:
-    """Runs those that draw learning curves, one after another; 1 if one fails."""
-    return verdict(list(in_turn(benchmarks, str)), complete=False)
-
-
-def in_turn(benchmarks: Sequence[Benchmark], filled: Callable[[str], str]) -> Iterator[Outcome]:
+def in_turn(benchmarks: Sequence[Benchmark], commit: str = "") -> Iterator[Outcome]:
     """Runs benchmarks one after another, with all arguments that they declare."""
-    jobs = [(each, filled(arguments)) for each in benchmarks for arguments in each.runs]
+    jobs = [(each, arguments.format(commit=commit)) for each in benchmarks for arguments in each.runs]
     budget = sum(60 * each.minutes for each, _ in jobs)
     print(f"{len(jobs)} runs" + (f", at most {duration(budget)}" if budget else ""), flush=True)
     for number, (each, arguments) in enumerate(jobs, 1):
@@ -176,6 +189,7 @@ def run(name: str, arguments: str, timeout_s: float | None, *, show: bool = Fals
 
 def end(process: subprocess.Popen[bytes], timeout_s: float | None) -> int | None:
     """The exit code of a process; None if it did not end in time. Then it is interrupted, so that it cleans up."""
+    _running.add(process.pid)
     try:
         return process.wait(timeout_s)
     except subprocess.TimeoutExpired:
@@ -184,12 +198,18 @@ def end(process: subprocess.Popen[bytes], timeout_s: float | None) -> int | None
             process.wait(20)
         return None
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill(process.pid)
         process.wait()
+        _running.discard(process.pid)
 
 
-def verdict(outcomes: Sequence[Outcome], *, complete: bool) -> int:
+def kill(group: int) -> None:
+    """Ends what is left of a benchmark."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def verdict(outcomes: Sequence[Outcome], *, complete: bool = False) -> int:
     """Names what failed; 1 if something did."""
     failed = {each.command: wrong for each in outcomes if (wrong := each.failures(complete=complete))}
     for name, wrong in failed.items():

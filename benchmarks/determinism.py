@@ -79,7 +79,7 @@ BENCHMARK = Benchmark(
     kind="compare",
     beside="inversion of the distribution function",
     smoke={
-        "sequences": 16, "draws": 64, "context": 16, "steps": 2, "trainings": 2, "iterations": 1,
+        "sequences": 16, "draws": 64, "context": 16, "steps": 2, "trainings": 1, "iterations": 1,
         "set": [*TINY, "eval.episodes=4"],
     },
     runs=("--draws 100000",),

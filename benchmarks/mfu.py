@@ -89,16 +89,17 @@ def timed(step: Callable[[], int], model: Any, rounds: int) -> tuple[float, int]
 
 
 def measure(
-    model: Any, rows: list[TrainingSample], tree: int, rounds: int, peak: float, precision: Any
+    model: Any, rows: list[TrainingSample], tree: int, rounds: int, peak: float, precision: Any, batch: int = GROUP
 ) -> list[dict[str, Any]]:
+    """Both layouts. `batch`: padded rows of a pass; packs of trees hold about as many tokens, at least one tree."""
     policy = Policy(model, precision=precision)
     choose_layout(policy, "tree")
-    packs = pack(rows, 2 * tree)
+    packs = pack(rows, max(tree, 2 * tree * batch // GROUP))
     work = operations(model, packs)
 
     def by_padded() -> int:
         with policy.autocast():
-            return padded(model, rows)
+            return padded(model, rows, batch)
 
     found = []
     for layout, step in (("tree", lambda: by_tree(policy, packs, rows)), ("padded episodes", by_padded)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import statistics
 import sys
 import tempfile
@@ -80,7 +81,7 @@ async def measure(arms: list[Arm], rounds: int, repeats: int, report: Report) ->
     samples: Samples = {}
     live: list[Arm] = []
     broken: set[str] = set()
-    report.plan(rounds * (len(ONCE_A_ROUND) + len(REPEATED) + len(AT_THE_END)))
+    report.plan(rounds * (len(ONCE_A_ROUND) + len(REPEATED)) + len(AT_THE_END))
 
     def fails(arm: Arm, where: str, error: Exception) -> None:
         broken.add(arm.name)
@@ -103,8 +104,8 @@ async def measure(arms: list[Arm], rounds: int, repeats: int, report: Report) ->
     try:
         for arm in arms:
             try:
-                live.append(arm)
                 await arm.open()
+                live.append(arm)
             except Exception as error:
                 fails(arm, "open", error)
         for arm in live:  # the first of everything warms caches of files and code: not kept
@@ -125,7 +126,7 @@ async def measure(arms: list[Arm], rounds: int, repeats: int, report: Report) ->
         for what in AT_THE_END:
             for arm in live:
                 await attempt(arm, what)
-            report.done(what, rounds)
+            report.done(what)
     finally:
         for arm in live:
             try:
@@ -140,7 +141,7 @@ def compare(samples: Samples, report: Report) -> dict[str, dict[str, float]]:
     p50 = {arm: {what: statistics.median(took) for what, took in rows.items()} for arm, rows in samples.items()}
     for arm, rows in samples.items():
         for what, took in rows.items():
-            p95 = sorted(took)[int(0.95 * (len(took) - 1))]
+            p95 = sorted(took)[math.ceil(0.95 * len(took)) - 1]
             report.row(
                 Latency(
                     arm=arm, operation=what, samples=len(took), p50_ms=round(p50[arm][what], 3), p95_ms=round(p95, 3)

@@ -68,6 +68,7 @@ class Ours:
         try:
             await asyncio.to_thread(self._behind.preflight, self._spec)
         except (SandboxError, MissingExtra) as error:
+            await self._behind.close()
             raise Missing(str(error)) from None
         self._pool = Pool(self._behind, ahead=1) if self._pooled else None
         self._backend: Backend = self._pool or self._behind

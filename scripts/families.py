@@ -82,10 +82,16 @@ class Family:
             installed.update(output(ROOT / folder / "bin/python", "-c", INSTALLED).split())
         return sorted(installed)
 
+    def tests(self) -> list[str]:
+        """Lists the files of tests among the family's own files."""
+        paths = git("ls-files", "-co", "--exclude-standard", "--", *self.files).splitlines()
+        return [path for path in paths if Path(path).match("tests/**/test_*.py")]
+
     def run(self, *tests: str) -> int:
         """Makes what the tests need and runs them, all of the family's or `tests`. Returns pytest's exit code."""
         subprocess.run(["make", *self.needs], cwd=ROOT, check=True)
-        command = [ROOT / self.python, "-m", "pytest", "-q", f"--family={self.name}", *self.options, *tests]
+        command = [ROOT / self.python, "-m", "pytest", "-q", f"--family={self.name}", *self.options]
+        command += tests or self.tests()
         return subprocess.run([str(part) for part in command], cwd=ROOT).returncode
 
 

@@ -33,14 +33,17 @@ from agentrl.registry.listing import entries
 from agentrl.view import curves
 
 LONGEST = 1 << 20
+NOT_IMPORTED = ("agentrl.cli", "agentrl.integrations")
+"""What `python -m` runs may not have been imported. Integrations import other frameworks."""
 ROOT = str(Path(__file__).parents[1])
 
 
 def warm() -> None:
     """Imports what commands import, and does once what takes a process long the first time only."""
-    for module in pkgutil.walk_packages(agentrl.__path__, "agentrl."):
-        if not module.name.startswith("agentrl.integrations"):
-            importlib.import_module(module.name)
+    modules = [module.name for module in pkgutil.walk_packages(agentrl.__path__, "agentrl.")]
+    for name in [*(name for name in modules if not name.startswith(NOT_IMPORTED)), "peft"]:
+        with contextlib.suppress(ImportError):  # of an extra that is not installed
+            importlib.import_module(name)
     for kind in KINDS:
         entries(registry_of(kind))
     scratch = ScratchModel(hidden=16, layers=1, heads=1, vocab_size=300)
@@ -116,7 +119,6 @@ def execute(kind: str, program: str, *arguments: str) -> None:
     """`python -m MODULE ARGUMENTS` or `python -c CODE ARGUMENTS`."""
     sys.argv = [kind, *arguments]
     if kind == "-m":
-        sys.modules.pop(program, None)  # it runs as `__main__`, and has not been imported
         runpy.run_module(program, run_name="__main__", alter_sys=True)
     else:
         exec(compile(program, "<string>", "exec"), sys.modules["__main__"].__dict__)

@@ -12,8 +12,8 @@ import select
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 POLL_S = 0.01
@@ -67,3 +67,13 @@ def until_listening(port: int, server: subprocess.Popen[Any]) -> None:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
     until(there)
+
+
+@contextmanager
+def running_program(argv: Sequence[str], **settings: Any) -> Iterator[subprocess.Popen[str]]:
+    """A program with its standard output as text. It is killed at the end, so that a test that failed ends as well."""
+    with subprocess.Popen(argv, **{"stdout": subprocess.PIPE, "text": True, **settings}) as program:
+        try:
+            yield program
+        finally:
+            program.kill()

@@ -14,6 +14,7 @@ from benchmarks.credit_truth import ESTIMATORS as COMPARED
 from benchmarks.credit_truth import HERE, agreement, probe_all, ranks, spearman
 
 
+@pytest.mark.slow
 def test_ranks_of_ties_are_shared() -> None:
     assert ranks([3.0, 1.0, 3.0, 2.0]).tolist() == [3.5, 1.0, 3.5, 2.0]
 
@@ -32,6 +33,7 @@ def test_the_estimators_are_there() -> None:
     assert set(COMPARED) <= set(ESTIMATORS.all())
 
 
+@pytest.mark.slow
 def test_turns_of_the_kitchen_are_probed(tmp_path: Path) -> None:
     played = rollout(HERE / "kitchen", 16, group_size=4, agent="cook", out=tmp_path / "played", reporters=())
     probed = probe_all(played, 8, 2, tmp_path)

@@ -21,6 +21,7 @@ async def fails() -> None:
     raise KeyError("mine")
 
 
+@pytest.mark.slow
 def test_without_a_loop_it_runs_here() -> None:
     assert event_loop.run(answer) == (42, threading.current_thread().name)
     with pytest.raises(KeyError, match="mine") as raised:

@@ -294,6 +294,7 @@ def test_a_failed_episode_cannot_be_resumed(play: Play, tmp_path: Path) -> None:
     assert "--status done" in (refused.value.remedy or "")
 
 
+@pytest.mark.slow
 def test_the_values_of_turns(play: Play) -> None:
     run = play(agent="hasty")
     parent = max(run.whole_episodes(), key=lambda e: len(e.turns))

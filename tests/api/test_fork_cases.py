@@ -147,6 +147,7 @@ def test_rewards_of_the_agent_are_given_once(tmp_path: Path) -> None:
     assert [turn.rewards["shaped"] for turn in each.turns] == [1.0] * 6
 
 
+@pytest.mark.slow
 def test_what_the_agent_said_is_not_taken_for_the_environment(tmp_path: Path) -> None:
     run = play(tmp_path, "Quiet", "Nags", "chatty")
     (parent,) = run.whole_episodes()

@@ -13,6 +13,7 @@ import agentrl
 from agentrl.types.errors import RecipeError
 
 
+@pytest.mark.slow
 def test_it_loads_no_library() -> None:
     code = "import sys, agentrl; print(*{name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)

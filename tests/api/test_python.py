@@ -73,6 +73,7 @@ def test_the_same_call_again_continues(counting: Path) -> None:
         agentrl.rollout(counting, 5, agent="hasty", out=run.path)
 
 
+@pytest.mark.slow
 async def test_a_running_event_loop_is_no_obstacle(trainable: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All of it: rollout, training and evaluation, while the loop of the caller waits."""
     rolled = agentrl.rollout(trainable, 3, agent="oracle", reporters=())
@@ -115,6 +116,7 @@ async def test_a_stored_run_is_scored_and_credited_again(counting: Path) -> None
         agentrl.rescore("bare")
 
 
+@pytest.mark.slow
 async def test_sandboxes_work_within_a_running_event_loop() -> None:
     run = agentrl.rollout("quickstart", 4, agent="random", overrides={"tasks.args.seed": 1}, reporters=())
     assert {row.status for row in run.episodes} <= {"done", "truncated"}
@@ -146,6 +148,7 @@ def run_cell(client: Any, code: str) -> tuple[str, dict[str, Any]]:
     return "".join(shown), reply["content"]
 
 
+@pytest.mark.slow
 def test_in_a_notebook(kernel: Any) -> None:
     _, client = kernel
     said, reply = run_cell(client, "import agentrl\nrun = agentrl.rollout('counting', 5, agent='oracle')\nrun")
@@ -174,6 +177,7 @@ agentrl.rollout('counting', 2, agent='oracle', overrides={'tools': ['__main__:Do
 """
 
 
+@pytest.mark.slow
 def test_a_tool_that_a_cell_defines(kernel: Any) -> None:
     _, client = kernel
     said, reply = run_cell(client, f"import agentrl\n{OF_A_CELL}")
@@ -181,6 +185,7 @@ def test_a_tool_that_a_cell_defines(kernel: Any) -> None:
     assert said.endswith("'2'")
 
 
+@pytest.mark.slow
 def test_the_stop_button_of_a_notebook(kernel: Any, counting: Path) -> None:
     """What has ended is kept, and the same call goes on."""
     manager, client = kernel

@@ -28,6 +28,7 @@ def servers(folder: Path, program: str) -> Servers:
     return Ready(folder, [Server("http://127.0.0.1:1", process, folder / "server-0.log")])
 
 
+@pytest.mark.slow
 async def test_a_signal_stops_the_servers(tmp_path: Path) -> None:
     running = servers(tmp_path / "logs", "import time; time.sleep(600)")
     process, notes = running.servers[0].process, []
@@ -41,6 +42,7 @@ async def test_a_signal_stops_the_servers(tmp_path: Path) -> None:
     assert process.poll() is not None
 
 
+@pytest.mark.slow
 async def test_a_server_that_ends_by_itself_is_an_error(tmp_path: Path) -> None:
     ending = servers(tmp_path / "logs", "raise SystemExit(3)")
     with pytest.raises(EngineError, match="the server ended with status 3"):

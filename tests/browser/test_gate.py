@@ -10,6 +10,8 @@ import pytest
 
 from agentrl.types.paths import data_path
 
+pytestmark = pytest.mark.slow
+
 
 def gate() -> Any:
     spec = importlib.util.spec_from_file_location("gate", data_path("tools", "browser", "gate.py"))

@@ -19,7 +19,9 @@ from agentrl.types.task import Task
 from tests.browser.conftest import LONG_S, Opens
 from tests.browser.site import SENT
 from tests.browser.test_web import id_of
-from tests.waiting import limits, until
+from tests.waiting import limits, running_program, until
+
+pytestmark = pytest.mark.slow
 
 
 async def alive(tool: Web) -> bool:
@@ -206,12 +208,11 @@ asyncio.run(main())
 
 
 def test_the_driver_and_chromium_end_with_a_host_that_is_killed(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, text=True) as host:
+    with running_program([sys.executable, "-c", HOST]) as host:
         assert host.stdout is not None
         driver = int(host.stdout.readline())
         family = {driver, *descendants(driver)}
         assert len(family) > 3
-        host.kill()
     until(lambda: gone(family))
 
 

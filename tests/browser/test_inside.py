@@ -19,6 +19,8 @@ from agentrl.types.errors import ToolError
 from agentrl.types.sandbox import NetworkAllow, Sandbox, SandboxImageUnusable, SandboxSpec
 from agentrl.types.task import Task
 
+pytestmark = pytest.mark.slow
+
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 PACKAGES = "/work/packages"
 PAGE = "<!doctype html><title>Inside</title><h1>Inside</h1><a href='http://other.test/'>Out</a>"

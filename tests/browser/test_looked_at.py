@@ -6,9 +6,13 @@ import asyncio
 from pathlib import Path
 from urllib.parse import quote
 
+import pytest
+
 from agentrl.store.run_dir import RunDir
 from agentrl.tools.browser.launching import open_context
 from tests.command import agentrl
+
+pytestmark = pytest.mark.slow
 
 RECIPE = """
 name: looking

@@ -14,6 +14,8 @@ from tests.browser.conftest import Opens
 from tests.browser.site import SLOW
 from tests.waiting import until_async
 
+pytestmark = pytest.mark.slow
+
 
 def id_of(web: Web, line: str) -> int:
     """The id of the element whose line contains a text."""

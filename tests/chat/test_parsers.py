@@ -330,6 +330,7 @@ FRAGMENTS = [
 WRITTEN = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=25).map("".join)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS.built_in)
 def test_parsing_never_raises(format: str) -> None:
     parsers = (PARSER[format], parser_named(format))
@@ -380,6 +381,7 @@ CALLS = st.one_of(
 CANNOT_WRITE_ALL = {"xml", "seed-oss", "glm-4.5", "minimax", "deepseek-v3.2", "harmony"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS.built_in)
 def test_what_is_written_is_read_back(format: str) -> None:
     parser: Parser = PARSER[format]

@@ -31,6 +31,7 @@ def tokenizer_of(name: str) -> HFTokenizer:
     return HFTokenizer(hf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_conversation_of_calls_and_results(name: str) -> None:
     tokenizer = tokenizer_of(name)
@@ -60,6 +61,7 @@ def test_the_vocabularies_are_the_models_own() -> None:
     assert real_tokenizer("qwen3").encode("Hello, world") == [9707, 11, 1879]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen3", "deepseek"])
 def test_a_training(name: str, tmp_path: Path) -> None:
     """A tiny model with the whole vocabulary and the model's template, from rollout to update and back."""

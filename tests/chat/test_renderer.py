@@ -237,6 +237,7 @@ def test_every_family_is_tried() -> None:
     assert set(FAMILIES) == {*USABLE, "qwen3", "alpaca"} - {"bytes"}
 
 
+@pytest.mark.slow
 def test_imports_without_transformers() -> None:
     code = (
         "import sys; sys.modules['transformers'] = None; sys.modules['torch'] = None\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,15 @@ __all__ = ["CODE", "RECIPE", "trained_model", "trained_run"]
 
 
 @pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short() -> Iterator[None]:
     """Leaves out what takes longer than a small training in this process, as tests/fork_server.py does in another: the
     picture of its curve, and a look of the garbage collector at all that is imported here."""
     gc.freeze()
-    monkeypatch.setattr(gc, "unfreeze", lambda: None)
-    monkeypatch.setattr(curves, "learning_curve", lambda *metrics, **how: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "unfreeze", lambda: None)
+        patch.setattr(curves, "learning_curve", lambda *metrics, **how: None)
+        yield
+    gc.unfreeze()
 
 
 @pytest.fixture

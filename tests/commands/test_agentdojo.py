@@ -31,6 +31,7 @@ def played(out: Path, recipe: str, agent: str, **args: Any) -> list[Episode]:
     return list(run.dir.episodes())
 
 
+@pytest.mark.slow
 def test_the_oracle_solves_what_empty_and_meaningless_replies_do_not(tmp_path: Path) -> None:
     solved = played(tmp_path, "recipe.yaml", "oracle", n=8)
     assert {episode.task.id.partition("-")[0] for episode in solved} == {"workspace", "travel", "banking", "slack"}
@@ -77,6 +78,7 @@ def test_the_verdict_is_that_of_the_package(suite: str, solved: bool) -> None:
         assert ours.checked(user, None, *made)[0] == theirs, user
 
 
+@pytest.mark.slow
 def test_env_check_finds_what_doing_nothing_passes(tmp_path: Path) -> None:
     """Banking's checks of five tasks hold at the beginning."""
     overrides = {"tasks.args": {"suite": "banking"}, "tasks.exclude": {}}

@@ -33,6 +33,7 @@ def tasks() -> list[Task]:
     return list(load("./task.py:conversations")())
 
 
+@pytest.mark.slow
 @needs_bfcl
 @pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("random", 0.0)])
 def test_the_oracle_solves_what_random_calls_do_not(tmp_path: Path, agent: str, reward: float) -> None:
@@ -49,6 +50,7 @@ def test_the_oracle_solves_what_random_calls_do_not(tmp_path: Path, agent: str, 
         assert any(branch.reason == "tools" for branch in late.branches)
 
 
+@pytest.mark.slow
 @needs_bfcl
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_the_verdict_is_that_of_the_package(category: str) -> None:
@@ -94,6 +96,7 @@ def written_out(call: Any) -> str:
     return f"{name}({', '.join(f'{argument}={value!r}' for argument, value in arguments.items())})"
 
 
+@pytest.mark.slow
 @needs_bfcl
 def test_scenarios_are_held_out_in_all_categories_at_once() -> None:
     number = {task.id.rpartition("_")[2] for task in tasks()}

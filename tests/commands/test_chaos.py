@@ -12,6 +12,8 @@ from tests.command import agentrl, python
 from tests.counting import metrics
 from tests.sound import assert_sound
 
+pytestmark = pytest.mark.slow
+
 TRAINING = """\
 agent: {format: tags, max_turns: 4, describe_tools: false}
 model: {scratch: {hidden: 16, layers: 1, heads: 1, vocab_size: 300, max_context: 128}}

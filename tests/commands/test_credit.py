@@ -17,6 +17,8 @@ from tests.command import agentrl
 from tests.sound import assert_sound
 from tests.store.make import make_episode
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_stored_run_is_credited_again(counting: Path) -> None:
     here = counting.parent

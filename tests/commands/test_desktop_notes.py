@@ -18,10 +18,12 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "desktop-notes"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
 
 
+@pytest.mark.slow
 @needs_desktop
 @pytest.mark.parametrize(("agent", "n", "reward"), [("oracle", 6, 1.0), ("empty", 1, 0.0), ("junk", 1, 0.0)])
 def test_a_task_of_each_kind(tmp_path: Path, agent: str, n: int, reward: float) -> None:
-    episodes = [*played(RECIPE, n, agent, tmp_path / "run").whole_episodes()]
+    patient = ("tools.0.settle_s=60", "tools.0.start_s=200")  # limits, which only a slow machine comes near
+    episodes = [*played(RECIPE, n, agent, tmp_path / "run", *patient).whole_episodes()]
     assert [episode.reward for episode in episodes] == [reward] * n
     for episode in episodes:
         keys = [turn.state for turn in episode.turns]

@@ -44,6 +44,7 @@ def trained(folder: Path, count: int, *overrides: str) -> list[list[dict[str, An
     return [metrics(folder.parent / f"run{k}", but_for=("canary_s",)) for k in range(count)]
 
 
+@pytest.mark.slow
 def test_trainings_of_one_seed_agree_in_every_metric(delayed: Path) -> None:
     runs = trained(delayed, 2)
     assert differences(runs) == []
@@ -53,6 +54,7 @@ def test_trainings_of_one_seed_agree_in_every_metric(delayed: Path) -> None:
     assert max(line["entropy"] for line in lines) > 3  # else little could go wrong
 
 
+@pytest.mark.slow
 def test_without_equal_bits_tokens_are_equal_all_the_same(delayed: Path) -> None:
     runs = trained(delayed, 2, "engine.batch_invariant=false")
     assert {line.split(":")[0] for line in differences(runs)} <= {"mismatch_mean", "mismatch_max"}

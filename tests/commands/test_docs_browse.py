@@ -46,13 +46,14 @@ def scored(task: Task, answer: str | None) -> float:
     return found
 
 
+@pytest.mark.slow
 @installed
 @needs_chromium
 @pytest.mark.parametrize(("agent", "most"), [("oracle", 1.0), ("random", 0.0)])
 def test_the_oracle_reads_every_kind_of_answer_and_the_random_agent_none(
     tmp_path: Path, agent: str, most: float
 ) -> None:
-    run = played(RECIPE, 9, agent, tmp_path / "run")
+    run = played(RECIPE, 9, agent, tmp_path / "run", *([] if agent == "oracle" else ["agent.max_turns=4"]))
     rows, episodes, info = list(run.episodes), list(run.whole_episodes()), run.info
     assert len({episode.task.id.split("/")[0] for episode in episodes}) == 9, "every kind"
     assert {row.reward for row in rows} == {most}
@@ -63,6 +64,7 @@ def test_the_oracle_reads_every_kind_of_answer_and_the_random_agent_none(
     assert "127.0.0.1:" not in said, "the port differs from run to run"
 
 
+@pytest.mark.slow
 @installed
 def test_empty_junk_and_constant_answers_fail() -> None:
     for answer in (None, "", "   ", "''", "not found", "the", "I do not know", "Python", "SQLITE_", "."):
@@ -88,6 +90,7 @@ def test_every_right_answer_is_one_however_it_is_written() -> None:
     assert len(one) == 9
 
 
+@pytest.mark.slow
 @installed
 def test_questions_are_split_by_page_and_stable_under_other_hashes() -> None:
     held_out = {task.id for task in load("./task.py:questions")(n=10_000, held_out=True)}
@@ -105,6 +108,7 @@ def test_questions_are_split_by_page_and_stable_under_other_hashes() -> None:
     assert there.stdout.strip() == str([task.id for task in load("./task.py:questions")(n=64)])
 
 
+@pytest.mark.slow
 @installed
 def test_the_answer_stands_on_the_page() -> None:
     """Found again without the parser of the recipe: tags out, blanks squeezed."""

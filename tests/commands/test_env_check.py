@@ -101,6 +101,7 @@ def by_check(found: list[Finding]) -> dict[str, Finding]:
     return {finding.check: finding for finding in found}
 
 
+@pytest.mark.slow
 def test_a_good_environment_is_certified_beside_its_recipe(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault=""))
     told = agentrl("env", "check", "orders", "--store", "--json", cwd=tmp_path)
@@ -120,6 +121,7 @@ def test_a_good_environment_is_certified_beside_its_recipe(tmp_path: Path) -> No
         check_recipe(str(recipe), [])
 
 
+@pytest.mark.slow
 def test_an_interrupted_check_goes_on_and_one_that_ended_is_played_anew(tmp_path: Path) -> None:
     recipe, out = written(tmp_path / "orders", ORDERS.format(fault="")), tmp_path / "runs"
 
@@ -140,6 +142,7 @@ def test_an_interrupted_check_goes_on_and_one_that_ended_is_played_anew(tmp_path
     assert not oracle_played() & first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "check", "task", "reason"),
     [
@@ -195,6 +198,7 @@ limits: {backoff_s: 0}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("guard", "reason"),
     [
@@ -305,6 +309,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Certifi
     return certificate
 
 
+@pytest.mark.slow
 def test_a_grader_that_does_not_repeat_is_found(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault=""))
     changed = {"rewards.settled": "./task.py:noisy"}
@@ -313,6 +318,7 @@ def test_a_grader_that_does_not_repeat_is_found(tmp_path: Path) -> None:
     assert ", then 1." in finding.tasks["order0"]
 
 
+@pytest.mark.slow
 def test_a_check_of_fewer_tasks_is_about_these(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault="gold"))  # order4 fails
     assert not check_environment(recipe, out=tmp_path / "runs").certified
@@ -380,6 +386,7 @@ scripts: {oracle: ./task.py:oracle}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grade", "forged"),
     [
@@ -398,6 +405,7 @@ def test_a_grade_that_can_be_forged_is_found(tmp_path: Path, grade: str, forged:
     assert {attack for attack, finding in by_attack.items() if finding.state == "fail"} == forged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grade", "states"),
     [("honest", ("pass", "pass")), ("reads a file", ("fail", "fail")), ("exit code", ("pass", "fail"))],
@@ -410,6 +418,7 @@ def test_files_are_forged_where_no_tool_runs_commands(tmp_path: Path, grade: str
     assert certificate.certified == ("fail" not in states)
 
 
+@pytest.mark.slow
 def test_an_attack_that_can_do_nothing_proves_nothing(tmp_path: Path) -> None:
     """The task's files come with the recipe, where the forger does not see them."""
     folder = file_bugs(tmp_path, "exit code")
@@ -425,6 +434,7 @@ def test_an_attack_that_can_do_nothing_proves_nothing(tmp_path: Path) -> None:
     assert (edited.state, edited.says) == ("unknown", "no call of the attack succeeded")
 
 
+@pytest.mark.slow
 def test_a_sandbox_whose_tools_are_of_no_known_kind_is_not_said_to_be_safe(tmp_path: Path) -> None:
     code = TESTED.format(grade=GRADES["exit code"]).replace("from agentrl import Say, Task", OWN_TOOL)
     code = code.replace("""("shell", {"command": "sed -i 's/a - b/a + b/' add.py"})""", """("repair", {})""")
@@ -459,6 +469,7 @@ def file_bugs(tmp_path: Path, grade: str) -> Path:
     return written(tmp_path / "bugs", code, SANDBOXED.replace("[shell]", "[files]"))
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_is_left_out_by_name(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault="gold"))
     without = {"tasks.exclude": {"order4": "the grader gives 0 to its solution"}}

@@ -11,6 +11,8 @@ from tests.command import agentrl, python
 from tests.counting import metrics
 from tests.sound import assert_sound
 
+pytestmark = pytest.mark.slow
+
 CODE = """
 from agentrl import Environment, Observation, Say, Task, tool
 

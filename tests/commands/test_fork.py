@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.command import agentrl
 from tests.sound import assert_sound
+
+pytestmark = pytest.mark.slow
 
 
 def test_fork_and_probe(counting: Path) -> None:

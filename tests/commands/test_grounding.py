@@ -29,7 +29,10 @@ there = (
     and importlib.util.find_spec("playwright") is not None
     and bool(shutil.which("chromium-headless-shell") or shutil.which("chromium"))
 )
-pytestmark = pytest.mark.skipif(not there, reason="Chromium, python3.11-doc, sqlite3-doc or miniwob is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not there, reason="Chromium, python3.11-doc, sqlite3-doc or miniwob is not installed"),
+]
 
 
 @functools.cache

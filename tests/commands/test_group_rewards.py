@@ -111,6 +111,7 @@ agentrl.rollout("counting", 12, group_size=3, agent="hasty", out="run", reporter
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("point", "after"), [("add_scores", 0), ("add_scores", 2), ("add", 4)])
 def test_a_kill_between_members_and_their_group_is_filled_in(grouped: Path, point: str, after: int) -> None:
     done = python("-c", KILLED, point, str(after), ok=False)
@@ -160,6 +161,7 @@ def test_failed_members_are_absent(grouped: Path) -> None:
     assert sum(reward is None for reward in rewards_of("run").values()) == 1  # the episode that failed
 
 
+@pytest.mark.slow
 def test_a_stored_run_is_scored_again_by_group(grouped: Path) -> None:
     plain = {"rewards": {"exact": "./task.py:exact"}}
     agentrl.rollout("counting", 12, group_size=3, agent="hasty", out="plain", reporters=(), overrides=plain)
@@ -179,6 +181,7 @@ def test_a_stored_run_is_scored_again_by_group(grouped: Path) -> None:
     assert command("reward", "run", "--recipe", "counting", "--name", "same", cwd=grouped.parent).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_training_and_evaluation_credit_the_scored_groups(grouped: Path, staleness: int) -> None:
     (grouped / "recipe.yaml").write_text((grouped / "recipe.yaml").read_text() + TRAINING)
@@ -198,6 +201,7 @@ def test_training_and_evaluation_credit_the_scored_groups(grouped: Path, stalene
     assert_sound("run")
 
 
+@pytest.mark.slow
 def test_workers_play_and_the_driver_scores_the_groups(grouped: Path) -> None:
     alone = rewards_of(rollout().path)
     more = {"scale": {"use": "process", "rollout_workers": 2}}

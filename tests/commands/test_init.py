@@ -13,6 +13,7 @@ from agentrl.types.errors import RecipeError
 from tests.command import agentrl
 
 
+@pytest.mark.slow
 def test_the_commands(tmp_path: Path) -> None:
     said = agentrl("init", "mine", "--like", "game", cwd=tmp_path).stdout
     assert "mine/recipe.yaml" in said
@@ -20,12 +21,13 @@ def test_the_commands(tmp_path: Path) -> None:
     assert "mine: certified; 4 tasks" in agentrl("env", "check", "mine", "--n", "4", cwd=tmp_path).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "game"])
 def test_what_is_written_is_certified(tmp_path: Path, kind: str) -> None:
     new_recipe("mine", kind, tmp_path)
     assert recipe_check(str(tmp_path / "mine"), []).name == "mine"
-    certificate = check_environment(tmp_path / "mine", 2, out=tmp_path / "runs")
-    assert (certificate.certified, certificate.tasks) == (True, 2), certificate
+    certificate = check_environment(tmp_path / "mine", 1, out=tmp_path / "runs")
+    assert (certificate.certified, certificate.tasks) == (True, 1), certificate
 
 
 @pytest.mark.parametrize("kind", KINDS)

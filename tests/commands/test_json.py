@@ -82,6 +82,7 @@ def stored(loud: Path) -> Path:
     return loud
 
 
+@pytest.mark.slow
 def test_what_is_said_of_a_stored_run(stored: Path) -> None:
     assert document("check", "run", cwd=stored)["ok"]
     rewards = document("reward", "run", "--recipe", "counting", cwd=stored)
@@ -91,6 +92,7 @@ def test_what_is_said_of_a_stored_run(stored: Path) -> None:
     assert (stored / document("view", "run", cwd=stored)["page"]).exists()
 
 
+@pytest.mark.slow
 def test_show_lists_episodes_or_gives_one(stored: Path) -> None:
     document("reward", "run", "--recipe", "counting", cwd=stored)
     found = document("show", "run", "--sort", "-reward", "--limit", "3", cwd=stored)
@@ -105,6 +107,7 @@ def test_show_lists_episodes_or_gives_one(stored: Path) -> None:
     assert document("show", "run", id, "--tokens", cwd=stored)["episode"]["nodes"][0]["token_ids"]
 
 
+@pytest.mark.slow
 def test_what_is_said_of_a_recipe(loud: Path) -> None:
     found = document("recipe", "check", "counting", cwd=loud)
     assert (found["tasks"], found["tools"], found["model"]) == (40, ["add"], None)
@@ -113,6 +116,7 @@ def test_what_is_said_of_a_recipe(loud: Path) -> None:
     assert "credit" in json.loads(agentrl("recipe", "schema", cwd=loud).stdout)["properties"]
 
 
+@pytest.mark.slow
 def test_what_is_said_of_this_machine(tmp_path: Path) -> None:
     assert {"what", "ok", "found", "fix"} == set(document("doctor", cwd=tmp_path)[0])
     assert "tools" in [row["name"] for row in document("list", cwd=tmp_path)]
@@ -125,6 +129,7 @@ def test_what_is_said_of_this_machine(tmp_path: Path) -> None:
     assert [row["gpus"] for row in document("simulate", "p.yaml", "--times", "1,4", cwd=tmp_path)] == [2, 8]
 
 
+@pytest.mark.slow
 def test_training_and_its_evaluation(loud: Path) -> None:
     recipe = loud / "counting" / "recipe.yaml"
     recipe.write_text(recipe.read_text() + TRAINING)
@@ -156,6 +161,7 @@ def test_a_comparison_gives_the_figures_of_each_seed() -> None:
     }
 
 
+@pytest.mark.slow
 def test_an_error_is_on_standard_error_alone(loud: Path) -> None:
     for words, code, said in (
         (("show", "nowhere"), 1, "nowhere: there is no such folder"),
@@ -167,6 +173,7 @@ def test_an_error_is_on_standard_error_alone(loud: Path) -> None:
         assert said in failed.stderr
 
 
+@pytest.mark.slow
 def test_what_came_of_the_rest_is_written_before_the_error(loud: Path) -> None:
     code = loud / "counting" / "task.py"
     code.write_text(code.read_text().replace("said = [", "assert task.id != 'count1'\n    said = ["))

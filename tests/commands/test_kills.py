@@ -7,12 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentrl.store.run_dir import RunDir
 from tests.command import python
 from tests.commands import test_two_policies as duet
 from tests.counting import CANARY, metrics
 from tests.distributed.test_worker_programs import AGENTS, RECIPE, folder
 from tests.sound import assert_sound
+
+pytestmark = pytest.mark.slow
 
 __all__ = ["folder"]
 

@@ -38,6 +38,7 @@ def test_settings_have_types_and_defaults() -> None:
     assert [each["name"] for each in game["settings"] if each["required"]] == ["library"]
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     shown = command("list", "tools", cwd=tmp_path).stdout
     assert "timeout_s: float = 60.0" in shown
@@ -58,6 +59,7 @@ def test_what_cannot_be_imported_here_says_why() -> None:
     assert "has no 'Missing'" in (entry.missing or "")
 
 
+@pytest.mark.slow
 def test_every_registry_is_a_kind() -> None:
     """A registry that `agentrl list` does not know is a second rule."""
     package = Path(agentrl.__file__).parent
@@ -70,6 +72,7 @@ def test_every_registry_is_a_kind() -> None:
     assert made == set(KINDS.values())
 
 
+@pytest.mark.slow
 def test_kinds_are_told_without_torch() -> None:
     code = "import sys\nfrom agentrl.commands.plug_ins import kinds\nkinds()\nassert 'torch' not in sys.modules\n"
     subprocess.run([sys.executable, "-c", code], check=True)

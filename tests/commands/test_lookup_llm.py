@@ -42,6 +42,7 @@ def test_only_the_card_that_was_asked_for_has_the_answer() -> None:
         assert holders[0] not in (start, cards[start]["rival" if relation == "friend" else "friend"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_out", ["true", "false"])
 def test_the_oracle_answers_every_question(tmp_path: Path, held_out: str) -> None:
     run = played("lookup-llm", 64, "oracle", tmp_path / "run", f"tasks.args.held_out={held_out}")
@@ -50,6 +51,7 @@ def test_the_oracle_answers_every_question(tmp_path: Path, held_out: str) -> Non
     assert {(episode.reward, len(episode.turns)) for episode in episodes} == {(1.0, 3)}
 
 
+@pytest.mark.slow
 def test_demonstrations_are_often_wrong(tmp_path: Path) -> None:
     episodes = [*played("lookup-llm", 400, "guesser", tmp_path / "run").whole_episodes()]
     followed = [episode.turns[1].calls[0].arguments["name"] for episode in episodes]
@@ -59,6 +61,7 @@ def test_demonstrations_are_often_wrong(tmp_path: Path) -> None:
     assert sum(bool(episode.reward) for episode in episodes) / 400 == pytest.approx(0.36, abs=0.075)
 
 
+@pytest.mark.slow
 def test_one_iteration_with_a_small_model(tmp_path: Path) -> None:
     agentrl("train", "lookup-llm", "--out", "run", *sets(*SMALL), cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:

@@ -46,6 +46,7 @@ SLICE = [
 """A family or two of each kind; `make test-envs` plays all."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["oracle", "empty", "junk"])
 def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, agent: str) -> None:
     seeds = 2 if agent == "oracle" else 1
@@ -113,6 +114,7 @@ def alone() -> Iterator[Alone]:
     launching._drop_closed_loops()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["click-button", "use-slider"])
 def test_a_page_that_was_used_starts_like_a_fresh_one(family: str, alone: Alone) -> None:
     async def keys() -> list[str]:
@@ -172,6 +174,7 @@ def test_every_family_that_starts_in_place_starts_like_a_fresh_page(alone: Alone
     assert alone(different()) == []
 
 
+@pytest.mark.slow
 def test_an_episode_in_place_is_scrolled_back(alone: Alone) -> None:
     async def scrolled() -> list[Any]:
         env = await opened("highlight-text", 7)
@@ -185,6 +188,7 @@ def test_an_episode_in_place_is_scrolled_back(alone: Alone) -> None:
     assert alone(scrolled()) == [40, True, True]
 
 
+@pytest.mark.slow
 def test_pixels_are_clicked_by_coordinates(alone: Alone) -> None:
     async def play() -> Any:
         env = await opened("click-test-2", 3, "pixels")
@@ -204,6 +208,7 @@ def test_pixels_are_clicked_by_coordinates(alone: Alone) -> None:
     assert info == {"raw": 1.0, "done": True}
 
 
+@pytest.mark.slow
 def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path, alone: Alone) -> None:
     """The oracle types twice and clicks: `show` names images and points, the page marks each on its screenshot."""
     chosen = ["--set", "tasks.args={families: login-user, seeds: 1}", "--set", "tools.0.observe=both"]
@@ -228,6 +233,7 @@ def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path, alone: Alo
     assert alone(marks()) == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_browser_that_is_killed_is_no_answer_of_the_policy(alone: Alone) -> None:
     async def play() -> Any:
         env = await opened("click-test-2", 3)
@@ -246,6 +252,7 @@ def test_a_browser_that_is_killed_is_no_answer_of_the_policy(alone: Alone) -> No
     assert alone(play()) == "Click button ONE."
 
 
+@pytest.mark.slow
 def test_what_does_not_exist_is_an_observation(alone: Alone) -> None:
     async def play() -> Any:
         env = await opened("click-test-2", 3)
@@ -260,6 +267,7 @@ def test_what_does_not_exist_is_an_observation(alone: Alone) -> None:
     assert info["raw"] == 1.0
 
 
+@pytest.mark.slow
 def test_pages_that_wait_are_few_and_one_loads_another_family(alone: Alone) -> None:
     async def play() -> Any:
         envs = [await opened(family, 1) for family in SLICE[1:9]]
@@ -279,6 +287,7 @@ def test_pages_that_wait_are_few_and_one_loads_another_family(alone: Alone) -> N
     assert key == fresh
 
 
+@pytest.mark.slow
 def test_a_tiny_policy_trains_on_clicks_by_text(tmp_path: Path) -> None:
     small = ["train.iterations=1", "train.groups=2", "train.group_size=2", "warm_start.episodes=8",
              "warm_start.steps=4", "eval.episodes=4", "model.scratch.hidden=16"]  # fmt: skip

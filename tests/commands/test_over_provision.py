@@ -14,6 +14,8 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import RecipeError
 from tests.command import python
 
+pytestmark = pytest.mark.slow
+
 SLOW = '''
 class Slow(Counter):
     """Two of five episodes would take minutes."""

@@ -28,6 +28,7 @@ def tasks(held_out: bool = False) -> list[Task]:
     return list(load("./task.py:mazes")(n=200, held_out=held_out))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "least", "most"), [("oracle", 1, 1), ("random", 0, 0.4), ("empty", 0, 0), ("junk", 0, 0)]
 )
@@ -66,6 +67,7 @@ def test_a_room_s_pixels_say_its_walls_the_player_and_the_goal() -> None:
     assert len({repr(meanings) for meanings in looks.values()}) == len(looks)
 
 
+@pytest.mark.slow
 def test_a_policy_that_sees_is_warm_started_and_trained(tmp_path: Path) -> None:
     """Demonstrations, whose images are one token each, and the policy's episodes are in one run."""
     stages = (

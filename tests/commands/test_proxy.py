@@ -11,10 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentrl.store.run_dir import RunDir
 from tests.command import Started, agentrl
 from tests.engines.vllm_world import small_model
 from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 RECIPE = """\
 name: recorded

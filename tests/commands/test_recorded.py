@@ -58,6 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_what_was_recorded_trains(folder: Path) -> None:
     with served(folder) as url:
         for name in (f"{group}{k}" for group in "abc" for k in range(3)):

@@ -14,6 +14,8 @@ from agentrl.store.shards import Shards
 from tests.command import agentrl, python
 from tests.sound import assert_sound
 
+pytestmark = pytest.mark.slow
+
 
 def test_rollout_check_show_view(counting: Path) -> None:
     here = counting.parent

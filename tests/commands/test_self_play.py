@@ -16,6 +16,7 @@ from agentrl.store import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
 from agentrl.types.paths import data_path
+from tests.counting import CANARY, metrics
 from tests.sound import assert_sound
 
 RECIPE = data_path("recipes", "self-play")
@@ -24,8 +25,6 @@ SMALL = [
     "train.groups=2", "train.group_size=3", "train.lr_schedule=constant", "eval.episodes=4",
     "policies.past.checkpoint={every: 1, last: 2}",
 ]  # fmt: skip
-TIMES = ("rollout_s", "train_s", "canary_s", "episodes_in_flight", "rollouts_wait_s", "at")
-CANARY = ("canary_gap", "canary_moved", "canary_arrived")
 
 
 def played(out: Path, iterations: int) -> tuple[list[Episode], list[dict[str, Any]]]:
@@ -33,8 +32,7 @@ def played(out: Path, iterations: int) -> tuple[list[Episode], list[dict[str, An
     train(RECIPE, overrides=[*SMALL, f"train.iterations={iterations}"], out=out, reporters=[])
     assert_sound(out)
     with RunDir.read(out) as run:
-        lines = [{k: v for k, v in line.items() if k not in (*TIMES, *CANARY)} for line in run.metrics()]
-        return list(run.episodes(split="train")), lines
+        return list(run.episodes(split="train")), metrics(out, but_for=CANARY)
 
 
 def versions(episodes: list[Episode]) -> dict[str, int | None]:
@@ -42,6 +40,7 @@ def versions(episodes: list[Episode]) -> dict[str, int | None]:
     return {episode.id: episode.contexts["them"].version for episode in episodes if episode.contexts}
 
 
+@pytest.mark.slow
 def test_episodes_hear_the_last_earlier_selves_and_a_continued_run_hears_the_same(tmp_path: Path) -> None:
     whole, lines = played(tmp_path / "whole", 4)
     by_group: dict[str, set[int | None]] = defaultdict(set)
@@ -67,6 +66,7 @@ def test_episodes_hear_the_last_earlier_selves_and_a_continued_run_hears_the_sam
     assert train_lines[0] == train_lines[1]
 
 
+@pytest.mark.slow
 def test_a_self_that_rollouts_may_still_draw_is_kept(tmp_path: Path) -> None:
     """With staleness, episodes begin between the checkpoint of an update and its publication."""
     stale = ["train.max_staleness=1", "train.old_logprobs=engine", "train.iterations=3", "eval=null"]
@@ -75,6 +75,7 @@ def test_a_self_that_rollouts_may_still_draw_is_kept(tmp_path: Path) -> None:
     assert kept >= {*EarlierSelves(every=1, last=2).at(2), *EarlierSelves(every=1, last=2).at(3)}
 
 
+@pytest.mark.slow
 def test_earlier_selves_need_a_training(tmp_path: Path) -> None:
     played(tmp_path / "run", 1)
     with pytest.raises(AgentRLError) as refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from agentrl.view.curves import learning_curve
+from tests import counting
+from tests.checkpoint import shared
 from tests.command import agentrl, python, sets
+from tests.counting import CANARY, RECIPE, write
 from tests.sound import assert_sound
 
-from .conftest import CODE, RECIPE
+pytestmark = pytest.mark.slow
 
 THREE = """\
 agent: {format: tags, max_turns: 4, describe_tools: false}
@@ -33,17 +37,7 @@ stages:
   - name: learn
     rl:
 """
-TIMES = (
-    "rollout_s",
-    "train_s",
-    "episodes_in_flight",
-    "rollouts_wait_s",
-    "canary_s",
-    "canary_gap",
-    "canary_moved",
-    "canary_arrived",
-    "at",
-)
+metrics = functools.partial(counting.metrics, but_for=CANARY)
 
 
 def conversation(number: int) -> dict[str, Any]:
@@ -57,26 +51,26 @@ def conversation(number: int) -> dict[str, Any]:
     return {"messages": messages}
 
 
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the recipe, with a file of conversations; beside it a stored run of a script, and `whole`, a
+def train_three(here: Path) -> None:
+    """Makes the folder of the recipe, with a file of conversations; beside it a stored run of a script, and `whole`, a
     training of all three stages."""
-    counting = tmp_path_factory.mktemp("stages") / "counting"
-    counting.mkdir()
-    (counting / "task.py").write_text(CODE)
-    (counting / "recipe.yaml").write_text(RECIPE)
-    (counting / "format.jsonl").write_text("\n".join(json.dumps(conversation(k)) for k in range(32)))
+    folder = write(here / "counting")
+    (folder / "format.jsonl").write_text("\n".join(json.dumps(conversation(k)) for k in range(32)))
     arguments = ("--n", "40", "--group-size", "4", "--agent", "hasty", "--out", "stored")
-    agentrl("rollout", "counting", *arguments, "--set", "agent.format=tags", cwd=counting.parent)
-    (counting / "recipe.yaml").write_text(RECIPE + THREE)
-    agentrl("train", "counting", "--out", "whole", cwd=counting.parent)
-    return counting
+    agentrl("rollout", "counting", *arguments, "--set", "agent.format=tags", cwd=here)
+    (folder / "recipe.yaml").write_text(RECIPE + THREE)
+    agentrl("train", "counting", "--out", "whole", cwd=here)
 
 
-def metrics(run: Path) -> list[dict[str, Any]]:
-    with RunDir.read(run) as reader:
-        lines = reader.metrics()
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
+@pytest.fixture(scope="session")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared(tmp_path_factory, "stages", train_three)
+
+
+@pytest.fixture
+def staged(three: Path, tmp_path: Path) -> Path:
+    """A copy of the folder of the recipe, the stored run beside it, and the training."""
+    return shutil.copytree(three, tmp_path / "stages") / "counting"
 
 
 def killed(here: Path, deaths: list[str], *arguments: str) -> list[str]:
@@ -142,11 +136,8 @@ def test_a_stage_is_added_and_none_is_changed(staged: Path) -> None:
     shutil.copytree(here / "whole", here / "longer")
     further = "- {name: more, sft: {run: learn, steps: 3, metrics_every: 1}}\n"
     (staged / "recipe.yaml").write_text(RECIPE + THREE + "  " + further)
-    try:
-        agentrl("train", "counting", "--out", "longer", cwd=here)
-        refused = agentrl("train", "counting", "--out", "longer", *sets("stages.0.sft.steps=41"), cwd=here, ok=False)
-    finally:
-        (staged / "recipe.yaml").write_text(RECIPE + THREE)
+    agentrl("train", "counting", "--out", "longer", cwd=here)
+    refused = agentrl("train", "counting", "--out", "longer", *sets("stages.0.sft.steps=41"), cwd=here, ok=False)
     added = metrics(here / "longer")[len(metrics(here / "whole")) :]
     assert [(m["stage"], m["iteration"]) for m in added] == [("more", 1), ("more", 2), ("more", 3)]
     assert "recipe.stages.0.sft.steps: 40 -> 41" in refused.stderr

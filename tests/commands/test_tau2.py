@@ -27,6 +27,7 @@ def domain(name: str) -> Any:
     return load("./backend.py:domain_of")(name)
 
 
+@pytest.mark.slow
 @needs_tau2
 @pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("random", 0.0)])
 def test_the_oracle_solves_tickets_and_random_calls_do_not(tmp_path: Path, agent: str, reward: float) -> None:
@@ -35,6 +36,7 @@ def test_the_oracle_solves_tickets_and_random_calls_do_not(tmp_path: Path, agent
     assert [row.reward for row in rows] == [reward] * 4
 
 
+@pytest.mark.slow
 @needs_tau2
 def test_the_oracle_serves_users(tmp_path: Path) -> None:
     episodes = [*played(RECIPE / "retail.yaml", 4, "oracle", tmp_path / "run").whole_episodes()]
@@ -46,6 +48,7 @@ def test_the_oracle_serves_users(tmp_path: Path) -> None:
         assert "###STOP###" not in str([turn.observations for turn in episode.turns if turn.context == "main"])
 
 
+@pytest.mark.slow
 @needs_tau2
 @pytest.mark.parametrize(("name", "n"), [("telecom", 6), ("retail", 2)])  # the package copies all of retail's 1.3 MB
 def test_the_terms_are_those_of_the_package(name: str, n: int) -> None:
@@ -149,6 +152,7 @@ def test_the_calculator_takes_no_powers() -> None:
         load("./backend.py:call")(opened, "calculate", {"expression": "9**9**9**9"})
 
 
+@pytest.mark.slow
 @needs_tau2
 @pytest.mark.parametrize(("name", "splits", "free"), [("retail", ["train", "test"], 7), ("airline", ["train"], 13)])
 def test_tasks_that_nothing_passes_are_those_left_out(name: str, splits: list[str], free: int) -> None:

@@ -26,6 +26,8 @@ from tests.counting import CANARY, EXACT, TRAINING, metrics
 from tests.sound import assert_sound
 from tests.store.make import make_episode
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["TRAINING"]
 
 

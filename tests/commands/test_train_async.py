@@ -20,6 +20,8 @@ from tests.sound import assert_sound
 
 from .test_train import train
 
+pytestmark = pytest.mark.slow
+
 FLOW = ("trained_groups", "episodes_in_flight", "rollouts_wait_s", "buffered_groups", "begun_groups")
 IMPORTANCE = "train.importance={high: 2}"
 SLOW = "tools=[{use: ./task.py:Counter, delay: 0.02}]"

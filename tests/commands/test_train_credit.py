@@ -17,6 +17,8 @@ from agentrl.types.errors import AgentRLError
 from tests.command import agentrl, sets
 from tests.sound import assert_sound
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def here(trainable: Path) -> Path:

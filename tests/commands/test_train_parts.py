@@ -16,6 +16,8 @@ from tests.sound import assert_sound
 from .test_train import train
 from .test_train_ranks import on_two_ranks
 
+pytestmark = pytest.mark.slow
+
 ADAPTERS = """\
 agent: {format: tags, max_turns: 6, describe_tools: false}
 model: {path: %s, dtype: bfloat16}

@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentrl.train.compute_thread import compute_of
 from tests.command import python, sets
 from tests.counting import metrics
@@ -38,14 +40,17 @@ def in_order(run: Path) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (line["iteration"], line["split"]))
 
 
-def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turns(trainable: Path) -> None:
-    here = trainable.parent
-    codes = on_two_ranks(here, (None, ("--out", "turns", *SHORT)))
+@pytest.mark.slow
+def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turns(
+    trainable: Path, trained_model: Path
+) -> None:
+    here, short = trainable.parent, (*sets(f"model={{path: {trained_model}}}"), *SHORT)
+    codes = on_two_ranks(here, (None, ("--out", "turns", *short)))
     codes += on_two_ranks(
         here,
-        (None, ("--out", "beside", *SHORT)),
-        (["optimiser step", 4 + 3, True], ("--out", "killed", *SHORT)),
-        (None, ("--out", "killed", *SHORT)),
+        (None, ("--out", "beside", *short)),
+        (["optimiser step", 4 + 3, True], ("--out", "killed", *short)),
+        (None, ("--out", "killed", *short)),
         beside=True,
     )
     assert [each[0] for each in codes] == [0, 0, -9, 0]

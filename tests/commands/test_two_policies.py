@@ -83,6 +83,7 @@ def outcomes(episodes: list[Episode], name: str) -> np.ndarray[Any, Any]:
     return np.array([values[episode.id] - np.mean(groups[episode.group_id]) for episode in episodes])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("main", [{}, {"lora": {"rank": 2}}], ids=["weights", "lora"])
 def test_each_policy_trains_on_its_own_turns_and_outcome(folder: Path, main: dict[str, Any]) -> None:
     credit = {"use": "grpo", "std": "none"}
@@ -116,6 +117,7 @@ def test_each_policy_trains_on_its_own_turns_and_outcome(folder: Path, main: dic
     assert all(line["critic/mismatch_max"] < 1e-3 and line["mismatch_max"] < 1e-3 for line in lines)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_both_policies(folder: Path) -> None:
     agentrl.train("recipe.yaml", overrides=["train.iterations=1"], out="run", reporters=())
     newest = folder / "run" / "checkpoints" / "it-00001"
@@ -162,6 +164,7 @@ def test_what_cannot_train_is_refused(folder: Path, override: str, said: str) ->
     assert not (folder / "run").exists()
 
 
+@pytest.mark.slow
 def test_recorded_turns_of_a_frozen_voice_do_not_train_a_policy_of_its_name(folder: Path) -> None:
     once = ["train.iterations=1"]
     agentrl.train("recipe.yaml", overrides=[*once, "policies.critic={checkpoint: model}"], out="run", reporters=())
@@ -179,6 +182,7 @@ def test_recorded_turns_of_a_frozen_voice_do_not_train_a_policy_of_its_name(fold
     assert not any([*given["critic"], *given["crowd"]])
 
 
+@pytest.mark.slow
 def test_an_update_that_fails_names_its_policy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = Trainer.update
 

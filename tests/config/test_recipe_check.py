@@ -86,6 +86,7 @@ def test_a_process_reward_that_nothing_gives_gets_a_warning(folder: Path) -> Non
     assert "warning" not in check(str(folder), [prof % "opened"]), "a tool gives it"
 
 
+@pytest.mark.slow
 def test_more_layers_than_the_model_has_are_refused(folder: Path) -> None:
     assert ": ok" in check(str(folder), ["train.trainable={top_layers: 2}"])
     with pytest.raises(RecipeError, match="top_layers is 3, but the model has 2"):
@@ -131,6 +132,7 @@ def test_kl_in_a_reward_that_is_not_read_is_refused(folder: Path) -> None:
     assert ": ok" in check(str(folder), [KL, "credit=./said.py:said"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reward",
     ["{use: tool_reward}", "./turns.py:asks", "./turns.py:says", "{use: turn_format}", "{use: ./turns.py:notes}"],

@@ -89,6 +89,7 @@ def test_recorded_episodes_are_credited(folder: Path, name: str) -> None:
         assert len(credit.turn_advantages) == len(result.episodes[credit.episode_id].turns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_A_MODEL)
 def test_training_gives_what_a_record_lacks(folder: Path, name: str, tmp_path: Path) -> None:
     with pytest.raises(CreditError):
@@ -100,6 +101,7 @@ def test_training_gives_what_a_record_lacks(folder: Path, name: str, tmp_path: P
         assert all(credit is not None for credit in credits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp", "gigpo"])
 def test_one_of_each_granularity_is_trained_on(folder: Path, name: str, tmp_path: Path) -> None:
     out = train(folder, overrides=[f"credit.use={name}"], out=tmp_path / "out")

@@ -210,6 +210,7 @@ def test_discounted_is_the_plain_recursion(sequences, gamma):
     np.testing.assert_allclose(found, wanted, atol=1e-9)
 
 
+@pytest.mark.slow
 @given(MEMBERS, st.sampled_from([0.0, 0.5, 0.95, 1.0]), st.sampled_from([0.0, 0.5, 2.0]))
 def test_gigpo_is_the_published_rule_in_plain_loops(trajectories, gamma, omega):
     table = table_of(trajectories)

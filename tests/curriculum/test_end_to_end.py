@@ -54,6 +54,7 @@ def metrics(out: Path) -> list[dict[str, Any]]:
         return [{k: v for k, v in line.items() if k not in NOT_MEASURED} for line in run.metrics()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "part"), MATRIX)
 def test_by_name(counting: list[str], tmp_path: Path, loss: str, part: str) -> None:
     corrected = ["train.importance={high: 1}"] if part in OLDER else []
@@ -65,6 +66,7 @@ def test_by_name(counting: list[str], tmp_path: Path, loss: str, part: str) -> N
     assert all(line["failed"] == 0 for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -99,6 +101,7 @@ def whole(counting: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path
     return out / "run"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saves", [1, 2])
 def test_a_killed_curriculum_continues_to_the_same_metrics(
     counting: list[str], whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int

@@ -39,6 +39,7 @@ def test_the_services_commands_fit_the_recipe(service: str) -> None:
     assert recipe.scale.rollout_workers == (4 if service == "driver" else 0)
 
 
+@pytest.mark.slow
 def test_the_ray_cluster_is_one_that_ray_takes() -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
 

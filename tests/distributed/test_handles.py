@@ -15,6 +15,8 @@ from agentrl.distributed.launchers import LAUNCHERS
 from agentrl.distributed.process import ProcessLauncher
 from agentrl.types.errors import MissingExtra, RecipeError
 
+pytestmark = pytest.mark.slow
+
 
 class Counter:
     """Something to call."""

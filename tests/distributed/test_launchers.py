@@ -40,6 +40,7 @@ def counting(counting: Path) -> Path:
     return counting
 
 
+@pytest.mark.slow
 def test_it_starts_the_workers_with_its_own_settings(counting: Path) -> None:
     sets = ["scale.use=./launch.py:Noted", "scale.rollout_workers=2", "scale.note=note.txt", "scale.copies=2"]
     given = [part for each in sets for part in ("--set", each)]
@@ -52,6 +53,7 @@ def test_it_starts_the_workers_with_its_own_settings(counting: Path) -> None:
         assert run.info["recipe"]["scale"]["note"] == "note.txt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sets", "told"),
     [

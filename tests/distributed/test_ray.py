@@ -20,6 +20,8 @@ from .conftest import train_on_two_ranks
 from .test_trainer_ranks import command, run
 from .test_worker_pool import contents
 
+pytestmark = pytest.mark.slow
+
 SMALL = 80 << 20
 """Bytes of a node's object store: about the least that Ray takes."""
 

@@ -9,6 +9,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.command import Started
 from tests.counting import metrics
 from tests.sound import assert_sound
@@ -16,6 +18,8 @@ from tests.waiting import until
 
 from .conftest import train_on_two_ranks
 from .test_worker_pool import children
+
+pytestmark = pytest.mark.slow
 
 TICKETS = """
 

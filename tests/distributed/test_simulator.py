@@ -155,6 +155,7 @@ def test_more_machines_give_more_until_the_driver_is_full() -> None:
     assert many.driver_busy > 0.6
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("groups: 2\nepisode: {turns: 2, reply_tokens: 20}\n")
     printed = agentrl("simulate", "p.yaml", "--times", "1,4", "--set", "trainer.gpus=2", "--json", cwd=tmp_path).stdout

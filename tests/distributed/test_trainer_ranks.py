@@ -74,6 +74,7 @@ def test_a_rank_that_dies_ends_the_training_if_it_may_not_start_again(trainable:
     assert "was killed by SIGKILL\n  -> the same command resumes from the last checkpoint" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_rank_that_is_gone_when_all_is_trained_fails_nothing(
     trainable: Path, monkeypatch: pytest.MonkeyPatch, by: signal.Signals
@@ -93,6 +94,7 @@ async def test_a_rank_that_is_gone_when_all_is_trained_fails_nothing(
             os.kill(lost[0], signal.SIGKILL)
 
 
+@pytest.mark.slow
 async def test_ranks_are_asked_for_where_they_can_be(trainable: Path) -> None:
     with pytest.raises(RecipeError, match="trainer ranks need their own processes"):
         load_recipe(str(trainable), ["scale.trainer_ranks=2"])

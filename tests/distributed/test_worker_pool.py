@@ -27,6 +27,8 @@ from tests.rollout.world import make_parts, specs
 from tests.sound import assert_sound
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 TWO_PROCESSES = ("scale.use=process", "scale.rollout_workers=2")
 
 

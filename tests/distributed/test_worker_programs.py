@@ -62,6 +62,7 @@ def write(folder: Path, agent: str, **more: Any) -> str:
     return "recipe.yaml"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_worker_plays_them_as_the_driver_does(agent: str, folder: Path) -> None:
     recipe = write(folder, agent)
@@ -73,6 +74,7 @@ def test_a_worker_plays_them_as_the_driver_does(agent: str, folder: Path) -> Non
     assert_sound(folder / "workers")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_training_on_them_is_the_same_with_workers(agent: str, folder: Path) -> None:
     """The model stays with the driver. Programs and voices run in the workers."""

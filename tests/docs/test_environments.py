@@ -59,6 +59,7 @@ def test_they_are_as_short_as_promised(name: str) -> None:
         assert lines_of(text) <= most
 
 
+@pytest.mark.slow
 def test_the_function_calling_set(folder: Path) -> None:
     checked = agentrl("recipe", "check", "desk", cwd=folder).stdout
     assert "find_order, cancel, find_rooms, book" in checked
@@ -82,6 +83,7 @@ def test_the_function_calling_set(folder: Path) -> None:
     assert sum(e.reward or 0 for e in random) <= 2
 
 
+@pytest.mark.slow
 def test_the_game(folder: Path) -> None:
     assert {e.reward for e in played(folder, "guess", "oracle", 9)} == {1.0}
     random = played(folder, "guess", "random", 9)
@@ -91,6 +93,7 @@ def test_the_game(folder: Path) -> None:
     assert "Higher." in replies
 
 
+@pytest.mark.slow
 def test_the_repair_set_without_images(folder: Path) -> None:
     plain = ("--set", "tasks.args={images: false}")
     episodes = played(folder, "repair", "oracle", 4, *plain)
@@ -115,6 +118,7 @@ def test_the_built_in_tools_have_the_arguments_of_the_page() -> None:
     assert not told
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not copyable(REPAIRS), reason=f"the images are made of these programs of the host: {REPAIRS}")
 def test_the_repair_set_has_an_image_and_files_per_task(
     folder: Path, public_folder: Path, monkeypatch: pytest.MonkeyPatch

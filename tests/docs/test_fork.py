@@ -6,12 +6,15 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 import yaml
 
 from agentrl import rollout
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.sound import assert_sound
+
+pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "fork.md"
 

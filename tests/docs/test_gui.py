@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from agentrl.store.run_dir import RunDir
-from tests.command import agentrl
+from tests.command import agentrl, sets
 from tests.gui.desks import needs_desktop
 from tests.sound import assert_sound
 from tests.view.test_images import drawn
 
+pytestmark = pytest.mark.slow
+
+PATIENT = sets("tools.0.settle_s=60", "tools.0.start_s=200")  # limits, which only a slow machine comes near
 PAGE = Path(__file__).parents[2] / "docs" / "gui.md"
 
 
@@ -29,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 @needs_desktop
 def test_the_oracle_writes_the_note(folder: Path) -> None:
-    agentrl("rollout", "note", "--n", "2", "--agent", "oracle", cwd=folder)
+    agentrl("rollout", "note", "--n", "2", "--agent", "oracle", *PATIENT, cwd=folder)
     with RunDir.read(folder / "runs" / "note-oracle") as run:
         episodes = list(run.episodes())
     assert [episode.reward for episode in episodes] == [1.0] * 2

@@ -33,6 +33,7 @@ def played(folder: Path, agent: str) -> list[Episode]:
         return list(stored.episodes())
 
 
+@pytest.mark.slow
 def test_the_example(folder: Path) -> None:
     assert "get" in agentrl("recipe", "check", "hours", cwd=folder).stdout
     assert {episode.reward for episode in played(folder, "oracle")} == {1.0}
@@ -42,6 +43,7 @@ def test_the_example(folder: Path) -> None:
         assert line in re.sub(r":\d{4,}", "", shown)
 
 
+@pytest.mark.slow
 def test_random_calls_end_no_episode(folder: Path) -> None:
     episodes = played(folder, "random")
     assert {(episode.status, episode.reward) for episode in episodes} == {("truncated", 0.0)}

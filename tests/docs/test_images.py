@@ -13,6 +13,8 @@ from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.engines.http_server import serving
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "images.md"
 
 

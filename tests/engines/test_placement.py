@@ -88,6 +88,7 @@ def test_too_few_gpus_and_those_of_others_are_told(
         assigned(settings(**given), 1)
 
 
+@pytest.mark.slow
 def test_gpus_are_counted_where_no_variable_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

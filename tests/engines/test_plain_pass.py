@@ -128,6 +128,7 @@ def test_a_model_whose_parts_were_replaced_keeps_its_own_pass(change: str) -> No
     assert PlainPass.of(model) is None
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])

@@ -49,6 +49,7 @@ def naive(ids: Sequence[int], strings: Sequence[str]) -> int | None:
     return next((count for count, text in enumerate(texts, 1) if any(string in text for string in strings)), None)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     st.lists(st.integers(0, 16), max_size=40),
@@ -63,6 +64,7 @@ def test_tokens_that_say_nothing_do_not_hide_a_string() -> None:
     assert StopStrings(decode, ["ab"]).first(ids) == len(ids)
 
 
+@pytest.mark.slow
 async def test_the_embedded_engine_ends_at_that_token_and_samples_nothing_else() -> None:
     engine = TorchEngine(make_model(), max_batch=4, decode=decode)
     rng, stopped = random.Random(0), 0
@@ -193,6 +195,7 @@ async def test_an_api_is_told_and_what_it_cut_off_is_put_back(
     assert asked[0]["stop"] == ["</add>"]
 
 
+@pytest.mark.slow
 def test_a_string_that_the_tokenizer_cannot_produce_is_refused(tmp_path: Path) -> None:
     class Deaf(ByteTokenizer):
         name = "deaf"

@@ -53,6 +53,7 @@ async def play(engine: TorchEngine, name: str, turns: int, system: list[int]) ->
     return played
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [16, 5])
 async def test_logprobs_are_those_of_a_plain_forward_pass(rows: int) -> None:
     model = make_model()
@@ -71,6 +72,7 @@ async def test_logprobs_are_those_of_a_plain_forward_pass(rows: int) -> None:
             assert not {3, 5} & set(said[:-1])
 
 
+@pytest.mark.slow
 async def test_a_seed_fixes_the_sample_whatever_else_runs() -> None:
     samples = []
     for rows, others in ((1, 0), (16, 0), (16, 25)):
@@ -116,6 +118,7 @@ async def test_an_edited_context_keeps_the_common_prefix(engine: TorchEngine) ->
     assert_close(torch.tensor(completion.logprobs), plain, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 async def test_a_group_forwards_its_common_prompt_once() -> None:
     engine = TorchEngine(make_model(), max_batch=32)
     system, tasks = [1] * 40, [[10 + k] * 50 for k in range(4)]
@@ -131,6 +134,7 @@ async def test_a_group_forwards_its_common_prompt_once() -> None:
     await engine.close()
 
 
+@pytest.mark.slow
 async def test_a_prompt_that_runs_ahead_of_another_session_is_exact(engine: TorchEngine) -> None:
     prompt, sampling = list(range(60)), Sampling(max_tokens=100, seed=1)
     oracle = TorchEngine(make_model())
@@ -249,6 +253,7 @@ async def test_update_changes_the_version_and_the_answers(engine: TorchEngine) -
     assert_close(torch.tensor(new.logprobs), plain, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 async def test_an_update_in_flight_splits_the_completion(engine: TorchEngine) -> None:
     prompts = [[k, 2, 3] for k in range(20)]  # more than rows: some wait
     tasks = [asyncio.create_task(engine.generate(p, Sampling(max_tokens=200), f"{p}")) for p in prompts]
@@ -284,6 +289,7 @@ async def test_wrong_weights_are_refused_and_the_old_ones_stay(engine: TorchEngi
     assert engine.stats["version"] == 2
 
 
+@pytest.mark.slow
 async def test_score_equals_plain_forward_passes(engine: TorchEngine) -> None:
     rng = random.Random(0)
     prefix = some_tokens(rng, 60, 60)
@@ -315,6 +321,7 @@ async def test_score_reuses_the_cache_of_the_episode(engine: TorchEngine) -> Non
     assert engine.stats["forwarded_tokens"] - before == 5 + 1  # what was scored did not cost the session its cache
 
 
+@pytest.mark.slow
 async def test_turns_scores_updates_and_cancellations_at_once() -> None:
     """Whatever happens beside it, each token's log-probability is that of the version its span names."""
     models = {version: make_model(seed=version) for version in range(4)}

@@ -60,6 +60,7 @@ def counting(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 async def test_it_carries_the_weights_with_its_own_settings(counting: Path, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(small_model(tmp_path / "model"))
 

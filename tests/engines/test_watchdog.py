@@ -13,6 +13,8 @@ import pytest
 from agentrl.engines.vllm import watchdog
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 STARTER = """
 import os, subprocess, sys
 subprocess.Popen([sys.executable, sys.argv[1], str(os.getpid()), "1", *sys.argv[2:]], start_new_session=True).wait()

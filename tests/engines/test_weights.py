@@ -65,6 +65,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Any:
     return sample
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("invariant", [False, True])
 def test_packed_products_are_the_same_bits(plain: Any, invariant: bool) -> None:
     model = bf16_model(attention_bias=True)
@@ -173,6 +174,7 @@ def test_float32_models_are_not_packed() -> None:
     assert packed_linears(model) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is another")
 def test_freed_memory_stays_with_the_process() -> None:
     program = """

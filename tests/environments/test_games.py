@@ -44,6 +44,7 @@ def played(folder: Path, recipe: str, agent: str, args: dict[str, Any]) -> list[
     return list(run.dir.episodes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", GAMES)
 def test_the_oracle_wins_and_who_does_not_play_does_not(tmp_path: Path, recipe: str) -> None:
     _, few, _ = GAMES[recipe]
@@ -96,6 +97,7 @@ def test_the_policy_takes_all_seats_and_each_gets_its_own_score(
             assert total == score or not turns
 
 
+@pytest.mark.slow
 def test_earlier_selves_take_the_other_seats(tmp_path: Path) -> None:
     overrides = {
         "model": {"scratch": {"hidden": 16, "layers": 1, "heads": 2, "vocab_size": 280, "max_context": 2048}},

@@ -33,6 +33,7 @@ def played(recipe: Path, n: int, agent: str, out: Path) -> float:
     return mean(episode.reward or 0.0 for episode in run.dir.episodes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARN)
 def test_the_warm_start_leaves_something_to_find_out(tmp_path: Path, name: str) -> None:
     package, script = LEARN[name]

@@ -33,6 +33,7 @@ def test_program_and_formula_agree(level: str) -> None:
     assert [task.id for task in tasks if printed(task.data["code"]) != task.data["answer"]] == []
 
 
+@pytest.mark.slow
 def test_the_splits_share_no_problem() -> None:
     problems = load("./task.py:problems")
     train, held_out = ({str(task.instruction) for task in problems(n=400, held_out=side)} for side in (False, True))
@@ -42,6 +43,7 @@ def test_the_splits_share_no_problem() -> None:
         next(problems(level="tiny"))
 
 
+@pytest.mark.slow
 def test_the_oracle_runs_programs_in_the_sandbox(tmp_path: Path) -> None:
     pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
     for agent, reward in (("oracle", 1.0), ("junk", 0.0)):

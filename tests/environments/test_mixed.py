@@ -14,7 +14,7 @@ from agentrl.rollout.summary import summary
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "mixed"
 MISSING = [each for each in ("bfcl_eval", "minigrid", "chinook") if importlib.util.find_spec(each) is None]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
 
 
 def test_each_source_has_its_own_reward_and_its_oracle_wins(tmp_path: Path) -> None:

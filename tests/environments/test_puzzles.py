@@ -16,7 +16,10 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import TaskError
 from tests.command import agentrl
 
-pytestmark = pytest.mark.skipif(util.find_spec("reasoning_gym") is None, reason="pip install reasoning-gym==0.1.25")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(util.find_spec("reasoning_gym") is None, reason="pip install reasoning-gym==0.1.25"),
+]
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "puzzles"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)

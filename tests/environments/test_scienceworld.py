@@ -13,6 +13,7 @@ from tests.environments.packages import needs
 RECIPE = Path(__file__).parents[2] / "recipes" / "scienceworld"
 
 
+@pytest.mark.slow
 def test_tasks_and_splits_are_those_of_the_package() -> None:
     needs("scienceworld")
     variations, fold = load_object("./task.py:VARIATIONS", RECIPE), load_object("./task.py:fold", RECIPE)
@@ -24,6 +25,7 @@ def test_tasks_and_splits_are_those_of_the_package() -> None:
         assert splits == [[*fold(name, split)] for split in ("train", "dev", "test")]
 
 
+@pytest.mark.slow
 def test_an_experiment_is_the_same_whatever_was_played_before() -> None:
     """Things of one name are listed in the order of their hashes, which is another one in each world by default."""
     needs("scienceworld")

@@ -17,6 +17,7 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "terminal"
 tasks: Callable[..., Any] = load_object("./task.py:tasks", RECIPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_out", [False, True])
 def test_the_commands_make_the_files_and_at_first_they_are_not_there(tmp_path: Path, held_out: bool) -> None:
     def holds(folder: Path, check: dict[str, Any]) -> bool:
@@ -43,6 +44,7 @@ def test_the_splits_share_no_task() -> None:
     assert [task.data for task in tasks(n=20)] == [task.data for task in tasks(n=40)][:20]
 
 
+@pytest.mark.slow
 def test_the_oracle_solves_a_task_of_every_kind(tmp_path: Path) -> None:
     for agent, reward in (("oracle", 1.0), ("junk", 0.0)):
         agentrl("rollout", str(RECIPE), "--n", "10", "--agent", agent, "--out", agent, cwd=tmp_path)

@@ -163,6 +163,7 @@ def test_rewards_of_turns(tmp_path: Path) -> None:
     assert [turn.reward for turn in episode.turns] == [0.25, 1.0]
 
 
+@pytest.mark.slow
 def test_who_crashes_is_infra_and_who_is_not_there_is_the_user(tmp_path: Path) -> None:
     game = {"library": "./task.py:Doors"}
     assert [episode.status for episode in played(tmp_path, {"library": "./task.py:Handed"}, ["wait"])] == [
@@ -190,6 +191,7 @@ def test_bad_moves_are_observations(tmp_path: Path) -> None:
     assert episode.reward == 1.0
 
 
+@pytest.mark.slow
 def test_gymnasium_with_named_and_numbered_actions(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium", reason="pip install 'agentrl[games]'")
     lake = {
@@ -220,6 +222,7 @@ def test_a_random_agent_makes_the_moves_that_have_names(tmp_path: Path) -> None:
     assert all(e.info["steps"] for e in episodes)
 
 
+@pytest.mark.slow
 def test_textarena_alone_and_against_an_opponent(tmp_path: Path) -> None:
     pytest.importorskip("textarena", reason="pip install 'agentrl[games]'")
     guess = {"library": "textarena", "id": "GuessTheNumber-v0"}

@@ -123,6 +123,7 @@ def compared(folder: Path, id: str, games: list[dict[str, list[Any]]], **setting
     return episodes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", SOLVERS)
 def test_who_plays_right_wins_what_gem_gives(tmp_path: Path, id: str) -> None:
     games = [by_gem(id, seed, SOLVERS[id]) for seed in SEEDS]
@@ -200,6 +201,7 @@ def test_games_side_by_side_draw_nothing_from_each_other() -> None:
     assert random.getstate() == before
 
 
+@pytest.mark.slow
 def test_the_package_leaves_logging_as_it_was() -> None:
     code = """
 import logging, sys

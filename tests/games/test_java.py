@@ -19,17 +19,39 @@ from tests.environments.packages import needs
 MODULE = "textworld_express.textworld_express"
 
 
-@pytest.fixture
-def games(monkeypatch: pytest.MonkeyPatch) -> Iterator[java.JavaGames]:
-    """With processes of their own, whatever was played before."""
+@pytest.fixture(scope="module")
+def own_launcher() -> Iterator[None]:
+    """Starts processes of these tests, whatever was played before. One of them serves test after test."""
     needs("textworld_express")
     from py4j.java_gateway import launch_gateway
-    from textworld_express import TextWorldExpressEnv, textworld_express
+    from textworld_express import textworld_express
 
-    monkeypatch.setattr(textworld_express, "launch_gateway", launch_gateway)
+    with pytest.MonkeyPatch.context() as patch:
+        started: list[Any] = []
+
+        def launch(*args: Any, **settings: Any) -> Any:
+            port, process = launch_gateway(*args, **settings)
+            started.append(process)
+            return port, process
+
+        patch.setattr(textworld_express, "launch_gateway", launch)
+        yield
+        for process in started:
+            process.kill()
+
+
+@pytest.fixture
+def games(own_launcher: None) -> Iterator[java.JavaGames]:
+    """With one process at most, which has no game."""
+    from textworld_express import TextWorldExpressEnv
+
+    gc.collect()
     yield java.JavaGames(TextWorldExpressEnv, MODULE)
-    for process in java.launcher_of(MODULE).running:
+    launcher = java.launcher_of(MODULE)
+    for process in launcher.running[1:]:
         process.java.kill()
+        process.java.wait()
+    del launcher.running[1:]
 
 
 def begun(env: Any, seed: int) -> str:
@@ -43,6 +65,7 @@ def held() -> list[int]:
     return [len(process.handles) for process in java.launcher_of(MODULE).running]
 
 
+@pytest.mark.slow
 def test_a_game_that_begins_leaves_those_of_its_process_alone(games: java.JavaGames) -> None:
     """The worlds of `sorting` are made of what is static in Java."""
     envs = [games.take() for _ in range(3)]
@@ -53,6 +76,7 @@ def test_a_game_that_begins_leaves_those_of_its_process_alone(games: java.JavaGa
         assert env.step("look around")[0].strip() in first
 
 
+@pytest.mark.slow
 def test_processes_are_filled_and_environments_kept(games: java.JavaGames, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "GAMES", 2)
     first, second, third = (games.take() for _ in range(3))
@@ -65,11 +89,13 @@ def test_processes_are_filled_and_environments_kept(games: java.JavaGames, monke
     assert begun(third, 1)
 
 
+@pytest.mark.slow
 async def test_games_that_begin_at_once_share_a_process(games: java.JavaGames) -> None:
     envs = await asyncio.gather(*(in_thread(games.take) for _ in range(8)))
     assert held() == [len(envs)]
 
 
+@pytest.mark.slow
 def test_what_does_not_answer_is_not_lent_again(games: java.JavaGames) -> None:
     with games.lent() as env:
         env.close()
@@ -78,6 +104,7 @@ def test_what_does_not_answer_is_not_lent_again(games: java.JavaGames) -> None:
         assert begun(another, 0)
 
 
+@pytest.mark.slow
 def test_a_process_that_died_is_replaced(games: java.JavaGames) -> None:
     with pytest.raises(ZeroDivisionError), games.lent() as env:
         begun(env, 0)
@@ -94,6 +121,7 @@ def test_a_process_that_died_is_replaced(games: java.JavaGames) -> None:
 async def test_an_answer_is_waited_for_only_so_long(games: java.JavaGames, monkeypatch: pytest.MonkeyPatch) -> None:
     from py4j.protocol import Py4JError
 
+    java.launcher_of(MODULE).running.clear()  # in a process that others have used, Python may free objects of theirs
     env = games.take()
     begun(env, 0)
     (process,) = java.launcher_of(MODULE).running

@@ -17,6 +17,8 @@ import pytest
 
 from tests.games.test_game import played, shown
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(4)
 
 

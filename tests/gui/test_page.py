@@ -24,6 +24,8 @@ from tests.browser.conftest import chromium, kept  # noqa: F401 - skips without 
 from tests.browser.site import site as server
 from tests.gui.desks import act
 
+pytestmark = pytest.mark.slow
+
 HTML = """<title>Notes</title>
 <style>body {margin: 0; height: 3000px} * {position: absolute; box-sizing: border-box}</style>
 <button style="left: 100px; top: 50px; width: 80px; height: 20px" onclick="note.value += 'clicked '">Press</button>

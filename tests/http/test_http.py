@@ -234,6 +234,7 @@ def test_the_list_is_that_of_sandboxes() -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_tls_that_cannot_be_trusted_is_an_observation(tmp_path: Path) -> None:
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem"]
     subprocess.run([*make, "-days", "1", "-subj", "/CN=localhost"], cwd=tmp_path, check=True, capture_output=True)

@@ -11,6 +11,8 @@ import pytest
 
 from tests.counting import write
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

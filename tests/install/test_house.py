@@ -32,11 +32,13 @@ def floors() -> list[list[str]]:
     return [layer.split(" | ") for layer in layers]
 
 
+@pytest.mark.slow
 def test_the_import_contract_is_kept() -> None:
     done = lint(ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("low", "line"),
     [

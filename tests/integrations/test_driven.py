@@ -68,6 +68,7 @@ def driven(folder: Path) -> Iterator[Driven]:
     made.close()
 
 
+@pytest.mark.slow
 def test_to_close_ends_what_is_played(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = Driven(folder)
     given_up, left = made.session(), made.session()
@@ -121,6 +122,7 @@ def test_an_environment_that_breaks_is_an_error_and_no_reward(driven: Driven) ->
     assert session.reset(0).messages
 
 
+@pytest.mark.slow
 def test_the_server_is_written_with_the_recipe_and_its_overrides(folder: Path) -> None:
     more = ("--to", "openenv", "--out", "served", "--set", "agent.max_turns=2")
     agentrl("env", "export", "doors", *more, cwd=folder.parent)
@@ -138,6 +140,7 @@ def test_the_server_is_written_with_the_recipe_and_its_overrides(folder: Path) -
     assert "there is a served already" in again.stdout + again.stderr
 
 
+@pytest.mark.slow
 def test_a_recipe_that_does_not_stand_alone_is_refused(folder: Path) -> None:
     (folder.parent / "rows.jsonl").write_text('{"q": "Open door 0.", "door": 0}\n')
     recipe = RECIPE.replace("./task.py:tasks", '{jsonl: ../rows.jsonl, prompt: "{q}"}')
@@ -150,6 +153,7 @@ def test_a_recipe_that_does_not_stand_alone_is_refused(folder: Path) -> None:
     assert not (folder.parent / "served").exists()
 
 
+@pytest.mark.slow
 def test_the_readme_of_a_recipe_is_named_where_there_is_one(folder: Path) -> None:
     (folder / "README.md").write_text("pip install doors\n")
     agentrl("env", "export", "doors", "--to", "openenv", "--out", "served", cwd=folder.parent)
@@ -163,6 +167,7 @@ class _Any:
         vars(self).update(given)
 
 
+@pytest.mark.slow
 def test_a_server_refuses_a_task_that_is_not_there_and_takes_any_seed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

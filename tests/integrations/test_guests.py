@@ -10,6 +10,8 @@ import pytest
 from agentrl.types.errors import TaskError
 from tests.integrations.guested import tasks
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("args", "expected"),

@@ -57,12 +57,14 @@ def of_inspect(folder: Path, files: dict[str, str], **spec: Any) -> list[Task]:
     return tasks(folder, kind="inspect", python="./python", spec={"path": ["./"], **spec})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_framework_may_print_more_than_a_pipe_holds(tmp_path: Path) -> None:
     listed = of_inspect(tmp_path, INSPECT | OPENAI, task="sums.py@add")
     assert [task.id for task in listed] == ["add-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_list_of_tasks_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in limits(1.0):
@@ -73,6 +75,7 @@ def test_a_list_of_tasks_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyP
             break
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "task", "expected"),
     [

@@ -15,6 +15,8 @@ import agentrl
 from agentrl.types.errors import TaskError
 from tests.integrations.guested import served, tasks
 
+pytestmark = pytest.mark.slow
+
 GAME = """\
 from __future__ import annotations
 import asyncio

@@ -18,7 +18,7 @@ from tests.command import agentrl as command
 from tests.integrations.guested import GUESTS, needs_guests
 from tests.integrations.test_driven import RECIPE as DOORS
 from tests.integrations.test_driven import TASK as DOORS_TASK
-from tests.waiting import until, until_listening
+from tests.waiting import running_program, until, until_listening
 
 ENVIRONMENTS = """\
 import json
@@ -231,11 +231,11 @@ def test_an_episode_waits_for_a_place_on_a_server_that_has_one(folder: Path) -> 
     port, python = free_port(), f"{GUESTS}/openenv/bin/python"
     with (
         serving(folder, "uvicorn", "envs:levers", "--port", str(port), port=port) as url,
-        subprocess.Popen([python, "-c", HOLDS, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder,
+        running_program([python, "-c", HOLDS, url], stdin=subprocess.PIPE) as holder,
     ):
         assert holder.stdout is not None
         assert holder.stdin is not None
-        assert holder.stdout.readline() == b"held\n"
+        assert holder.stdout.readline() == "held\n"
         failed = play(folder, {"url": url, "wait_s": 0}, "levers")
         assert "CAPACITY_REACHED" in (failed.dir.path / "failures.jsonl").read_text()
         asked, held = len((folder / "asked").read_text()), holder.stdin

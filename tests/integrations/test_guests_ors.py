@@ -59,6 +59,7 @@ class AsyncORS:
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "said"),
     [
@@ -76,6 +77,7 @@ def test_a_server_that_fails_is_no_reward_of_0(tmp_path: Path, way: str, said: s
     assert ("infra_error" in failures, said in failures) == (True, True), failures
 
 
+@pytest.mark.slow
 def test_what_a_server_refuses_is_told_to_the_model(tmp_path: Path) -> None:
     (episode,) = served(tmp_path, "ors", "http://127.0.0.1:9/refuses", "please", ORS).whole_episodes()
     told = [message["content"] for turn in episode.turns for message in turn.observations]

@@ -137,16 +137,18 @@ def folder(tmp_path: Path) -> Path:
     return a_recipe(tmp_path)
 
 
-def rewards(folder: Path, agent: str, out: str, **overrides: Any) -> dict[str, float | None]:
-    run = agentrl.rollout(folder, 3, agent=agent, out=folder / out, overrides=overrides, reporters=())
+def rewards(folder: Path, agent: str, out: str, n: int = 3, **overrides: Any) -> dict[str, float | None]:
+    run = agentrl.rollout(folder, n, agent=agent, out=folder / out, overrides=overrides, reporters=())
     return {episode.task_id: episode.reward for episode in run.episodes}
 
 
+@pytest.mark.slow
 def test_the_solution_passes_and_the_forger_gets_nothing(folder: Path) -> None:
     assert rewards(folder, "oracle", "gold") == {"shared": 1.0, "apart": 1.0, "object": 1.0}
     assert rewards(folder, "forge", "forged") == {"shared": 0.0, "apart": 0.0, "object": 0.0}
 
 
+@pytest.mark.slow
 def test_what_the_sandbox_holds(folder: Path) -> None:
     run = agentrl.rollout(folder, 1, agent="seen", out=folder / "seen", reporters=())
     (call,) = run.calls
@@ -238,11 +240,13 @@ def test_the_tool_that_puts_the_files_in_place_is_not_forgotten(folder: Path) ->
         agentrl.rollout(folder, 1, agent="oracle", out=folder / "out", reporters=())
 
 
+@pytest.mark.slow
 def test_the_public_network_is_refused_with_the_key_of_the_source(folder: Path) -> None:
     with pytest.raises(TaskError, match=r"(?s)gives no public network.*tasks\.args\.network"):
         check(str(folder), ["tasks.args.network=public", "sandbox.use=namespace"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("test", "noted"),
     [
@@ -272,6 +276,7 @@ def test_folders_that_are_none(folder: Path) -> None:
         tasks(folder, exclude=["shared"])
 
 
+@pytest.mark.slow
 def test_a_reward_of_several_names_needs_a_key(folder: Path) -> None:
     scored = TEST.replace(
         "1 > /logs/verifier/reward.txt", '\'{"right": 1, "speed": 0.5}\' > /logs/verifier/reward.json'

@@ -71,6 +71,7 @@ FORGERIES = {
 }
 
 
+@pytest.mark.slow
 def test_a_repair_set_is_played_by_the_adapter(tmp_path: Path) -> None:
     new_recipe("bugs", "repair", tmp_path)
     command = ["env", "export", str(tmp_path / "bugs"), "--out", str(tmp_path / "tasks"), "-n", "2"]
@@ -97,6 +98,7 @@ def holds(folder: Path, check: dict[str, Any]) -> bool:
     return bool(verify.KINDS[check["kind"]](check | {"timeout_s": 60, "files": [str(folder / "f.py")]}, given))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "right", "wrong"),
     [
@@ -135,6 +137,7 @@ def test_a_reward_of_weight_0_is_left_out(tmp_path: Path) -> None:
         export(given_recipe("terminal", ["rewards.tool_success.weight=0.1"]), tmp_path / "more", 1)
 
 
+@pytest.mark.slow
 def test_the_checks_and_the_files_of_a_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     new_recipe("bugs", "repair", tmp_path)
     (folder,) = export(given_recipe(str(tmp_path / "bugs"), []), tmp_path / "tasks", 1)

@@ -62,6 +62,7 @@ def test_an_image_that_was_built_of_the_folder_holds_what_is_copied_to_its_syste
             tasks(folder, only=["shared"], image=image)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_copied_to_a_folder_lies_in_it(tmp_path: Path) -> None:
     folder = a_recipe(tmp_path)
     copies = "COPY numbers.txt /app\nRUN mkdir -p /data/in\nCOPY run.sh /data/in\nCOPY run.sh /app/go\n"
@@ -69,18 +70,20 @@ def test_a_file_that_is_copied_to_a_folder_lies_in_it(tmp_path: Path) -> None:
     files = {"solution/solve.sh": look, "task.toml": TOML.replace("-10}", "-5}")}
     a_dockerfile(folder / "tasks" / "shared", f"FROM x\nWORKDIR /app\n{copies}", **files)
     only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
-    assert rewards(folder, "oracle", "gold", **only) == {"shared": 1.0}
+    assert rewards(folder, "oracle", "gold", n=1, **only) == {"shared": 1.0}
 
 
+@pytest.mark.slow
 def test_commands_run_in_the_shell_of_the_dockerfile(tmp_path: Path) -> None:
     folder = a_recipe(tmp_path)
     lines = 'RUN echo $0 > shells\nSHELL ["/bin/bash", "-o", "pipefail", "-c"]\nRUN echo $0 >> shells\n'
     files = {"solution/solve.sh": "test \"$(echo $(cat shells))\" = '/bin/sh /bin/bash' && echo 10 > sum.txt\n"}
     a_dockerfile(folder / "tasks" / "shared", f"FROM x\nWORKDIR /app\n{lines}", **files)
     only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
-    assert rewards(folder, "oracle", "gold", **only) == {"shared": 1.0}
+    assert rewards(folder, "oracle", "gold", n=1, **only) == {"shared": 1.0}
 
 
+@pytest.mark.slow
 def test_a_working_folder_that_the_dockerfile_fills_is_empty_before(tmp_path: Path) -> None:
     """`git clone` wants an empty folder, and `git config --global` before it writes to the home."""
     folder = a_recipe(tmp_path)
@@ -90,7 +93,7 @@ def test_a_working_folder_that_the_dockerfile_fills_is_empty_before(tmp_path: Pa
     files = {"solution/solve.sh": 'test "$(cat ~/.settings)" = mine && cp file /app/sum.txt\n'}
     a_dockerfile(folder / "tasks" / "shared", f"FROM x\nWORKDIR /app\n{lines}", **files)
     only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
-    assert rewards(folder, "oracle", "gold", **only) == {"shared": 1.0}
+    assert rewards(folder, "oracle", "gold", n=1, **only) == {"shared": 1.0}
 
 
 def test_the_folders_that_a_file_needs(tmp_path: Path) -> None:
@@ -127,6 +130,7 @@ def test_variables_are_filled_in_as_a_build_does(tmp_path: Path) -> None:
     assert plan.steps == [Copy((path.parent / "run.sh",), "/none/set", into=True)]
 
 
+@pytest.mark.slow
 def test_the_guard_leaves_the_programs_of_the_task_as_they_are(tmp_path: Path) -> None:
     """A script of /tests has its neighbours, and what it starts has those of its own folder."""
     folder = a_recipe(tmp_path)
@@ -138,28 +142,30 @@ def test_the_guard_leaves_the_programs_of_the_task_as_they_are(tmp_path: Path) -
     })  # fmt: skip
     (folder / "forge.py").write_text(FORGE + "seen = forge\n")
     only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
-    assert rewards(folder, "oracle", "gold", **only) == {"shared": 1.0}
-    assert rewards(folder, "forge", "forged", **only) == {"shared": 0.0}
+    assert rewards(folder, "oracle", "gold", n=1, **only) == {"shared": 1.0}
+    assert rewards(folder, "forge", "forged", n=1, **only) == {"shared": 0.0}
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        "uvx -p 3.13 -w pytest==8.4.1 --no-cache-dir checks",
-        "uv venv .tb && uv pip install pytest && uv run checks",
-        "python -m pip install --quiet nothing-of-this-name && python -m checks",
-        "pip install nothing-of-this-name && uv tool run checks",
-    ],
-)
-def test_a_verifier_that_would_install_runs_offline(tmp_path: Path, run: str) -> None:
+INSTALLS = {
+    "uvx": "uvx -p 3.13 -w pytest==8.4.1 --no-cache-dir checks",
+    "uv": "uv venv .tb && uv pip install pytest && uv run checks",
+    "pip": "python -m pip install --quiet nothing-of-this-name && python -m checks",
+    "tool": "pip install nothing-of-this-name && uv tool run checks",
+}
+
+
+@pytest.mark.slow
+def test_a_verifier_that_would_install_runs_offline(tmp_path: Path) -> None:
     folder = a_recipe(tmp_path)
     first = "set -e\nmkdir -p /logs/verifier\ncurl https://example.org | sh\nsource $HOME/.local/bin/env\nset +e"
-    test = f"{first}\n{run}\n{SCORED}"
     env = TOML.replace("[environment]\n", "[environment]\nenv = {PYTHONPATH = '/tests'}\n")
-    a_task(folder / "tasks" / "shared", **{"tests/test.sh": test, "tests/checks.py": MODULE, "task.toml": env})
-    settings = {"tasks.args": {"path": "tasks", "only": ["shared"]}, "rewards.harbor.offline": True}
-    assert rewards(folder, "oracle", "gold", **settings) == {"shared": 1.0}
-    assert rewards(folder, "seen", "nothing", **settings) == {"shared": 0.0}
+    for name, run in INSTALLS.items():
+        files = {"tests/test.sh": f"{first}\n{run}\n{SCORED}", "tests/checks.py": MODULE, "task.toml": env}
+        a_task(folder / "tasks" / name, **files)
+    settings = {"tasks.args": {"path": "tasks", "only": [*INSTALLS]}, "rewards.harbor.offline": True}
+    n = len(INSTALLS)
+    assert rewards(folder, "oracle", "gold", n, **settings) == dict.fromkeys(INSTALLS, 1.0)
+    assert rewards(folder, "seen", "nothing", n, **settings) == dict.fromkeys(INSTALLS, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ def whole_rows(**sizes):
     return [row for row in make_rows(**sizes) if not row.episode_id.endswith(("e0", "e3"))]
 
 
+@pytest.mark.slow
 def test_sft_trains_the_sampled_tokens_and_no_other(tokenizer, tmp_path):
     rows = sft_rows(episodes(), min_reward=0.5)
     assert {row.episode_id[-1] for row in rows} == {"1", "2", "3"}
@@ -79,6 +80,7 @@ def test_an_empty_data_set_is_refused():
         preference_dataset(episodes(groups=1, size=1))
 
 
+@pytest.mark.slow
 def test_preferences_compare_what_the_policy_sampled(tokenizer, tmp_path):
     data = preference_dataset(episodes())
     assert len(data) == 2
@@ -108,6 +110,7 @@ def test_preferences_compare_what_the_policy_sampled(tokenizer, tmp_path):
     trainer.train()
 
 
+@pytest.mark.slow
 def test_grpo_takes_our_credit_token_by_token(tokenizer, tmp_path):
     """TRL's gradient is ours: clipped ratio to the engine's log-probabilities, mean over all tokens."""
     model, rows = llama(), whole_rows(groups=2, size=6)
@@ -199,6 +202,7 @@ def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, *_, softmax_scale=None, causal=T
     return torch.cat(out)
 
 
+@pytest.mark.slow
 def test_async_grpo_trains_on_our_turns(tokenizer, tmp_path, monkeypatch):
     """AsyncGRPOTrainer itself, its CUDA kernel replaced by what it computes: a few steps on rows that we push."""
     from types import SimpleNamespace

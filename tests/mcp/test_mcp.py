@@ -27,7 +27,7 @@ from agentrl.tools.methods import method
 from agentrl.types.errors import MissingExtra, RecipeError, ToolError
 from agentrl.types.task import Task
 from tests.rollout.world import collect, make_context, make_parts, play_one, specs
-from tests.waiting import limits, turns, until, until_async, until_listening
+from tests.waiting import limits, running_program, turns, until, until_async, until_listening
 
 SERVER = str(Path(__file__).parent / "server.py")
 STDIO = {"command": [sys.executable, SERVER]}
@@ -73,10 +73,9 @@ def url() -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, SERVER, str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with running_program(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until_listening(port, process)
         yield f"http://127.0.0.1:{port}/mcp"
-        process.kill()
 
 
 @pytest.fixture(params=["stdio", "http"])
@@ -84,6 +83,7 @@ def where(request: pytest.FixtureRequest) -> dict[str, Any]:
     return STDIO if request.param == "stdio" else {"url": request.getfixturevalue("url")}
 
 
+@pytest.mark.slow
 async def test_results_become_texts_and_images(where: dict[str, Any]) -> None:
     async with opened(**where) as server:
         assert await server.text("add", a=2, b=3) == "5"
@@ -100,17 +100,20 @@ async def test_results_become_texts_and_images(where: dict[str, Any]) -> None:
             await server.call("add", a="x")
 
 
+@pytest.mark.slow
 async def test_names_are_chosen_and_prefixed(url: str) -> None:
     async with opened(url=url, include=["add", "tally", "fail"], exclude=["fail"], prefix="shop_") as server:
         assert server.names() == ["shop_add", "shop_tally"]
         assert await server.text("shop_add", a=1, b=1) == "2"
 
 
+@pytest.mark.slow
 async def test_a_process_for_each_episode() -> None:
     async with opened(**STDIO) as one, opened(**STDIO) as two:
         assert (await one.text("tally"))[:2] == (await two.text("tally"))[:2] == "1 "
 
 
+@pytest.mark.slow
 async def test_the_environment_is_what_the_recipe_says_and_too_much_is_an_observation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,6 +130,7 @@ async def test_the_environment_is_what_the_recipe_says_and_too_much_is_an_observ
         Mcp(McpSettings.model_validate({**STDIO, "env": {"KEY": "$NO_SUCH_VARIABLE"}}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [{"CHANGES": "1"}, {"TELLS": "1"}, {"CHANGES": "1", "TELLS": "1"}])
 async def test_a_list_that_changes_is_read_again(env: dict[str, str]) -> None:
     async with opened(**STDIO, env=env) as server:
@@ -138,6 +142,7 @@ async def test_a_list_that_changes_is_read_again(env: dict[str, str]) -> None:
         assert await server.text("treasure") == "gold"
 
 
+@pytest.mark.slow
 async def test_an_answer_over_http_that_is_too_long_is_an_observation(url: str) -> None:
     async with opened(url=url, max_bytes=1_000_000) as server:
         with pytest.raises(ToolError, match="MB|byte limit"):
@@ -181,6 +186,7 @@ def begins(lists: int, fails: bool = False) -> str:
     return f"listed, LISTS, FAILS = {{}}, {lists}, {fails}\n{BEGINS}"
 
 
+@pytest.mark.slow
 async def test_a_server_that_never_lists_its_tools_is_a_failure() -> None:
     with pytest.raises(ServerLost, match="no answer within 1 s"):
         async with opened(**script(begins(0))):
@@ -259,23 +265,32 @@ async def test_what_is_no_server_is_a_failure(settings: dict[str, Any], said: st
             break
 
 
-async def test_in_an_episode(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_in_an_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools: list[Mcp] = []
+    open_ = Mcp.open
+
+    async def opens(self: Mcp, *args: Any) -> None:
+        tools.append(self)
+        await open_(self, *args)
+
+    monkeypatch.setattr(Mcp, "open", opens)
+
     def plays(task: Any, rng: Any) -> Any:
-        yield Say(calls=[("add", {"a": 1, "b": 1}), ("fail", {}), ("hang", {})])
+        yield Say(calls=[("add", {"a": 1, "b": 1}), ("fail", {})])
+        tools[-1].timeout_s = 0.5
+        yield Say(calls=[("hang", {})])
         yield Say(calls=[("picture", {})])
         yield Say("bye")
 
     def breaks(task: Any, rng: Any) -> Any:
         yield Say(calls=[("die", {})])
 
-    for limit in limits(4.0):  # the server must start in it, and answer all but one call
-        tools = [{"use": "mcp", **STDIO, "timeout_s": limit}]
-        parts = make_parts(tmp_path, tools=tools, limits={"backoff_s": 0.0, "retries": 1})
-        episode = await play_one(make_context(parts, plays))
-        outcomes = [call.outcome for turn in episode.turns for call in turn.calls]
-        if outcomes[:2] == ["ok", "error"]:
-            break
-    assert (episode.status, outcomes[2]) == ("done", "timeout")
+    settings = {"use": "mcp", **STDIO, "timeout_s": 300}
+    parts = make_parts(tmp_path, tools=[settings], limits={"backoff_s": 0.0, "retries": 1})
+    episode = await play_one(make_context(parts, plays))
+    outcomes = [call.outcome for turn in episode.turns for call in turn.calls]
+    assert (episode.status, outcomes[:3]) == ("done", ["ok", "error", "timeout"])
     assert {tool["function"]["name"] for tool in episode.tools or []} >= {"add", "picture"}
     (broken,) = await collect(make_context(parts, breaks), specs(1))
     assert (broken.status, broken.reward) == ("infra_error", None)
@@ -307,11 +322,13 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_children_end_with_the_host(how: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOST, begins(1)], stdout=subprocess.PIPE, text=True) as host:
+    with running_program([sys.executable, "-c", HOST, begins(9)]) as host:
         assert host.stdout is not None
         child = int(host.stdout.readline())
         os.kill(child, signal.SIGSTOP)  # it cannot end by itself
         host.send_signal(how)
+        host.wait()
     until(lambda: not Path(f"/proc/{child}").exists())

@@ -73,6 +73,7 @@ def report(recipe_path: Path, run: Path, track: str, *lines: dict[str, Any], sto
             reporter.metrics(each)
 
 
+@pytest.mark.slow
 def test_a_training_and_its_continuation_are_one_run_of_every_tracker(
     trainable: Path,
     monkeypatch: pytest.MonkeyPatch,

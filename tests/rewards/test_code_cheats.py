@@ -25,6 +25,8 @@ from tests.rewards.cheats import CHEATS, PARTICULAR
 from tests.rewards.honest import HONEST
 from tests.rewards.make import make_episode
 
+pytestmark = pytest.mark.slow
+
 SITE = "/tmp/site"
 RIGHT = "def double(x):\n    return 2 * x\n"
 UNITTEST = """

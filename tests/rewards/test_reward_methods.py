@@ -42,6 +42,7 @@ def test_a_recipe_is_refused_without_math_verify(monkeypatch: pytest.MonkeyPatch
         RewardSet.from_recipe({"right": {"use": "maths"}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "gold", "right"), [
     (r"so it is $\frac{1}{2}$", "0.5", 1.0),
     (r"\boxed{2\sqrt{2}}", r"\sqrt{8}", 1.0),
@@ -58,6 +59,7 @@ async def test_symbolic_equality(answer, gold, right):
     assert await maths(task, make_episode(task, answer=answer), timeout_s=60) == right
 
 
+@pytest.mark.slow
 async def test_what_takes_too_long_scores_nothing_and_the_next_is_compared():
     """An answer that nobody can compare must not be a way out of a wrong one."""
     pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
@@ -79,6 +81,7 @@ INSERT INTO item VALUES (1, 'pen', 2.0), (2, 'ink', 5.0), (3, 'pad', 5.0);
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("query", "gold", "right"), [
     ("SELECT name FROM item WHERE price = 5 ORDER BY id DESC", "SELECT name FROM item WHERE price > 2", 1.0),
     ("```sql\nSELECT name FROM item WHERE price >= 5;\n```", "SELECT name FROM item WHERE price > 2", 1.0),
@@ -95,6 +98,7 @@ async def test_sql_execution(query, gold, right):
     assert (await sql_execution(task, make_episode(task, answer=query))).value == right
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("query", "why"), [
     ("SELECT hex(zeroblob(500000000))", "too big|toobig|no verdict"),
     ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 90000) SELECT hex(zeroblob(10000)) FROM n",
@@ -109,6 +113,7 @@ async def test_a_query_has_only_so_much_memory_and_time(query, why):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 3 << 20, "KiB: the rows stay in the helper"
 
 
+@pytest.mark.slow
 async def test_a_gold_query_that_takes_too_long_is_the_tasks_fault():
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"
     task = Task.of("t", "", sql=endless, database=SHOP)
@@ -116,6 +121,7 @@ async def test_a_gold_query_that_takes_too_long_is_the_tasks_fault():
         await sql_execution(task, make_episode(task, answer="SELECT 1"), timeout_s=3.0)
 
 
+@pytest.mark.slow
 async def test_sql_of_a_file_is_only_read(tmp_path):
     import sqlite3
 
@@ -134,6 +140,7 @@ async def test_sql_of_a_file_is_only_read(tmp_path):
             await sql_execution(bad, make_episode(bad, answer="SELECT 3"))
 
 
+@pytest.mark.slow
 async def test_one_file_is_the_database_of_all_tasks(tmp_path):
     path = tmp_path / "shop.sql"
     path.write_text(SHOP)
@@ -180,6 +187,7 @@ def test_the_share_of_a_result_is_that_of_the_authors_code():
     assert len({case["reward"] for case in paverl()}) == 8
 
 
+@pytest.mark.slow
 async def test_a_looked_up_value_is_right_on_one_database_only():
     other = SHOP + "\nDELETE FROM item WHERE id = 1;"
     task = Task.of("t", "", sql="SELECT COUNT(*) FROM item", database=[SHOP, other])
@@ -189,6 +197,7 @@ async def test_a_looked_up_value_is_right_on_one_database_only():
         await sql_execution(Task.of("t", "", sql="SELECT 1", database=[]), make_episode(task, answer="SELECT 3"))
 
 
+@pytest.mark.slow
 async def test_sql_partial_gives_a_share_of_ten():
     task = Task.of("t", "", sql="SELECT id, price FROM item ORDER BY id", database=SHOP)
     right = await sql_partial(task, make_episode(task, answer="SELECT price, id FROM item"))
@@ -199,6 +208,7 @@ async def test_sql_partial_gives_a_share_of_ten():
     assert [right.value, half.value, runs.value, fails.value, short.value] == [10.0, 5.0, 0.5, 0.0, 0.0]
 
 
+@pytest.mark.slow
 async def test_the_terms_of_reasoning_sql():
     task = Task.of("t", "", sql="SELECT id FROM item WHERE price > 2", database=SHOP)
 
@@ -232,6 +242,7 @@ async def test_a_patch_with_a_number_that_python_does_not_read_is_malformed():
     assert (await patch_similarity(task, make_episode(task, answer=answer))).value == -1.0
 
 
+@pytest.mark.slow
 async def test_patch_similarity():
     task = Task.of("t", "", patch=GOLD)
     assert (await patch_similarity(task, make_episode(task, answer=GOLD))) == 1.0
@@ -247,6 +258,7 @@ async def test_patch_similarity():
     assert (await patch_similarity(task, make_episode(task, answer=GOLD + other))) == 0.5
 
 
+@pytest.mark.slow
 async def test_a_patch_that_takes_too_long_to_compare_scores_nothing_and_holds_up_nobody():
     spaces = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-{}\n+{}\n"
     task = Task.of("t", "", patch=spaces.format(" " * 24_000, "x" + " " * 24_000))

@@ -18,6 +18,8 @@ from agentrl.store import rescored
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 
+pytestmark = pytest.mark.slow
+
 TASK = """
 from agentrl.engines.scripted import Say
 from agentrl.types.task import Task

@@ -97,6 +97,7 @@ def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_mixed_set_is_checked_played_and_scored_again(mixed: Path) -> None:
     command("recipe", "check", ".", cwd=mixed)
     agentrl.rollout("recipe.yaml", 6, group_size=2, agent="oracle", out="run", reporters=())
@@ -114,6 +115,7 @@ def test_a_mixed_set_is_checked_played_and_scored_again(mixed: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_recipe_check_names_the_task(mixed: Path) -> None:
     done = command("recipe", "check", ".", "--set", "tasks.args={wrong: true}", cwd=mixed, ok=False)
     assert done.returncode == 1

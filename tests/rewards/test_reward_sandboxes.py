@@ -20,6 +20,8 @@ from agentrl.types.task import Task
 from tests.beat import beside_the_loop
 from tests.rewards.make import make_episode, turn
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def backend() -> AsyncIterator[NamespaceBackend]:

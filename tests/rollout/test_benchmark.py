@@ -12,6 +12,8 @@ pytest.importorskip("transformers", reason="pip install 'agentrl[train]'")
 from benchmarks import runner
 from benchmarks.harness import Report
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_arms_that_need_no_peer_play_and_what_is_stored_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     checked = []

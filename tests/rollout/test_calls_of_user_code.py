@@ -139,6 +139,7 @@ async def test_a_call_that_is_cancelled_before_its_turn_does_not_run() -> None:
     assert await called(slow, slow.look) == ["begin", "end"]
 
 
+@pytest.mark.slow
 async def test_the_lock_of_a_tool_is_not_among_its_attributes() -> None:
     gc.collect()
     adds, before = Adds(), len(calling._turns)
@@ -258,6 +259,7 @@ def enters(task: Task, rng: Any) -> Any:
     yield Say("a")
 
 
+@pytest.mark.slow
 async def test_what_an_environment_offers_is_recorded_as_it_was_and_forgotten(tmp_path: Path) -> None:
     gc.collect()
     before = len(methods._described)
@@ -394,6 +396,7 @@ class Held:
     """What a call holds."""
 
 
+@pytest.mark.slow
 def test_a_call_that_is_over_is_forgotten() -> None:
     """At once: cycles are looked for rarely while episodes run."""
     known: list[weakref.ref[Held]] = []

@@ -157,6 +157,7 @@ async def test_an_episode_is_tried_again_from_its_start(
     ]
 
 
+@pytest.mark.slow
 async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_adds_the_missing(
     tmp_path: Path,
 ) -> None:

@@ -18,6 +18,8 @@ from agentrl.rollout.conversation.recording import Recording
 from agentrl.store import RunDir
 from tests.rollout.world import collect, make_context, make_parts, specs
 
+pytestmark = pytest.mark.slow
+
 HERE = "tests.rollout.test_garbage"
 HELD = (Attempt, Conversation, Recording)
 

@@ -9,7 +9,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 DRIVER = """
 import asyncio, sys

@@ -66,6 +66,7 @@ async def _answer(url: str, path: str) -> tuple[int, str]:
     return int(said.split()[1]), said.splitlines()[-1]
 
 
+@pytest.mark.slow
 async def test_a_relay_leads_to_one_server_alone() -> None:
     async with listening(_server(), "127.0.0.1", 0) as policy, listening(_server(), "127.0.0.1", 0) as other:
         async with relayed(cast("Sandbox", _Here()), policy) as url:
@@ -77,6 +78,7 @@ async def test_a_relay_leads_to_one_server_alone() -> None:
             assert (await _answer(url, "/v1/models"))[0] == 502
 
 
+@pytest.mark.slow
 async def test_a_body_without_a_length_is_refused_and_not_lost() -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b"{}"

@@ -21,6 +21,8 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
 from tests.clock import Clock
 
+pytestmark = pytest.mark.slow
+
 LIBRARY = """
 import json, os, sys, time, urllib.request, urllib.error
 

@@ -183,6 +183,7 @@ def tasks(tools=None, sandbox=None):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tools", "named"), [("[answer]", "null"), ("[answer, shell]", "[answer]")])
 def test_a_sandbox_that_no_tool_has_is_refused(tmp_path: Path, tools: str, named: str) -> None:
     (tmp_path / "task.py").write_text(TASKS)
@@ -192,6 +193,7 @@ def test_a_sandbox_that_no_tool_has_is_refused(tmp_path: Path, tools: str, named
     assert "task 't7': it changes the sandbox, and its episodes have none" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_in_the_sandbox_has_that_of_the_task(tmp_path: Path) -> None:
     (tmp_path / "task.py").write_text(TASKS)
     agent = "agent: {program: [python3, -c, pass], where: sandbox}"
@@ -199,6 +201,7 @@ def test_a_program_in_the_sandbox_has_that_of_the_task(tmp_path: Path) -> None:
     agentrl("recipe", "check", ".", "--set", "tasks.args={sandbox: {env: {A: b}}}", cwd=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -216,6 +219,7 @@ def test_recipe_check_names_the_task(tmp_path: Path, override: str, message: str
     assert message in done.stderr
 
 
+@pytest.mark.slow
 def test_a_task_whose_image_is_not_there_fails_at_once(tmp_path: Path) -> None:
     """Not after `limits.sandbox_s`, which is longer than this test may take."""
     script = "\ndef quiet(task, rng):\n    yield Say('a')\n"

@@ -72,6 +72,7 @@ def test_the_model_is_told_what_does_not_apply(patch: str, why: str) -> None:
         applied(patch)
 
 
+@pytest.mark.slow
 async def test_files_of_a_sandbox_change_all_or_not_at_all(sandbox: NamespaceSandbox) -> None:
     tool = ApplyPatch()
     await tool.open(Task.of("t", "do"), sandbox)

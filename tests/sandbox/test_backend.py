@@ -26,7 +26,9 @@ from agentrl.types.sandbox import (
     SandboxUnavailable,
 )
 from tests.sandbox.rootfs import build_rootfs, copyable
-from tests.waiting import until, until_async
+from tests.waiting import running_program, until, until_async
+
+pytestmark = pytest.mark.slow
 
 
 def processes_with(text: str) -> list[int]:
@@ -243,11 +245,10 @@ asyncio.run(main())
 
 
 def test_nothing_survives_a_killed_driver() -> None:
-    with subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, text=True) as driver:
+    with running_program([sys.executable, "-c", DRIVER]) as driver:
         assert driver.stdout is not None
         label, folder = driver.stdout.readline().split()
         until(lambda: len(processes_with("sleep\x0098763")) == 4)
-        driver.kill()
     until(lambda: not processes_with("98763"))
     assert Path(folder).exists()
     backend = NamespaceBackend()  # the next one cleans up

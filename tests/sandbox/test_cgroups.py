@@ -51,6 +51,7 @@ def test_version_2_without_the_right_to_delegate_is_no_family(version_2: Path, m
     assert list(version_2.iterdir()) == [version_2 / "cgroup.controllers"]
 
 
+@pytest.mark.slow
 def test_only_what_dead_owners_left_is_reaped(version_2: Path) -> None:
     owner = subprocess.Popen(["sleep", "60"])
     birth = Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -12,6 +12,8 @@ import pytest
 from agentrl.commands.sandbox import _by_kind
 from agentrl.sandbox.conformance import checks
 
+pytestmark = pytest.mark.slow
+
 PLUG_IN = "agentrl.sandbox.namespace.backend:NamespaceBackend"
 
 

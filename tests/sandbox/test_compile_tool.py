@@ -28,6 +28,7 @@ async def opened(sandbox: NamespaceSandbox, **settings: Any) -> Compile:
     return made
 
 
+@pytest.mark.slow
 async def test_a_program_is_compiled_and_gets_its_input(sandbox: NamespaceSandbox) -> None:
     made = await opened(sandbox, language="c")
     assert await made.compile_and_run(SUM, "2 40\n") == "42"
@@ -36,6 +37,7 @@ async def test_a_program_is_compiled_and_gets_its_input(sandbox: NamespaceSandbo
     assert (await sandbox.exec("./main; echo $?", cwd="program")).text == "0\n", "it stays for other tools"
 
 
+@pytest.mark.slow
 async def test_what_the_compiler_says_is_shown_and_no_older_program_runs(sandbox: NamespaceSandbox) -> None:
     made = await opened(sandbox, language="cpp")
     assert await made.compile_and_run('#include <iostream>\nint main(){std::cout << "ran";}') == "ran"
@@ -49,6 +51,7 @@ async def test_what_the_compiler_says_is_shown_and_no_older_program_runs(sandbox
     assert warned.endswith("\nstill")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "limit", "ending"),
     [
@@ -64,12 +67,14 @@ async def test_programs_that_end_badly_are_told(sandbox: NamespaceSandbox, body:
     assert len(shown) < 600
 
 
+@pytest.mark.slow
 async def test_any_language_can_be_given(sandbox: NamespaceSandbox) -> None:
     made = await opened(sandbox, file="main.py", build="python3 -m py_compile main.py", run="python3 main.py")
     assert await made.compile_and_run("print(input()[::-1])", "abc") == "cba"
     assert "SyntaxError" in await made.compile_and_run("print(")
 
 
+@pytest.mark.slow
 async def test_a_sandbox_without_the_compiler_is_an_error_of_the_recipe(backend: NamespaceBackend) -> None:
     box = await backend.create(SandboxSpec(), label="test")
     with pytest.raises(RecipeError, match=r"(?s)there is no nosuchc in the sandbox.*agentrl/swe"):
@@ -106,6 +111,7 @@ def oracle(task, rng, messages):
 """
 
 
+@pytest.mark.slow
 def test_a_recipe_uses_it(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     (tmp_path / "task.py").write_text(CODE)

@@ -10,6 +10,8 @@ from agentrl.sandbox.conformance import Arena, checks, run_check
 from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.types.sandbox import Backend
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from agentrl.sandbox.docker.backend import DockerBackend
 

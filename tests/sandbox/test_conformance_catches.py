@@ -23,6 +23,8 @@ from agentrl.sandbox.toolbox.session import ToolboxShell
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import ExecResult, SandboxSpec
 
+pytestmark = pytest.mark.slow
+
 Patch = Callable[[pytest.MonkeyPatch, Path], type[NamespaceBackend]]
 BROKEN: dict[str, tuple[Patch, list[str]]] = {}
 """What is broken: how, and the checks that must fail."""

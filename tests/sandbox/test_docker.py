@@ -31,7 +31,7 @@ from agentrl.types.sandbox import (
 )
 from tests.sandbox.dockerd import NO_PYTHON
 from tests.sandbox.test_backend import processes_with, running
-from tests.waiting import turns, until, until_async
+from tests.waiting import running_program, turns, until, until_async
 
 
 def things_of(backend: DockerBackend, owner: str) -> list[str]:
@@ -63,6 +63,7 @@ async def container(backend: DockerBackend, sandbox: DockerSandbox) -> dict[str,
 # What a container is like
 
 
+@pytest.mark.slow
 async def test_programs_have_no_rights(docker_backend: DockerBackend) -> None:
     async with await docker_backend.create(SandboxSpec()) as sandbox:
         status = (await sandbox.exec("grep -E '^(Uid|Cap...|NoNewPrivs|Seccomp):' /proc/self/status; id -un")).text
@@ -77,6 +78,7 @@ async def test_programs_have_no_rights(docker_backend: DockerBackend) -> None:
         assert not (await sandbox.exec("ls /run/agentrl/wire/host")).ok
 
 
+@pytest.mark.slow
 async def test_limits_are_set(docker_backend: DockerBackend) -> None:
     spec = SandboxSpec(memory_mb=128, pids=40, disk_mb=8, cpu=0.5, workdir="/home/agent")
     async with await docker_backend.create(spec, label="episode-3") as sandbox:
@@ -94,6 +96,7 @@ async def test_limits_are_set(docker_backend: DockerBackend) -> None:
         assert (await sandbox.health()).oom_kills == 1
 
 
+@pytest.mark.slow
 async def test_public_is_a_network_of_our_own(docker_backend: DockerBackend) -> None:
     async with await docker_backend.create(SandboxSpec(network="public")) as sandbox:
         (name,) = (await container(docker_backend, sandbox))["NetworkSettings"]["Networks"]
@@ -122,6 +125,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         DockerBackend(f"unix://{tmp_path}/sock").preflight(SandboxSpec())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
     ("spec", "words"),
@@ -137,6 +141,7 @@ def test_what_cannot_be_made_is_refused_beforehand(open_docker: DockerBackend, s
         open_docker.preflight(spec)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left")
 async def test_what_the_engine_refuses_leaves_nothing(docker_backend: DockerBackend) -> None:
     with pytest.raises(SandboxStartFailed, match="engine refused"):
@@ -148,6 +153,7 @@ async def test_what_the_engine_refuses_leaves_nothing(docker_backend: DockerBack
 # Losing sandboxes
 
 
+@pytest.mark.slow
 async def test_a_removed_container_is_a_lost_sandbox(docker_backend: DockerBackend) -> None:
     sandbox = await docker_backend.create(SandboxSpec(), label="episode-7")
     pending = asyncio.create_task(sandbox.exec("sleep 98768"))
@@ -159,11 +165,13 @@ async def test_a_removed_container_is_a_lost_sandbox(docker_backend: DockerBacke
     await sandbox.close()
 
 
+@pytest.mark.slow
 async def test_ttl(docker_backend: DockerBackend) -> None:
     with pytest.raises(SandboxLost, match="ttl_s"):
         await (await docker_backend.create(SandboxSpec(ttl_s=0.3))).exec("sleep 1000")
 
 
+@pytest.mark.slow
 async def test_an_engine_that_does_not_answer(docker_host: str, tmp_path: Path) -> None:
     deaf = await asyncio.start_unix_server(lambda reader, writer: asyncio.Event().wait(), f"{tmp_path}/deaf")
     engine = ContainerEngine(f"unix://{tmp_path}/deaf")
@@ -186,6 +194,7 @@ STAGES: dict[str, Callable[[DockerSandbox], object]] = {
 """How far a create has come."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left")
 async def test_creates_that_are_cancelled_leave_nothing(docker_backend: DockerBackend) -> None:
     docker_backend.preflight(SandboxSpec())
@@ -205,6 +214,7 @@ async def test_creates_that_are_cancelled_leave_nothing(docker_backend: DockerBa
     assert not docker_backend._alive
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left")
 async def test_a_create_that_the_engine_is_slow_with_is_waited_for(
     docker_backend: DockerBackend, monkeypatch: pytest.MonkeyPatch
@@ -230,6 +240,7 @@ async def test_a_create_that_the_engine_is_slow_with_is_waited_for(
     assert over.is_set()
 
 
+@pytest.mark.slow
 async def test_closing_the_backend_leaves_nothing(docker_host: str) -> None:
     backend = DockerBackend(docker_host)
     descriptors = len(os.listdir("/proc/self/fd"))
@@ -271,18 +282,16 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", ["asked 1", "asked 3", "up 1", "up 3"])
 def test_nothing_survives_a_killed_driver(docker_host: str, after: str) -> None:
     mark = f"98765{os.getpid()}"  # another worker may run this with another stage
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, docker_host, mark], stdout=subprocess.PIPE, text=True)
-    assert driver.stdout is not None
-    owner = driver.stdout.readline().strip()
-    assert f"{after}\n" in iter(driver.stdout.readline, "")  # in the middle of creates, or after them
-    if after == "up 3":
-        until(lambda: len(processes_with(f"sleep\0{mark}")) == 6)
-    driver.kill()
-    driver.wait()
-    driver.stdout.close()
+    with running_program([sys.executable, "-c", DRIVER, docker_host, mark]) as driver:
+        assert driver.stdout is not None
+        owner = driver.stdout.readline().strip()
+        assert f"{after}\n" in iter(driver.stdout.readline, "")  # in the middle of creates, or after them
+        if after == "up 3":
+            until(lambda: len(processes_with(f"sleep\0{mark}")) == 6)
     backend = DockerBackend(docker_host)
     left = True
     while left:  # a call that the engine had accepted may still bring a container about
@@ -307,6 +316,7 @@ def test_a_container_that_is_going_has_no_name() -> None:
     assert reap(cast(ContainerEngine, Going()), owner="owner", dry=True) == ["container 0123456789ab"]
 
 
+@pytest.mark.slow
 async def test_the_living_are_not_reaped(docker_backend: DockerBackend) -> None:
     async with await docker_backend.create(SandboxSpec()) as sandbox:
         other = DockerBackend(docker_backend.engine.host)
@@ -316,6 +326,7 @@ async def test_the_living_are_not_reaped(docker_backend: DockerBackend) -> None:
         assert "/" in labels[MACHINE]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 @pytest.mark.parametrize("pages", [3, 12, 24])
 def test_a_full_temp_folder_is_told_as_such(docker_host: str, tmp_path: Path, pages: int) -> None:
@@ -333,6 +344,7 @@ def test_a_full_temp_folder_is_told_as_such(docker_host: str, tmp_path: Path, pa
         subprocess.run(["umount", str(tmp_path)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left")
 async def test_snapshots_go_with_their_users(docker_backend: DockerBackend) -> None:
     kept = len(docker_backend.snapshots)

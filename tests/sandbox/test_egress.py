@@ -21,6 +21,8 @@ from agentrl.types.paths import data_path
 from agentrl.types.sandbox import Backend, NetworkAllow, SandboxSpec, SandboxStartFailed, SandboxUnavailable
 from tests.waiting import until_async
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def egress() -> Iterator[Egress]:

@@ -11,6 +11,8 @@ from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
 from agentrl.types.sandbox import SandboxSpec
 from tests.waiting import limits
 
+pytestmark = pytest.mark.slow
+
 EVERY_BYTE = bytes(range(256)) * 1024
 
 

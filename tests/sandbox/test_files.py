@@ -20,6 +20,8 @@ from agentrl.sandbox.toolbox.process import ToolboxProcess
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import FileInfo, SandboxSpec, SandboxStartFailed, SandboxUnavailable
 
+pytestmark = pytest.mark.slow
+
 EVERY_BYTE = bytes(range(256)) * 8192
 
 

@@ -16,6 +16,8 @@ from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
 from tests.beat import beside_the_loop
 
+pytestmark = pytest.mark.slow
+
 Call = Callable[..., Awaitable[str]]
 SOURCE = "def a():\n    return 1\n\n\ndef b():\n    return 1\n"
 

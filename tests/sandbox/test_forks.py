@@ -14,6 +14,8 @@ from agentrl.store import RunDir, check
 from agentrl.types.episode import in_order
 from tests.rollout.world import collect, make_context, make_parts, specs
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from agentrl.sandbox.namespace.backend import NamespaceBackend
 

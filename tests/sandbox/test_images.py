@@ -16,7 +16,7 @@ from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import CapabilityMissing, SandboxSpec
 from tests.sandbox.test_backend import processes_with
-from tests.waiting import until
+from tests.waiting import running_program, until
 
 if TYPE_CHECKING:
     from agentrl.sandbox.docker.backend import DockerBackend
@@ -54,6 +54,7 @@ def test_a_build_goes_stale_with_its_definition_or_its_parents(tmp_path: Path, m
         images.built_rootfs("swe")
 
 
+@pytest.mark.slow
 def test_an_image_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
     backend = NamespaceBackend()
@@ -73,6 +74,7 @@ def test_without_debootstrap_the_remedy_is_a_command(tmp_path: Path, monkeypatch
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.slow
 @needs_debootstrap
 def test_a_build_that_fails_leaves_nothing_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
@@ -81,30 +83,31 @@ def test_a_build_that_fails_leaves_nothing_and_says_where(tmp_path: Path, monkey
     assert [path.name for path in (tmp_path / "rootfs").iterdir()] == ["base.lock"]
 
 
+@pytest.mark.slow
 @needs_debootstrap
 def test_a_killed_build_leaves_no_mount_and_no_process(tmp_path: Path) -> None:
     step = f"mount -t tmpfs tmpfs {tmp_path} && exec sleep 98772"
     code = f"from agentrl.sandbox import images; images._run(['sh', '-c', {step!r}], 'step')"
-    with subprocess.Popen([sys.executable, "-c", code]) as builder:
+    with running_program([sys.executable, "-c", code]):
         until(lambda: processes_with("sleep\x0098772"))
-        builder.kill()
     until(lambda: not processes_with("98772"))
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
+@pytest.mark.slow
 @needs_debootstrap
 def test_the_next_build_clears_away_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
     code = "from agentrl.sandbox.images import build; build('base')"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL) as builder:
+    with running_program([sys.executable, "-c", code], stdout=subprocess.DEVNULL) as builder:
         until(lambda: list(tmp_path.glob("rootfs/.base-*/var")) or builder.poll() is not None)
-        builder.kill()
     assert list(tmp_path.glob("rootfs/.base-*"))
     with pytest.raises(images.ImageError, match="base: debootstrap"):
         images.build("base", mirror="http://127.0.0.1:9/debian", say=lambda line: None)
     assert [path.name for path in (tmp_path / "rootfs").iterdir()] == ["base.lock"]
 
 
+@pytest.mark.slow
 @needs_debootstrap
 @pytest.mark.timeout(600)
 async def test_the_smallest_image_is_built_and_runs(backend: NamespaceBackend, tmp_path: Path) -> None:
@@ -127,6 +130,7 @@ async def test_the_smallest_image_is_built_and_runs(backend: NamespaceBackend, t
     assert [path.name for path in tmp_path.iterdir()] == ["base.tar.gz"]
 
 
+@pytest.mark.slow
 @needs_debootstrap
 @pytest.mark.timeout(600)
 async def test_a_container_engine_takes_the_same_image(

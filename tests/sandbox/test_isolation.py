@@ -11,6 +11,8 @@ import pytest
 from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
 from agentrl.types.sandbox import SandboxSpec
 
+pytestmark = pytest.mark.slow
+
 
 async def test_host_files_are_out_of_sight(sandbox: NamespaceSandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"

@@ -10,6 +10,8 @@ from agentrl.sandbox.linux import seccomp
 from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.types.sandbox import SandboxSpec
 
+pytestmark = pytest.mark.slow
+
 _ATTEMPTS = """
 import ctypes, mmap, resource, sys
 libc = ctypes.CDLL(None, use_errno=True)

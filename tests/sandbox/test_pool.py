@@ -19,6 +19,8 @@ from tests.command import agentrl
 from tests.sandbox.test_backend import processes_with, running
 from tests.waiting import turns, until_async
 
+pytestmark = pytest.mark.slow
+
 SPEC = SandboxSpec(memory_mb=128)
 OTHER = SandboxSpec(memory_mb=64, env={"X": "1"})
 

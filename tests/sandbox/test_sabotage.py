@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,17 @@ import pytest
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.specs import EpisodeSpec
-from agentrl.sandbox.registry import open_backend
+from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.tools.base import tool
 from agentrl.tools.shell import Shell
 from agentrl.types.episode import Episode
-from agentrl.types.sandbox import Sandbox, SandboxBroken, SandboxLost, SandboxSpec
+from agentrl.types.sandbox import Backend, Sandbox, SandboxBroken, SandboxLost, SandboxSpec
 from agentrl.types.task import Task
 from tests.rollout.world import collect, make_parts
 from tests.sandbox.attacks import ATTACKS, FATAL
 from tests.waiting import limits as doubled
+
+pytestmark = pytest.mark.slow
 
 SPEC = {"memory_mb": 128, "pids": 64, "disk_mb": 64}
 SOLVE = "touch /work/solved"
@@ -33,11 +33,13 @@ HARMED: list[str] = []
 """What was done to toolboxes."""
 
 
-@pytest.fixture(params=["namespace", "docker"])
-def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "docker":
-        monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("docker_host"))
-    return str(request.param)
+@pytest.fixture
+def where(either: Backend) -> Backend:
+    """Each backend, if it limits memory."""
+    either.preflight(SandboxSpec(**SPEC))  # type: ignore[arg-type]
+    if either.capabilities.memory in ("none", "rlimit"):
+        pytest.skip("the memory of a sandbox is not limited here")
+    return either
 
 
 async def harm(sandbox: Any, kind: str) -> None:
@@ -95,33 +97,27 @@ def spec(name: str, *commands: str) -> EpisodeSpec:
 
 
 async def play(
-    tmp_path: Path, where: str, specs: list[EpisodeSpec], *, shell: str = "shell", timeout_s: float = 3, **recipe: Any
+    tmp_path: Path,
+    where: Backend,
+    specs: list[EpisodeSpec],
+    *,
+    shell: str = "shell",
+    timeout_s: float = 3,
+    **recipe: Any,
 ) -> tuple[dict[str, Episode], list[dict[str, Any]]]:
     """The episodes by name, and the failures that the runner reported."""
     settings = {
         "tools": [{"use": shell, "timeout_s": timeout_s}],
-        "sandbox": {"use": where, "spec": SPEC, "pool": 0},
+        "sandbox": {"use": where.name, "spec": SPEC, "pool": 0},
         "rewards": {"solved": {"use": "state_check"}},
         **recipe,
     }
     parts = make_parts(tmp_path, **settings)
     failures: list[dict[str, Any]] = []
-    async with opened(parts) as backend:
-        renderer = parts.renderer(ByteTokenizer())
-        context = parts.context(ScriptedEngine(says, renderer, renderer.parser), renderer, backend)
-        episodes = await collect(context, specs, concurrency=8, failures=failures)
-        return {episode.id: episode for episode in episodes}, failures
-
-
-@asynccontextmanager
-async def opened(parts: Any) -> AsyncIterator[Any]:
-    backend = parts.open_backend()
-    if backend.capabilities.memory in ("none", "rlimit"):
-        pytest.skip("the memory of a sandbox is not limited here")
-    try:
-        yield backend
-    finally:
-        await backend.close()
+    renderer = parts.renderer(ByteTokenizer())
+    context = parts.context(ScriptedEngine(says, renderer, renderer.parser), renderer, where)
+    episodes = await collect(context, specs, concurrency=8, failures=failures)
+    return {episode.id: episode for episode in episodes}, failures
 
 
 class PatientShell(Shell):
@@ -142,12 +138,12 @@ class PatientShell(Shell):
         return await super().shell(command)
 
 
-async def test_no_episode_of_a_policy_that_breaks_sandboxes_vanishes(tmp_path: Path, where: str) -> None:
+async def test_no_episode_of_a_policy_that_breaks_sandboxes_vanishes(tmp_path: Path, where: Backend) -> None:
     losing = [spec(name, attack, attack, "echo here") for name, attack in ATTACKS.items()]
-    losing += [spec(f"again {k}", ATTACKS[FATAL]) for k in range(3)]
-    honest = [spec(f"honest {k}", SOLVE) for k in range(20)]
+    losing += [spec("again", ATTACKS[FATAL])]
+    honest = [spec(f"honest {k}", SOLVE) for k in range(6)]
     shell = "tests.sandbox.test_sabotage:PatientShell"
-    episodes, failures = await play(tmp_path, where, losing + honest, shell=shell, timeout_s=2)
+    episodes, failures = await play(tmp_path, where, losing + honest, shell=shell, timeout_s=1)
     assert [failure for failure in failures if failure["status"] != "close_failed"] == []
     assert {name: (e.status, e.reward) for name, e in episodes.items() if "honest" in name} == {
         each.id: ("done", 1.0) for each in honest
@@ -163,10 +159,10 @@ async def test_no_episode_of_a_policy_that_breaks_sandboxes_vanishes(tmp_path: P
 @pytest.mark.parametrize("kind", HARMS)
 @pytest.mark.parametrize("before", [[SOLVE], [OOM]], ids=["", "after-oom"])
 async def test_harm_from_outside_is_never_data(
-    tmp_path: Path, where: str, kind: str, before: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, where: Backend, kind: str, before: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the sandbox has had the kernel kill a program of its own before."""
-    if "container" in kind and where != "docker":
+    if "container" in kind and where.name != "docker":
         pytest.skip("there is no container")
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 1.0)
     monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
@@ -190,7 +186,7 @@ async def test_harm_from_outside_is_never_data(
     ],
 )
 async def test_a_deadline_in_a_frozen_sandbox_is_never_data(
-    tmp_path: Path, where: str, deadline: str, shell: str, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, where: Backend, deadline: str, shell: str, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever deadline comes before the sandbox is given up."""
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 3.0)
@@ -227,7 +223,7 @@ class FreezingShell(HarmedShell):
         return await super().shell(command)
 
 
-async def test_a_sandbox_that_breaks_while_it_is_scored_scores_nothing(tmp_path: Path, where: str) -> None:
+async def test_a_sandbox_that_breaks_while_it_is_scored_scores_nothing(tmp_path: Path, where: Backend) -> None:
     rewards = {"solved": {"use": "state_check"}, "tested": {"use": "tests.sandbox.test_sabotage:run_what_was_left"}}
     episodes, failures = await play(tmp_path, where, [spec("later", SOLVE)], rewards=rewards)
     episode = episodes["later"]
@@ -241,11 +237,11 @@ async def run_what_was_left(sandbox: Sandbox) -> float:
     return float((await sandbox.exec(ATTACKS[FATAL])).ok)
 
 
-async def test_who_waits_until_the_sandbox_is_too_old_is_scored(tmp_path: Path) -> None:
+async def test_who_waits_until_the_sandbox_is_too_old_is_scored(tmp_path: Path, backend: NamespaceBackend) -> None:
     for ttl_s in doubled(1.0):
         sandbox = {"use": "namespace", "spec": {**SPEC, "ttl_s": ttl_s}}
         specs = [spec("old", SOLVE, "sleep 1000")]
-        episodes, failures = await play(tmp_path, "namespace", specs, sandbox=sandbox, timeout_s=PATIENCE_S)
+        episodes, failures = await play(tmp_path, backend, specs, sandbox=sandbox, timeout_s=PATIENCE_S)
         episode = episodes["old"]
         if episode.turns:  # it was not too old before it was there
             break
@@ -253,34 +249,27 @@ async def test_who_waits_until_the_sandbox_is_too_old_is_scored(tmp_path: Path) 
     assert (episode.status, episode.stop, episode.reward) == ("truncated", "wall", 0.0)
 
 
-async def test_a_sandbox_that_breaks_before_the_agent_is_there_is_a_failed_one(tmp_path: Path, where: str) -> None:
+async def test_a_sandbox_that_breaks_before_the_agent_is_there_is_a_failed_one(tmp_path: Path, where: Backend) -> None:
     broken = {**SPEC, "setup": [ATTACKS[FATAL]]}
-    sandbox = {"use": where, "spec": broken, "pool": 0}
+    sandbox = {"use": where.name, "spec": broken, "pool": 0}
     episodes, _ = await play(tmp_path, where, [spec("setup", SOLVE)], sandbox=sandbox, limits={"retries": 0})
     assert (episodes["setup"].status, episodes["setup"].reward) == ("infra_error", None)
 
 
-async def test_a_broken_sandbox_says_so_to_every_caller(where: str) -> None:
-    backend = open_backend(where)
-    backend.preflight(SandboxSpec(**SPEC))  # type: ignore[arg-type]
-    if backend.capabilities.memory in ("none", "rlimit"):
-        pytest.skip("the memory of a sandbox is not limited here")
-    sandbox = await backend.create(SandboxSpec(**SPEC), label="mine")  # type: ignore[arg-type]
+async def test_a_broken_sandbox_says_so_to_every_caller(where: Backend) -> None:
+    sandbox = await where.create(SandboxSpec(**SPEC), label="mine")  # type: ignore[arg-type]
     for _ in range(2):
         with pytest.raises(SandboxBroken, match=r"mine is gone.*all its memory"):
             await sandbox.exec(ATTACKS[FATAL], timeout_s=30)
     with pytest.raises(SandboxBroken):
         await sandbox.spawn("true")
     assert isinstance((await sandbox.health()).loss, SandboxBroken)
-    await backend.close()
 
 
-async def test_a_toolbox_that_fails_by_itself_was_not_ended_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_toolbox_that_fails_by_itself_was_not_ended_from_outside(backend: NamespaceBackend) -> None:
     """Whatever makes it fail came from inside; its last word is the evidence."""
-    backend = open_backend("namespace")
     sandbox = await backend.create(SandboxSpec())
     with pytest.raises(SandboxBroken, match="its toolbox failed: KeyError"):
-        await sandbox.wire.request("no such operation", {})  # type: ignore[attr-defined]
-    await backend.close()
+        await sandbox.wire.request("no such operation", {})
     with pytest.raises(SandboxLost):
         await sandbox.exec("true")

@@ -10,6 +10,8 @@ from agentrl.sandbox.namespace.backend import NamespaceSandbox
 from tests.sandbox.test_exec import appears
 from tests.waiting import limits
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_shell_keeps_folder_variables_and_functions(sandbox: NamespaceSandbox) -> None:
     shell = await sandbox.session()

@@ -19,6 +19,8 @@ from agentrl.types.sandbox import CapabilityMissing, SandboxLost, SandboxSpec, S
 from tests.sandbox.test_backend import groups_of, processes_with
 from tests.sandbox.test_exec import HEADLESS
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from agentrl.sandbox.docker.backend import DockerBackend
 

@@ -19,6 +19,8 @@ from agentrl.types.sandbox import SandboxSpec
 from tests.sandbox.test_backend import processes_with
 from tests.waiting import until_async
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 
 

@@ -16,6 +16,8 @@ from agentrl.types.errors import ToolError
 from agentrl.types.sandbox import SandboxSpec
 from agentrl.types.task import Task
 
+pytestmark = pytest.mark.slow
+
 TASK = Task.of("t", "do")
 
 

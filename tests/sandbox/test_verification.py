@@ -13,6 +13,8 @@ from tests.rewards.cheats import CHEATS
 from tests.rewards.honest import HONEST
 from tests.rewards.make import make_episode
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from agentrl.sandbox.docker.backend import DockerBackend
 

@@ -98,6 +98,7 @@ def asks(task, rng, context):
 """
 
 
+@pytest.mark.slow
 def test_a_recipe_rewards_its_steps(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     (tmp_path / "task.py").write_text(SCRIPTS)

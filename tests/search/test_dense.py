@@ -98,6 +98,7 @@ def test_missing_weights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         Search(PETS, by="dense")
 
 
+@pytest.mark.slow
 @needs_weights
 def test_agentrl_search_build(tmp_path: Path) -> None:
     rows = [{"id": each.id, "title": each.title, "text": each.text} for each in PETS]

@@ -130,6 +130,7 @@ async def test_a_model_plays_the_search_engine_as_noisily_as_the_task_says() -> 
         assert "generate 5 noisy documents" in asked[1]["messages"][0]["content"]
 
 
+@pytest.mark.slow
 async def test_one_index_is_served_to_all(tmp_path: Path) -> None:
     rows = [{"id": "p", "title": "Paris", "text": "In France."}, {"id": "r", "title": "Rome", "text": "In Italy."}]
     (tmp_path / "library.jsonl").write_text("\n".join(map(json.dumps, rows)))

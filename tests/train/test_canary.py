@@ -51,6 +51,7 @@ def drop(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     monkeypatch.setattr(TorchEngine, "update", dropping)
 
 
+@pytest.mark.slow
 @IN_TURNS_AND_ASIDE
 def test_weights_that_arrive_are_seen_to(folder: Path, more: list[str]) -> None:
     lines = train(folder, *more)
@@ -61,6 +62,7 @@ def test_weights_that_arrive_are_seen_to(folder: Path, more: list[str]) -> None:
     assert [line["canary_arrived"] for line in lines[1:]] == pytest.approx([1, 1], abs=1e-3)
 
 
+@pytest.mark.slow
 @IN_TURNS_AND_ASIDE
 def test_frozen_layers_are_handed_over_once(folder: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
     update, brought = TorchEngine.update, []
@@ -76,6 +78,7 @@ def test_frozen_layers_are_handed_over_once(folder: Path, monkeypatch: pytest.Mo
     assert sorted(brought) == [(0, True, brought[0][2]), *((version, False, 10) for version in (1, 2, 3))]
 
 
+@pytest.mark.slow
 @IN_TURNS_AND_ASIDE
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_update_that_is_lost_is_told_at_once(
@@ -90,11 +93,13 @@ def test_an_update_that_is_lost_is_told_at_once(
     assert [line["iteration"] for line in train(folder, *more)] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_it_can_be_turned_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drop(monkeypatch, 2)
     assert not [name for line in train(folder, "train.canary=false") for name in line if "canary" in name]
 
 
+@pytest.mark.slow
 def test_steps_that_move_nothing_are_no_evidence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drop(monkeypatch, 2)
     assert all("canary_arrived" not in line for line in train(folder, "train.lr=1e-12"))

@@ -157,6 +157,7 @@ def killed_at(change: int, root: Path, model) -> bool:
     return bool(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.slow
 def test_kill_9_in_the_middle_of_saving_leaves_whole_checkpoints(tmp_path):
     """Killed at every change of a file: a checkpoint is always there, and whole."""
     model, unfinished = llama(), set()

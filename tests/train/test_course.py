@@ -37,6 +37,7 @@ def weights(model) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
+@pytest.mark.slow
 def test_it_learns_what_is_demonstrated():
     model, samples = llama(), demonstrations(groups=1, size=2)
     losses = [
@@ -153,6 +154,7 @@ def test_a_preference_loss_without_a_reference_policy_is_refused():
     assert -10 < found["chosen"] < 0
 
 
+@pytest.mark.slow
 def test_preferences_are_learned():
     trainer = Trainer(llama(), settings(), reference=llama())
     course = Course(pairs(groups=4), 30, 2, 3e-3, 0, PreferenceLossSettings(), pairs=True)

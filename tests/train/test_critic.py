@@ -75,6 +75,7 @@ def test_the_layout_changes_nothing() -> None:
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_progress_sums_up_to_the_reward() -> None:
     rows = [
         dataclasses.replace(row, reward=float(number % 2)) for number, row in enumerate(make_rows(groups=2, size=2))

@@ -409,6 +409,7 @@ def test_settings_that_make_no_sense_are_refused(bad):
         TrainSettings(**bad)
 
 
+@pytest.mark.slow
 def test_settings_rows_and_packing_do_without_torch():
     """A recipe is checked, and rows are made, where torch is not installed."""
     code = (

@@ -27,6 +27,7 @@ def prefixes(rows: list[TrainingSample]) -> set[tuple[int, ...]]:
 trees = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(trees, st.integers(1, 40))
 def test_every_row_can_be_read_back_from_its_pack(lists, budget):

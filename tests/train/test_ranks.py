@@ -32,6 +32,7 @@ def results(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return one, two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_take_the_steps_of_one(results, case):
     one, two = results[0][case], results[1][case]
@@ -48,6 +49,7 @@ def test_two_ranks_take_the_steps_of_one(results, case):
         assert (tensor - two["weights"][name]).abs().max() < 1e-4, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", LEARNERS)
 def test_two_ranks_teach_a_learner_what_one_teaches(results, case):
     one, two = results[0][case], results[1][case]
@@ -63,6 +65,7 @@ def test_two_ranks_teach_a_learner_what_one_teaches(results, case):
     torch.testing.assert_close(mine, other, atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_does_not_tell_how_many_ranks_wrote_it(results):
     for case in (*CASES, *LEARNERS):
         one, two = (found[case]["state"] for found in results)
@@ -73,6 +76,7 @@ def test_a_checkpoint_does_not_tell_how_many_ranks_wrote_it(results):
                 assert torch.allclose(value, two["optimizer"]["state"][index][name], atol=1e-5), (case, index, name)
 
 
+@pytest.mark.slow
 def test_states_are_handed_out_tensor_by_tensor_and_not_pickled(results):
     told = results[1]["told"]
     assert len(told["load_state_dict"]) > 100
@@ -88,11 +92,13 @@ def test_whole_weights_go_where_they_are_asked_for_and_stay_tied():
     assert state["lm_head.weight"] is state["model.embed_tokens.weight"]
 
 
+@pytest.mark.slow
 def test_what_fails_on_every_rank_is_told_once_and_ends_no_process(results):
     assert results[0]["refused"] == results[1]["refused"]
     assert "an advantage is not finite" in results[0]["refused"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing", [0, 1])
 def test_what_fails_on_one_rank_ends_the_others_and_each_says_why(results, folder, failing):
     said = [(folder / f"two.{failing}.{rank}").read_text() for rank in range(2)]

@@ -31,6 +31,7 @@ def rows_with_outcomes():
     return [dataclasses.replace(row, reward=float(names.index(row.episode_id) % 2)) for row in rows]
 
 
+@pytest.mark.slow
 def test_it_begins_undecided_and_learns_the_outcomes() -> None:
     model, rows = llama(), rows_with_outcomes()
     before = {name: value.clone() for name, value in model.state_dict().items()}

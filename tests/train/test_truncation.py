@@ -15,6 +15,8 @@ from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample
 
+pytestmark = pytest.mark.slow
+
 CODE = """
 from agentrl import Task, Tool, ToolResult, tool
 

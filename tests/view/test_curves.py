@@ -11,6 +11,7 @@ from agentrl.view.summary import series
 from tests.store.make import make_episode
 
 
+@pytest.mark.slow
 def test_a_picture_is_written(tmp_path):
     pytest.importorskip("matplotlib", reason="pip install 'agentrl[train]'")
     metrics = [{"iteration": i, "success": i / 9, "reward": i / 10, "turns": 5, "loss": 0.1} for i in range(10)]

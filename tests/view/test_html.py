@@ -94,6 +94,7 @@ def test_an_empty_run_makes_a_page(tmp_path):
         assert data_of(export_html(run, tmp_path / "page.html"))["episodes"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_a_browser_draws_it(tmp_path):
     long = [{"role": "system", "content": "rules " * 1000}, {"role": "user", "content": "Find it."}]

@@ -68,6 +68,7 @@ def test_images_beyond_what_a_page_takes_are_left_out(run):
     assert list(images.urls.values()) == [data_url(RED)]
 
 
+@pytest.mark.slow
 def test_where_a_call_acted_is_shown_and_marked(tmp_path):
     """A click and a drag, each on the image that stood last before it; a reply without calls, too."""
     with RunDir.create(tmp_path / "run", {"recipe": {"name": "screens"}}) as run:
@@ -111,6 +112,7 @@ def drawn(page, tmp_path, episode="e") -> str:
     return done.stdout.split("<article")[1].split("</article>")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_a_browser_draws_the_images(run, tmp_path):
     article = drawn(export_html(run, tmp_path / "page.html"), tmp_path)

@@ -14,6 +14,8 @@ from agentrl.types.sample import TrainingSample
 from tests.vision.episodes import FILES, gradients, played, trainer_of, with_advantages
 from tests.vision.families import FAMILIES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=list(FAMILIES))
 def loaded(request: pytest.FixtureRequest) -> LoadedModel:

@@ -191,6 +191,7 @@ def test_recipe_check_knows_which_models_an_engine_shows_images(folder: Path, tm
         check(str(tmp_path), ["model={scratch: {hidden: 32}}"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["qwen2_vl", "llava", "smolvlm"])
 def test_a_model_that_sees_trains(kind: str, tmp_path: Path) -> None:
     from agentrl import train

@@ -46,6 +46,7 @@ def counted(trainer: Trainer) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 async def test_a_frozen_tower_stays_and_its_backward_pass_is_saved(loaded: LoadedModel) -> None:
     samples = with_advantages(await played(loaded))
     whole = trainer_of(loaded, max_grad_norm=1e9, patch_budget=1)
@@ -73,6 +74,7 @@ def looked_at(trainer: Trainer, samples: list[TrainingSample]) -> set[int]:
         return set(sight.seen)
 
 
+@pytest.mark.slow
 async def test_adapters_are_in_the_decoder_alone(loaded: LoadedModel) -> None:
     pytest.importorskip("peft", reason="pip install 'agentrl[lora]'")
     samples = with_advantages(await played(loaded))
@@ -87,6 +89,7 @@ async def test_adapters_are_in_the_decoder_alone(loaded: LoadedModel) -> None:
         trainer_of(loaded, lora={"rank": 2, "targets": ["fc1"]})
 
 
+@pytest.mark.slow
 async def test_with_top_layers_alone_the_tower_has_no_gradient(loaded: LoadedModel) -> None:
     trainer = trainer_of(loaded, trainable={"top_layers": 1}, lr=1e-2)
     found = gradients(trainer, with_advantages(await played(loaded)))
@@ -102,6 +105,7 @@ def test_there_must_be_a_tower_to_freeze() -> None:
             TrainSettings(freeze_vision_tower=True, **own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", ["policy", "copy"])
 async def test_a_critic_learns_with_images(loaded: LoadedModel, body: str) -> None:
     samples = await played(loaded)
@@ -122,6 +126,7 @@ async def test_a_critic_learns_with_images(loaded: LoadedModel, body: str) -> No
     assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.model.state_dict().items())
 
 
+@pytest.mark.slow
 async def test_a_reward_model_learns_with_images(loaded: LoadedModel) -> None:
     samples = [dataclasses.replace(s, reward=float(s.episode_id == "e2")) for s in await played(loaded)]
     trainer = trainer_of(loaded, ("prm_logprob",), reward_model={"lr": 1e-2, "steps": 1})

@@ -59,6 +59,7 @@ def plain(loaded: LoadedModel, model: Any, token_ids: list[int]) -> np.ndarray:
     return found[:-1][np.arange(len(ids)), np.maximum(ids, 0)].numpy()
 
 
+@pytest.mark.slow
 async def test_an_image_is_seen_anew_after_an_update_in_flight(loaded: LoadedModel) -> None:
     """The image is in the prompt when the weights change, under way and between two turns; its tower's features and
     all keys and values behind it are those of the new weights from then on."""

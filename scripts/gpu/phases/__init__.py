@@ -1,0 +1,1 @@
+"""The phases: each is a program that prints its figures, and exits with 1 if something is wrong."""
