@@ -20,6 +20,8 @@ from tests.command import python
 from tests.counting import metrics
 from tests.meanwhile import when
 
+from .conftest import train_on_two_ranks
+
 TWO = ("--set", "scale.use=process", "--set", "scale.trainer_ranks=2")
 
 
@@ -53,22 +55,23 @@ def killed_at(checkpoint: Path) -> AbstractContextManager[None]:
     return when(checkpoint.exists, kill)
 
 
-def test_ranks_of_ours_train_as_those_of_torchrun_and_go_on_after_one_died(trainable: Path) -> None:
-    here, held = trainable.parent, ("--set", "train.iterations=3", "--set", "tools=[./task.py:Held]")
+def test_torchrun_starts_the_ranks_of_one_training(trainable: Path) -> None:
+    """Those of agentrl come to the same numbers: test_scale_chaos.py."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = run([*torchrun, *command(trainable, "torchrun", *held)])
+    done = run([*torchrun, *command(trainable, "torchrun", "--set", "train.iterations=3")])
     assert done.returncode == 0, done.stderr[-3000:]
+    train_on_two_ranks(trainable, "forks", "train.iterations=3")
+    assert metrics(trainable.parent / "torchrun") == metrics(trainable.parent / "forks")
 
-    first = here / "ours" / "checkpoints" / "it-00001"
+
+def test_a_rank_that_dies_ends_the_training_if_it_may_not_start_again(trainable: Path) -> None:
+    first = trainable.parent / "ours" / "checkpoints" / "it-00001"
+    held = ("--set", "tools=[./task.py:Held]", "--set", "scale.restarts=0")
     with killed_at(first):
-        done = run(command(trainable, "ours", *held, *TWO, "--set", "scale.restarts=0"), HOLD=str(first))
+        done = run(command(trainable, "ours", *held, *TWO), HOLD=str(first))
     assert done.returncode == 1
     assert "scale.trainer_ranks: ended before the training did: trainer rank 1: its process" in done.stderr
     assert "was killed by SIGKILL\n  -> the same command resumes from the last checkpoint" in done.stderr
-
-    done = run(command(trainable, "ours", *held, *TWO))
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert metrics(here / "ours") == metrics(here / "torchrun")
 
 
 @pytest.mark.slow
