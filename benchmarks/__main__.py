@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from pathlib import Path
 from benchmarks import page
 from benchmarks.harness import ROOT, Benchmark, Missing, duration, read
 from benchmarks.page import Outcome
-from benchmarks.peers.venv import python_of
+from benchmarks.peers.venv import INSTALL_S, python_of
 
 PAGE = ROOT / "docs" / "results" / "benchmarks.md"
 LOGS = ROOT / "build" / "benchmarks" / "logs"
@@ -118,18 +119,21 @@ def smoke(given: argparse.Namespace) -> int:
 
 
 def compare(benchmarks: Sequence[Benchmark], given: argparse.Namespace) -> list[Outcome]:
-    """Runs those that compare, one after another, and writes the page after each."""
+    """Runs those that compare, one after another, the shortest first, and writes the page after each."""
     whole = not given.names
     path = given.page or (PAGE if whole else ROOT / "build" / "benchmarks" / "benchmarks.md")
     commit = given.commit or page_commit()
     outcomes: list[Outcome] = []
+    spare, began = 0.0, time.monotonic()
     for peer in dict.fromkeys(peer for each in benchmarks for peer in each.peers):
         print(f"installing {peer}", flush=True)
         try:
             python_of(peer)
         except Missing as why:
             print(why)
-    for outcome in in_turn(benchmarks, commit):
+        spare += INSTALL_S
+    spare -= time.monotonic() - began
+    for outcome in in_turn(sorted(benchmarks, key=lambda each: each.minutes), commit, spare):
         outcomes.append(outcome)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page.page(outcomes, benchmarks))
@@ -137,15 +141,22 @@ def compare(benchmarks: Sequence[Benchmark], given: argparse.Namespace) -> list[
     return outcomes
 
 
-def in_turn(benchmarks: Sequence[Benchmark], commit: str = "") -> Iterator[Outcome]:
-    """Runs benchmarks one after another, with all arguments that they declare."""
+def in_turn(benchmarks: Sequence[Benchmark], commit: str = "", spare: float = 0.0) -> Iterator[Outcome]:
+    """Runs benchmarks one after another, with all arguments that they declare.
+
+    Args:
+        spare: seconds that they may take together beyond their own minutes. What one does not need, the next ones have.
+    """
     jobs = [(each, arguments.format(commit=commit)) for each in benchmarks for arguments in each.runs]
     budget = sum(60 * each.minutes for each, _ in jobs)
     print(f"{len(jobs)} runs" + (f", at most {duration(budget)}" if budget else ""), flush=True)
     for number, (each, arguments) in enumerate(jobs, 1):
         print(f"{number} of {len(jobs)}: python -m benchmarks.{each.name} {arguments}", flush=True)
-        outcome = run(each.name, arguments, 60 * each.minutes or None, show=True)
-        print(f"{each.name} took {duration(outcome.seconds)}{': FAILED' * bool(outcome.failures())}", flush=True)
+        spare += 60 * each.minutes
+        outcome = run(each.name, arguments, spare if each.minutes else None, show=True)
+        spare -= outcome.seconds
+        failed, output = ": FAILED" * bool(outcome.failures()), path_of(each.name, arguments, "out")
+        print(f"{each.name} took {duration(outcome.seconds)}{failed}; tables are in {output}", flush=True)
         yield outcome
 
 
@@ -162,7 +173,7 @@ def run(name: str, arguments: str, timeout_s: float | None, *, show: bool = Fals
         show: copies what it says of its progress; else this goes to build/benchmarks/logs only.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
-    output, log = LOGS / f"{name}.out", LOGS / f"{name}.log"
+    output, log = (path_of(name, arguments, suffix) for suffix in ("out", "log"))
     argv = [sys.executable, "-m", f"benchmarks.{name}", *shlex.split(arguments)]
     environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONUNBUFFERED": "1"}
     began = time.monotonic()
@@ -183,8 +194,13 @@ def run(name: str, arguments: str, timeout_s: float | None, *, show: bool = Fals
         if not show:
             outcome.failure += "".join(f"\n{line}" for line in log.read_text(errors="replace").splitlines()[-25:])
     if code is None:
-        outcome.failure = f"it did not end within {timeout_s:g} s"
+        outcome.failure = f"it did not end within {timeout_s:.0f} s"
     return outcome
+
+
+def path_of(name: str, arguments: str, suffix: str) -> Path:
+    """The file of what a run says: `out` (tables and the last line) or `log` (progress)."""
+    return LOGS / (re.sub(r"[^\w.]+", "-", f"{name} {arguments}").strip("-") + f".{suffix}")
 
 
 def end(process: subprocess.Popen[bytes], timeout_s: float | None) -> int | None:

@@ -40,7 +40,7 @@ from agentrl.engines.embedded.tiles import TiledModel
 from agentrl.types.engine import Sampling
 from benchmarks.harness import Benchmark, Report, Row
 from benchmarks.random_models import LLAMAS, llama
-from benchmarks.trainings import HIGH_ENTROPY, TINY, Line, delayed_quickstart, differences, train
+from benchmarks.trainings import HIGH_ENTROPY, TINY, Line, delayed_quickstart, differences, steps_of, train
 
 ENTROPIES = (0.5, 2.0, 6.0)
 ROWS = 32
@@ -215,7 +215,7 @@ def costs(model: Any, context: int, steps: int, report: Report) -> dict[str, tup
 def trainings(given: argparse.Namespace, report: Report) -> Trainings:
     """The quickstart trained some times, and in what the trainings differ."""
     runs: list[list[Line]] = []
-    sets = [*HIGH_ENTROPY, f"train.iterations={given.iterations}", *given.set]
+    sets = sets_of(given)
     with tempfile.TemporaryDirectory() as folder:
         recipe = delayed_quickstart(Path(folder, "delayed"), given.most_s)
         for number in range(given.trainings):
@@ -224,6 +224,11 @@ def trainings(given: argparse.Namespace, report: Report) -> Trainings:
             said = {name: last[name] for name in ("sampled_tokens", "entropy", "loss", "mismatch_max") if name in last}
             report.say(f"training {number + 1}: {said}")
     return Trainings(trainings=given.trainings, iterations=given.iterations, differing=differences(runs))
+
+
+def sets_of(given: argparse.Namespace) -> list[str]:
+    """What the trainings override."""
+    return [*HIGH_ENTROPY, f"train.iterations={given.iterations}", *given.set]
 
 
 def main() -> int:
@@ -243,7 +248,7 @@ def main() -> int:
 def either(given: argparse.Namespace, report: Report) -> None:
     """Compares trainings, or ways to draw; a smoke run does both."""
     draws = not given.trainings or given.smoke
-    report.plan(given.trainings * (given.iterations + 1) + (1 + len(ENTROPIES) + 3) * draws)
+    report.plan(given.trainings * steps_of("quickstart", sets_of(given)) + (1 + len(ENTROPIES) + 3) * draws)
     if given.trainings:
         found = trainings(given, report)
         report.row(found)

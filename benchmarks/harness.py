@@ -109,7 +109,7 @@ class Benchmark:
         beside: what it compares with.
         smoke: defaults of its arguments in the smallest run.
         runs: arguments of each run in `make bench` or `make curves`. `{commit}` is an earlier one.
-        minutes: which such a run may take at most; 0: as long as it takes.
+        minutes: its share of the hour of `make bench`; 0: it may take as long as it takes.
         peers: names in `benchmarks.peers.venv.PEERS` that it needs.
     """
 

@@ -39,7 +39,7 @@ BENCHMARK = Benchmark(
     kind="compare",
     beside="a full prompt pass for every turn",
     smoke={"turns": 2},
-    minutes=1,
+    minutes=2,
 )
 
 

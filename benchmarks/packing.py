@@ -53,6 +53,7 @@ BENCHMARK = Benchmark(
         "groups": 1, "turns": 2, "prompt": 16, "sampled": 4, "observed": 4, "vocabulary": 100, "hidden": 64,
         "layers": 1, "rounds": 1,
     },
+    runs=("--rounds 1",),
     minutes=3,
 )  # fmt: skip
 Layout = Callable[[Any, Sequence[TrainingSample]], int]

@@ -100,9 +100,16 @@ class TrainingFailed(Exception):
     """A training ended with an error."""
 
 
-def steps_of(recipe: Path | str, overrides: Sequence[str]) -> int:
-    """Steps of progress of a training: its iterations, and one for what comes before them."""
-    return load_recipe(str(recipe), list(overrides)).train.iterations + 1
+def steps_of(recipe: Path | str, overrides: Sequence[str]) -> float:
+    """Steps of progress of a training."""
+    return sum(_parts(recipe, overrides))
+
+
+def _parts(recipe: Path | str, overrides: Sequence[str]) -> tuple[float, int]:
+    """Steps of progress before reinforcement (ten of its own take about as long as an iteration), and iterations."""
+    loaded = load_recipe(str(recipe), list(overrides))
+    offline = [loaded.warm_start, *(stage.sft for stage in loaded.stages)]
+    return 1 + sum(each.steps or 0 for each in offline if each) / 10, loaded.train.iterations
 
 
 def run_training(
@@ -121,22 +128,22 @@ def run_training(
     argv = [sys.executable, "-m", "agentrl.cli", "train", str(recipe), "--out", str(out), *sets]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "COLUMNS": "160"}
     said: deque[str] = deque(maxlen=40)
-    left = steps_of(recipe, overrides)
+    before, left = _parts(recipe, overrides)
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             said.append(line)
-            if report and left > 1 and _ITERATION.match(line):
-                report.done(f"{out.name}: {line.split('  ')[0]}")
-                left -= 1
+            if report and left and _ITERATION.match(line):
+                report.done(f"{out.name}: {line.split('  ')[0]}", before + 1)
+                before, left = 0.0, left - 1
         _, status, used = os.wait4(process.pid, 0)  # of this process alone, unlike getrusage
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise TrainingFailed(f"{out}: exit code {process.returncode}\n{''.join(said)}")
     if report:
-        report.done(out.name, left)
+        report.done(out.name, before + left)
     with RunDir.read(out) as run:
         metrics = run.metrics()
     seconds = time.perf_counter() - began

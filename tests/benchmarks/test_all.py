@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,20 @@ def test_a_smoke_run_names_what_failed(monkeypatch: pytest.MonkeyPatch, capsys: 
         assert "not run: miniwob: no Chromium: apt-get install it" in said
     monkeypatch.setattr("sys.argv", ["benchmarks", "--smoke", "credit"])
     assert benchmarks.main() == 0
+
+
+def test_what_one_does_not_need_of_its_time_the_next_ones_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+    took = iter([5.0, 70.0, 60.0])
+
+    def run(name: str, arguments: str, timeout_s: float, *, show: bool) -> Outcome:
+        given.append(timeout_s)
+        return Outcome(name, arguments, next(took), result())
+
+    monkeypatch.setattr(benchmarks, "run", run)
+    toys = [replace(TOY, minutes=1), replace(TOY, minutes=1, runs=("--size 3", "--size 4"))]
+    assert [each.arguments for each in benchmarks.in_turn(toys, spare=10.0)] == ["", "--size 3", "--size 4"]
+    assert given == [70.0, 125.0, 115.0]
 
 
 @pytest.mark.slow
