@@ -17,7 +17,9 @@ import sys
 from pathlib import Path
 
 
-def agentrl(*arguments: str, cwd: Path, ok: bool = True, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+def agentrl(
+    *arguments: str, cwd: Path, ok: bool = True, timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs `agentrl ARGUMENTS` in `cwd`, and returns its output as text.
 
     Args:
@@ -27,7 +29,7 @@ def agentrl(*arguments: str, cwd: Path, ok: bool = True, timeout: float = 280) -
 
 
 def python(
-    *arguments: str, cwd: Path | None = None, ok: bool = True, timeout: float = 280, **environment: str
+    *arguments: str, cwd: Path | None = None, ok: bool = True, timeout: float | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs `python -m MODULE ...` or `python -c CODE ...` as `agentrl` runs a command, with `environment` added."""
     started = Started(*arguments, cwd=cwd, **environment)
