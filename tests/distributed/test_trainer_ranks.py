@@ -55,6 +55,7 @@ def killed_at(checkpoint: Path) -> AbstractContextManager[None]:
     return when(checkpoint.exists, kill)
 
 
+@pytest.mark.slow
 def test_torchrun_starts_the_ranks_of_one_training(trainable: Path) -> None:
     """Those of agentrl come to the same numbers: test_scale_chaos.py."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -64,6 +65,7 @@ def test_torchrun_starts_the_ranks_of_one_training(trainable: Path) -> None:
     assert metrics(trainable.parent / "torchrun") == metrics(trainable.parent / "forks")
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_ends_the_training_if_it_may_not_start_again(trainable: Path) -> None:
     first = trainable.parent / "ours" / "checkpoints" / "it-00001"
     held = ("--set", "tools=[./task.py:Held]", "--set", "scale.restarts=0")
@@ -94,7 +96,6 @@ async def test_a_rank_that_is_gone_when_all_is_trained_fails_nothing(
             os.kill(lost[0], signal.SIGKILL)
 
 
-@pytest.mark.slow
 async def test_ranks_are_asked_for_where_they_can_be(trainable: Path) -> None:
     with pytest.raises(RecipeError, match="trainer ranks need their own processes"):
         load_recipe(str(trainable), ["scale.trainer_ranks=2"])
