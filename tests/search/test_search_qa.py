@@ -82,21 +82,19 @@ def scored(task: Task, answer: str | None) -> float:
     return exact_match(task, Episode(id="e", group_id="g", task=task, status="done", answer=answer))
 
 
-EVERY = 1 if os.environ.get("AGENTRL_TEST_ENVS") else 5
-"""The twelve kinds come in turn, so that every fifth question is of every kind."""
-
-
 @pytest.mark.slow
-async def test_the_oracle_solves_every_question() -> None:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.family("envs"))])
+async def test_the_oracle_solves_every_question(every: int) -> None:
+    """The twelve kinds come in turn, so that every fifth question is of every kind."""
     oracle, calls, lost = load("./task.py:oracle"), Counter[str](), []
-    assert len({task.id.split("/")[0] for task in tasks()[::EVERY]}) == 12
-    for task in tasks()[::EVERY]:
+    assert len({task.id.split("/")[0] for task in tasks()[::every]}) == 12
+    for task in tasks()[::every]:
         reward, called = await play(oracle, task)
         calls.update(called)
         lost += [task.id] if reward != 1.0 else []
     assert lost == []
-    assert calls["search"] >= 2 * len(tasks()[::EVERY])
-    assert calls["fetch"] > 20 / EVERY, "some documents have to be read whole"
+    assert calls["search"] >= 2 * len(tasks()[::every])
+    assert calls["fetch"] > 20 / every, "some documents have to be read whole"
 
 
 @pytest.mark.slow
