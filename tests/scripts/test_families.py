@@ -114,8 +114,9 @@ def test_ci_runs_what_changed_whole_and_a_test_of_the_others(checkout: Checkout)
 
 
 def test_ci_names_the_command_for_what_it_cannot_run(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
-    assert checkout.call("ci") == 2
-    assert "never recorded: slugs, snails" in capsys.readouterr().err
+    assert checkout.call("ci", "--minutes", "29") == 2  # neither was ever recorded
+    assert "make test-slugs && make test-snails" in capsys.readouterr().err
+    assert not checkout.ran
     checkout.record()
     checkout.write("slugs/slug.py", "2")
     assert checkout.call("ci", "--minutes", "-1") == 2
@@ -124,6 +125,11 @@ def test_ci_names_the_command_for_what_it_cannot_run(checkout: Checkout, capsys:
     assert "make test-slugs" in error
     assert "snails" not in error
     assert not checkout.ran
+
+
+def test_a_family_that_was_never_recorded_runs_whole(checkout: Checkout) -> None:
+    assert checkout.call("ci") == 0
+    assert checkout.ran == [(), ()]
 
 
 @pytest.mark.parametrize(
