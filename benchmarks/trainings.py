@@ -142,7 +142,7 @@ def run_training(
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise TrainingFailed(f"{out}: exit code {process.returncode}\n{''.join(said)}")
-    if report:
+    if report and before + left:
         report.done(out.name, before + left)
     with RunDir.read(out) as run:
         metrics = run.metrics()
