@@ -36,6 +36,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     costs.costliest_first(items)
 
 
+@pytest.fixture(autouse=True)
+def _environment_stays() -> Iterator[None]:
+    """Undoes what a test, or a module that it imports, did to the environment of this process."""
+    before = dict(os.environ)
+    yield
+    for name in {*before, *os.environ} - {"PYTEST_CURRENT_TEST"}:
+        if os.environ.get(name) != before.get(name):
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
+
+
 @pytest.fixture
 def public_folder() -> Iterator[Path]:
     """Unlike `tmp_path`, one that the sandbox's user may enter."""

@@ -156,14 +156,16 @@ async def test_no_episode_of_a_policy_that_breaks_sandboxes_vanishes(tmp_path: P
     assert all("its programs took all its memory" in e.notes["solved"] for e in fatal.values())
 
 
-@pytest.mark.parametrize("kind", HARMS)
+@pytest.mark.parametrize(
+    ("either", "kind"),
+    [(name, kind) for name in ("namespace", "docker") for kind in HARMS if name == "docker" or "container" not in kind],
+    indirect=["either"],
+)
 @pytest.mark.parametrize("before", [[SOLVE], [OOM]], ids=["", "after-oom"])
 async def test_harm_from_outside_is_never_data(
     tmp_path: Path, where: Backend, kind: str, before: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the sandbox has had the kernel kill a program of its own before."""
-    if "container" in kind and where.name != "docker":
-        pytest.skip("there is no container")
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 1.0)
     monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
     shell = "tests.sandbox.test_sabotage:HarmedShell"

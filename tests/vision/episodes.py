@@ -66,17 +66,8 @@ async def episode(engine: TorchEngine, renderer: Renderer, first: int, seed: int
     return samples_of(trajectory.nodes, turns, sample)
 
 
-_PLAYED: dict[int, tuple[LoadedModel, list[TrainingSample]]] = {}
-
-
 async def played(loaded: LoadedModel) -> list[TrainingSample]:
-    """Three episodes: two of the same images, one of others of the same sizes. A model plays them once."""
-    if id(loaded) not in _PLAYED:
-        _PLAYED[id(loaded)] = loaded, await _played(loaded)
-    return [*_PLAYED[id(loaded)][1]]
-
-
-async def _played(loaded: LoadedModel) -> list[TrainingSample]:
+    """Three episodes: two of the same images, one of others of the same sizes."""
     renderer = Renderer(loaded.chat(), parser_of(FormatSettings(use="hermes"), []), [])
     engine = TorchEngine(copy.deepcopy(loaded.model), processor=loaded.processor, max_context=loaded.max_context)
     try:
