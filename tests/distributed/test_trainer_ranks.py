@@ -29,7 +29,7 @@ def command(recipe: Path, out: str, *more: str) -> list[str]:
     return ["-m", "agentrl.cli", "train", str(recipe), "--out", str(recipe.parent / out), *more]
 
 
-def run(arguments: list[str], timeout: float = 280, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(arguments: list[str], timeout: float | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     return python(*arguments, ok=False, timeout=timeout, **environment)
 
 
