@@ -6,7 +6,7 @@ One number of threads for every process that a test starts: sums of two threads 
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
-os.environ["RAY_worker_niceness"] = "0"  # 15 by default: beside busy tests its workers would hardly start
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - 15 by default: beside busy tests its workers would hardly start
 
 import tempfile
 from collections.abc import Iterator
