@@ -44,7 +44,7 @@ def modules() -> list[str]:
 
 
 def declared(name: str) -> Benchmark:
-    """What a benchmark declares of itself."""
+    """Returns the declaration of a benchmark."""
     found: Benchmark = importlib.import_module(f"benchmarks.{name}").BENCHMARK
     return found
 

@@ -227,7 +227,7 @@ def trainings(given: argparse.Namespace, report: Report) -> Trainings:
 
 
 def sets_of(given: argparse.Namespace) -> list[str]:
-    """What the trainings override."""
+    """Overrides of the trainings."""
     return [*HIGH_ENTROPY, f"train.iterations={given.iterations}", *given.set]
 
 

@@ -1,4 +1,4 @@
-"""What all benchmarks share: a command line with `--smoke`, progress, and a last line of JSON that fits a schema.
+"""The base of all benchmarks: a command line with `--smoke`, progress, a last line of JSON that fits a schema.
 
 A benchmark declares its rows and a `Benchmark` beside its code; `python -m benchmarks` finds and runs them all.
 """
@@ -36,7 +36,7 @@ class Row(msgspec.Struct, tag_field="kind", forbid_unknown_fields=True, kw_only=
 
 
 class Ratio(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How a figure of ours stands to another one of the same run.
+    """The ratio of a figure of ours to another one of the same run.
 
     Attributes:
         figure: what was measured, with its unit.
@@ -99,7 +99,7 @@ class Result(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What a module declares of itself.
+    """The declaration of a benchmark by its module.
 
     Attributes:
         file: its `__file__`.
@@ -129,7 +129,7 @@ class Benchmark:
 
     @property
     def title(self) -> str:
-        """What it measures, in a few words: the beginning of its docstring."""
+        """Returns the first words of its docstring: the quantity that it measures."""
         return (self.about or "").partition(": `python -m ")[0]
 
     def parser(self) -> argparse.ArgumentParser:
@@ -175,7 +175,7 @@ class Benchmark:
 
 @dataclass
 class Report:
-    """What a benchmark tells: progress while it runs, and its result.
+    """The output of a benchmark: progress while it runs, and its result.
 
     Attributes:
         write: takes the lines of progress.

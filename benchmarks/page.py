@@ -36,7 +36,7 @@ class Outcome:
         return f"python -m benchmarks.{self.name} {self.arguments}".strip()
 
     def failures(self, *, complete: bool = False) -> list[str]:
-        """What is wrong. `complete`: also what is missing."""
+        """Lists the faults. `complete`: missing parts are faults, too."""
         found = [self.failure] if self.failure else []
         if self.result:
             found += self.result.problems

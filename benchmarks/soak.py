@@ -38,7 +38,7 @@ ORPHAN = f"3600.{os.getpid()}"
 
 
 class Verdict(Row):
-    """How many cycles ended how, what they left by kind (with examples), and the driver's memory on the way."""
+    """Cycles by their end, remains by kind (with examples), and the driver's memory on the way."""
 
     backend: str
     cycles: int

@@ -72,7 +72,7 @@ def _copy(checkout: Path, folder: Path, venv: Path) -> Copy:
 
 
 def git(checkout: Path, *arguments: str) -> str:
-    """What a git command prints."""
+    """Returns the output of a git command."""
     done = subprocess.run(["git", "-C", checkout, *arguments], check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
 

@@ -38,7 +38,7 @@ HEAD = "# `make test-FAMILY` writes this file when its tests are green. Do not e
 
 
 class FamilyError(Exception):
-    """What is wrong with a family or its record, and the command that mends it."""
+    """A fault of a family or its record, with the command that mends it."""
 
 
 @dataclass(frozen=True)

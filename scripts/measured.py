@@ -25,16 +25,16 @@ SETTINGS = Path(__file__).with_name("measured.ini")
 
 
 class _Process:
-    """What is measured in this process."""
+    """The measurement of this process."""
 
     coverage: Any = None
     data: Any = None
     tests = False
-    """Whether tests run here, so that each line has the context of its test already."""
+    """True where tests run: each line has the context of its test already."""
 
 
 def start() -> None:
-    """Measures this process from here on; a fork begins anew, without the lines of its parent."""
+    """Starts to measure this process. A fork starts again, without the lines of its parent."""
     from coverage import Coverage
 
     if _Process.coverage is not None:

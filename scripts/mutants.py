@@ -1,4 +1,4 @@
-"""How many small faults in agentrl/ the tests notice.
+"""Counts the small faults in agentrl/ that the tests notice.
 
     python -m scripts.mutants run OUT.jsonl --seed 1 [--also CHECKOUT] [--checkout CHECKOUT] [--coverage DATA]
     python -m scripts.mutants report OUT.jsonl [OUT2.jsonl ...]
@@ -173,7 +173,7 @@ def _short(text: str) -> str:
 
 @dataclass
 class Ended:
-    """How a run of pytest ended.
+    """The end of a run of pytest.
 
     Attributes:
         failed: what failed: a test, or what could not be collected; empty if nothing did.
@@ -247,7 +247,7 @@ class Bench:
         return not ended.failed
 
     def _left_out(self, file: str, marks: str) -> bool:
-        """Whether marks leave out all of a file, so that it need not be imported."""
+        """Returns True if marks leave out a whole file: it need not be imported."""
         return marks == "not slow" and is_slow(self.copy.root / file)
 
     @contextmanager
@@ -297,7 +297,7 @@ class Bench:
 
 
 def ended_with(code: int | None, told: dict[str, Any], first: str) -> Ended:
-    """What an exit code of pytest and the notes of `chosen_tests.py` say.
+    """Reads the exit code of pytest and the notes of `chosen_tests.py`.
 
     Args:
         code: None if it was stopped.

@@ -29,7 +29,7 @@ _SPACE = rb"(?:\s|\\\n|#[^\n]*\n|[()])*"
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """What a mutation is in every commit that has its line, wherever the line stands.
+    """The identity of a mutation in every commit that has its line, wherever the line stands.
 
     Attributes:
         nth: which one, of those that are equal in the rest.
@@ -142,7 +142,7 @@ class _Finder:
     source: bytes
     scope: tuple[str, ...] = ()
     running: bool = False
-    """Whether the code is in a function."""
+    """True if the code is in a function."""
     statement: ast.stmt | None = None
     found: list[Mutation] = field(default_factory=list)
 
@@ -278,7 +278,7 @@ def _head(statement: ast.stmt) -> range:
 
 
 def _never_matters(node: ast.AST) -> bool:
-    """Whether nothing below a node can change a run."""
+    """Returns True if nothing below a node can change a run."""
     if isinstance(node, ast.JoinedStr):
         return True
     if isinstance(node, ast.Subscript) and ast.unparse(node.value).split(".")[-1] == "Literal":

@@ -72,7 +72,7 @@ def seconds_of(path: Path) -> dict[str, float]:
 
 
 def contexts(database: Path, mutation: Mutation) -> frozenset[str]:
-    """What must be selected for the lines of a fault to run, by the data of `room_coverage.py`.
+    """Selects the tests that run the lines of a fault, by the data of `room_coverage.py`.
 
     Empty if that is not known: the lines run when a module is imported, or in a process without a test.
     """

@@ -1,4 +1,4 @@
-"""Whether work is done beside the event loop."""
+"""Checks that work is done beside the event loop."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Held(Counter):
 """Code for the recipe: with this tool, episodes wait while there is a file `hold`, but for the first."""
 
 TIMES = ("rollout_s", "train_s", "episodes_in_flight", "rollouts_wait_s")
-# The canary compares with the last version that is known to have arrived, which a run that goes on knows anew.
+# The canary compares with the last version that arrived. A resumed run does not know it yet.
 CANARY = ("canary_gap", "canary_moved", "canary_arrived", "canary_s")
 # Log-probabilities that the engine reported carry the rounding of batches whose make-up depends on timing.
 ROUNDED = ("mismatch_mean", "mismatch_max", *CANARY)

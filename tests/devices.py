@@ -1,4 +1,4 @@
-"""Where tests of kernels run: here, and on a GPU if there is one (`make gpu` runs them on a machine that has one)."""
+"""Devices for tests of kernels: the CPU, and a GPU if there is one (`make gpu` runs them on a machine that has one)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from agentrl.view import curves
 
 LONGEST = 1 << 20
 NOT_IMPORTED = ("agentrl.cli", "agentrl.integrations")
-"""What `python -m` runs may not have been imported. Integrations import other frameworks."""
+"""Modules that are not imported before: `python -m` runs some, and integrations import other frameworks."""
 ROOT = str(Path(__file__).parents[1])
 
 

@@ -17,7 +17,7 @@ PEERS = {
     "browsergym": ("browsergym-miniwob==0.14.3",),
     "swe-rex": ("swe-rex==1.4.0", "aiohttp==3.14.5"),  # its client needs aiohttp and does not say so
 }
-"""What pip installs for each."""
+"""Requirements of each peer, for pip."""
 
 INSTALL_S = 180.0
 AGAIN_S = 3600.0

@@ -60,7 +60,7 @@ def weights(config: Any) -> int:
 
 
 def _kept_by_layer(config: Any, half: bool, tokens: int, keys: int) -> int:
-    """What a layer keeps for its gradient.
+    """Bytes that a layer keeps for its gradient.
 
     In half precision by token, with the hidden size h and the MLP's i: the residual stream is float32, and each norm
     keeps its input and the normalised states (2 * 8h). Five products keep their input in bfloat16 (10h), for autocast

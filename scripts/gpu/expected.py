@@ -1,4 +1,4 @@
-"""What the figures of `make gpu` should be on an H100 (SXM, 80 GB): derived, not measured. docs/gpu.md explains them.
+"""Expected figures of `make gpu` on an H100 (SXM, 80 GB): derived, not measured. docs/gpu.md explains them.
 
 `python -m scripts.gpu.expected` prints the table of that page.
 """
@@ -107,7 +107,7 @@ EXPECTED: dict[tuple[str, str], Range] = {(phase, figure): found for phase, figu
 
 
 def compared(phase: str, figure: str, value: Any) -> str:
-    """What was expected of a figure, and a mark if it is something else."""
+    """Returns the expected range of a figure, with a mark if the figure lies outside."""
     if (phase, figure) not in EXPECTED:
         return ""
     low, high = EXPECTED[phase, figure]

@@ -23,7 +23,7 @@ def canonical(name: str) -> str:
 
 
 def beyond() -> dict[str, list[str]]:
-    """What is installed here and is neither brought along nor on the machine: top-level modules, and packages.
+    """Lists what is installed here but neither brought along nor on the machine: top-level modules, and packages.
 
     A module that several packages share is hidden only if none of them is listed; so is one that no package has.
     """

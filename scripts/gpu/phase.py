@@ -1,4 +1,4 @@
-"""What a phase is given, and how it tells what it found."""
+"""The arguments of a phase, and its report."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Step:
 
 @dataclass
 class Outcome:
-    """How a phase went.
+    """The outcome of a phase.
 
     Attributes:
         status: "not run", "running", "passed", "failed", "out of time", or "stopped" (by a signal).

@@ -58,7 +58,7 @@ def fetch(folder: Path) -> list[Path]:
 
 
 def inspect(wheels: Sequence[Path]) -> None:
-    """Whether these wheels are those of wheels.txt, small enough, and need nothing else.
+    """Checks that these wheels are those of wheels.txt, small enough, and need nothing else.
 
     Raises:
         Refused: see above.
@@ -82,7 +82,7 @@ def inspect(wheels: Sequence[Path]) -> None:
 
 
 def needs(wheel: Path) -> list[Requirement]:
-    """What a wheel requires where it will be installed."""
+    """Returns the requirements of a wheel on the machine where it will be installed."""
     with zipfile.ZipFile(wheel) as archive:
         (about,) = (
             name for name in archive.namelist() if name.endswith(".dist-info/METADATA") and name.count("/") == 1

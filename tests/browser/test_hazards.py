@@ -162,7 +162,7 @@ def driver_of(tool: Web) -> int:
 
 
 def gone(family: set[int]) -> bool:
-    """Whether none of these processes runs."""
+    """Returns True if none of these processes runs."""
     return not any(Path(f"/proc/{pid}/exe").exists() for pid in family)
 
 

@@ -60,7 +60,7 @@ class Training:
         assert self.driver.poll() is None, self.driver.said()
 
     def runs(self) -> bool:
-        """Whether there is a worker and a rank. A worker that dies without an episode is replaced for the next one."""
+        """True if there is a worker and a rank. A worker that dies without an episode is replaced for the next one."""
         try:
             said = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(self.driver.pid)}
         except (ProcessLookupError, FileNotFoundError):  # one has just ended

@@ -1,4 +1,4 @@
-"""What tests of screens share: an event loop, and with it an X server and a Chromium."""
+"""Fixtures for tests of screens: one event loop, and with it one X server and one Chromium."""
 
 from __future__ import annotations
 

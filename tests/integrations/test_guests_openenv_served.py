@@ -241,7 +241,7 @@ def test_an_episode_waits_for_a_place_on_a_server_that_has_one(folder: Path) -> 
         asked, held = len((folder / "asked").read_text()), holder.stdin
 
         def leave() -> None:
-            """When the episode was refused, and has come again."""
+            """Returns once the episode was refused and has come again."""
             until(lambda: len((folder / "asked").read_text()) > asked + 1)
             held.close()
 

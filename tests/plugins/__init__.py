@@ -1,1 +1,1 @@
-"""What this repository adds to pytest; tests/conftest.py registers it."""
+"""Plug-ins of pytest for this repository; tests/conftest.py registers them."""

@@ -25,7 +25,7 @@ STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.sys
 """Events of the interpreter's audit that start a process."""
 
 NO_GPU = "needs a GPU"
-"""How the reason of a test begins that may be skipped in CI, too."""
+"""Prefix of the reasons with which a test may be skipped in CI, too."""
 
 SLOW = r"^pytestmark = (\[\s*)?pytest\.mark\.slow\b"
 REFUSED = "it starts a process ({}): mark it `slow`"
@@ -60,7 +60,7 @@ def of_family(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def is_slow(path: Path) -> bool:
-    """Whether a file says that all its tests are slow. Such a file need not be imported."""
+    """Returns True if a file marks all its tests as slow. Such a file need not be imported."""
     return path.suffix == ".py" and re.search(SLOW, path.read_text(), re.M) is not None
 
 

@@ -164,7 +164,7 @@ def replies(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def stored(folder: Path) -> bool:
-    """Whether an episode has ended."""
+    """Returns True if an episode has ended."""
     shards = folder / "run" / "episodes"
     return shards.is_dir() and any(shard.stat().st_size for shard in shards.iterdir())
 

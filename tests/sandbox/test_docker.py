@@ -191,7 +191,7 @@ STAGES: dict[str, Callable[[DockerSandbox], object]] = {
     "speaks": lambda sandbox: sandbox.wire._transport,
     "set up": lambda sandbox: sandbox.wire._last_id,
 }
-"""How far a create has come."""
+"""The stage that a create has reached."""
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ OOM = "python3 -c 'x = bytearray(b\"x\" * (1 << 30))'; sleep 0.3"
 PATIENCE_S = 120.0
 HARMS = ["kill", "stop", "container kill", "container removed", "container paused"]
 HARMED: list[str] = []
-"""What was done to toolboxes."""
+"""Harms that were done to toolboxes."""
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ async def test_output_of_any_bytes_and_size(sandbox: NamespaceSandbox) -> None:
 
 
 NEXT_TICK = "now() { cut -d' ' -f22 /proc/self/stat; }; first=$(now); until [ $(now) -gt $((first + 1)) ]; do :; done"
-"""What started within one tick of the kernel's clock (10 ms) counts as the next command's."""
+"""Processes that start within one tick of the kernel's clock (10 ms) count as the next command's."""
 
 TIMEOUTS = {
     "program": "sleep 1001; echo bad",

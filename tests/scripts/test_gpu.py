@@ -28,7 +28,7 @@ LONG_S = 300.0
 
 
 def run(out: Path, *steps: Step, **given: Any) -> tuple[dict[str, Any], list[str]]:
-    """What stands in results.json, and the lines for people."""
+    """Returns results.json, and the lines for people."""
     said: list[str] = []
     play(steps, out, os.environ, {"commit": "abc"}, said.append, **given)
     return json.loads((out / "results.json").read_text()), said
@@ -97,7 +97,7 @@ def test_what_a_phase_leaves_behind_is_ended(tmp_path: Path, hangs: bool) -> Non
 
 
 def ended(pid: int) -> bool:
-    """Whether a process that was killed has ended; waits for that."""
+    """Waits until a process that was killed has ended."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

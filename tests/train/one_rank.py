@@ -37,7 +37,7 @@ def step(policy: Policy, optimizer: torch.optim.Optimizer) -> dict[str, torch.Te
 
 
 def near(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], error: float) -> None:
-    """Whether tensors are equal but for an error, relative to their norm. A GPU sums in any order."""
+    """Returns True if tensors are equal up to an error, relative to their norm. A GPU sums in any order."""
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
         other = theirs[name].cpu()

@@ -1,4 +1,4 @@
-"""What differs on a GPU: the kernel of attention, the optimiser's, NCCL. Each test runs on the CPU, too."""
+"""Parts that differ on a GPU: the kernel of attention, the optimiser's, NCCL. Each test runs on the CPU, too."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ EXACT = 1e-3
 """Largest gap in float32."""
 
 TIMES = 3.0
-"""How many times further from float32 one side may be than the other, on average."""
+"""Limit: one side may be so many times further from float32 than the other, on average."""
 
 
 async def play(engine: TorchEngine, groups: int, prompt: int, tokens: int) -> list[TrainingSample]:

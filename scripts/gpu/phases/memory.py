@@ -29,7 +29,7 @@ SMALLEST: dict[str, tuple[str, int, dict[str, Any]]] = {
     "small, activation checkpointing": ("small", 2048, {"activation_checkpointing": True}),
 }
 NEAR = (0.8, 1.25)
-"""How far what is measured may be from the estimate."""
+"""Limits of the ratio of measured memory to the estimate."""
 
 
 def measured(phase: Phase, size: str, tree: int, settings: dict[str, Any]) -> tuple[int, int]:

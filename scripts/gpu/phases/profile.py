@@ -1,4 +1,4 @@
-"""Where the time of a training step and of a decode step goes: operations and kernels, by torch's profiler."""
+"""Profiles a training step and a decode step with torch's profiler: time by operation and kernel."""
 
 from __future__ import annotations
 
