@@ -28,7 +28,6 @@ NO_GPU = "needs a GPU"
 """Prefix of the reasons with which a test may be skipped in CI, too."""
 
 SLOW = r"^pytestmark = (\[\s*)?pytest\.mark\.slow\b"
-REFUSED = "it starts a process ({}): mark it `slow`"
 ALLOWED = {"git"}
 """Programs that every test may start: a run asks git for the commit."""
 
@@ -65,34 +64,32 @@ def is_slow(path: Path) -> bool:
 
 
 class NoProcesses:
-    """Fails a test that starts a process, at the moment when it does."""
+    """Fails a test during which this process starts another one.
+
+    The start itself is let through: an exception there would end in whatever thread or callback asked for it.
+    """
 
     def __init__(self) -> None:
         self._started = ""
-        self._watching = False
         sys.addaudithook(self._audit)
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         return True if is_slow(collection_path) else None
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
-        if self._watching and event in STARTS and arguments[:1] not in [(program,) for program in ALLOWED]:
-            self._started = f"{event} {arguments[:2]}"[:200]
-            pytest.fail(REFUSED.format(self._started))
+        if event in STARTS and arguments[:1] not in [(program,) for program in ALLOWED]:
+            self._started = self._started or f"{event} {arguments[:2]}"[:200]
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self) -> Iterator[None]:
-        self._started, self._watching = "", True
-        try:
-            return (yield)
-        finally:
-            self._watching = False
+    def pytest_runtest_setup(self) -> Iterator[None]:
+        self._started = ""
+        return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Iterator[None]:
         result = yield
-        if self._started:  # in another thread, or somebody swallowed it
-            pytest.fail(REFUSED.format(self._started), pytrace=False)
+        if self._started:
+            pytest.fail(f"it starts a process ({self._started}): mark it `slow`", pytrace=False)
         return result
 
 
