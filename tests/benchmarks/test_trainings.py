@@ -12,6 +12,8 @@ from agentrl.store.run_dir import RunDir
 from benchmarks.harness import Report
 from benchmarks.trainings import TrainingFailed, run_training, steps_of
 
+pytestmark = pytest.mark.slow
+
 SETS = ["warm_start.steps=100", "train.iterations=3"]
 
 

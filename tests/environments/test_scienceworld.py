@@ -46,6 +46,7 @@ def test_an_experiment_is_the_same_whatever_was_played_before() -> None:
         assert played() == first
 
 
+@pytest.mark.slow
 def test_an_open_question_is_part_of_the_state() -> None:
     needs("scienceworld")
     laboratory = load_object("./task.py:Laboratory", RECIPE)("find-plant", 0)

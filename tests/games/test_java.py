@@ -16,6 +16,8 @@ from agentrl.tools.calling import in_thread
 from agentrl.tools.games import java
 from tests.environments.packages import needs
 
+pytestmark = pytest.mark.slow
+
 MODULE = "textworld_express.textworld_express"
 
 

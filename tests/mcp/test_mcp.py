@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("mcp", reason="pip install 'agentrl[mcp]'")
 
 from agentrl.engines.scripted import Say

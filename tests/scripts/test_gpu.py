@@ -50,6 +50,7 @@ def until_told(pipe: Path, seconds: float) -> Callable[[Any, float], int]:
     return wait
 
 
+@pytest.mark.slow
 def test_a_phase_that_fails_or_hangs_does_not_stop_the_next(tmp_path: Path) -> None:
     pipe, out = tmp_path / "pipe", tmp_path / "out"
     os.mkfifo(pipe)
@@ -78,11 +79,13 @@ def test_a_phase_that_fails_or_hangs_does_not_stop_the_next(tmp_path: Path) -> N
     assert sorted(path.name for path in out.iterdir()) == ["log.txt", "results.json"]
 
 
+@pytest.mark.slow
 def test_a_phase_has_its_seconds(tmp_path: Path) -> None:
     found, _ = run(tmp_path, code("hangs", HANG, seconds=0.2), code("last", ""))
     assert [phase["status"] for phase in found["phases"].values()] == ["out of time", "passed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hangs", [False, True])
 def test_what_a_phase_leaves_behind_is_ended(tmp_path: Path, hangs: bool) -> None:
     """It would hold memory of the GPU."""
@@ -108,6 +111,7 @@ def ended(pid: int) -> bool:
         os.close(handle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_results_outlive_a_kill(tmp_path: Path, how: signal.Signals) -> None:
     """Killed in its second phase. The phase says through a pipe that it is there, then it hangs."""
@@ -180,6 +184,7 @@ def test_every_wheel_is_pinned() -> None:
     assert {"pydantic", "ruamel-yaml", "msgspec", "zstandard", "trl"} <= pinned.keys()
 
 
+@pytest.mark.slow
 def test_the_runner_needs_no_package() -> None:
     """It installs the wheels: they are not there when it starts."""
     ran = subprocess.run(
@@ -190,6 +195,7 @@ def test_the_runner_needs_no_package() -> None:
     assert "--only-listed" in ran.stdout
 
 
+@pytest.mark.slow
 def test_no_wheels_are_an_error_that_says_where_they_come_from(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "scripts.gpu", "--wheels", str(tmp_path), "--out", str(tmp_path / "out")],
@@ -199,12 +205,14 @@ def test_no_wheels_are_an_error_that_says_where_they_come_from(tmp_path: Path) -
     assert f"{tmp_path} holds no wheels: run `make gpu-wheels`" in ran.stderr
 
 
+@pytest.mark.slow
 def test_wheels_of_another_python_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "first-1.0-cp27-cp27m-win32.whl").write_bytes(b"")
     with pytest.raises(SystemExit, match=r"for Python 3.12 on x86-64, cannot be installed here"):
         unpack(tmp_path, tmp_path / "target")
 
 
+@pytest.mark.slow
 def test_packages_that_are_not_listed_can_be_hidden() -> None:
     hidden = {"modules": ["typer"], "packages": ["typer"]}
     look = (

@@ -165,6 +165,7 @@ def test_a_checkpoint_continues_the_training(device: str, tmp_path: Path):
     assert {tensor.device.type for tensor in again.weights().values()} == {device}
 
 
+@pytest.mark.slow
 @ON
 def test_one_rank_with_shards_is_one_without(device: str):
     """FSDP2 over NCCL (gloo on a CPU): gradients, whole weights, the optimiser's state taken out and put back in."""
