@@ -348,6 +348,7 @@ def test_parsing_never_raises(format: str) -> None:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS.built_in)
 @pytest.mark.parametrize(
     "fragment", [*FRAGMENTS, "<a>", "<tool_call>{", "<function ", "``` ", "< ", "<function=a><parameter=b>"]

@@ -20,6 +20,8 @@ from tests.chat.test_families import SEARCH, USER, result
 from tests.command import agentrl
 from tests.commands.conftest import CODE, RECIPE
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("trl")
 FORMATS = {"qwen3": "hermes", "qwen3.6": "xml", "deepseek": "deepseek-v3"}
 

@@ -24,6 +24,8 @@ from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 from tests.sound import played
 
+pytestmark = pytest.mark.slow
+
 RECIPE = Path(__file__).parents[2] / "recipes" / "docs-browse"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
 PAGES = [Path("/usr/share/doc/python3.11/html/objects.inv"), Path("/usr/share/doc/sqlite3/limits.html")]

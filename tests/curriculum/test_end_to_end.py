@@ -16,6 +16,8 @@ from agentrl.train import checkpoint
 from agentrl.train.losses.registry import LOSSES
 from agentrl.types.errors import AgentRLError, TrainError
 
+pytestmark = pytest.mark.slow
+
 METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"
 SMALL = {
     "dads": "{every: 1}",

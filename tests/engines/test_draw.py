@@ -41,6 +41,7 @@ def test_frequencies_follow_the_distribution_at_the_temperature() -> None:
         torch.testing.assert_close(logprobs.exp(), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocabulary", [97, 600, 2100])
 @pytest.mark.parametrize("entropy", [0.5, 2.0, 6.0])
 def test_draws_pass_a_chi_square_test(vocabulary: int, entropy: float) -> None:

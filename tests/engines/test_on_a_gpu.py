@@ -50,6 +50,7 @@ async def play(engine: TorchEngine, name: str) -> list[tuple[list[int], Completi
     return played
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", NEAR, ids=str)
 async def test_logprobs_are_those_of_a_plain_pass(device: str, dtype: torch.dtype) -> None:

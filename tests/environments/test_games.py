@@ -66,6 +66,7 @@ def test_held_out_games_are_of_other_seeds(recipe: str) -> None:
     assert not {task.seed for task in sets[0].tasks} & {task.seed for task in sets[1].tasks}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("game", "agent"),
     [

@@ -133,6 +133,7 @@ def test_who_plays_right_wins_what_gem_gives(tmp_path: Path, id: str) -> None:
         assert [e.info["return"] for e in episodes] == pytest.approx([1.0] * len(SEEDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", DRAWN)
 def test_who_moves_at_random_gets_what_gem_gives(tmp_path: Path, id: str) -> None:
     def player(seed: int) -> Callable[[Any], Iterator[str]]:

@@ -30,6 +30,8 @@ from agentrl.types.engine import Sampling
 from agentrl.types.errors import TrainError
 from tests.train.make import VOCABULARY, episode, llama, make_rows, padded_logprobs
 
+pytestmark = pytest.mark.slow
+
 SHARED = dict(report_to=[], use_cpu=True, bf16=False, disable_tqdm=True, logging_strategy="no", save_strategy="no")
 
 
@@ -59,7 +61,6 @@ def whole_rows(**sizes):
     return [row for row in make_rows(**sizes) if not row.episode_id.endswith(("e0", "e3"))]
 
 
-@pytest.mark.slow
 def test_sft_trains_the_sampled_tokens_and_no_other(tokenizer, tmp_path):
     rows = sft_rows(episodes(), min_reward=0.5)
     assert {row.episode_id[-1] for row in rows} == {"1", "2", "3"}
@@ -80,7 +81,6 @@ def test_an_empty_data_set_is_refused():
         preference_dataset(episodes(groups=1, size=1))
 
 
-@pytest.mark.slow
 def test_preferences_compare_what_the_policy_sampled(tokenizer, tmp_path):
     data = preference_dataset(episodes())
     assert len(data) == 2
@@ -110,7 +110,6 @@ def test_preferences_compare_what_the_policy_sampled(tokenizer, tmp_path):
     trainer.train()
 
 
-@pytest.mark.slow
 def test_grpo_takes_our_credit_token_by_token(tokenizer, tmp_path):
     """TRL's gradient is ours: clipped ratio to the engine's log-probabilities, mean over all tokens."""
     model, rows = llama(), whole_rows(groups=2, size=6)
@@ -202,7 +201,6 @@ def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, *_, softmax_scale=None, causal=T
     return torch.cat(out)
 
 
-@pytest.mark.slow
 def test_async_grpo_trains_on_our_turns(tokenizer, tmp_path, monkeypatch):
     """AsyncGRPOTrainer itself, its CUDA kernel replaced by what it computes: a few steps on rows that we push."""
     from types import SimpleNamespace

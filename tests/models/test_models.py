@@ -17,6 +17,7 @@ MUST_TRAIN = 25
 """Families that train, at the least."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_the_cheap_columns_are_what_the_page_says(family: Family) -> None:
     kind, template, format, engine, trainer, *_ = read()[family.name]

@@ -116,6 +116,7 @@ async def test_empty_junk_and_random_answers_fail() -> None:
     assert sum([(await play(random_agent, task))[0] for task in tasks()[:200]]) <= 2
 
 
+@pytest.mark.slow
 def test_the_question_does_not_hold_its_answer() -> None:
     for task in tasks():
         if not task.id.startswith("born-first"):

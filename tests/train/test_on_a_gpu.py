@@ -68,6 +68,7 @@ def along_paths(q: Any, k: Any, v: Any, packed: Pack, window: int | None) -> tor
     return torch.stack(out)
 
 
+@pytest.mark.slow
 @ON
 @pytest.mark.parametrize("dtype", ERROR, ids=str)
 @pytest.mark.parametrize("window", [None, 5])
@@ -126,6 +127,7 @@ UPDATES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @PRECISIONS
 @pytest.mark.parametrize("case", UPDATES)
 def test_updates_are_those_of_float32(device: str, precision: str, case: str):

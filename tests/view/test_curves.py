@@ -21,6 +21,7 @@ def test_a_picture_is_written(tmp_path):
     learning_curve(metrics[:1], tmp_path / "one.png", "house")
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_which_nothing_was_scored_plots_nothing(tmp_path):
     """An outage is no collapse."""
     failed = [make_episode(f"e{k}", status="infra_error") for k in range(3)]
