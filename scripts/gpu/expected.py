@@ -35,7 +35,7 @@ SHARED = 0.28, 0.38
 """Unique tokens of a tree by the padded tokens of its rows, there."""
 
 BATCHES = 1, 8, 32, 64, 256
-CONTEXT, STEPS = 1024, 128
+CONTEXT, STEPS = 1024, 96
 
 Range = tuple[float, float]
 

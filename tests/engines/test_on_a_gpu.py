@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from agentrl.engines.embedded.cached_model import MASK_ALIGNMENT, CachedModel
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.errors import EngineError
@@ -90,3 +91,18 @@ async def test_a_seed_fixes_the_sample_whatever_else_runs(device: str) -> None:
 def test_batch_invariance_is_refused() -> None:
     with pytest.raises(EngineError, match="proven on CPUs only"):
         TorchEngine(make_model("cuda", torch.float32), batch_invariant=True)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_attention_makes_nothing_anew_at_each_length(device: str) -> None:
+    """cuDNN makes a plan for each length, and attention copies masks that are not aligned: decode steps took five times
+    as long on an H200."""
+    model = CachedModel(make_model(device, torch.bfloat16))
+    model.arena.reserve(2, 13)
+    if device == "cuda":
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    slots = torch.arange(12, 13, device=device).expand(2, 1)
+    for mask in model._additive(torch.ones((2, 1, 1, 13), dtype=torch.bool, device=device), slots).values():
+        assert mask.shape[-1] == 13
+        assert mask.stride(-1) == 1
+        assert not any(stride % MASK_ALIGNMENT for stride in mask.stride()[:-1])

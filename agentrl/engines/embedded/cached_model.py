@@ -24,6 +24,9 @@ from agentrl.types.errors import EngineError
 
 Predict = Callable[[Sequence[Fill]], Tensor]
 
+MASK_ALIGNMENT = 8
+"""Elements: rows of masks start at multiples of it. Else attention on a GPU copies the mask in every layer."""
+
 
 class RowModel(Protocol):
     """A causal language model that keeps the caches of its rows in an arena.
@@ -149,6 +152,9 @@ class CachedModel:
         self._in_grid = sight is not None and sight.in_grid
         parameter = next(model.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
+        if self.device.type == "cuda":
+            # cuDNN's attention makes a plan for each new length, in about 2 ms a layer. Every decode step is a new length.
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self.arena = KVArena(model, positions=self._in_grid)
         self._plain = None if own else PlainPass.of(model)
         self._groups = self._attend()
@@ -389,8 +395,9 @@ class CachedModel:
             if window is not None and window < mask.shape[-1]:
                 at = torch.arange(mask.shape[-1], device=self.device) if at is None else at
                 seen = mask & (positions[:, None, :, None] - at < window)
-            additive = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, -torch.inf)
-            found[kind] = fold(additive, self._groups)
+            aligned = seen.shape[:-1] + (-(-seen.shape[-1] // MASK_ALIGNMENT) * MASK_ALIGNMENT,)
+            additive = torch.zeros(aligned, dtype=self.dtype, device=self.device)[..., : seen.shape[-1]]
+            found[kind] = fold(additive.masked_fill_(~seen, -torch.inf), self._groups)
         return found
 
     @property
