@@ -24,8 +24,8 @@ from scripts.gpu.packages import beyond
 from scripts.gpu.runner import ROOT, Outcome, Step, play
 
 BUDGETS = {
-    "doctor": 45, "tests": 80, "exactness": 45, "decode": 65, "mfu": 55,
-    "trl": 70, "quickstart": 55, "memory": 35, "profile": 30,
+    "doctor": 30, "tests": 80, "exactness": 45, "decode": 65, "mfu": 55,
+    "trl": 70, "quickstart": 55, "memory": 35, "profile": 45,
 }  # fmt: skip
 """Seconds of each phase on a GPU, in the order of play. The first also waits until torch is read from the disk."""
 

@@ -153,7 +153,7 @@ class CachedModel:
         parameter = next(model.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
         if self.device.type == "cuda":
-            # cuDNN's attention makes a plan for each new length, in about 2 ms a layer. Every decode step is a new length.
+            # cuDNN's attention makes a plan for each new length, in 2 ms a layer. Each decode step is a new length.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.arena = KVArena(model, positions=self._in_grid)
         self._plain = None if own else PlainPass.of(model)
@@ -395,7 +395,7 @@ class CachedModel:
             if window is not None and window < mask.shape[-1]:
                 at = torch.arange(mask.shape[-1], device=self.device) if at is None else at
                 seen = mask & (positions[:, None, :, None] - at < window)
-            aligned = seen.shape[:-1] + (-(-seen.shape[-1] // MASK_ALIGNMENT) * MASK_ALIGNMENT,)
+            aligned = (*seen.shape[:-1], -(-seen.shape[-1] // MASK_ALIGNMENT) * MASK_ALIGNMENT)
             additive = torch.zeros(aligned, dtype=self.dtype, device=self.device)[..., : seen.shape[-1]]
             found[kind] = fold(additive.masked_fill_(~seen, -torch.inf), self._groups)
         return found
