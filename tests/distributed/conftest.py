@@ -53,12 +53,13 @@ class Stuck(Counter):
             await asyncio.Event().wait()
 
 class Gated(Counter):
-    """Lets the first twelve pass, and the others, which leave a note, once the file `go` is there."""
+    """Lets the first twelve pass, and the others, which leave their worker's number, once the file `go` is there."""
     async def open(self, task, sandbox):
         await super().open(task, sandbox)
         if int(task.id.removeprefix("count")) < 12: return
         here = Path(__file__).parent
-        (here / f"waits-{task.id}").touch()
+        (here / f"note-{task.id}").write_text(str(os.getpid()))
+        (here / f"note-{task.id}").rename(here / f"waits-{task.id}")
         while not (here / "go").exists():
             await asyncio.sleep(0.01)
 

@@ -15,6 +15,7 @@ from agentrl.types.errors import AgentRLError
 from tests.counting import metrics
 from tests.meanwhile import when
 from tests.sound import assert_sound
+from tests.waiting import wait_for_end
 
 from .conftest import train_on_two_ranks
 from .test_trainer_ranks import command, run
@@ -58,12 +59,20 @@ def cluster() -> Iterator[object]:
         made.shutdown()
 
 
+def raylet(node: Any) -> int:
+    """Number of the process that starts the workers of a node."""
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def parent(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("PPid:")[1].split()[0])
+
+
 ON_RAY = ["scale.use=ray", f"scale.rollout_workers={WORKERS}"]
 
 
 def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]
-    from ray.util import placement_group_table
-
     here, recipe = counting.parent, str(counting)
     run = here / "run"
 
@@ -71,10 +80,10 @@ def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None
         return len([*counting.glob("waits-*")]) == 12
 
     def kill() -> None:
-        (group,) = [each for each in placement_group_table().values() if each["state"] == "CREATED"]
-        doomed = group["bundles_to_node_id"][0]
-        (node,) = [each for each in cluster.worker_nodes if each.node_id == doomed]
+        worker = int(next(counting.glob("waits-*")).read_text())
+        (node,) = [each for each in cluster.worker_nodes if raylet(each) == parent(worker)]
         cluster.remove_node(node, allow_graceful=False)
+        wait_for_end(worker)  # a moment after its node; it must not see `go`
         (counting / "go").touch()
 
     with when(half_done, kill):

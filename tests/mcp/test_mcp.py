@@ -315,8 +315,6 @@ import asyncio, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # programs in the background of a shell ignore it
 from agentrl.tools.mcp.connection import connect
 from agentrl.tools.mcp.settings import McpSettings
-
-pytestmark = pytest.mark.slow
 async def main():
     connection = await connect(McpSettings(command=(sys.executable, "-c", sys.argv[1]), timeout_s=300))
     print((await connection.call("pid", {})).content[0].text, flush=True)
