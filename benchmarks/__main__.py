@@ -11,17 +11,18 @@ import argparse
 import importlib
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
-from benchmarks import page
+from benchmarks import forked, page
 from benchmarks.harness import ROOT, Benchmark, Missing, duration, read
 from benchmarks.page import Outcome
 from benchmarks.peers.venv import INSTALL_S, python_of
@@ -32,9 +33,7 @@ FIRST = "52c2821"
 """The commit that --compare looks back to, until a page of another one is committed."""
 SMOKE_S = 600.0
 """A smoke run takes seconds; this only ends one that hangs."""
-
-_running: set[int] = set()
-"""Process groups of benchmarks, which Ctrl-C does not reach by itself."""
+SMOKE = "--smoke"
 
 
 def modules() -> list[str]:
@@ -85,27 +84,18 @@ def main() -> int:
 def smoke(given: argparse.Namespace) -> int:
     """Runs each at its smallest size, some at a time; 1 if one fails."""
     names = given.names or modules()
-    began, done = time.monotonic(), 0
-
-    def one(name: str) -> Outcome:
-        nonlocal done
-        outcome = run(name, "--smoke", SMOKE_S)
-        done += 1
-        wrong = outcome.failures(complete=given.complete)
-        took = time.monotonic() - began
+    print("importing the benchmarks, once for all", flush=True)
+    for name in names:
+        with suppress(Exception):  # said when it runs
+            declared(name)
+    outcomes: list[Outcome] = []
+    began = time.monotonic()
+    for outcome in in_forks(names, given.jobs):
+        outcomes.append(outcome)
+        took, done = time.monotonic() - began, len(outcomes)
         left = duration(took / done * (len(names) - done))
-        print(f"{done} of {len(names)}, about {left} left: {name} {'FAILED' if wrong else 'is well'}", flush=True)
-        return outcome
-
-    with ThreadPoolExecutor(given.jobs) as pool:
-        jobs = [pool.submit(one, name) for name in names]
-        try:
-            outcomes = [job.result() for job in jobs]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for group in list(_running):
-                kill(group)
-            raise
+        state = "FAILED" if outcome.failures(complete=given.complete) else "is well"
+        print(f"{done} of {len(names)}, about {left} left: {outcome.name} {state}", flush=True)
     print(f"\n{'benchmark':<20}{'seconds':>8}{'CPU s':>8}  rows  not run")
     cpu = {each.name: each.result.cpu_seconds if each.result else 0.0 for each in outcomes}
     for each in outcomes:
@@ -116,6 +106,39 @@ def smoke(given: argparse.Namespace) -> int:
     for what, why in missing.items():
         print(f"not run: {what}: {why}")
     return verdict(outcomes, complete=given.complete)
+
+
+def in_forks(names: Sequence[str], jobs: int) -> Iterator[Outcome]:
+    """Smoke runs in forks of this process, `jobs` at a time, as they end."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    waiting, running = list(names), dict[int, tuple[str, int, float]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                name = waiting.pop(0)
+                with output(name, SMOKE, "out") as stdout, output(name, SMOKE, "log") as stderr:
+                    to = stdout.fileno(), stderr.fileno()
+                    pid = forked.start(f"benchmarks.{name}", [SMOKE], surroundings(), *to, leads=True)
+                running[os.pidfd_open(pid)] = name, pid, time.monotonic()
+            first = min(began for _, _, began in running.values())
+            ended, _, _ = select.select([*running], [], [], max(0.0, first + SMOKE_S - time.monotonic()))
+            for descriptor, (name, pid, began) in list(running.items()):
+                took = time.monotonic() - began
+                if descriptor in ended or took >= SMOKE_S:
+                    del running[descriptor]
+                    os.close(descriptor)
+                    code = finish(pid)
+                    yield outcome_of(name, SMOKE, took, code if descriptor in ended else None)
+    finally:
+        for descriptor, (_, pid, _) in running.items():
+            os.close(descriptor)
+            finish(pid)
+
+
+def finish(pid: int) -> int:
+    """Ends a fork and what it left behind, and returns its exit code."""
+    kill(pid)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def compare(benchmarks: Sequence[Benchmark], given: argparse.Namespace) -> list[Outcome]:
@@ -153,10 +176,10 @@ def in_turn(benchmarks: Sequence[Benchmark], commit: str = "", spare: float = 0.
     for number, (each, arguments) in enumerate(jobs, 1):
         print(f"{number} of {len(jobs)}: python -m benchmarks.{each.name} {arguments}", flush=True)
         spare += 60 * each.minutes
-        outcome = run(each.name, arguments, spare if each.minutes else None, show=True)
+        outcome = run(each.name, arguments, spare if each.minutes else None)
         spare -= outcome.seconds
-        failed, output = ": FAILED" * bool(outcome.failures()), path_of(each.name, arguments, "out")
-        print(f"{each.name} took {duration(outcome.seconds)}{failed}; tables are in {output}", flush=True)
+        failed, tables = ": FAILED" * bool(outcome.failures()), path_of(each.name, arguments, "out")
+        print(f"{each.name} took {duration(outcome.seconds)}{failed}; tables are in {tables}", flush=True)
         yield outcome
 
 
@@ -166,35 +189,47 @@ def page_commit() -> str:
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or FIRST
 
 
-def run(name: str, arguments: str, timeout_s: float | None, *, show: bool = False) -> Outcome:
-    """Runs a benchmark in a process of its own, and reads its last line.
-
-    Args:
-        show: copies what it says of its progress; else this goes to build/benchmarks/logs only.
-    """
+def run(name: str, arguments: str, timeout_s: float | None) -> Outcome:
+    """Runs a benchmark in a process of its own, which says its progress, and reads its last line."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    output, log = (path_of(name, arguments, suffix) for suffix in ("out", "log"))
     argv = [sys.executable, "-m", f"benchmarks.{name}", *shlex.split(arguments)]
-    environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONUNBUFFERED": "1"}
     began = time.monotonic()
-    with output.open("wb") as stdout, log.open("wb") as stderr:
+    with output(name, arguments, "out") as stdout:
         code = end(
             subprocess.Popen(
-                argv, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=stdout,
-                stderr=None if show else stderr, start_new_session=True,
+                argv, cwd=ROOT, env=surroundings(), stdin=subprocess.DEVNULL, stdout=stdout, start_new_session=True
             ),
             timeout_s,
-        )  # fmt: skip
-    outcome = Outcome(name, arguments, time.monotonic() - began)
-    lines = output.read_text(errors="replace").splitlines()
+        )
+    return outcome_of(name, arguments, time.monotonic() - began, code)
+
+
+def surroundings() -> dict[str, str]:
+    """The environment of a benchmark."""
+    return {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+def output(name: str, arguments: str, suffix: str) -> BinaryIO:
+    """An empty file for what a run says."""
+    return path_of(name, arguments, suffix).open("wb")
+
+
+def outcome_of(name: str, arguments: str, seconds: float, code: int | None) -> Outcome:
+    """What a run came to.
+
+    Args:
+        code: its exit code; None if it took too long.
+    """
+    outcome = Outcome(name, arguments, seconds)
+    lines, said = (path_of(name, arguments, suffix) for suffix in ("out", "log"))
     try:
-        outcome.result = read(lines[-1] if lines else "", declared(name))
+        outcome.result = read(["", *lines.read_text(errors="replace").splitlines()][-1], declared(name))
     except Exception as error:  # also of its import
         outcome.failure = str(error) if code == 0 else f"exit code {code}"
-        if not show:
-            outcome.failure += "".join(f"\n{line}" for line in log.read_text(errors="replace").splitlines()[-25:])
+        if said.exists():
+            outcome.failure += "".join(f"\n{line}" for line in said.read_text(errors="replace").splitlines()[-25:])
     if code is None:
-        outcome.failure = f"it did not end within {timeout_s:.0f} s"
+        outcome.failure = f"it did not end within {seconds:.0f} s"
     return outcome
 
 
@@ -205,7 +240,6 @@ def path_of(name: str, arguments: str, suffix: str) -> Path:
 
 def end(process: subprocess.Popen[bytes], timeout_s: float | None) -> int | None:
     """The exit code of a process; None if it did not end in time. Then it is interrupted, so that it cleans up."""
-    _running.add(process.pid)
     try:
         return process.wait(timeout_s)
     except subprocess.TimeoutExpired:
@@ -216,7 +250,6 @@ def end(process: subprocess.Popen[bytes], timeout_s: float | None) -> int | None
     finally:
         kill(process.pid)
         process.wait()
-        _running.discard(process.pid)
 
 
 def kill(group: int) -> None:

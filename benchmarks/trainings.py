@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
 from agentrl.types.paths import data_path
+from benchmarks import forked
 from benchmarks.harness import Report
 
 Line = dict[str, Any]
+
+COMMAND = "agentrl.cli"
 
 TINY = ["warm_start.episodes=8", "warm_start.steps=2", "train.groups=2", "train.group_size=2"]
 """Of smoke runs: a training that learns nothing."""
@@ -125,29 +127,42 @@ def run_training(
     """
     sets = [part for override in overrides for part in ("--set", override)]
     began = time.perf_counter()
-    argv = [sys.executable, "-m", "agentrl.cli", "train", str(recipe), "--out", str(out), *sets]
+    arguments = ["train", str(recipe), "--out", str(out), *sets]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "COLUMNS": "160"}
     said: deque[str] = deque(maxlen=40)
     before, left = _parts(recipe, overrides)
-    with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
+    pid, lines = _start(arguments, environment, forks=report is not None and report.smoke)
+    with lines:
+        for line in lines:
             said.append(line)
             if report and left and _ITERATION.match(line):
                 report.done(f"{out.name}: {line.split('  ')[0]}", before + 1)
                 before, left = 0.0, left - 1
-        _, status, used = os.wait4(process.pid, 0)  # of this process alone, unlike getrusage
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise TrainingFailed(f"{out}: exit code {process.returncode}\n{''.join(said)}")
+    _, status, used = os.wait4(pid, 0)  # of this process alone, unlike getrusage
+    if code := os.waitstatus_to_exitcode(status):
+        raise TrainingFailed(f"{out}: exit code {code}\n{''.join(said)}")
     if report and before + left:
         report.done(out.name, before + left)
     with RunDir.read(out) as run:
         metrics = run.metrics()
     seconds = time.perf_counter() - began
     return Trained(metrics, seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20)
+
+
+def _start(arguments: Sequence[str], environment: dict[str, str], *, forks: bool) -> tuple[int, TextIO]:
+    """Starts the command in a process or, for a smoke run, in a fork. Returns its number and what it says."""
+    reads, writes = os.pipe()
+    try:
+        if forks:
+            pid = forked.start(COMMAND, arguments, environment, writes, writes, leads=False)
+        else:
+            argv = [sys.executable, "-m", COMMAND, *arguments]
+            streams = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+            streams += [(os.POSIX_SPAWN_DUP2, writes, stream) for stream in (1, 2)]
+            pid = os.posix_spawn(sys.executable, argv, environment, file_actions=streams)
+    finally:
+        os.close(writes)
+    return pid, os.fdopen(reads)
 
 
 def train(recipe: Path | str, out: Path, overrides: Sequence[str], report: Report | None = None) -> list[Line]:
