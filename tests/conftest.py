@@ -6,6 +6,7 @@ One number of threads for every process that a test starts: sums of two threads 
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
+os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - 15 by default: beside busy tests its workers would hardly start
 
 import tempfile
@@ -15,7 +16,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.plugins import costs, selection
+from tests.plugins import costs, forks, selection
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("here", deadline=None)
@@ -25,11 +26,13 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 def pytest_addoption(parser: pytest.Parser) -> None:
     costs.pytest_addoption(parser)
     selection.pytest_addoption(parser)
+    forks.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     costs.register(config)
     selection.register(config)
+    forks.register(config)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -29,6 +29,8 @@ from agentrl.types.task import Task
 from tests.rollout.world import collect, make_context, make_parts, play_one, specs
 from tests.waiting import limits, running_program, turns, until, until_async, until_listening
 
+pytestmark = pytest.mark.slow
+
 SERVER = str(Path(__file__).parent / "server.py")
 STDIO: dict[str, Any] = {"command": [sys.executable, SERVER], "timeout_s": 300}
 
@@ -83,7 +85,6 @@ def where(request: pytest.FixtureRequest) -> dict[str, Any]:
     return STDIO if request.param == "stdio" else {"url": request.getfixturevalue("url")}
 
 
-@pytest.mark.slow
 async def test_results_become_texts_and_images(where: dict[str, Any]) -> None:
     async with opened(**where) as server:
         assert await server.text("add", a=2, b=3) == "5"
@@ -100,20 +101,17 @@ async def test_results_become_texts_and_images(where: dict[str, Any]) -> None:
             await server.call("add", a="x")
 
 
-@pytest.mark.slow
 async def test_names_are_chosen_and_prefixed(url: str) -> None:
     async with opened(url=url, include=["add", "tally", "fail"], exclude=["fail"], prefix="shop_") as server:
         assert server.names() == ["shop_add", "shop_tally"]
         assert await server.text("shop_add", a=1, b=1) == "2"
 
 
-@pytest.mark.slow
 async def test_a_process_for_each_episode() -> None:
     async with opened(**STDIO) as one, opened(**STDIO) as two:
         assert (await one.text("tally"))[:2] == (await two.text("tally"))[:2] == "1 "
 
 
-@pytest.mark.slow
 async def test_the_environment_is_what_the_recipe_says_and_too_much_is_an_observation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -130,7 +128,6 @@ async def test_the_environment_is_what_the_recipe_says_and_too_much_is_an_observ
         Mcp(McpSettings.model_validate({**STDIO, "env": {"KEY": "$NO_SUCH_VARIABLE"}}))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("env", [{"CHANGES": "1"}, {"TELLS": "1"}, {"CHANGES": "1", "TELLS": "1"}])
 async def test_a_list_that_changes_is_read_again(env: dict[str, str]) -> None:
     async with opened(**STDIO, env=env) as server:
@@ -142,7 +139,6 @@ async def test_a_list_that_changes_is_read_again(env: dict[str, str]) -> None:
         assert await server.text("treasure") == "gold"
 
 
-@pytest.mark.slow
 async def test_an_answer_over_http_that_is_too_long_is_an_observation(url: str) -> None:
     async with opened(url=url, max_bytes=1_000_000) as server:
         with pytest.raises(ToolError, match="MB|byte limit"):
@@ -186,7 +182,6 @@ def begins(lists: int, fails: bool = False) -> str:
     return f"listed, LISTS, FAILS = {{}}, {lists}, {fails}\n{BEGINS}"
 
 
-@pytest.mark.slow
 async def test_a_server_that_never_lists_its_tools_is_a_failure() -> None:
     with pytest.raises(ServerLost, match="no answer within 1 s"):
         async with opened(**script(begins(0))):
@@ -265,7 +260,6 @@ async def test_what_is_no_server_is_a_failure(settings: dict[str, Any], said: st
             break
 
 
-@pytest.mark.slow
 async def test_in_an_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tools: list[Mcp] = []
     open_ = Mcp.open
@@ -323,7 +317,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_children_end_with_the_host(how: signal.Signals) -> None:
     with running_program([sys.executable, "-c", HOST, begins(9)]) as host:

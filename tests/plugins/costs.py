@@ -121,7 +121,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def register(config: pytest.Config) -> None:
     """Measures where tests run, and reports where reports arrive; without pytest-xdist that is one process."""
     worker = "PYTEST_XDIST_WORKER" in os.environ
-    if worker or not config.getoption("numprocesses", None):
+    if worker or not (config.getoption("numprocesses", None) or config.getoption("forks")):
         config.pluginmanager.register(Measure())
     if not worker:
         config.pluginmanager.register(Table(config.getoption("costs")))

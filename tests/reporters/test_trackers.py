@@ -240,6 +240,7 @@ def test_a_reporter_of_the_users_own_is_told_every_event(counting: Path, tmp_pat
     assert told == [{"started": "counting"}, {"episode": "e1"}, {"iteration": 1}, {"ended": "KeyError"}]
 
 
+@pytest.mark.slow
 def test_tracks_may_change_when_a_run_continues_and_the_environment_says_where(
     counting: Path,
     tmp_path: Path,

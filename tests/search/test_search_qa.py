@@ -189,6 +189,7 @@ def asked(task: Task, pattern: str) -> tuple[str, ...]:
     return match.groups()
 
 
+@pytest.mark.slow
 def test_exactly_one_country_borders_both() -> None:
     for task in of_kind("common-neighbour"):
         pair = asked(task, r"Which country borders both (.+) and (.+)\?")
