@@ -20,7 +20,7 @@ class Clock:
     Deadlines are far away when they are set. A test sets the clock forward once all has happened that comes before.
 
     Args:
-        still: it goes on only when it is set forward.
+        still: it goes on only when it is set forward. It starts with whole seconds: sums of such are exact.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, still: bool = False) -> None:
@@ -36,7 +36,7 @@ class Clock:
 
         for name in ("monotonic", "perf_counter"):
             real = getattr(time, name)
-            monkeypatch.setattr(time, name, partial(self._told, partial(float, real()) if still else real))
+            monkeypatch.setattr(time, name, partial(self._told, partial(float, round(real())) if still else real))
         monkeypatch.setattr(asyncio.BaseEventLoop, "run_forever", run_forever)
 
     def _told(self, real: Callable[[], float]) -> float:

@@ -1,7 +1,7 @@
 """`--forks N`: collects the tests once, and runs them in N forks of this process.
 
-For `make check`, where the imports of torch take longer than most files. Workers of pytest-xdist would import and collect
-once each. Files are handed out in the order of the tests; forks send their reports through pipes.
+For `make check`, in which importing torch takes longer than the tests of most files. Workers of pytest-xdist would
+import and collect once each. Files are handed out in the order of the tests; forks send their reports through pipes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Forks:
         """Reports the results as they arrive.
 
         Raises:
-            pytest.Session.Failed: a fork has ended before its work was done.
+            pytest.exit.Exception: a fork has ended before its work was done.
         """
         hook, last = session.config.hook, dict.fromkeys(forks, "")
         with selectors.DefaultSelector() as selector:
@@ -71,7 +71,7 @@ class Forks:
                     if not (line := pipe.readline()):
                         selector.unregister(pipe)
                         if code := os.waitstatus_to_exitcode(os.waitpid(forks[pipe], 0)[1]):
-                            raise session.Failed(f"a fork ended with {code}; it had come to {last[pipe]}")
+                            pytest.exit(f"a fork ended with {code}; it had come to {last[pipe]}", returncode=3)
                         continue
                     said = json.loads(line)
                     if isinstance(said, str):

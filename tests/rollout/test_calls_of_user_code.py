@@ -179,13 +179,19 @@ async def test_closing_does_not_wait_for_a_tool_that_has_nothing_to_close(tmp_pa
     assert (episode.turns[0].calls[0].outcome, episode.status, failures) == ("timeout", "done", [])
 
 
+class NoneIdle(list[threading.Thread]):
+    """Threads of earlier tests that end their calls now do not help."""
+
+    def append(self, thread: threading.Thread) -> None: ...
+
+
 async def test_where_no_thread_starts_the_machinery_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     parts = make_parts(tmp_path, tools=[f"{HERE}:Adds"], limits={"retries": 0})
     context = make_context(parts, quiet)
-    monkeypatch.setattr("agentrl.tools.calling._idle", [])
+    monkeypatch.setattr("agentrl.tools.calling._idle", NoneIdle())
     monkeypatch.setattr(threading.Thread, "start", full)
     (episode,) = await collect(context, specs(1))
     assert episode.error is not None

@@ -10,15 +10,17 @@ import pytest
 pytest_plugins = ["pytester"]
 
 CONFTEST = """
-from tests.plugins import costs, selection
+from tests.plugins import costs, forks, selection
 
 def pytest_addoption(parser):
     costs.pytest_addoption(parser)
     selection.pytest_addoption(parser)
+    forks.pytest_addoption(parser)
 
 def pytest_configure(config):
     costs.register(config)
     selection.register(config)
+    forks.register(config)
 
 def pytest_collection_modifyitems(config, items):
     selection.of_family(config, items)
@@ -103,3 +105,41 @@ def test_costs_count_the_processes_that_a_test_started(workers: int, inner: pyte
     costs = json.loads((inner.path / "costs.json").read_text())
     assert costs["test_it.py"] > costs["test_idle.py"]
     result.stdout.fnmatch_lines(["*CPU seconds by file*", "*all 2 files, 7 tests", "*tests that took longest*"])
+
+
+IN_FORKS = """
+import os, pathlib, signal
+import pytest
+
+@pytest.fixture(scope="module")
+def of_file(): return os.getpid()
+
+@pytest.mark.parametrize("n", range(40))
+def test_many(n, of_file, capsys):
+    print(n)
+    assert of_file == os.getpid()
+    assert capsys.readouterr().out == f"{n}\\n"
+
+def test_fails():
+    print("said before")
+    assert 1 == 2
+
+@pytest.mark.skip(reason="slugs are missing: make slugs")
+def test_skipped(): pass
+"""
+
+
+@pytest.mark.slow
+def test_forks_report_all_that_they_ran(inner: pytest.Pytester) -> None:
+    inner.makepyfile(test_it=IN_FORKS, test_other=IN_FORKS, test_more=IN_FORKS)
+    result = inner.runpytest_subprocess("--forks=2", "-rs")
+    assert passed(result) == {"passed": 120, "failed": 3, "skipped": 3}
+    result.stdout.fnmatch_lines(["*assert 1 == 2", "*said before*", "*3  slugs are missing: make slugs*"])
+
+
+@pytest.mark.slow
+def test_a_fork_that_dies_is_an_error_with_the_test_it_had_come_to(inner: pytest.Pytester) -> None:
+    inner.makepyfile(test_it="import os\n\ndef test_a(): pass\n\ndef test_dies(): os._exit(7)\n")
+    result = inner.runpytest_subprocess("--forks=2")
+    assert result.ret != 0
+    assert "a fork ended with 7; it had come to test_it.py::test_dies" in result.stdout.str() + result.stderr.str()
