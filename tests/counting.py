@@ -58,6 +58,16 @@ train: {iterations: 5, groups: 3, group_size: 4, minibatch: 6, lr: 1.0e-3, entro
 eval: {episodes: 12}
 """
 
+TINY = """\
+agent: {format: tags, max_turns: 4, describe_tools: false}
+model: {scratch: {hidden: 16, layers: 1, heads: 1, vocab_size: 300, max_context: 128}}
+sampling: {max_tokens: 6}
+credit: {use: gigpo}
+warm_start: {script: hasty, episodes: 8, steps: 4, batch: 8, lr: 3.0e-3}
+concurrency: 8
+"""
+"""For a training that learns nothing; what is missing is `train` and `eval`."""
+
 HELD = """
 from pathlib import Path
 

@@ -18,7 +18,7 @@ from tests.chat.families import template_of
 from tests.chat.real_tokenizers import NAMES, real_tokenizer
 from tests.chat.test_families import SEARCH, USER, result
 from tests.command import agentrl
-from tests.commands.conftest import CODE, RECIPE
+from tests.counting import CODE, RECIPE
 
 pytestmark = pytest.mark.slow
 

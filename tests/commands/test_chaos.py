@@ -9,20 +9,15 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl, python
-from tests.counting import metrics
+from tests.counting import TINY, metrics
 from tests.sound import assert_sound
 
 pytestmark = pytest.mark.slow
 
-TRAINING = """\
-agent: {format: tags, max_turns: 4, describe_tools: false}
-model: {scratch: {hidden: 16, layers: 1, heads: 1, vocab_size: 300, max_context: 128}}
-sampling: {max_tokens: 6}
-credit: {use: gigpo}
-warm_start: {script: hasty, episodes: 8, steps: 4, batch: 8, lr: 3.0e-3}
-train: {iterations: 12, groups: 2, group_size: 3, minibatch: 6, lr: 1.0e-3}
-eval: {episodes: 4, every: 4}
-concurrency: 8
+TRAINING = f"""\
+{TINY}\
+train: {{iterations: 12, groups: 2, group_size: 3, minibatch: 6, lr: 1.0e-3}}
+eval: {{episodes: 4, every: 4}}
 """
 DEATHS = (
     "before weight sync:1", "optimiser step:1", "before checkpoint write:3", "before credit:2", "checkpoint write:12",

@@ -7,20 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.command import python
-from tests.counting import CODE, RECIPE
+from tests.counting import CODE, RECIPE, TINY
 from tests.lean import no_curves
 
 __all__ = ["no_curves"]
 
-TRAINING = """\
-agent: {format: tags, max_turns: 4, describe_tools: false}
-model: {scratch: {hidden: 16, layers: 1, heads: 1, vocab_size: 300, max_context: 128}}
-sampling: {max_tokens: 6}
-credit: {use: gigpo}
-warm_start: {script: hasty, episodes: 8, steps: 4, batch: 8, lr: 3.0e-3}
-train: {iterations: 8, groups: 2, group_size: 3, minibatch: 6, lr: 1.0e-3}
-eval: {episodes: 4, every: 5}
-concurrency: 8
+TRAINING = f"""\
+{TINY}\
+train: {{iterations: 8, groups: 2, group_size: 3, minibatch: 6, lr: 1.0e-3}}
+eval: {{episodes: 4, every: 5}}
 """
 DEADLY = '''
 

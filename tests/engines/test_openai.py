@@ -20,7 +20,7 @@ from agentrl.train.preflight.checks import check_training
 from agentrl.types.engine import ContextOverflow, Sampling
 from agentrl.types.errors import EngineError, RecipeError
 from agentrl.types.task import Task
-from tests.commands.conftest import CODE, RECIPE
+from tests.counting import CODE, RECIPE
 
 from .http_server import serving, status
 

@@ -10,8 +10,7 @@ from agentrl.api.train import train
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError
 from tests.command import agentrl as command
-from tests.commands.conftest import CODE, RECIPE
-from tests.commands.test_train import TRAINING, metrics
+from tests.counting import CODE, RECIPE, TRAINING, metrics
 
 ENGINES = """
 import copy

@@ -18,7 +18,7 @@ from agentrl.engines.vllm.launch import Serving, arguments, prepare
 from agentrl.engines.vllm.placement import assigned, visible_gpus
 from agentrl.rollout import engines
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError
-from tests.commands.conftest import CODE, RECIPE
+from tests.counting import CODE, RECIPE
 
 TRAINED = """\
 model: {scratch: {max_context: 100000}}

@@ -27,7 +27,7 @@ from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import AgentRLError, RecipeError
 from agentrl.types.task import Task
 from tests.command import agentrl
-from tests.commands.conftest import CODE, RECIPE
+from tests.counting import CODE, RECIPE
 
 from .conftest import VOCAB, make_model
 from .http_server import serving

@@ -14,7 +14,7 @@ from agentrl.engines.vllm.launch import Serving, arguments
 from agentrl.rollout.engines import serving as what_is_served
 from agentrl.types.errors import RecipeError
 from tests.command import agentrl
-from tests.commands.conftest import CODE, RECIPE
+from tests.counting import CODE, RECIPE
 
 from .fake_vllm import FakeVLLM
 from .http_server import serving

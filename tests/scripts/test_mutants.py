@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from scripts import mutants
-from scripts.mutations import Key, draw, mutations, mutations_of, shares
-from scripts.selection import Choice, Suite
+from scripts.mutants import __main__ as mutants
+from scripts.mutants.mutations import Key, draw, mutations, mutations_of, shares
+from scripts.mutants.selection import Choice, Suite
 from tests.scripts.conftest import HOUSE
 
 SOURCE = '''\
@@ -196,7 +196,6 @@ def test_a_run_goes_on_where_it_was_stopped(
     house: Path, venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(mutants, "ROOT", house)
-    (house / "scripts").symlink_to(Path(mutants.__file__).parent)
     mutants.run_all(given(house, venv, tmp_path, count=1))
     first = (tmp_path / "out.jsonl").read_text()
     mutants.run_all(given(house, venv, tmp_path, count=3))

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from scripts import room_coverage
 from scripts.copies import ROOT
-from scripts.mutations import mutations
-from scripts.selection import Choice, Suite, choose
+from scripts.mutants.mutations import mutations
+from scripts.mutants.selection import Choice, Suite, choose
+from scripts.room_coverage import __main__ as room_coverage
 from tests.scripts.conftest import commit
 
 PARTS = ("call", "forked", "server", "spawned", "execed", "stopped", "bare", "module", "session", "setup")

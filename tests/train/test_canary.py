@@ -12,7 +12,7 @@ from agentrl.api.train import train as train_recipe
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.run_dir import RunDir
 from agentrl.train.canary import FLOAT32, HALF, ROWS, TOKENS, Canary, Precision, WeightsLost
-from tests.commands.conftest import CODE, RECIPE
+from tests.counting import CODE, RECIPE
 
 TRAINING = """\
 agent: {format: tags, max_turns: 4}

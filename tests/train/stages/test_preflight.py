@@ -12,7 +12,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.train.preflight.warnings import cautions
 from agentrl.train.stages.preflight import check_stages
 from agentrl.types.errors import AgentRLError
-from tests.commands.conftest import CODE, RECIPE
+from tests.counting import CODE, RECIPE
 
 from .test_runs import episode
 

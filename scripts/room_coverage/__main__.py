@@ -3,7 +3,7 @@
     python -m scripts.room_coverage run OUT.json [--data DATA] [--add DATA] [--checkout PATH] [-- PYTEST ARGUMENTS]
     python -m scripts.room_coverage compare OLD.json NEW.json
 
-`run` tests a clone of the checkout's commit in an environment of its own (`copies.py`), so that any commit can be
+`run` tests a clone of the checkout's commit in an environment of its own (scripts/copies.py), so that any commit can be
 measured as it is. Processes that are forked, started, or end by `os._exit` or SIGTERM count; those that SIGKILL ends do
 not. A run that is stopped writes what it has.
 
@@ -96,7 +96,7 @@ def run_measured(copy: Copy, folder: Path, arguments: list[str]) -> int:
 
     site = copy.packages
     for name in ("measured.py", "measured_tests.py"):
-        (site / name).symlink_to(ROOT / "scripts" / name)
+        (site / name).symlink_to(Path(__file__).with_name(name))
     if not (site / "coverage").exists():
         (site / "coverage").symlink_to(Path(coverage.__file__).parent)
     (site / "measured.ini").write_text(SETTINGS.format(source=copy.root / "agentrl", data=folder.resolve() / "data"))

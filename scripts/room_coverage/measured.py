@@ -1,6 +1,6 @@
 """Coverage of a process and of those that it forks or starts, each with the context of a test.
 
-`room_coverage.py` links this file into an environment, where `measured.pth` imports it in every process. coverage.py's
+`__main__.py` links this file into an environment, where `measured.pth` imports it in every process. coverage.py's
 own patches are not used: they label no test in a child, and a child that ends by `os._exit` would save the lines of its
 parent again.
 

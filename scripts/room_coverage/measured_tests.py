@@ -1,4 +1,4 @@
-"""Context of each test in measured coverage, as a plug-in of pytest (`room_coverage.py`).
+"""Context of each test in measured coverage, as a plug-in of pytest.
 
 A context names what must be selected for a line to run:
 

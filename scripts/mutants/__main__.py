@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from scripts.copies import REPEATABLE, ROOT, WORK, Copy, copies_of, git, room_of, venv_here
-from scripts.mutations import Key, Mutation, draw, mutations_of
-from scripts.selection import Choice, Suite, choose, seconds_of
+from scripts.mutants.mutations import Key, Mutation, draw, mutations_of
+from scripts.mutants.selection import Choice, Suite, choose, seconds_of
 from tests.plugins.selection import is_slow
 
 SUITES = (("check", "not slow"), ("test", "slow"))
@@ -198,7 +198,7 @@ class Bench:
         self._closed = False
         self._changes = 0
         self._running: subprocess.Popen[bytes] | None = None
-        (copy.packages / "chosen_tests.py").symlink_to(ROOT / "scripts" / "chosen_tests.py")
+        (copy.packages / "chosen_tests.py").symlink_to(Path(__file__).with_name("chosen_tests.py"))
         self._choice = copy.root / "build" / "chosen.json"
         self._result = self._choice.with_suffix(".result")
         self._log = copy.root / "build" / "pytest.log"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.copies import room_of
-from scripts.mutations import Mutation
+from scripts.mutants.mutations import Mutation
 
 
 @dataclass(frozen=True)

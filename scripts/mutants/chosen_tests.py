@@ -1,6 +1,6 @@
 """Selects tests and their order for a run on a mutated file, and notes how it ends, as a plug-in of pytest.
 
-`mutants.py` names a file of JSON in the environment:
+`__main__.py` names a file of JSON in the environment:
 
     files     test files in the order in which they run
     only      ids of tests, files and folders whose tests run; null: all

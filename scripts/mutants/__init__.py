@@ -1,0 +1,1 @@
+"""`python -m scripts.mutants`: how many small faults the tests notice."""
