@@ -118,7 +118,7 @@ def in_forks(names: Sequence[str], jobs: int) -> Iterator[Outcome]:
                 name = waiting.pop(0)
                 with output(name, SMOKE, "out") as stdout, output(name, SMOKE, "log") as stderr:
                     to = stdout.fileno(), stderr.fileno()
-                    pid = forked.start(f"benchmarks.{name}", [SMOKE], surroundings(), *to, leads=True)
+                    pid = forked.start(["-m", f"benchmarks.{name}", SMOKE], surroundings(), *to, leads=True)
                 running[os.pidfd_open(pid)] = name, pid, time.monotonic()
             first = min(began for _, _, began in running.values())
             ended, _, _ = select.select([*running], [], [], max(0.0, first + SMOKE_S - time.monotonic()))

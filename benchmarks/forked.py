@@ -1,27 +1,30 @@
-"""Programs in forks of this process, which have its modules already: most of a smoke run would be imports of torch."""
+"""Programs in forks of a process that has imported torch: most of a short run would be imports.
+
+`python -m benchmarks --smoke` and the tests (tests/fork_server.py) start commands so.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
 import runpy
+import signal
 import sys
+import tempfile
 import threading
+import time
 import traceback
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 
-def start(
-    module: str, arguments: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int, *, leads: bool
-) -> int:
-    """Starts `python -m module` in a fork.
-
-    Only for a process that has not used torch yet: torch's threads do not survive in a fork.
+def start(arguments: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int, *, leads: bool) -> int:
+    """Starts `python ARGUMENTS` in a fork of this process, which has not used torch yet: its threads are not in a fork.
 
     Args:
         stdout, stderr: descriptors.
-        leads: it has a process group of its own.
+        leads: the fork has a process group of its own.
 
     Returns:
         The number of the process.
@@ -32,35 +35,49 @@ def start(
         return pid
     if leads:
         os.setsid()
-    _play(module, arguments, environment, stdout, stderr)
+    for descriptor, source in enumerate((os.open(os.devnull, os.O_RDONLY), stdout, stderr)):
+        os.dup2(source, descriptor)
+    run(arguments, environment)
 
 
-def _play(module: str, arguments: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int) -> NoReturn:
-    code = 1
-    atexit._clear()  # of this process: folders that it removes at its end
+def run(arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Does in a fork what a fresh `python ARGUMENTS` does, then ends the process."""
+    status = 1
     try:
-        for descriptor, source in enumerate((os.open(os.devnull, os.O_RDONLY), stdout, stderr)):
-            os.dup2(source, descriptor)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # temporary folders of the process that forked
         os.environ.clear()
         os.environ.update(environment)
-        sys.argv = [module, *arguments]
-        code = _exit_code(module)
-        threading._shutdown()  # type: ignore[attr-defined]  # what ends an interpreter, in its order
+        time.tzset()
+        tempfile.tempdir = None
+        status = _exit_code(arguments)
+        # As the interpreter ends, but for taking torch's modules apart, which takes longer than most programs.
+        threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        os._exit(code)
+        os._exit(status)
 
 
-def _exit_code(module: str) -> int:
+def _exit_code(arguments: Sequence[str]) -> int:
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        _execute(*arguments)
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+            return 1
+        return int(ended.code or 0)
     except BaseException:
         traceback.print_exc()
         return 1
     return 0
+
+
+def _execute(kind: str, program: str, *arguments: str) -> None:
+    """Runs `-m MODULE ARGUMENTS` or `-c CODE ARGUMENTS`."""
+    sys.argv = [kind, *arguments]
+    if kind == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        exec(compile(program, "<string>", "exec"), sys.modules["__main__"].__dict__)

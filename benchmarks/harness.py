@@ -9,6 +9,7 @@ import argparse
 import os
 import platform
 import shlex
+import signal
 import sys
 import tempfile
 import threading
@@ -146,6 +147,7 @@ class Benchmark:
 
     def run(self, parser: argparse.ArgumentParser, measure: Callable[[argparse.Namespace, Report], None]) -> int:
         """Reads the command line, measures, and prints the result. Returns the exit code."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's programs in the background ignore it
         with ExitStack() as stack:
             given = parser.parse_args()
             if given.smoke:

@@ -21,8 +21,6 @@ from benchmarks.harness import Report
 
 Line = dict[str, Any]
 
-COMMAND = "agentrl.cli"
-
 TINY = ["warm_start.episodes=8", "warm_start.steps=2", "train.groups=2", "train.group_size=2"]
 """Of smoke runs: a training that learns nothing."""
 
@@ -127,7 +125,7 @@ def run_training(
     """
     sets = [part for override in overrides for part in ("--set", override)]
     began = time.perf_counter()
-    arguments = ["train", str(recipe), "--out", str(out), *sets]
+    arguments = ["-m", "agentrl.cli", "train", str(recipe), "--out", str(out), *sets]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "COLUMNS": "160"}
     said: deque[str] = deque(maxlen=40)
     before, left = _parts(recipe, overrides)
@@ -150,13 +148,13 @@ def run_training(
 
 
 def _start(arguments: Sequence[str], environment: dict[str, str], *, forks: bool) -> tuple[int, TextIO]:
-    """Starts the command in a process or, for a smoke run, in a fork. Returns its number and what it says."""
+    """Starts `python ARGUMENTS` or, for a smoke run, a fork that does the same. Returns its number and what it says."""
     reads, writes = os.pipe()
     try:
         if forks:
-            pid = forked.start(COMMAND, arguments, environment, writes, writes, leads=False)
+            pid = forked.start(arguments, environment, writes, writes, leads=False)
         else:
-            argv = [sys.executable, "-m", COMMAND, *arguments]
+            argv = [sys.executable, *arguments]
             streams = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
             streams += [(os.POSIX_SPAWN_DUP2, writes, stream) for stream in (1, 2)]
             pid = os.posix_spawn(sys.executable, argv, environment, file_actions=streams)

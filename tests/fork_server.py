@@ -6,7 +6,6 @@ output, standard error and a pipe. The pipe gets a line with the process id, and
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import importlib
@@ -14,14 +13,10 @@ import io
 import json
 import os
 import pkgutil
-import runpy
 import signal
 import socket
 import sys
 import tempfile
-import threading
-import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +26,7 @@ from agentrl.models.load import load_model
 from agentrl.registry.kinds import KINDS, registry_of
 from agentrl.registry.listing import entries
 from agentrl.view import curves
+from benchmarks.forked import run
 
 LONGEST = 1 << 20
 NOT_IMPORTED = ("agentrl.cli", "agentrl.integrations")
@@ -82,46 +78,12 @@ def keep(request: dict[str, Any], stdout: int, stderr: int, told: int) -> None:
         os.dup2(stderr, 2)
         for file in (stdout, stderr, told):
             os.close(file)
-        run(**request)
+        os.chdir(request["cwd"])
+        sys.path[:1] = [request["cwd"], ROOT]
+        run(request["arguments"], request["environment"])
     os.write(told, b"%d\n" % child)
     os.write(told, b"%d\n" % os.waitpid(child, 0)[1])
     os._exit(0)
-
-
-def run(arguments: list[str], cwd: str, environment: dict[str, str]) -> None:
-    """What a fresh `python ARGUMENTS` does, then ends the process."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(environment)
-    time.tzset()
-    tempfile.tempdir = None
-    sys.path[:1] = [cwd, ROOT]
-    code: object = None
-    try:
-        execute(*arguments)
-    except SystemExit as ended:
-        code = ended.code
-    except BaseException:
-        code = traceback.format_exc()
-    if isinstance(code, str):
-        print(code, file=sys.stderr)
-        code = 1
-    # As the interpreter ends, but for taking torch's modules apart, which takes longer than most programs.
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 0)
-
-
-def execute(kind: str, program: str, *arguments: str) -> None:
-    """`python -m MODULE ARGUMENTS` or `python -c CODE ARGUMENTS`."""
-    sys.argv = [kind, *arguments]
-    if kind == "-m":
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
-    else:
-        exec(compile(program, "<string>", "exec"), sys.modules["__main__"].__dict__)
 
 
 if __name__ == "__main__":

@@ -193,7 +193,8 @@ def test_a_smoke_run_that_hangs_is_ended() -> None:
 @pytest.mark.slow
 def test_a_benchmark_that_hangs_is_interrupted_and_ended(tmp_path: Path) -> None:
     code = (
-        "import pathlib, subprocess, time\n"
+        "import pathlib, signal, subprocess, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "subprocess.Popen(['sleep', '600'])\n"
         "try:\n    print('ready', flush=True)\n    time.sleep(600)\n"
         f"finally:\n    pathlib.Path({str(tmp_path / 'cleaned')!r}).touch()\n"
