@@ -1,4 +1,4 @@
-"""Eight kills of whatever a training has started beside the driver: rollout workers and a trainer rank."""
+"""Four kills of whatever a training has started beside the driver: rollout workers and a trainer rank."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ class Admitted(Counter):
             return True
         return False
 """
+SHORT = "train.iterations=4"
 SETS = (
     "scale.use=process", "scale.trainer_ranks=2", "scale.rollout_workers=2", "scale.restarts=100", "limits.retries=10",
-    "tools=[./task.py:Admitted]",
+    "tools=[./task.py:Admitted]", SHORT,
 )  # fmt: skip
-KILLS, OF_A_RANK = 8, 4
+KILLS, OF_A_RANK = 4, 2
 
 
 class Training:
@@ -75,11 +76,11 @@ class Training:
         self.wait_until(lambda: self.runs() and pid not in (*self.workers, *self.ranks))
 
 
-def test_eight_kills_beside_the_driver_change_no_number(trainable: Path) -> None:
+def test_four_kills_beside_the_driver_change_no_number(trainable: Path) -> None:
     here, rng = trainable.parent, random.Random(0)
     with (trainable / "task.py").open("a") as code:
         code.write(TICKETS)
-    train_on_two_ranks(trainable, "whole")
+    train_on_two_ranks(trainable, "whole", SHORT)
     sets = (part for each in SETS for part in ("--set", each))
     command = ["-m", "agentrl.cli", "train", "counting", "--out", "killed", "--json", *sets]
     training = Training(Started(*command, cwd=here))
