@@ -22,6 +22,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from agentrl.config.recipe import Recipe
 from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, WorkerDied, spawn_within
 from agentrl.distributed.launchers import check_launcher, open_launcher
+from agentrl.distributed.ray_cluster import GpuReservation
 from agentrl.models.load import on_cuda
 from agentrl.train.compute_thread import in_thread
 from agentrl.train.parallel.ranks import Ranks
@@ -68,17 +69,6 @@ class RankWorker:
         """Exits the process if rank 0 is gone without a shutdown: a pending collective cannot be cancelled."""
         if self._following:
             os._exit(1)
-
-
-class GpuReservation:
-    """Placeholder actor that reserves GPUs for rank 0, which runs in the driver."""
-
-    async def gpus(self) -> str:
-        """The reserved GPUs, in the format of `CUDA_VISIBLE_DEVICES`."""
-        return os.environ.get("CUDA_VISIBLE_DEVICES", "")
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
 
 class LaunchedRanks:
@@ -218,16 +208,20 @@ async def _launch_ranks(
     cuda = on_cuda(recipe.required_model)
     _speak_towards((launcher.host, 9))
     store = TCPStore(launcher.host, 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=start_s))
-    try:
-        for rank in range(1, size):
-            # Ray shows each rank only its own GPUs.
-            device = 0 if recipe.scale.use == "ray" else rank
-            handle = await spawn_within(start_s, launcher, f"trainer rank {rank}", RankWorker, device)
-            handles.append(handle)
-            call = handle.call("run", rank, size, (launcher.host, store.port), start_s, cuda)
-            following.append(asyncio.create_task(call))
-    except WorkerDied as death:
-        raise RankDied(f"did not start: {death}", restarts=restarts) from death
+
+    async def start(rank: int) -> None:
+        device = 0 if recipe.scale.use == "ray" else rank  # Ray shows each rank only its own GPUs
+        handle = await spawn_within(start_s, launcher, f"trainer rank {rank}", RankWorker, device)
+        handles.append(handle)
+        call = handle.call("run", rank, size, (launcher.host, store.port), start_s, cuda)
+        following.append(asyncio.create_task(call))
+
+    # At the same time: each imports torch.
+    for error in await asyncio.gather(*map(start, range(1, size)), return_exceptions=True):
+        if isinstance(error, WorkerDied):
+            raise RankDied(f"did not start: {error}", restarts=restarts) from error
+        if error is not None:
+            raise error
     meeting = asyncio.create_task(in_thread(lambda: Ranks.rendezvous(0, size, store, cuda=cuda)))
     await asyncio.wait([meeting, *following], timeout=start_s, return_when=asyncio.FIRST_COMPLETED)
     for each in following:

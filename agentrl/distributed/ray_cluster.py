@@ -227,6 +227,20 @@ class RayHandle:
         freed()
 
 
+class GpuReservation:
+    """Placeholder actor that reserves GPUs for trainer rank 0, which runs in the driver.
+
+    It stands in this module because its process then imports no torch.
+    """
+
+    async def gpus(self) -> str:
+        """The reserved GPUs, in the format of `CUDA_VISIBLE_DEVICES`."""
+        return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
 class _Actor:
     """An `ActorHost` with pickled arguments and replies."""
 

@@ -102,8 +102,8 @@ def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None
 def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> None:  # type: ignore[no-untyped-def]
     from ray.util import placement_group_table
 
-    here, held = trainable.parent, ("--set", "train.iterations=3", "--set", "tools=[./task.py:Held]")
-    train_on_two_ranks(trainable, "alone", "train.iterations=3")
+    here, held = trainable.parent, ("--set", "train.iterations=2", "--set", "tools=[./task.py:Held]")
+    train_on_two_ranks(trainable, "alone", "train.iterations=2")
     first = here / "ray" / "checkpoints" / "it-00001"
 
     def kill() -> None:

@@ -40,7 +40,7 @@ class Admitted(Counter):
             return True
         return False
 """
-SHORT = "train.iterations=4"
+SHORT = "train.iterations=3"
 SETS = (
     "scale.use=process", "scale.trainer_ranks=2", "scale.rollout_workers=2", "scale.restarts=100", "limits.retries=10",
     "tools=[./task.py:Admitted]", SHORT,

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.config.loader import load_recipe
+from agentrl.distributed.handle import WorkerDied
+from agentrl.distributed.process import ProcessHandle, ProcessLauncher
 from agentrl.distributed.ranks import LaunchedRanks, trainer_ranks
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.types.errors import RankDied, RankFailed, RankUnreachable, RecipeError
@@ -107,6 +110,43 @@ async def test_ranks_are_asked_for_where_they_can_be(trainable: Path) -> None:
     with pytest.raises(RecipeError, match="torchrun has started the ranks already"):
         async with trainer_ranks(recipe, Ranks(rank=0, size=2)):
             pass
+
+
+class Meeting(ProcessLauncher):
+    """Starts nothing until all ranks are asked for; then none starts."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.all = asyncio.Event()
+
+    async def spawn(self, name: str, cls: type, *args: object) -> ProcessHandle:
+        self.asked.append(name)
+        if len(self.asked) == 2:
+            self.all.set()
+        await self.all.wait()
+        raise WorkerDied("no room", place=name)
+
+
+async def test_ranks_start_at_the_same_time(trainable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = Meeting()
+
+    async def open_launcher(*_: object) -> Meeting:
+        return launcher
+
+    monkeypatch.setattr("agentrl.distributed.ranks.open_launcher", open_launcher)
+    recipe = load_recipe(str(trainable), ["scale.use=process", "scale.trainer_ranks=3"])
+    with pytest.raises(RankDied, match=r"did not start: trainer rank \d: no room"):
+        async with trainer_ranks(recipe, Ranks()):
+            pass
+    assert launcher.asked == ["trainer rank 1", "trainer rank 2"]
+
+
+@pytest.mark.slow
+def test_a_reservation_imports_no_torch() -> None:
+    code = "import sys, agentrl.distributed.ray_cluster as it; it.GpuReservation; print('torch' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout == "False\n"
+    )
 
 
 GONE = RankUnreachable(
