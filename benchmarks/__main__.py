@@ -215,7 +215,7 @@ def output(name: str, arguments: str, suffix: str) -> BinaryIO:
 
 
 def outcome_of(name: str, arguments: str, seconds: float, code: int | None) -> Outcome:
-    """What a run came to.
+    """Outcome of a run.
 
     Args:
         code: its exit code; None if it took too long.
