@@ -198,6 +198,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         tools: definitions of what could be called in its first turn; None: the tools of the recipe.
         version: of an earlier self of the policy, after which update it was taken.
         trains: whether it is a policy that trains beside `policy`: its turns are recorded token by token.
+        outcome: of the seat that speaks in it, in place of the episode's reward; None: the episode's.
     """
 
     role: str
@@ -206,6 +207,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: list[dict[str, Any]] | None = None
     version: int | None = None
     trains: bool = False
+    outcome: float | None = None
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,6 +338,12 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The name of the policy that spoke in a turn."""
         context = self.contexts.get(turn.context)
         return POLICY if context is None else context.policy
+
+    def outcome_of(self, turn: Turn) -> float:
+        """The outcome that a turn is credited with: that of its seat, else the reward of the episode."""
+        context = self.contexts.get(turn.context)
+        own = None if context is None else context.outcome
+        return (self.reward or 0.0) if own is None else own
 
     def shown_images(self) -> Iterator[dict[str, Any]]:
         """Its images, as parts of messages and calls; one may come several times."""

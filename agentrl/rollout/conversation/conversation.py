@@ -300,6 +300,28 @@ class Conversation(Standing):
         if self._past() is None:  # else the record has them
             self._add_rewards(given)
 
+    def score(self, outcome: float) -> None:
+        """The outcome of the seat that speaks in this context: its turns are credited with it, in place of the
+        episode's reward, and compared with those of the same role. It counts as it is, without weights and gates.
+
+        Raises:
+            ValueRefused: it is no finite number.
+            SessionMisused: the agent's class does not say that it has seats, or it is the main conversation.
+        """
+        if self.name == MAIN:
+            raise SessionMisused(
+                "the outcome of the main conversation is the reward of the episode",
+                place=f"episode {self.id}",
+                remedy="let a function under 'rewards' give it; score() is for session.context(...)",
+            )
+        if not self.recording.seats:
+            raise SessionMisused(
+                f"context {self.name!r} has an outcome of its own, and the agent's class does not say so",
+                place=f"episode {self.id}",
+                remedy="seats = True in the class, so that `agentrl recipe check` can refuse credit for one outcome",
+            )
+        self.seat_outcome = values.number(outcome, "the outcome of a seat", "context.score")
+
     def finish(self, stop: str = "answer", answer: str | None = None) -> None:
         """Ends the conversation; who drives it should return. An answer that is no text becomes it (42 -> "42")."""
         self.outcome = EpisodeEnd(stop, answer)
