@@ -17,10 +17,11 @@ from pydantic import BaseModel
 from agentrl.config.credit import CreditSettings
 from agentrl.credit.estimator import Advantages, Estimator, Need, Reward, estimator
 from agentrl.credit.parted import parted
-from agentrl.credit.table import CreditTable, immediate
+from agentrl.credit.table import CreditTable
 from agentrl.registry.registry import Registry, any_function
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
+from agentrl.types.figures import immediate
 
 Place = Literal["tokens", "turns", "outcome"]
 PLACES: tuple[Place, ...] = ("tokens", "turns", "outcome")

@@ -16,7 +16,8 @@ from agentrl.credit.history import History, history_of
 from agentrl.credit.seats import Seats, seats_of
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import CreditError
-from agentrl.types.totals import TOLERANCE, total
+from agentrl.types.figures import immediate
+from agentrl.types.totals import TOLERANCE
 
 Weighting = Literal["trajectory", "turn", "token"]
 
@@ -357,13 +358,6 @@ class CreditTable:
                     place=f"episode {self.episode_ids[owner[at]]}{where}",
                     remedy="a reward is a finite number, or None where nothing could be scored",
                 )
-
-
-def immediate(turn: Turn) -> float:
-    """The reward of a turn, weighted and gated by the recipe, else the sum of its components."""
-    if turn.reward is not None:
-        return turn.reward
-    return total(value for value in turn.rewards.values() if value is not None)
 
 
 def numbered(texts: Iterable[str | None]) -> Ints:

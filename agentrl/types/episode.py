@@ -284,6 +284,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             of the agent), or "" after an error.
         components: outcome reward components by name, before weights and gates; None = never scored, not 0.0.
         reward: their combination, without the rewards of turns; None unless the status is `done` or `truncated`.
+        success: the name of the figure that tells success (`types.figures.figure`): one from 1 on. "": not named.
         pending: components that score the group, as long as they have not: until then there is no reward.
         gates: what the gates of the recipe said, in order.
         notes: by component, why it is what it is (a judge's votes, the reason for a None).
@@ -313,6 +314,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop: str = ""
     components: dict[str, float | None] = {}
     reward: float | None = None
+    success: str = ""
     pending: list[str] = []
     gates: list[GateVerdict] = []
     notes: dict[str, str] = {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from agentrl.rewards.declare import reward
-from agentrl.rewards.functions.verifiers import METRICS, Metric
+from agentrl.rewards.functions.verifiers import Metric, gold, with_correctness
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
+from agentrl.types.totals import reaches
 
 
 @reward(source="LASER, arXiv:2505.15612, Eq. 2 and Table 2: lambda(y) S(y) = 1[correct] alpha 1[L(y) <= L_T]")
@@ -23,9 +24,9 @@ def laser(
     This is LASER with one fixed target; LASER-D's targets, which follow the difficulty of tasks, are not here.
     """
     if episode.answer is None or episode.reply_tokens > target:
-        METRICS[metric](task, episode, key=key)  # a task without a gold answer is an error all the same
+        gold(task, key)  # a task without a gold answer is an error all the same
         return 0.0
-    return alpha * float(METRICS[metric](task, episode, key=key) >= 1.0)
+    return with_correctness(metric, task, episode, key, lambda correct: alpha * float(reaches(correct, 1.0)))
 
 
 @reward(source="DAPO, arXiv:2503.14476, Eq. 13; volcengine/verl@b178a3c reward_manager/dapo.py")

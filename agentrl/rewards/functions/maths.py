@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.functions.comparers import MATHS, said
 from agentrl.rewards.functions.verifiers import gold
-from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.rewards.helper import TooMuch
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError, needs
 from agentrl.types.task import Task
@@ -20,12 +21,24 @@ from agentrl.types.task import Task
 _LONGEST = 20_000  # characters of an answer
 
 
-def _require(_: Mapping[str, Any]) -> None:
+def require_maths(_: Mapping[str, Any] = {}) -> None:  # it is not changed
+    """Checks that math-verify is installed.
+
+    Raises:
+        MissingExtra: it is not.
+    """
     with needs("maths"):
         import math_verify  # noqa: F401
 
 
-@reward(source="math-verify (huggingface/Math-Verify)", require=_require)
+async def correctness(task: Task, episode: Episode, key: str) -> float:
+    """1 if the answer is right, as `maths` compares it, else 0."""
+    found = await maths(task, episode, key=key)
+    value = found.value if isinstance(found, Scored) else found
+    return value if isinstance(value, float) else 0.0
+
+
+@reward(source="math-verify (huggingface/Math-Verify)", require=require_maths)
 async def maths(
     task: Task, episode: Episode, *, key: str = "answer", digits: int = 6, timeout_s: float = 5.0
 ) -> float | Scored:
@@ -42,8 +55,8 @@ async def maths(
         MissingExtra: math-verify is not installed.
         TaskError: no gold answer, or none that can be read as mathematics in that time.
     """
-    _require({})
-    references, answer = gold(task, key), episode.answer or ""
+    require_maths()
+    references, answer = gold(task, key), said(episode) or ""
     if not answer.strip():
         return 0.0
     if len(answer) > _LONGEST:
@@ -51,7 +64,7 @@ async def maths(
     verdicts, note = [], ""
     for reference in references:
         try:
-            verdicts.append(await _HELPER.ask(compare, reference, answer, digits, cpu_s=timeout_s))
+            verdicts.append(await MATHS.ask(compare, reference, answer, digits, cpu_s=timeout_s))
         except TooMuch as problem:
             note = str(problem)
             if not await _readable(reference, timeout_s):
@@ -66,12 +79,9 @@ async def maths(
 async def _readable(reference: str, timeout_s: float) -> bool:
     """Whether a gold answer can be read at all within the time."""
     try:
-        return bool(await _HELPER.ask(readable, reference, cpu_s=timeout_s))
+        return bool(await MATHS.ask(readable, reference, cpu_s=timeout_s))
     except TooMuch:
         return False
-
-
-_HELPER = Helper("agentrl.rewards.functions.maths", memory_mb=4096)
 
 
 # In the helper

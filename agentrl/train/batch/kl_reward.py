@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from agentrl.config.train import KlSettings
 from agentrl.credit.registry import Place
-from agentrl.credit.table import immediate
 from agentrl.train.losses.objective import kl_estimate
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
+from agentrl.types.figures import immediate
 from agentrl.types.sample import TrainingSample, by_turn
 
 
