@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 from agentrl.commands.environment import app as environments
@@ -339,7 +340,9 @@ def show(
     status: Annotated[str | None, typer.Option(help="Only episodes of this status.")] = None,
     split: Annotated[str | None, typer.Option(help="Only episodes of this split: train, eval, demo.")] = None,
     min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
-    sort: Annotated[str, typer.Option(help="Sort by a column: reward, turns, duration_s, ...")] = "created_at",
+    sort: Annotated[
+        str, typer.Option(help="Sort by a column: reward, turns, ...; --sort=-reward: largest first.")
+    ] = "created_at",
     limit: Annotated[int, typer.Option(help="Maximum number of episodes to list.")] = 20,
     as_json: Json = False,
 ) -> None:
@@ -376,7 +379,8 @@ def doctor(as_json: Json = False) -> None:
         return
     table = Table("", "what", "found", "fix", box=None)
     for finding in findings:
-        table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", finding.what, finding.found, finding.fix)
+        said = (Text(text) for text in (finding.what, finding.found, finding.fix))  # 'agentrl[train]' is no markup
+        table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", *said)
     Console().print(table)
 
 

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from agentrl.api.certify.findings import total
 from agentrl.api.recipes import Overrides, given_recipe
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.recipe import Recipe
@@ -24,6 +23,7 @@ from agentrl.rollout.builder import build
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, InfraError
+from agentrl.types.figures import earned
 from agentrl.types.task import Message
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Seen(msgspec.Struct, frozen=True):
     @property
     def reward(self) -> float:
         """The episode's reward, with those of turns, when it has ended; 0 before."""
-        return 0.0 if self.episode is None else total(self.episode) or 0.0
+        return 0.0 if self.episode is None else earned(self.episode) or 0.0
 
 
 class Driven:

@@ -60,8 +60,8 @@ class Vade(Sampler):
     """VADE: a Beta posterior of every task's success rate; draws p from each and takes the tasks with the highest
     p (1 - p)^power.
 
-    One secondary source gives the power 2, which is the default; `power: 1` is the variance. There is one decay; the paper's
-    abstract speaks of two scales.
+    One secondary source gives the power 2, which is the default; `power: 1` is the variance. There is one decay; the
+    paper's abstract speaks of two scales.
     """
 
     Settings = VadeSettings

@@ -189,10 +189,19 @@ class Conversation(Standing):
                 completion = await self.engine.generate(prompt, sampling, self.engine_session)
         except TimeoutError:
             raise EngineError(
-                f"no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
+                f"{self._whose}no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
             ) from None
+        except EngineError as error:
+            if self._voice is None or type(error) is not EngineError:
+                raise
+            raise EngineError(self._whose + error.message, place=error.place, remedy=error.remedy) from error
         self.recording.stage = "agent"
         return completion
+
+    @property
+    def _whose(self) -> str:
+        """Whose engine it is, for errors: that of a voice, or "" for that of the recipe."""
+        return "" if self._voice is None else f"policies.{self.policy}: "
 
     async def run_tools(self, reply: Reply) -> list[ToolResult]:
         """Runs the calls of the last turn and appends what came back.
