@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from agentrl.rewards.declare import reward
-from agentrl.rewards.functions.verifiers import Metric, gold, with_correctness
+from agentrl.rewards.functions.correctness import Metric, with_correctness
+from agentrl.rewards.functions.verifiers import gold
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
 from agentrl.types.totals import reaches

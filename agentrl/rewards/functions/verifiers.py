@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar
 
 from agentrl.rewards.functions.comparers import (
     TOLERANCE,
@@ -90,28 +88,6 @@ def turn_format(turn: Turn) -> float:
 def tool_reward(episode: Episode, component: str) -> list[float | None]:
     """The rewards that tools gave the turns under the component's name, so that a recipe can weigh or gate them."""
     return [turn.rewards.get(component) for turn in episode.turns]
-
-
-METRICS: dict[str, Callable[..., float]] = {"exact_match": exact_match, "f1": f1, "numeric": numeric}
-Metric = Literal["exact_match", "f1", "numeric", "maths"]
-"""The metric of rewards that use correctness."""
-
-T = TypeVar("T")
-
-
-def with_correctness(metric: Metric, task: Task, episode: Episode, key: str, follows: Callable[[float], T]) -> T:
-    """What follows from the correctness of an answer; with the metric `maths` an awaitable of it.
-
-    Raises:
-        TaskError: no gold answer, or none that can be read.
-    """
-    if metric == "maths":
-        from agentrl.rewards.functions.maths import correctness
-
-        value: Any = correctness(task, episode, key)
-    else:
-        value = METRICS[metric](task, episode, key=key)
-    return then(value, follows)
 
 
 def code_in(text: str) -> str:
