@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,17 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     for override in overrides:
         given[_apply(tree, override, Recipe)] = override
     return _validate(tree, path, given)
+
+
+def recipe_of(sections: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    """Checks a recipe that is given as a mapping, in a notebook for example. Its folder is the working folder.
+
+    Raises:
+        RecipeError: with the path of the key, what was found and what is allowed.
+    """
+    tree = copy.deepcopy(dict(sections))
+    given = {_apply(tree, override, Recipe): override for override in overrides}
+    return _validate(tree, Path("recipe"), given)
 
 
 def with_overrides(recipe: Recipe, overrides: Sequence[str], place: Path) -> Recipe:

@@ -7,14 +7,12 @@ import itertools
 import threading
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.worker_pool import open_players
 from agentrl.engines.asking import AskingEngine
@@ -62,7 +60,7 @@ class Driven:
         AgentRLError: the recipe or its tasks are wrong.
     """
 
-    def __init__(self, recipe: str | Path | Recipe, overrides: Overrides = ()) -> None:
+    def __init__(self, recipe: AnyRecipe, overrides: Overrides = ()) -> None:
         given = given_recipe(recipe, overrides)
         once = given.limits.model_copy(update={"retries": 0})  # a second attempt would ask for the same turns again
         self.recipe = given.model_copy(update={"limits": once})
