@@ -196,7 +196,8 @@ def reward(
 def credit(
     run: Run,
     estimator: Annotated[
-        str | None, typer.Option(help="A built-in name or ./task.py:mine; default: the estimator of the run.")
+        str | None,
+        typer.Option(help="A built-in name or ./task.py:mine; several with commas between; default: that of the run."),
     ] = None,
     stage: Annotated[str | None, typer.Option(help=OF_STAGE)] = None,
     rewards: Annotated[
@@ -210,12 +211,20 @@ def credit(
 ) -> None:
     """Compute the credit of every turn of a stored run again. Without --save nothing is written."""
     from agentrl.api.recredit import recredit
-    from agentrl.commands.credit import print_credit
+    from agentrl.commands.credit import print_credit, print_side_by_side
 
-    result = recredit(run, estimator, settings=overrides, stage=stage, rewards=rewards, save=save)
+    names = [None] if estimator is None else estimator.split(",")
+    if len(names) > 1 and (save or overrides):
+        raise typer.BadParameter("--save and --set are for one estimator")
+    results = [recredit(run, name, settings=overrides, stage=stage, rewards=rewards, save=save) for name in names]
     if episode is not None:
-        result = result.only(episode)
-    write_json(result.as_dict()) if as_json else print_credit(result, limit)
+        results = [result.only(episode) for result in results]
+    if as_json:
+        write_json(results[0].as_dict() if len(results) == 1 else [result.as_dict() for result in results])
+    elif len(results) == 1:
+        print_credit(results[0], limit)
+    else:
+        print_side_by_side(results, limit)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -47,6 +48,33 @@ def print_credit(result: Recredit, limit: int) -> None:
     if result.credit.needs_members:
         # Evaluations try every task once: nobody learns from them.
         _print_groups_without_signal([b for b in result.batches if b["split"] != "eval"])
+
+
+def print_side_by_side(results: Sequence[Recredit], limit: int) -> None:
+    """Prints a line per turn of the policy, with a column for the credit of each estimator."""
+    names = [result.credit.estimator.name for result in results]
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("episode", "reward", "turn", "role", *names, "did"):
+        table.add_column(heading, no_wrap=True, justify="right" if heading in ("reward", "turn", *names) else "left")
+    given = [{credit.episode_id: credit.turn_advantages for credit in result.credits} for result in results]
+    silent = {id: not any(any(each[id]) for each in given) for id in given[0]}
+    ids = sorted(given[0], key=silent.__getitem__)  # first what teaches something
+    for id in ids[:limit]:
+        record = results[0].episodes[id]
+        own = record.own_turns
+        for turn in own:
+            first = turn.index == own[0].index
+            table.add_row(
+                Text(id if first else ""),
+                f"{earned(record):.3g}" if first else "",
+                str(turn.index),
+                Text(turn.agent),
+                *(f"{each[id][turn.index]:+.3f}" for each in given),
+                Text(_did(turn)[:48]),
+            )
+    _wide().print(Visible(table))
+    if len(ids) > limit:
+        print(f"({limit} of {len(ids)} episodes; --limit shows more, --json all)")
 
 
 def _did(turn: Turn) -> str:
