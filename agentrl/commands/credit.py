@@ -11,7 +11,7 @@ from rich.text import Text
 
 from agentrl.api.recredit import Recredit
 from agentrl.types.episode import Turn
-from agentrl.types.figures import earned
+from agentrl.types.figures.of_episodes import earned
 from agentrl.view.show import signed_bar
 from agentrl.view.terminal import Visible
 

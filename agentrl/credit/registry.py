@@ -21,7 +21,7 @@ from agentrl.credit.table import CreditTable
 from agentrl.registry.registry import Registry, any_function
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
-from agentrl.types.figures import immediate
+from agentrl.types.figures.of_episodes import immediate
 
 Place = Literal["tokens", "turns", "outcome"]
 PLACES: tuple[Place, ...] = ("tokens", "turns", "outcome")

@@ -16,8 +16,8 @@ from agentrl.credit.history import History, history_of
 from agentrl.credit.seats import Seats, seats_of
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import CreditError
-from agentrl.types.figures import immediate
-from agentrl.types.totals import TOLERANCE
+from agentrl.types.figures.of_episodes import immediate
+from agentrl.types.figures.sums import TOLERANCE
 
 Weighting = Literal["trajectory", "turn", "token"]
 

@@ -17,9 +17,9 @@ from agentrl.curriculum.task_source import TaskSource
 from agentrl.registry.settings import NoSettings
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
-from agentrl.types.figures import SUCCESS, figure, succeeded
+from agentrl.types.figures.of_episodes import SUCCESS, figure, succeeded
+from agentrl.types.figures.sums import total
 from agentrl.types.task import Task
-from agentrl.types.totals import total
 
 
 @dataclass(frozen=True)

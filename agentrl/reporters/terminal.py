@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.types.episode import Episode
-from agentrl.types.figures import earned, turns_of
+from agentrl.types.figures.of_episodes import earned, turns_of
 from agentrl.types.reporter import UNNAMED, Metrics, Reporter, RunStart
 from agentrl.view.summary import headline, series
 from agentrl.view.terminal import Visible

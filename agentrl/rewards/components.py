@@ -27,10 +27,10 @@ from agentrl.rewards.steps import Values, apply
 from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.episode import Episode, GateVerdict
 from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, TaskError, asked_to_stop, nearest, place_of
-from agentrl.types.figures import SUCCESS
+from agentrl.types.figures.of_episodes import SUCCESS
+from agentrl.types.figures.sums import total
 from agentrl.types.sandbox import SandboxBroken, SandboxExpired
 from agentrl.types.task import Task
-from agentrl.types.totals import total
 from agentrl.types.values import ValueRefused, number, text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentrl.types.episode import POLICY, Episode
-from agentrl.types.figures import earned, succeeded, success_of, turns_of
+from agentrl.types.figures.of_episodes import earned, succeeded, success_of, turns_of
 
 
 def summary(episodes: Iterable[Episode]) -> dict[str, Any]:

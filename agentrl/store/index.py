@@ -18,7 +18,7 @@ from agentrl.store.codec import StoredCredit
 from agentrl.store.group_scores import GroupScores
 from agentrl.store.shards import Location
 from agentrl.types.episode import Episode
-from agentrl.types.figures import earned, turns_of
+from agentrl.types.figures.of_episodes import earned, turns_of
 
 FORMAT = 6
 """Increased when a column changes; an index of another format is rebuilt."""

@@ -14,7 +14,7 @@ import msgspec
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
 from agentrl.types.episode import Episode, GateVerdict
 from agentrl.types.errors import StoreError, nearest
-from agentrl.types.figures import earned
+from agentrl.types.figures.of_episodes import earned
 
 
 class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -20,8 +20,8 @@ from agentrl.curriculum.methods.rorecomp import RoRecomp
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
 from agentrl.curriculum.parts import Context, CreditedEpisode, Group
 from agentrl.rewards.components import RewardSet
+from agentrl.rewards.functions.answers.comparers import Comparer, classes
 from agentrl.rewards.functions.calibration import brier
-from agentrl.rewards.functions.comparers import Comparer, classes
 from agentrl.rewards.functions.feedback import unary_feedback
 from agentrl.rewards.functions.groups.siblings import diversity, majority_vote
 from agentrl.rewards.functions.verifiers import exact_match, f1, numeric
@@ -29,7 +29,7 @@ from agentrl.rollout.summary import summary
 from agentrl.types.episode import CallRecord, Episode, Node, Turn
 from agentrl.types.episode import Context as Conversation
 from agentrl.types.errors import RecipeError
-from agentrl.types.figures import earned, figure, succeeded, turns_of
+from agentrl.types.figures.of_episodes import earned, figure, succeeded, turns_of
 from agentrl.types.task import Task
 
 CONTEXT = Context(0, 10, random.Random(0), {}.__getitem__)

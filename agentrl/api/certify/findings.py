@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentrl.types.episode import Episode, Turn
-from agentrl.types.figures import earned, succeeded
+from agentrl.types.figures.of_episodes import earned, succeeded
+from agentrl.types.figures.sums import vary
 from agentrl.types.parts.content import text_of
-from agentrl.types.totals import vary
 
 State = Literal["pass", "fail", "not applicable", "unknown"]
 _NOTHING = "nothing to compare: all episodes failed"

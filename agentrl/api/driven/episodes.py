@@ -21,7 +21,7 @@ from agentrl.rollout.builder import build
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, InfraError
-from agentrl.types.figures import earned
+from agentrl.types.figures.of_episodes import earned
 from agentrl.types.task import Message
 
 T = TypeVar("T")

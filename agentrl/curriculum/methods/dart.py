@@ -15,7 +15,7 @@ from pydantic import Field
 from agentrl.config.sections import Section
 from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, Schedule, Solving
 from agentrl.types.episode import Episode
-from agentrl.types.figures import turns_of
+from agentrl.types.figures.of_episodes import turns_of
 
 SOURCE = "arXiv:2509.23866; Computer-use-agents/dart-gui@e0e606d3"
 

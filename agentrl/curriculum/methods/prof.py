@@ -10,8 +10,8 @@ from pydantic import Field
 from agentrl.curriculum.parts import Context, Filter, Group, Solving
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
-from agentrl.types.figures import turns_of
-from agentrl.types.totals import total
+from agentrl.types.figures.of_episodes import turns_of
+from agentrl.types.figures.sums import total
 
 
 class ProfSettings(Solving):

@@ -10,8 +10,8 @@ from agentrl.config.sections import Section
 from agentrl.curriculum.parts import Context, Filter, Group
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
-from agentrl.types.figures import figure, immediate
-from agentrl.types.totals import vary
+from agentrl.types.figures.of_episodes import figure, immediate
+from agentrl.types.figures.sums import vary
 
 
 class ZeroVarianceSettings(Section):

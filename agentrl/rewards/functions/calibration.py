@@ -7,8 +7,8 @@ import re
 import msgspec
 
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.functions.comparers import CONFIDENCE
-from agentrl.rewards.functions.correctness import Metric, with_correctness
+from agentrl.rewards.functions.answers.comparers import CONFIDENCE
+from agentrl.rewards.functions.maths import Metric, with_correctness
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.functions.correctness import Metric, with_correctness
+from agentrl.rewards.functions.maths import Metric, with_correctness
 from agentrl.rewards.functions.retrieval import new_evidence
 from agentrl.types.episode import CallRecord, Episode
 from agentrl.types.task import Task

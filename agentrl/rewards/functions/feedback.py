@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.functions.comparers import Comparer, classes, then
+from agentrl.rewards.functions.answers.comparers import Comparer, classes, then
 from agentrl.rewards.functions.verifiers import gold
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import RecipeError

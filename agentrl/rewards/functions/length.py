@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agentrl.rewards.declare import reward
-from agentrl.rewards.functions.correctness import Metric, with_correctness
+from agentrl.rewards.functions.maths import Metric, with_correctness
 from agentrl.rewards.functions.verifiers import gold
 from agentrl.types.episode import Episode
+from agentrl.types.figures.sums import reaches
 from agentrl.types.task import Task
-from agentrl.types.totals import reaches
 
 
 @reward(source="LASER, arXiv:2505.15612, Eq. 2 and Table 2: lambda(y) S(y) = 1[correct] alpha 1[L(y) <= L_T]")

@@ -6,10 +6,13 @@ main thread of a process has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.functions.comparers import MATHS, said
-from agentrl.rewards.functions.symbolic import compare, readable, require_maths
-from agentrl.rewards.functions.verifiers import gold
+from agentrl.rewards.functions.answers.comparers import MATHS, said, then
+from agentrl.rewards.functions.answers.symbolic import compare, readable, require_maths
+from agentrl.rewards.functions.verifiers import METRICS, gold
 from agentrl.rewards.helper import TooMuch
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
@@ -62,3 +65,29 @@ async def _readable(reference: str, timeout_s: float) -> bool:
         return bool(await MATHS.ask(readable, reference, cpu_s=timeout_s))
     except TooMuch:
         return False
+
+
+Metric = Literal["exact_match", "f1", "numeric", "maths"]
+"""The metric of rewards that use correctness."""
+
+T = TypeVar("T")
+
+
+def with_correctness(metric: Metric, task: Task, episode: Episode, key: str, follows: Callable[[float], T]) -> T:
+    """What follows from the correctness of an answer; with the metric `maths` an awaitable of it.
+
+    Raises:
+        TaskError: no gold answer, or none that can be read.
+    """
+    if metric == "maths":
+        value: Any = _maths(task, episode, key)
+    else:
+        value = METRICS[metric](task, episode, key=key)
+    return then(value, follows)
+
+
+async def _maths(task: Task, episode: Episode, key: str) -> float:
+    """1 if the answer is right, as `maths` compares it, else 0."""
+    found = await maths(task, episode, key=key)
+    value = found.value if isinstance(found, Scored) else found
+    return value if isinstance(value, float) else 0.0

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 
-from agentrl.rewards.functions.comparers import (
+from agentrl.rewards.functions.answers.comparers import (
     TOLERANCE,
     Comparer,
     among,
@@ -88,6 +89,10 @@ def turn_format(turn: Turn) -> float:
 def tool_reward(episode: Episode, component: str) -> list[float | None]:
     """The rewards that tools gave the turns under the component's name, so that a recipe can weigh or gate them."""
     return [turn.rewards.get(component) for turn in episode.turns]
+
+
+METRICS: dict[str, Callable[..., float]] = {"exact_match": exact_match, "f1": f1, "numeric": numeric}
+"""Correctness of an answer, without `maths`, which takes its time (`maths.with_correctness`)."""
 
 
 def code_in(text: str) -> str:

@@ -16,7 +16,7 @@ from agentrl.credit.registry import Place
 from agentrl.train.losses.objective import kl_estimate
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
-from agentrl.types.figures import immediate
+from agentrl.types.figures.of_episodes import immediate
 from agentrl.types.sample import TrainingSample, by_turn
 
 

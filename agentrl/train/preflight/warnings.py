@@ -14,7 +14,7 @@ from agentrl.rollout.builder import Parts
 from agentrl.train.losses.registry import load_loss
 from agentrl.train.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.types.errors import nearest
-from agentrl.types.figures import NAMED, SUCCESS
+from agentrl.types.figures.of_episodes import NAMED, SUCCESS
 
 LOSSES_OF = {"asymre": ("reinforce",), "opmd": ("reinforce",), "gpg": ("gpg", "reinforce")}
 """By estimator: the losses of its published method, if another loss makes it a different method."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentrl.config.stages import StopSettings
 from agentrl.types.errors import nearest
-from agentrl.types.totals import reaches
+from agentrl.types.figures.sums import reaches
 
 
 def reached(stop: StopSettings | None, lines: Iterable[Mapping[str, Any]]) -> str | None:

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Literal
 
 from agentrl.rewards.declare import reward
-from agentrl.rewards.functions.comparers import Comparer, classes, said, then
+from agentrl.rewards.functions.answers.comparers import Comparer, classes, said, then
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
-from agentrl.types.totals import reaches
+from agentrl.types.figures.sums import reaches
 
 Kind = Literal["answer", "actions"]
 

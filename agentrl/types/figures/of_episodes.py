@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentrl.types.episode import Episode, Turn
-from agentrl.types.totals import reaches, total
+from agentrl.types.figures.sums import reaches, total
 
 SUCCESS = "success"
 """The component that tells success, where the recipe's `success` names no other."""
