@@ -87,7 +87,7 @@ def rescore(
 
 def _rewards(recipe: Recipe) -> RewardSet:
     specs = {key: settings.spec for key, settings in recipe.rewards.items()}
-    rewards = RewardSet.from_recipe(specs, recipe.base, recipe.gate, recipe.reward_of)
+    rewards = RewardSet.from_recipe(specs, recipe.base, recipe.gate, recipe.reward_of, recipe.success)
     if not rewards.components:
         raise RecipeError("the recipe has no rewards", place="rewards")
     return rewards
@@ -151,7 +151,9 @@ async def _score(
     """
     backend, specs, groups = None, TaskSpecs(recipe.sandbox.spec), RescoredGroups(store)
     group_of = {row.id: row.group_id for row in run.rows()}
-    scorer = GroupScorer(rewards, groups, recipe.limits, group_of.__getitem__, on_failure=groups.failed)
+    scorer = GroupScorer(
+        rewards, groups, recipe.limits, group_of.__getitem__, on_failure=groups.failed, read_blob=run.get_blob
+    )
     try:
         if rewards.needs_fresh_sandbox:
             backend = BACKENDS.chosen(recipe.sandbox, recipe.base).make()

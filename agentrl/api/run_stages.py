@@ -6,6 +6,7 @@ from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.store.run_dir import RunDir
 from agentrl.train.stages.stage import Stage, stages_of
 from agentrl.types.errors import StoreError, nearest
+from agentrl.types.reporter import UNNAMED
 
 
 class RunStages:
@@ -53,6 +54,8 @@ class RunStages:
         for stage in self._listed:
             if stage.name == name:
                 return stage.recipe, stage.prefix
+        if name == UNNAMED and not self._listed and self.recipe is not None:
+            return self.recipe, ""  # what metrics and `agentrl show` call the training of a recipe without stages
         names = [stage.name for stage in self._listed]
         remedy = nearest(name, names) if names else "leave out --stage: its recipe lists no stages"
         raise StoreError(f"has no stage {name!r}", place=str(self._run.path), remedy=remedy)

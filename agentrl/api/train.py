@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentrl.api import event_loop
-from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import begin_run, closing
 from agentrl.config.recipe import Recipe, TrainingRecipe
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: str | Path | Recipe,
+    recipe: AnyRecipe,
     *,
     overrides: Overrides = (),
     engine: str | None = None,

@@ -167,6 +167,7 @@ class RlStage(Section):
     tools: list[ToolSettings] | None = None
     rewards: dict[str, RewardSettings] | None = None
     reward_of: RewardRoute | None = None
+    success: str | None = None
     gate: list[Gate] | None = None
     credit: CreditSettings | None = None
     information_gain: InformationGain | None = None
@@ -234,6 +235,10 @@ class Recipe(Section):
     rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")
     reward_of: RewardRoute | None = Field(
         None, description="The field of task.data that names the components of a task; default: all score every task."
+    )
+    success: str | None = Field(
+        None,
+        description="The component that tells success, from 1 on; default: the one named success, else the reward.",
     )
     gate: list[Gate] = Field([], description="Components that must reach a threshold before other components count.")
     credit: CreditSettings = Field(default_factory=lambda: CreditSettings(use="grpo"))

@@ -125,6 +125,10 @@ class OpenAIEngine:
         self._definitions = definitions if settings.native_tools else []
         self._live: dict[str, _Live] = {}
 
+    def called(self, who: str) -> None:
+        """Names whose engine it is, for messages."""
+        self._api.who = who
+
     async def start(self) -> None:
         """Requests the list of models, to check URL and key.
 

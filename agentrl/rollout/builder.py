@@ -260,7 +260,11 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
     """
     tools = _tool_set(recipe)
     rewards = RewardSet.from_recipe(
-        {name: settings.spec for name, settings in recipe.rewards.items()}, recipe.base, recipe.gate, recipe.reward_of
+        {name: settings.spec for name, settings in recipe.rewards.items()},
+        recipe.base,
+        recipe.gate,
+        recipe.reward_of,
+        recipe.success,
     )
     parts = Parts(
         recipe=recipe,

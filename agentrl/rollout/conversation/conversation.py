@@ -189,10 +189,19 @@ class Conversation(Standing):
                 completion = await self.engine.generate(prompt, sampling, self.engine_session)
         except TimeoutError:
             raise EngineError(
-                f"no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
+                f"{self._whose}no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
             ) from None
+        except EngineError as error:
+            if self._voice is None or type(error) is not EngineError:
+                raise
+            raise EngineError(self._whose + error.message, place=error.place, remedy=error.remedy) from error
         self.recording.stage = "agent"
         return completion
+
+    @property
+    def _whose(self) -> str:
+        """Whose engine it is, for errors: that of a voice, or "" for that of the recipe."""
+        return "" if self._voice is None else f"policies.{self.policy}: "
 
     async def run_tools(self, reply: Reply) -> list[ToolResult]:
         """Runs the calls of the last turn and appends what came back.
@@ -299,6 +308,28 @@ class Conversation(Standing):
         given = values.rewards(components, "session.reward")
         if self._past() is None:  # else the record has them
             self._add_rewards(given)
+
+    def score(self, outcome: float) -> None:
+        """The outcome of the seat that speaks in this context: its turns are credited with it, in place of the
+        episode's reward, and compared with those of the same role. It counts as it is, without weights and gates.
+
+        Raises:
+            ValueRefused: it is no finite number.
+            SessionMisused: the agent's class does not say that it has seats, or it is the main conversation.
+        """
+        if self.name == MAIN:
+            raise SessionMisused(
+                "the outcome of the main conversation is the reward of the episode",
+                place=f"episode {self.id}",
+                remedy="let a function under 'rewards' give it; score() is for session.context(...)",
+            )
+        if not self.recording.seats:
+            raise SessionMisused(
+                f"context {self.name!r} has an outcome of its own, and the agent's class does not say so",
+                place=f"episode {self.id}",
+                remedy="seats = True in the class, so that `agentrl recipe check` can refuse credit for one outcome",
+            )
+        self.seat_outcome = values.number(outcome, "the outcome of a seat", "context.score")
 
     def finish(self, stop: str = "answer", answer: str | None = None) -> None:
         """Ends the conversation; who drives it should return. An answer that is no text becomes it (42 -> "42")."""

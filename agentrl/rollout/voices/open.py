@@ -160,7 +160,10 @@ def _opened(parts: Parts, name: str, settings: PolicySettings) -> tuple[Engine, 
     elif settings.train:
         model = _saved(named_model(recipe), name)
     engine = settings.engine or EngineSettings(use="torch")
-    return open_engine(replace(parts, recipe=recipe.with_sections(model=model, engine=engine)))
+    opened, renderer = open_engine(replace(parts, recipe=recipe.with_sections(model=model, engine=engine)))
+    if (called := getattr(opened, "called", None)) is not None:
+        called(f"policies.{name}")
+    return opened, renderer
 
 
 def _saved(model: ModelSettings, name: str) -> ModelSettings:

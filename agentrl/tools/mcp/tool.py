@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import shutil
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,11 +13,12 @@ from agentrl.tools.base import Environment, ToolResult
 from agentrl.tools.mcp.connection import Connection, connect
 from agentrl.tools.mcp.settings import McpSettings, filled
 from agentrl.tools.schema import SchemaTool, schema_tool
-from agentrl.types.errors import RecipeError, ToolError, needs
+from agentrl.types.errors import ToolError, needs
 from agentrl.types.task import Task
 
 if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox
+from agentrl.types.paths import check_program
 
 
 class Mcp(Environment):
@@ -35,8 +35,8 @@ class Mcp(Environment):
             import mcp  # noqa: F401
         filled(settings.env, "env")
         filled(settings.headers, "headers")
-        if settings.command is not None and shutil.which(settings.command[0]) is None:
-            raise RecipeError(f"there is no program {settings.command[0]!r}", place="mcp: command", remedy="install it")
+        if settings.command is not None:
+            check_program(settings.command[0], "mcp: command")
         self.settings, self.timeout_s = settings, settings.timeout_s
         self._connection: Connection | None = None
         self._listed: list[Any] | None = None
