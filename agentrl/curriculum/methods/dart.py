@@ -74,7 +74,7 @@ class DartTurns(Filter):
         turns = sorted(
             (-entropy, number, index)
             for number, each in enumerate(credited)
-            for index, entropy in enumerate(_surprise(each.episode))
+            for index, entropy in _surprise(each.episode)
         )
         dropped: dict[int, set[int]] = {}
         for _, number, index in turns[math.ceil(self.settings.keep * len(turns)) :]:
@@ -122,13 +122,13 @@ class DartSuccesses(Filter):
         return replace(group, episodes=[*group.episodes, success])
 
 
-def _surprise(episode: Episode) -> list[float]:
-    """Mean -log-probability of the sampled tokens of every turn.
+def _surprise(episode: Episode) -> list[tuple[int, float]]:
+    """Index of every turn that trains, and the mean -log-probability of its tokens.
 
     Rounded: the last digits depend on which episodes shared the engine's batch, and equal turns shall tie.
     """
     found = []
-    for turn in episode.turns:
+    for turn in episode.sampled_turns:
         logprobs = episode.nodes[turn.node].logprobs or [0.0]
-        found.append(round(-sum(logprobs) / len(logprobs), 3))
+        found.append((turn.index, round(-sum(logprobs) / len(logprobs), 3)))
     return found

@@ -56,11 +56,11 @@ class Prof(Filter):
         name = self.settings.process
         return [
             value
-            for turn in episode.turns
+            for turn in episode.own_turns
             for key, value in turn.rewards.items()
             if value is not None and name in (None, key)
         ]
 
     def _mean_score(self, episode: Episode) -> float:
-        """Over all turns; one without a score (a malformed call, say) adds nothing."""
-        return sum(self._scores(episode)) / max(len(episode.turns), 1)
+        """Over the policy's own turns; one without a score (a malformed call, say) adds nothing."""
+        return sum(self._scores(episode)) / max(len(episode.own_turns), 1)
