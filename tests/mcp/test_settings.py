@@ -1,12 +1,17 @@
-"""What the settings of the `mcp` tool refuse."""
+"""What the `mcp` tool refuses, and what it does not offer."""
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+pytest.importorskip("mcp", reason="pip install 'agentrl[mcp]'")
+
 from agentrl.tools.mcp.settings import McpSettings
+from agentrl.tools.mcp.tool import Mcp
 
 
 @pytest.mark.parametrize(
@@ -27,3 +32,15 @@ def test_places_that_nothing_fills_in_are_refused(settings: dict[str, Any], plac
 def test_braces_that_mean_something_else_stay() -> None:
     told = ["server", '{"data": {}}', "{user}", "${HOME}"]
     assert McpSettings(command=told, env={"FORMAT": "{date}"}).command == tuple(told)
+
+
+def test_a_tool_that_runs_as_a_task_only_is_not_offered() -> None:
+    def told(name: str, support: str | None) -> Any:
+        execution = None if support is None else SimpleNamespace(task_support=support)
+        schema = {"type": "object", "properties": {}}
+        return SimpleNamespace(name=name, description="", input_schema=schema, execution=execution)
+
+    tool = Mcp(McpSettings(command=[sys.executable]))
+    listed = [told(str(support), support) for support in (None, "forbidden", "optional", "required")]
+    tool._connection = SimpleNamespace(tools=listed)  # type: ignore[assignment]
+    assert [each.name for each in tool.tools()] == ["None", "forbidden", "optional"]
