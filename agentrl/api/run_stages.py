@@ -25,6 +25,10 @@ class RunStages:
         """What the ids of an episode's stage begin with; "" in a run without listed stages."""
         return next((stage.prefix for stage in self._listed if episode_id.startswith(stage.prefix)), "")
 
+    def recipe_of(self, prefix: str) -> Recipe | None:
+        """The recipe of the stage whose ids begin with `prefix`, as `prefix_of` gives it."""
+        return next((stage.recipe for stage in self._listed if stage.prefix == prefix), self.recipe)
+
     def recipes(self) -> list[Recipe]:
         """Those under which episodes were played."""
         shared = [] if self.recipe is None else [self.recipe]

@@ -60,11 +60,28 @@ class Thread:
         """Whether the next prompt is rendered whole although there are replies."""
         return self._base == ROOT and self._last != ROOT
 
-    def restart(self, messages: Sequence[Message] | None = None) -> None:
-        """The next prompt is rendered whole: `messages` in place of what was there, or the same under other tools."""
+    def restart(self, messages: Sequence[Message] | None = None, of: Sequence[Message] = ()) -> None:
+        """The next prompt is rendered whole: `messages` in place of what was there, or the same under other tools.
+
+        A message that was there before stays the same object in `messages`: what is known of it (a thought that its
+        prompt opened, the calls that an API gave with it) belongs to the message, wherever it stands.
+
+        Args:
+            of: what `messages` are copies of, one for one.
+        """
         if messages is not None:
-            self.messages[:], self._own = map(dict, messages), [*map(dict, messages)]
-            self._opened = {}
+            kept = _kept(messages, of, self.messages)
+            said = {
+                at: k
+                for at, k in enumerate(kept)
+                if k is not None and self._own[k]["content"] == messages[at]["content"]
+            }
+            self._opened = {at: self._opened[k] for at, k in said.items() if k in self._opened}
+            stay = [{} if k is None else self.messages[k] for k in kept]
+            for message, new in zip(stay, messages, strict=True):
+                message.clear()
+                message.update(new)
+            self.messages[:], self._own = stay, [*map(dict, messages)]
         self._replies, self._read, self._hides = [], 0, False
         self._hide()
 
@@ -106,7 +123,8 @@ class Thread:
         if self._images is not None:
             hidden = self._images.hide(self._own)
             for at, message in hidden.items():
-                self.messages[at], self._own[at] = dict(message), message
+                self.messages[at].update(message)
+                self._own[at] = message
             self._hides |= min(hidden, default=self._read) < self._read
 
     def _renders(self, renderer: Renderer) -> bool:
@@ -174,3 +192,26 @@ class Thread:
         """Records a reply to the last prompt; its node. `opened`: the mark of a thought that the prompt left open."""
         self.adopt(self.trajectory.append_sampled(prompt.node, completion, trained=trained), text, opened)
         return self._last
+
+
+def _kept(new: Sequence[Message], of: Sequence[Message], before: Sequence[Message]) -> list[int | None]:
+    """Which of the messages before each new one is, None for one that is really new.
+
+    It is the one that it is a copy of; else one that says the same, at best the one before that which follows it.
+    """
+    places = {id(message): k for k, message in enumerate(before)}
+    found: list[int | None] = [None] * len(new)
+    left = dict.fromkeys(range(len(before)))
+    for at, message in enumerate(of):
+        if (k := places.get(id(message))) in left:
+            found[at] = k
+            del left[k]
+    follows = len(before)
+    for at in reversed(range(len(new))):
+        if found[at] is None:
+            same = (k for k in (follows - 1, *reversed(left)) if k in left and before[k] == new[at])
+            found[at] = next(same, None)
+        if (k := found[at]) is not None:
+            left.pop(k, None)
+            follows = k
+    return found

@@ -10,7 +10,7 @@ import typing
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from agentrl.config.agent import AgentSettings, PolicySettings, SamplingSettings
 from agentrl.config.credit import CreditSettings, InformationGain
@@ -193,6 +193,13 @@ class StageSettings(Section):
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
+    def sections(self) -> dict[str, Any]:
+        """The sections of the recipe that are its own."""
+        names = RlStage.model_fields if self.rl is not None else ("tasks",)
+        settings = getattr(self, self.kind)
+        return {name: own for name in names if (own := getattr(settings, name, None)) is not None}
+
+    @property
     def records(self) -> bool:
         """Whether it plays episodes that a later stage may train on."""
         return self.rl is not None or (self.sft is not None and self.sft.script is not None)
@@ -369,6 +376,26 @@ class Recipe(Section):
                 raise misplaced(f"policies.{name}.sampling.temperature", message, own.temperature)
             if policy.train and own is not None and own.top_p < 1:
                 raise misplaced(f"policies.{name}.sampling.top_p", "is below 1, and the policy trains", own.top_p, "1")
+        return self
+
+    @model_validator(mode="after")
+    def _each_stage_is_a_recipe(self) -> Recipe:
+        """Each stage with the sections that it shares obeys all rules of a recipe."""
+        if not self.stages:
+            return self
+        shared = self.model_dump(mode="json") | {"stages": []}
+        for index, stage in enumerate(self.stages):
+            own = stage.model_dump(mode="json")[stage.kind]
+            try:
+                Recipe.model_validate(shared | {name: own[name] for name in stage.sections})
+            except ValidationError as error:
+                found = error.errors()[0]
+                where = [str(part) for part in found["loc"]]
+                inside = where[:1] and where[0] in stage.sections
+                key = ".".join([*(["stages", str(index), stage.kind] if inside else []), *where])
+                message = f"{found['msg'].removeprefix('Value error, ')} (in the stage {stage.name!r})"
+                remedy = found.get("ctx", {}).get("remedy")
+                raise misplaced(key or f"stages.{index}", message, found["input"], remedy) from None
         return self
 
     @model_validator(mode="after")

@@ -151,13 +151,16 @@ class Replicas:
     async def check_health(self, replica: Replica) -> None:
         """Checks a server's `/health`.
 
+        A server that refuses the request is there: APIs have no such path, and gateways answer unknown paths with 401,
+        403 or 405.
+
         Raises:
             EngineError: the server does not answer, or reports a failure.
         """
         try:
             await self.client.get(f"{replica.url}/health", type(None))
         except Refused as refused:
-            if refused.status != 404:  # 404: it has no health endpoint, but it answers
+            if refused.status >= 500:
                 raise EngineError(refused.message, place=refused.place) from None
 
     async def _next(self, session: str | None) -> Replica:

@@ -373,7 +373,7 @@ class RewardSet:
         names = {name: None for turn in turns for name in turn}
         sums = {name: _sum([turn[name] for turn in turns if name in turn]) for name in names}
         sums |= {name: 0.0 for name, values in by_turn.items() if not values}  # an episode without turns
-        verdicts = judge_gates(self.gates, {**outcomes, **sums})
+        verdicts = judge_gates(self.gates, {**sums, **outcomes})
         shut = {name for verdict in verdicts if not verdict.open for name in verdict.shuts}
         weights = {component.name: 0.0 if component.name in shut else component.weight for component in self.components}
         reward = self._total(outcomes, by_turn, weights, sums, verdicts)
@@ -399,7 +399,7 @@ class RewardSet:
         sums: Mapping[str, float | None],
         verdicts: Sequence[GateVerdict],
     ) -> float | None:
-        values = {**outcomes, **sums}
+        values = {**sums, **outcomes}
         if any(component.required and values.get(component.name) is None for component in self.components):
             return None
         if any(verdict.open is None for verdict in verdicts):

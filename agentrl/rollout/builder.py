@@ -21,7 +21,6 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.agent import SamplingSettings
-from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import CreditAssigner, load_credit
 from agentrl.curriculum.task_sources import TOOLS_OF
@@ -32,7 +31,7 @@ from agentrl.rewards.components import RewardSet
 from agentrl.rollout.agent import AGENTS, Agent
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.conversation.voice import Voices
-from agentrl.rollout.information_gain import AnswerScorer
+from agentrl.rollout.information_gain import AnswerScorer, scorer_of
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
@@ -211,10 +210,7 @@ class Parts:
     @property
     def answer_scorer(self) -> AnswerScorer | None:
         """The scorer of gold answers; None if neither the recipe nor its credit estimator needs it."""
-        settings, credit = self.recipe.information_gain, load_credit(self.recipe.credit, self.recipe.base)
-        if settings is None and "gold_logprob" not in credit.estimator.needed(credit.settings):
-            return None
-        return AnswerScorer(settings or InformationGain())
+        return scorer_of(self.recipe)
 
     def script(self, name: str) -> Script:
         """A script by name. `random` exists for every recipe.

@@ -248,7 +248,8 @@ class _Assembly:
     async def _buffer(self, engine: Engine, renderer: Renderer, state: RunState) -> GroupBuffer:
         if self.recorded is not None:
             self.recorded.check(renderer)
-            return RecordedBuffer(self.recorded, self.run, self.recipe.train.groups)
+            counts = Truncation.of_settings(self.recipe.train).counts
+            return RecordedBuffer(self.recorded, self.run, self.recipe.train.groups, counts)
         settings, turns, draw = self.recipe.train, self.recipe.agent.max_turns, self.curriculum.draw
         source = GroupSource(
             draw=lambda count, iteration: draw(self.tasks, count, settings.group_size, turns, iteration),

@@ -362,8 +362,13 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def own_turns(self) -> list[Turn]:
-        """The turns of the policy that trains, without those of other voices."""
+        """The turns of the policy that trains, without those of other voices (`turns` has all)."""
         return [turn for turn in self.turns if self.policy_of(turn) == POLICY]
+
+    @property
+    def sampled_turns(self) -> list[Turn]:
+        """Those of its own turns that it sampled itself, which train: the first ones of a fork its parent sampled."""
+        return [turn for turn in self.own_turns if self.nodes and self.nodes[turn.node].kind == "sampled"]
 
     @property
     def trained_policies(self) -> list[str]:

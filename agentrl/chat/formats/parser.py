@@ -34,12 +34,14 @@ class ParseFault:
         message: what is wrong and what the right form looks like, in words for the model.
         tool: the name that was called, if all that is wrong is that there is no such tool.
         foreign: the name of the format, if it is a call in another format than the parser's.
+        id: if an API gave one.
     """
 
     snippet: str
     message: str
     tool: str = ""
     foreign: str = ""
+    id: str | None = None
 
 
 @dataclass(frozen=True)

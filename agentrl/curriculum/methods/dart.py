@@ -121,12 +121,12 @@ class DartSuccesses(Filter):
 
 
 def _surprise(episode: Episode) -> dict[int, float]:
-    """Mean -log-probability of the sampled tokens of every turn of the policy, by index.
+    """Mean -log-probability of the sampled tokens of every turn that trains, by index.
 
     Rounded: the last digits depend on which episodes shared the engine's batch, and equal turns shall tie.
     """
     found = {}
-    for turn in episode.own_turns:
+    for turn in episode.sampled_turns:
         logprobs = episode.nodes[turn.node].logprobs or [0.0]
         found[turn.index] = round(-sum(logprobs) / len(logprobs), 3)
     return found

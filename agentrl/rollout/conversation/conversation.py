@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from agentrl.chat.formats.parser import Reply
+from agentrl.chat.native_calls import reply_of
 from agentrl.chat.thread import Prompt
 from agentrl.rollout.conversation.calls import cut_middle
 from agentrl.rollout.conversation.recording import EpisodeEnd, SessionMisused
@@ -113,9 +114,14 @@ class Conversation(Standing):
         seconds = time.perf_counter() - started
         recording.seconds["generate"] += seconds
         text, reply = renderer.read(prompt.tokens, completion.token_ids, list(self.methods))
+        if (native := completion.native) is not None:
+            said = renderer.opened_by(prompt.tokens) + native.text
+            reply = reply_of(renderer.parser, said, native.calls, list(self.methods))
+        node = self._reply(prompt, completion, text)
+        self._tell_reply()
         turn = Turn(
             index=number,
-            node=self._reply(prompt, completion, text),
+            node=node,
             text=text,
             finish=completion.finish,
             state=state,
@@ -155,6 +161,7 @@ class Conversation(Standing):
         if (skip := getattr(self.engine, "skip", None)) is not None:
             await skip(prompt, self.engine_session)
         self._thread.adopt(recorded.node, text, self.renderer.opened_by(prompt))
+        self._tell_reply()
         again = {"calls": [], "observations": [], "generate_s": 0.0, "tools_s": 0.0, "usage": None, "reward": None}
         rewards = recorded.rewards if resumes.restores else {}
         turn = msgspec.structs.replace(recorded, agent=agent, rewards=rewards, tools=self._offer.changed, **again)
@@ -291,7 +298,7 @@ class Conversation(Standing):
         """
         checked = content.messages(messages, "the new context", self.images.take)
         if self.turns:
-            self._thread.restart(checked)
+            self._thread.restart(checked, of=messages)
             self._branch = Branch(turn=0, reason=reason, at_token=0, messages=checked)
         else:
             self._open(checked)

@@ -180,6 +180,11 @@ class Standing:
         """For seeds: those of the main conversation have no name in them."""
         return () if self.name == MAIN else ("context", self.name)
 
+    def _tell_reply(self) -> None:
+        """Tells the engine the message that its reply has become."""
+        if (replied := getattr(self.engine, "replied", None)) is not None:
+            replied(self.engine_session, self.messages[-1])
+
     def _tell_engine(self) -> None:
         if (use_tools := getattr(self.engine, "use_tools", None)) is not None:
             use_tools(self.engine_session, self.renderer)

@@ -55,11 +55,14 @@ class Mcp(Environment):
         """What the server offers now, of what the settings let through."""
         if self._connection is not None and self._listed is not self._connection.tools:
             self._listed = self._connection.tools
-            self._offered = [self._offer(each) for each in self._listed if self._lets(each.name)]
+            self._offered = [self._offer(each) for each in self._listed if self._lets(each)]
         return self._offered
 
-    def _lets(self, name: str) -> bool:
-        include = self.settings.include
+    def _lets(self, told: Any) -> bool:
+        """Whether a tool is offered. One that is to be run as a task of the server's alone could only fail."""
+        include, name = self.settings.include, told.name
+        if getattr(getattr(told, "execution", None), "task_support", None) == "required":
+            return False
         return (include is None or name in include) and name not in self.settings.exclude
 
     def _offer(self, told: Any) -> SchemaTool:
