@@ -39,6 +39,8 @@ LOST = [
     "```python\nprint(search(query='x'))\n```",
     'search(\n    query="x",\n)',
     "look()",
+    "I look it up.\n```python\nsearch(query='x')\n```",
+    'assistantcommentary to=functions.search json{"query": "x"}',
 ]
 
 
