@@ -39,13 +39,13 @@ from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.tools.base import Tool
 from agentrl.tools.registry import TOOLS
 from agentrl.tools.toolset import ToolEntry, ToolSet
-from agentrl.types import schemas
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.parts import schemas
 from agentrl.types.parts.content import text_of
 from agentrl.types.parts.intake import Images
+from agentrl.types.parts.schemas import Argument
 from agentrl.types.sandbox import Backend
-from agentrl.types.schemas import Argument
 from agentrl.types.task import Message, Task
 
 _log = logging.getLogger(__name__)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.types import schemas, values
+from agentrl.types import values
 from agentrl.types.errors import RecipeError, ToolError
-from agentrl.types.schemas import complaint
+from agentrl.types.parts import schemas
+from agentrl.types.parts.schemas import complaint
 
 
 @dataclass(frozen=True)

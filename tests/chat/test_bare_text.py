@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.chat.formats.parser import ParsedCall
 from agentrl.chat.formats.registry import parser_named
-from agentrl.types.schemas import complaint
+from agentrl.types.parts.schemas import complaint
 from tests.chat.test_parsers import STRING, tool
 
 FORMATS = ("xml", "seed-oss", "glm-4.5", "minimax", "deepseek-v3.2")

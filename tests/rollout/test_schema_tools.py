@@ -11,7 +11,7 @@ from agentrl.tools.base import FunctionTool
 from agentrl.tools.methods import methods_of
 from agentrl.tools.schema import defined_tool
 from agentrl.types.errors import RecipeError, ToolError
-from agentrl.types.schemas import complaint
+from agentrl.types.parts.schemas import complaint
 
 STRING = {"type": "string"}
 SCHEMA: dict[str, Any] = {

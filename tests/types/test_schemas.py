@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.types.schemas import Argument, arguments, complaint, required
+from agentrl.types.parts.schemas import Argument, arguments, complaint, required
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
 DEFS: dict[str, Any] = {"Code": STRING, "Count": INTEGER, "Alias": {"$ref": "#/$defs/Code"}, "a/b~c": STRING}

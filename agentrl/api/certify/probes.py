@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from agentrl.engines.scripted import Say
-from agentrl.types import schemas
+from agentrl.types.parts import schemas
 from agentrl.types.task import Message, Task
 
 _Play = Generator[Say, list[Message], None]

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from agentrl.chat.formats.lost import lost_call
 from agentrl.chat.formats.thoughts import apart
-from agentrl.types import schemas
-from agentrl.types.schemas import Argument
+from agentrl.types.parts import schemas
+from agentrl.types.parts.schemas import Argument
 
 
 @dataclass(frozen=True)
