@@ -35,7 +35,8 @@ class Guard:
 
     def message(self, message: Message) -> Message:
         """A message that is safe to render."""
-        pattern = {"assistant": self.own, "tool": self.foreign}.get(message["role"], self.said)
+        own = {"assistant": self.own, "system": self.said, "developer": self.said, "user": self.said}
+        pattern = own.get(message["role"], self.foreign)
         return {key: _broken_up(value, pattern) if key in _TEXTS else value for key, value in message.items()}
 
     def tools(self, definitions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -68,7 +68,7 @@ class Roles:
         Raises:
             RenderError: the template leaves one out.
         """
-        order = tuple((message["role"], isinstance(message["content"], str)) for message in messages)
+        order = tuple([(message["role"], isinstance(message["content"], str)) for message in messages])
         if order in self._proven:
             return
         probes = {index: f"{PROBE}x{index}x" for index, m in enumerate(messages) if m["role"] != "assistant"}

@@ -39,6 +39,8 @@ def apart(
     """
     opening, closing = marks
     found = list(find(text))
+    if opening not in text and closing not in text:
+        return Parts([], [(0, len(text), found)])
     parts = Parts([], [])
     at, again = 0, 0
     begin, body = _first(text, found, calls, marks)
