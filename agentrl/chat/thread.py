@@ -53,7 +53,7 @@ class Thread:
         self._replies: list[tuple[int, int]] = []  # Those that prompts extend: message and node, since the last start.
         self._read = 0  # How many messages some prompt holds.
         self._hides = False  # Whether one of these shows fewer images than it did.
-        self._opened: dict[int, str] = {}  # The mark of a thought that the prompt of a reply opened, by message.
+        self._opened: dict[str, str] = {}  # The mark of a thought that the prompt of a reply opened, by the reply.
 
     @property
     def restarted(self) -> bool:
@@ -71,12 +71,6 @@ class Thread:
         """
         if messages is not None:
             kept = _kept(messages, of, self.messages)
-            said = {
-                at: k
-                for at, k in enumerate(kept)
-                if k is not None and self._own[k]["content"] == messages[at]["content"]
-            }
-            self._opened = {at: self._opened[k] for at, k in said.items() if k in self._opened}
             stay = [{} if k is None else self.messages[k] for k in kept]
             for message, new in zip(stay, messages, strict=True):
                 message.clear()
@@ -94,7 +88,7 @@ class Thread:
     def length(self, renderer: Renderer) -> int:
         """How many tokens the next prompt has. Nothing is recorded."""
         if self._renders(renderer):
-            return len(renderer.start(self._shown()))
+            return len(renderer.start(self._shown(renderer)))
         if self._hides:
             return len(self._retold(renderer))
         base = 0 if self._base == ROOT else len(self.trajectory.tokens(self._base))
@@ -133,7 +127,7 @@ class Thread:
 
     def _rendered(self, renderer: Renderer) -> Prompt:
         """The whole conversation as the template renders it. It goes on from the tokens so far if they begin it."""
-        before, tokens = self.trajectory.tokens(self._last), renderer.start(self._shown())
+        before, tokens = self.trajectory.tokens(self._last), renderer.start(self._shown(renderer))
         shared = self.trajectory.shared_prefix(self._last, tokens)
         node = self.trajectory.append_whole(self._last, tokens)
         if shared == len(before):
@@ -151,24 +145,34 @@ class Thread:
     def _retold(self, renderer: Renderer) -> list[int]:
         """The whole conversation with its messages as they are now. The replies keep the tokens that were sampled."""
         at = self._replies[0][0]
-        tokens = [*renderer.start(self._shown()[:at])]
+        tokens = [*renderer.start(self._shown(renderer)[:at])]
         for (at, node), (end, _) in zip(self._replies, [*self._replies[1:], (len(self._own), ROOT)], strict=True):
             tokens += self.trajectory.nodes[node].token_ids
             if after := self._own[at + 1 : end]:
                 tokens += renderer.extend(self.trajectory.nodes[node].token_ids, after)
         return tokens
 
-    def _shown(self) -> list[Message]:
-        """The messages with the thoughts that prompts opened."""
-        return [
-            {**message, "content": self._opened[k] + message["content"]} if k in self._opened else message
-            for k, message in enumerate(self._own)
-        ]
+    def _shown(self, renderer: Renderer) -> list[Message]:
+        """The messages with the thoughts that prompts opened, wherever a rewrite put the replies."""
+        if not self._opened:
+            return self._own
+        last, (opening, closing) = next(reversed(self._opened.values())), renderer.parser.thought
+
+        def shown(message: Message) -> Message:
+            text = message["content"]
+            if message["role"] != "assistant" or not isinstance(text, str):
+                return message
+            before, closed, _ = text.partition(closing)
+            # One that a rewrite changed closes a thought that it did not open.
+            opened = self._opened.get(text, last if closed and opening not in before else "")
+            return {**message, "content": opened + text} if opened else message
+
+        return [shown(message) for message in self._own]
 
     def _new(self, renderer: Renderer) -> list[int]:
         """What the next prompt adds to the base."""
         if (base := self._base) == ROOT:
-            return renderer.start(self._shown())
+            return renderer.start(self._shown(renderer))
         sampled, unread = self.trajectory.nodes[base].token_ids, self._own[self._read :]
         return renderer.extend(sampled, unread) if unread else []
 
@@ -176,10 +180,10 @@ class Thread:
         """Goes on from a reply that is in the trajectory already, whatever prompt it answered.
 
         Args:
-            opened: the mark of a thought that its prompt left open.
+            opened: the mark of a thought that its prompt left open, as the prompt has it.
         """
         if opened:
-            self._opened[len(self._own)] = opened
+            self._opened[text] = opened
         self._last, self._hides = reply, False
         self._replies.append((len(self._own), reply))
         self.messages.append({"role": "assistant", "content": text})
@@ -189,7 +193,7 @@ class Thread:
     def reply(
         self, prompt: Prompt, completion: Completion, text: str, *, opened: str = "", trained: bool = True
     ) -> int:
-        """Records a reply to the last prompt; its node. `opened`: the mark of a thought that the prompt left open."""
+        """Records a reply to the last prompt; its node. `opened`: as `adopt`."""
         self.adopt(self.trajectory.append_sampled(prompt.node, completion, trained=trained), text, opened)
         return self._last
 

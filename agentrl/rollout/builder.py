@@ -40,8 +40,10 @@ from agentrl.tools.registry import TOOLS
 from agentrl.tools.toolset import ToolEntry, ToolSet
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.parts import schemas
 from agentrl.types.parts.content import text_of
 from agentrl.types.parts.intake import Images
+from agentrl.types.parts.schemas import Argument
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Message, Task
 
@@ -373,13 +375,16 @@ def _random_reply(tools: list[dict[str, Any]], words: list[str], rng: random.Ran
     if not tools:
         return Say(" ".join(rng.choices(words or ["nothing"], k=rng.randint(1, 4))))
     function = rng.choice(tools)["function"]
-    properties = function["parameters"]["properties"]
-    return Say(calls=[(function["name"], {k: _random_value(v, words, rng) for k, v in properties.items()})])
+    root = function["parameters"]
+    arguments = {name: Argument(root, schema).merged for name, schema in schemas.arguments(root).items()}
+    return Say(calls=[(function["name"], {k: _random_value(v, words, rng) for k, v in arguments.items()})])
 
 
 def _random_value(schema: dict[str, Any], words: list[str], rng: random.Random) -> Any:
-    if "enum" in schema:
+    if schema.get("enum"):
         return rng.choice(schema["enum"])
+    if "const" in schema:
+        return schema["const"]
     low, high = _bounds(schema)
     makers: dict[str, Callable[[], Any]] = {
         "integer": lambda: rng.randint(math.ceil(low), math.floor(high)),

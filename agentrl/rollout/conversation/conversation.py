@@ -160,7 +160,7 @@ class Conversation(Standing):
         resumes.check_text(number, text)
         if (skip := getattr(self.engine, "skip", None)) is not None:
             await skip(prompt, self.engine_session)
-        self._thread.adopt(recorded.node, text, self.renderer.opened_by(prompt))
+        self._thread.adopt(recorded.node, text, self.renderer.opening_of(prompt))
         self._tell_reply()
         again = {"calls": [], "observations": [], "generate_s": 0.0, "tools_s": 0.0, "usage": None, "reward": None}
         rewards = recorded.rewards if resumes.restores else {}
@@ -171,7 +171,7 @@ class Conversation(Standing):
 
     def _reply(self, prompt: Prompt, completion: Completion, text: str) -> int:
         """The node of a reply: that of another voice holds no tokens."""
-        opened = self.renderer.opened_by(prompt.tokens)
+        opened = self.renderer.opening_of(prompt.tokens)
         node = self._thread.reply(prompt, completion, text, opened=opened, trained=self._trains)
         if self._kept:
             return node
