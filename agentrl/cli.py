@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 from agentrl.commands.environment import app as environments
@@ -195,7 +196,8 @@ def reward(
 def credit(
     run: Run,
     estimator: Annotated[
-        str | None, typer.Option(help="A built-in name or ./task.py:mine; default: the estimator of the run.")
+        str | None,
+        typer.Option(help="A built-in name or ./task.py:mine; several with commas between; default: that of the run."),
     ] = None,
     stage: Annotated[str | None, typer.Option(help=OF_STAGE)] = None,
     rewards: Annotated[
@@ -209,12 +211,20 @@ def credit(
 ) -> None:
     """Compute the credit of every turn of a stored run again. Without --save nothing is written."""
     from agentrl.api.recredit import recredit
-    from agentrl.commands.credit import print_credit
+    from agentrl.commands.credit import print_credit, print_side_by_side
 
-    result = recredit(run, estimator, settings=overrides, stage=stage, rewards=rewards, save=save)
+    names = [None] if estimator is None else estimator.split(",")
+    if len(names) > 1 and (save or overrides):
+        raise typer.BadParameter("--save and --set are for one estimator")
+    results = [recredit(run, name, settings=overrides, stage=stage, rewards=rewards, save=save) for name in names]
     if episode is not None:
-        result = result.only(episode)
-    write_json(result.as_dict()) if as_json else print_credit(result, limit)
+        results = [result.only(episode) for result in results]
+    if as_json:
+        write_json(results[0].as_dict() if len(results) == 1 else [result.as_dict() for result in results])
+    elif len(results) == 1:
+        print_credit(results[0], limit)
+    else:
+        print_side_by_side(results, limit)
 
 
 @app.command()
@@ -339,7 +349,9 @@ def show(
     status: Annotated[str | None, typer.Option(help="Only episodes of this status.")] = None,
     split: Annotated[str | None, typer.Option(help="Only episodes of this split: train, eval, demo.")] = None,
     min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
-    sort: Annotated[str, typer.Option(help="Sort by a column: reward, turns, duration_s, ...")] = "created_at",
+    sort: Annotated[
+        str, typer.Option(help="Sort by a column: reward, turns, ...; --sort=-reward: largest first.")
+    ] = "created_at",
     limit: Annotated[int, typer.Option(help="Maximum number of episodes to list.")] = 20,
     as_json: Json = False,
 ) -> None:
@@ -376,7 +388,8 @@ def doctor(as_json: Json = False) -> None:
         return
     table = Table("", "what", "found", "fix", box=None)
     for finding in findings:
-        table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", finding.what, finding.found, finding.fix)
+        said = (Text(text) for text in (finding.what, finding.found, finding.fix))  # 'agentrl[train]' is no markup
+        table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", *said)
     Console().print(table)
 
 

@@ -16,6 +16,7 @@ from agentrl.distributed.launchers import check_launcher
 from agentrl.reporters.registry import trackers
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.voices.open import check_voices
+from agentrl.train.preflight.checks import check_seats
 from agentrl.train.preflight.warnings import cautions
 from agentrl.train.stages.preflight import check_stages
 from agentrl.train.stages.stage import Stage
@@ -59,6 +60,7 @@ def check(name: str, overrides: list[str]) -> CheckedRecipe:
     parts = build(recipe)
     names, *_ = [check_tasks(each) for each in (parts, *trained)]
     tasks, credit = load_tasks(recipe.tasks, recipe.base, recipe.seed), load_credit(recipe.credit, recipe.base)
+    check_seats(parts, credit)
     parts.open_backend()
     check_voices(recipe)
     check_launcher(recipe)

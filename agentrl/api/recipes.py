@@ -7,21 +7,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.loader import load_recipe, with_overrides
+from agentrl.config.loader import load_recipe, recipe_of, with_overrides
 from agentrl.config.recipe import Recipe
+
+AnyRecipe = str | Path | Recipe | Mapping[str, Any]
+"""A YAML file, a folder with `recipe.yaml`, the name of a shipped recipe, a loaded one, or the sections of one."""
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """`["train.lr=1e-5"]` as on the command line, or `{"train.lr": 1e-5}`."""
 
 
-def given_recipe(recipe: str | Path | Recipe, overrides: Overrides = ()) -> Recipe:
-    """Loads a recipe by its path or name (or takes a loaded one) and applies overrides.
+def given_recipe(recipe: AnyRecipe, overrides: Overrides = ()) -> Recipe:
+    """Loads a recipe by its path or name, or takes a loaded one, or its sections as a mapping, and applies overrides.
+
+    What a mapping names beside the recipe (`./task.py:Name`) is relative to the working folder.
 
     Raises:
         RecipeError: the recipe cannot be loaded, or an override is wrong.
     """
     if isinstance(recipe, Recipe):
         return with_overrides(recipe, as_lines(overrides), recipe.base) if overrides else recipe
+    if isinstance(recipe, Mapping):
+        return recipe_of(recipe, as_lines(overrides))
     return load_recipe(str(recipe), as_lines(overrides))
 
 

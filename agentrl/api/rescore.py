@@ -16,6 +16,7 @@ from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import EpisodesMissing
 from agentrl.api.run_stages import RunStages
 from agentrl.config.recipe import Recipe
+from agentrl.rewards.bare import scoring_functions
 from agentrl.rewards.components import Component, RewardSet
 from agentrl.rollout.groups.rescored import RescoredGroups
 from agentrl.rollout.groups.scorer import GroupScorer
@@ -73,7 +74,7 @@ def rescore(
         left_out = _left_out(rows, path)
         there = begin(path, name, described)
         todo = _todo(rows, there, rewards)
-        earlier = {name for each in stages.recipes() for name in _scored_by(each)}
+        earlier = {name for each in stages.recipes() for name in scoring_functions(each)}
 
         def store(episode: Episode) -> None:
             if episode.id not in there:  # a member of a group of which a kill left some
@@ -87,7 +88,7 @@ def rescore(
 
 def _rewards(recipe: Recipe) -> RewardSet:
     specs = {key: settings.spec for key, settings in recipe.rewards.items()}
-    rewards = RewardSet.from_recipe(specs, recipe.base, recipe.gate, recipe.reward_of)
+    rewards = RewardSet.from_recipe(specs, recipe.base, recipe.gate, recipe.reward_of, recipe.success)
     if not rewards.components:
         raise RecipeError("the recipe has no rewards", place="rewards")
     return rewards
@@ -131,11 +132,6 @@ def _code(component: Component) -> str:
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
-def _scored_by(recipe: Recipe) -> set[str]:
-    """Names of turn rewards that an earlier recipe's functions gave: they are not the tools', and are dropped."""
-    return {name for name, settings in recipe.rewards.items() if (settings.use or name) != "tool_reward"}
-
-
 async def _score(
     run: RunDir,
     ids: list[str],
@@ -151,7 +147,9 @@ async def _score(
     """
     backend, specs, groups = None, TaskSpecs(recipe.sandbox.spec), RescoredGroups(store)
     group_of = {row.id: row.group_id for row in run.rows()}
-    scorer = GroupScorer(rewards, groups, recipe.limits, group_of.__getitem__, on_failure=groups.failed)
+    scorer = GroupScorer(
+        rewards, groups, recipe.limits, group_of.__getitem__, on_failure=groups.failed, read_blob=run.get_blob
+    )
     try:
         if rewards.needs_fresh_sandbox:
             backend = BACKENDS.chosen(recipe.sandbox, recipe.base).make()

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentrl.api import event_loop
-from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import begin_run, closing, newest_checkpoint
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
-from agentrl.config.recipe import Recipe, recipe_from_run
+from agentrl.config.recipe import recipe_from_run
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.servers import LaunchedServers
 from agentrl.distributed.worker_pool import open_players
@@ -31,7 +31,7 @@ from agentrl.types.reporter import Reporter
 
 
 def rollout(
-    recipe: str | Path | Recipe,
+    recipe: AnyRecipe,
     n: int = 64,
     *,
     overrides: Overrides = (),
@@ -44,7 +44,8 @@ def rollout(
     """Collects episodes into a run directory. The same call again adds only the missing episodes.
 
     Args:
-        recipe: a YAML file, a folder with `recipe.yaml`, the name of a shipped recipe, or a loaded recipe.
+        recipe: a YAML file, a folder with `recipe.yaml`, the name of a shipped recipe, a loaded
+            recipe, or its sections as a mapping.
         n: number of episodes.
         overrides: keys of the recipe to override: `{"sampling.temperature": 0.7}`, or `["sampling.temperature=0.7"]`.
         group_size: episodes per task.

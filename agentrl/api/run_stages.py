@@ -6,6 +6,7 @@ from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.store.run_dir import RunDir
 from agentrl.train.stages.stage import Stage, stages_of
 from agentrl.types.errors import StoreError, nearest
+from agentrl.types.reporter import UNNAMED
 
 
 class RunStages:
@@ -23,6 +24,10 @@ class RunStages:
     def prefix_of(self, episode_id: str) -> str:
         """What the ids of an episode's stage begin with; "" in a run without listed stages."""
         return next((stage.prefix for stage in self._listed if episode_id.startswith(stage.prefix)), "")
+
+    def recipe_of(self, prefix: str) -> Recipe | None:
+        """The recipe of the stage whose ids begin with `prefix`, as `prefix_of` gives it."""
+        return next((stage.recipe for stage in self._listed if stage.prefix == prefix), self.recipe)
 
     def recipes(self) -> list[Recipe]:
         """Those under which episodes were played."""
@@ -53,6 +58,8 @@ class RunStages:
         for stage in self._listed:
             if stage.name == name:
                 return stage.recipe, stage.prefix
+        if name == UNNAMED and not self._listed and self.recipe is not None:
+            return self.recipe, ""  # what metrics and `agentrl show` call the training of a recipe without stages
         names = [stage.name for stage in self._listed]
         remedy = nearest(name, names) if names else "leave out --stage: its recipe lists no stages"
         raise StoreError(f"has no stage {name!r}", place=str(self._run.path), remedy=remedy)

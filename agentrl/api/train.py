@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentrl.api import event_loop
-from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import begin_run, closing
 from agentrl.config.recipe import Recipe, TrainingRecipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
+from agentrl.curriculum.parts import Filter
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.worker_pool import open_players
 from agentrl.reporters.registry import trackers
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: str | Path | Recipe,
+    recipe: AnyRecipe,
     *,
     overrides: Overrides = (),
     engine: str | None = None,
@@ -128,7 +129,8 @@ def _without_rollouts(recipe: Recipe, run: Path, passes: int) -> tuple[Recipe, R
     evaluation.
 
     Raises:
-        RecipeError: the recipe has stages of its own.
+        RecipeError: the recipe has stages of its own or asks for demonstrations, or its loss does not correct for the
+            updates that recorded episodes have not seen.
         TrainError: nothing that was recorded can be trained on.
     """
     from agentrl.train.batch.recorded import Recorded
@@ -141,6 +143,21 @@ def _without_rollouts(recipe: Recipe, run: Path, passes: int) -> tuple[Recipe, R
         )
     train, stored = TrainingRecipe.of(recipe).train, Recorded.of(RunDir.read(run), passes)
     train = train.model_copy(update={"iterations": stored.iterations(train.groups)})
+    if train.iterations > 1 and not train.corrects_stale_tokens:
+        raise RecipeError(
+            f"the recorded groups make {train.iterations} updates, and from the second on the policy is not the one "
+            "that was recorded; the loss does not correct for that",
+            place="train.importance",
+            remedy="--set train.old_logprobs=engine, which clips against the policy that was recorded, or "
+            "train.importance={high: 2}; one update on all groups (train.groups) needs neither",
+        )
+    for part in load_parts(recipe.curriculum, recipe.base, recipe.scripts):
+        if isinstance(part, Filter) and type(part).demonstrate is not Filter.demonstrate:
+            raise RecipeError(
+                f"{part.name} plays demonstrations, and recorded episodes train without playing any",
+                place="curriculum",
+                remedy="leave it out: --set curriculum=[]",
+            )
     return recipe.with_sections(train=train, eval=None), stored
 
 
@@ -165,14 +182,17 @@ def _replay(engine: str, stages: Sequence[Stage]) -> Callable[[LoadedModel], Eng
 
     Raises:
         RecipeError: `engine` is not `replay:RUN`, or the run has no log-probabilities.
+        TrainError: its tokens were not sampled from the whole distribution.
         StoreError: the folder is not a run, or does not contain the episodes of the first iteration.
     """
     from agentrl.engines.replay import ReplayEngine
+    from agentrl.train.batch.recorded import check_sampled_whole
 
     kind, _, argument = engine.partition(":")
     if kind != "replay" or not argument:
         raise RecipeError(f"training has no engine {engine!r}", place="--engine", remedy="give replay:RUN")
     replay = ReplayEngine(RunDir.read(Path(argument)))
+    check_sampled_whole(replay.run)
     if not replay.trainable:
         raise RecipeError(
             f"{argument} was played by a script or an API: its tokens have no log-probabilities to train on",

@@ -17,8 +17,10 @@ from typing import Any, Literal, NamedTuple
 
 from agentrl.chat.encoder import TextEncoder
 from agentrl.chat.formats.parser import Parser, Reply
+from agentrl.chat.guard import Guard, frames
 from agentrl.chat.processor import Processor, as_template_content, expanded, sampled_image
 from agentrl.chat.recognise import called_message, writes_calls_of
+from agentrl.chat.roles import Roles
 from agentrl.chat.stand_ins import MARK, PROBE, REPLY, STAND_IN, USER, result
 from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import CALL_ENDS, Tokenizer, break_up, control_pattern
@@ -102,11 +104,14 @@ class Renderer:
         written = {text for text in tokenizer.controls if text in scaffold}
         ends = {close.end for close in (*self._closes, *([self._call_close] if self._call_close else []))}
         seen = {self.processor.placeholder} if self.processor else set()
-        self._untrusted = control_pattern(tokenizer.special | written | ends | seen)
+        said = tokenizer.special | written | ends | seen
+        foreign = control_pattern(said | frames(tokenizer, parser, self._results[1]))
         names = {token: text for text, token in tokenizer.controls.items()}
         self._stop_texts = {token: names[token] for token in self.stop_token_ids if token in names}
         stops = set(self._stop_texts.values())
         self._turn_ends = control_pattern(stops if self._own_ends else stops | ends)
+        self._guard = Guard(self._turn_ends, control_pattern(said), foreign)
+        self._roles = Roles(tokenizer, [close.text for close in self._closes])
         prompt = tokenizer.render([USER], None, True)
         bare = tokenizer.render([USER], None, False)
         self._generation = prompt.removeprefix(bare) if prompt.startswith(bare) else ""
@@ -145,6 +150,7 @@ class Renderer:
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of the opening messages and of the generation prompt."""
+        self._roles.prove(messages, self._opening_text)
         text = self._opening_text(messages)
         head, end, rest = text.partition(self._end_text)
         if not end:
@@ -160,7 +166,9 @@ class Renderer:
         Args:
             sampled_ids: what the engine sampled, its stop token included if it sampled one.
         """
-        close, text = self._after(new_messages, called=self._ends_as_a_call(sampled_ids))
+        called = self._ends_as_a_call(sampled_ids)
+        self._roles.prove(new_messages, lambda messages: self._after(messages, called=called)[1])
+        close, text = self._after(new_messages, called=called)
         last = self._stop_texts.get(sampled_ids[-1], "") if sampled_ids else ""
         # A reply that calls may end with the turn at once, where others end with a token of their own first (Cohere's).
         ended = close.text if last == close.end else close.text + last
@@ -168,7 +176,11 @@ class Renderer:
         return self._with_images(ids, new_messages)
 
     def opened_by(self, prompt: Sequence[int]) -> str:
-        """The mark of a thought that a prompt leaves open, which belongs to the reply; "" if it opens none.
+        """The mark of a thought that a prompt leaves open, which belongs to the reply; "" if it opens none."""
+        return self.opening_of(prompt).rstrip()
+
+    def opening_of(self, prompt: Sequence[int]) -> str:
+        """The mark as the prompt has it, with the white space behind it.
 
         Prompts may differ in that (Gemma 4's, after a result and not at the beginning).
         """
@@ -221,9 +233,12 @@ class Renderer:
 
     def described(self, messages: Sequence[Message]) -> list[Message]:
         """`messages` with the tools in the system message, unless the template describes them itself."""
-        if not self.tools or self._template_tools is not None:
+        return self._described(messages, self.tools)
+
+    def _described(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[Message]:
+        if not tools or self._template_tools is not None:
             return list(messages)
-        about = self.parser.instructions(self.tools)
+        about = self.parser.for_tools(tools).instructions(tools)
         if messages and messages[0]["role"] == "system":
             first = {**messages[0], "content": joined(messages[0]["content"], f"\n\n{about}")}
             return [first, *messages[1:]]
@@ -262,7 +277,7 @@ class Renderer:
     # What follows is for `agentrl.chat.proof`, too.
 
     def _opening_text(self, messages: Sequence[Message], *, generation: bool = True) -> str:
-        return self._text(self.described(messages), self._template_tools, generation)
+        return self._text(self._described(messages, self._guard.tools(self.tools)), self._template_tools, generation)
 
     def _after(self, new_messages: Sequence[Message], *, called: bool, generation: bool = True) -> tuple[Close, str]:
         """How a reply ends, and the text that comes behind it, its end included.
@@ -292,14 +307,15 @@ class Renderer:
         return str(messages[0].get("name") or "tool")
 
     def _opened_in(self, prompt: str) -> str:
-        return self.parser.thought[0] if prompt.rstrip().endswith(self.parser.thought[0]) else ""
+        mark = self.parser.thought[0]
+        return prompt[prompt.rindex(mark) :] if prompt.rstrip().endswith(mark) else ""
 
     def _begun(self, text: str, prompt: Sequence[int]) -> str:
         """A reply as the model samples it: with what the template writes before it, unless the text has that."""
-        opened, begins, closed = self.opened_by(prompt), text.lstrip(), self.parser.thought[1]
+        opened, begins, closed = self.opening_of(prompt), text.lstrip(), self.parser.thought[1]
         lead = self._leads.get(opened, "")
         if opened and closed in text:
-            return self._guarded(begins.removeprefix(opened).removeprefix("\n"))
+            return self._guarded(begins.removeprefix(opened.rstrip()).removeprefix("\n"))
         if opened:
             return (lead or f"\n{closed}\n\n") + self._guarded(text)
         tag = _TAG.search(lead)
@@ -321,26 +337,23 @@ class Renderer:
 
     def _text(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, generation: bool) -> str:
         safe = [self._safe(index, message) for index, message in enumerate(messages)]
-        return self.tokenizer.render(self._adapt(safe), tools, generation)
+        return self.tokenizer.render(self._adapt(safe), tools and self._guard.tools(tools), generation)
 
     def _safe(self, index: int, message: Message) -> Message:
-        content, pattern = message["content"], self._untrusted
+        content = message["content"]
         if not isinstance(content, str):
             place = f"message {index} ({message['role']})"
             content = as_template_content(content, self.processor, self.tokenizer.name, place)
             message = {**message, "content": content}
-        if message["role"] == "assistant":
-            pattern = self._turn_ends
-            if self._calls_as_keys and "tool_calls" not in message and isinstance(content, str):
-                message = {**message, **self.parser.message(content)}
-        if pattern is None:
-            return message
-        return {key: _broken_up(value, pattern) if key in _TEXTS else value for key, value in message.items()}
+        if message["role"] == "assistant" and self._calls_as_keys and "tool_calls" not in message:
+            message = {**message, **self.parser.message(content)} if isinstance(content, str) else message
+        return self._guard.message(message)
 
     def _adapt(self, messages: list[Message]) -> list[Message]:
         """Messages of roles that the template does not know become part of a user message, as Qwen does it; so do
         results of a reply without a call where the template answers calls only."""
         how, long_ids = self._results
+        messages = self._roles.fitting(messages)
         seen = self.processor is not None
         shown = seen and any(m["role"] == "tool" and not isinstance(m["content"], str) for m in messages)
         if how == "plain" and self._system_role and not long_ids and not (shown and not self._results_take_images):
@@ -480,15 +493,4 @@ def _long_id(call_id: str) -> str:
     return plain[-9:].rjust(9, "0")
 
 
-def _broken_up(value: Any, pattern: re.Pattern[str]) -> Any:
-    """A text, or all texts of a JSON value, with control tokens broken up."""
-    if isinstance(value, str):
-        return break_up(value, pattern, MARK) if pattern.search(value) else value
-    if isinstance(value, dict):
-        return {key: _broken_up(inner, pattern) for key, inner in value.items()}
-    return [_broken_up(inner, pattern) for inner in value] if isinstance(value, list) else value
-
-
 _TAG = re.compile(r"<[^<>]+>")
-_TEXTS = {"content", "tool_calls", "reasoning_content", "thinking"}
-"""Keys of a message that hold what somebody wrote."""

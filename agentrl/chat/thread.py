@@ -53,18 +53,29 @@ class Thread:
         self._replies: list[tuple[int, int]] = []  # Those that prompts extend: message and node, since the last start.
         self._read = 0  # How many messages some prompt holds.
         self._hides = False  # Whether one of these shows fewer images than it did.
-        self._opened: dict[int, str] = {}  # The mark of a thought that the prompt of a reply opened, by message.
+        self._opened: dict[str, str] = {}  # The mark of a thought that the prompt of a reply opened, by the reply.
 
     @property
     def restarted(self) -> bool:
         """Whether the next prompt is rendered whole although there are replies."""
         return self._base == ROOT and self._last != ROOT
 
-    def restart(self, messages: Sequence[Message] | None = None) -> None:
-        """The next prompt is rendered whole: `messages` in place of what was there, or the same under other tools."""
+    def restart(self, messages: Sequence[Message] | None = None, of: Sequence[Message] = ()) -> None:
+        """The next prompt is rendered whole: `messages` in place of what was there, or the same under other tools.
+
+        A message that was there before stays the same object in `messages`: what is known of it (a thought that its
+        prompt opened, the calls that an API gave with it) belongs to the message, wherever it stands.
+
+        Args:
+            of: what `messages` are copies of, one for one.
+        """
         if messages is not None:
-            self.messages[:], self._own = map(dict, messages), [*map(dict, messages)]
-            self._opened = {}
+            kept = _kept(messages, of, self.messages)
+            stay = [{} if k is None else self.messages[k] for k in kept]
+            for message, new in zip(stay, messages, strict=True):
+                message.clear()
+                message.update(new)
+            self.messages[:], self._own = stay, [*map(dict, messages)]
         self._replies, self._read, self._hides = [], 0, False
         self._hide()
 
@@ -77,7 +88,7 @@ class Thread:
     def length(self, renderer: Renderer) -> int:
         """How many tokens the next prompt has. Nothing is recorded."""
         if self._renders(renderer):
-            return len(renderer.start(self._shown()))
+            return len(renderer.start(self._shown(renderer)))
         if self._hides:
             return len(self._retold(renderer))
         base = 0 if self._base == ROOT else len(self.trajectory.tokens(self._base))
@@ -106,7 +117,8 @@ class Thread:
         if self._images is not None:
             hidden = self._images.hide(self._own)
             for at, message in hidden.items():
-                self.messages[at], self._own[at] = dict(message), message
+                self.messages[at].update(message)
+                self._own[at] = message
             self._hides |= min(hidden, default=self._read) < self._read
 
     def _renders(self, renderer: Renderer) -> bool:
@@ -115,7 +127,7 @@ class Thread:
 
     def _rendered(self, renderer: Renderer) -> Prompt:
         """The whole conversation as the template renders it. It goes on from the tokens so far if they begin it."""
-        before, tokens = self.trajectory.tokens(self._last), renderer.start(self._shown())
+        before, tokens = self.trajectory.tokens(self._last), renderer.start(self._shown(renderer))
         shared = self.trajectory.shared_prefix(self._last, tokens)
         node = self.trajectory.append_whole(self._last, tokens)
         if shared == len(before):
@@ -133,24 +145,34 @@ class Thread:
     def _retold(self, renderer: Renderer) -> list[int]:
         """The whole conversation with its messages as they are now. The replies keep the tokens that were sampled."""
         at = self._replies[0][0]
-        tokens = [*renderer.start(self._shown()[:at])]
+        tokens = [*renderer.start(self._shown(renderer)[:at])]
         for (at, node), (end, _) in zip(self._replies, [*self._replies[1:], (len(self._own), ROOT)], strict=True):
             tokens += self.trajectory.nodes[node].token_ids
             if after := self._own[at + 1 : end]:
                 tokens += renderer.extend(self.trajectory.nodes[node].token_ids, after)
         return tokens
 
-    def _shown(self) -> list[Message]:
-        """The messages with the thoughts that prompts opened."""
-        return [
-            {**message, "content": self._opened[k] + message["content"]} if k in self._opened else message
-            for k, message in enumerate(self._own)
-        ]
+    def _shown(self, renderer: Renderer) -> list[Message]:
+        """The messages with the thoughts that prompts opened, wherever a rewrite put the replies."""
+        if not self._opened:
+            return self._own
+        last, (opening, closing) = next(reversed(self._opened.values())), renderer.parser.thought
+
+        def shown(message: Message) -> Message:
+            text = message["content"]
+            if message["role"] != "assistant" or not isinstance(text, str):
+                return message
+            before, closed, _ = text.partition(closing)
+            # One that a rewrite changed closes a thought that it did not open.
+            opened = self._opened.get(text, last if closed and opening not in before else "")
+            return {**message, "content": opened + text} if opened else message
+
+        return [shown(message) for message in self._own]
 
     def _new(self, renderer: Renderer) -> list[int]:
         """What the next prompt adds to the base."""
         if (base := self._base) == ROOT:
-            return renderer.start(self._shown())
+            return renderer.start(self._shown(renderer))
         sampled, unread = self.trajectory.nodes[base].token_ids, self._own[self._read :]
         return renderer.extend(sampled, unread) if unread else []
 
@@ -158,10 +180,10 @@ class Thread:
         """Goes on from a reply that is in the trajectory already, whatever prompt it answered.
 
         Args:
-            opened: the mark of a thought that its prompt left open.
+            opened: the mark of a thought that its prompt left open, as the prompt has it.
         """
         if opened:
-            self._opened[len(self._own)] = opened
+            self._opened[text] = opened
         self._last, self._hides = reply, False
         self._replies.append((len(self._own), reply))
         self.messages.append({"role": "assistant", "content": text})
@@ -171,6 +193,29 @@ class Thread:
     def reply(
         self, prompt: Prompt, completion: Completion, text: str, *, opened: str = "", trained: bool = True
     ) -> int:
-        """Records a reply to the last prompt; its node. `opened`: the mark of a thought that the prompt left open."""
+        """Records a reply to the last prompt; its node. `opened`: as `adopt`."""
         self.adopt(self.trajectory.append_sampled(prompt.node, completion, trained=trained), text, opened)
         return self._last
+
+
+def _kept(new: Sequence[Message], of: Sequence[Message], before: Sequence[Message]) -> list[int | None]:
+    """Which of the messages before each new one is, None for one that is really new.
+
+    It is the one that it is a copy of; else one that says the same, at best the one before that which follows it.
+    """
+    places = {id(message): k for k, message in enumerate(before)}
+    found: list[int | None] = [None] * len(new)
+    left = dict.fromkeys(range(len(before)))
+    for at, message in enumerate(of):
+        if (k := places.get(id(message))) in left:
+            found[at] = k
+            del left[k]
+    follows = len(before)
+    for at in reversed(range(len(new))):
+        if found[at] is None:
+            same = (k for k in (follows - 1, *reversed(left)) if k in left and before[k] == new[at])
+            found[at] = next(same, None)
+        if (k := found[at]) is not None:
+            left.pop(k, None)
+            follows = k
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.text import Text
 
 from agentrl.api.recredit import Recredit
 from agentrl.types.episode import Turn
+from agentrl.types.figures.of_episodes import earned
 from agentrl.view.show import signed_bar
 from agentrl.view.terminal import Visible
 
@@ -21,17 +23,20 @@ def print_credit(result: Recredit, limit: int) -> None:
     print(f"{name}  {'  '.join(f'{key}={value}' for key, value in settings.items())}")
     parts = list(chosen[0].parts) if len(chosen[0].parts) > 1 else []
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("episode", "reward", "turn", "credit", *parts, "did"):
+    chosen = sorted(result.credits, key=lambda credit: not any(credit.turn_advantages))  # first what teaches something
+    for heading in ("episode", "reward", "turn", "role", "credit", *parts, "did"):
         table.add_column(heading, no_wrap=True, justify="right" if heading in ("reward", "turn", *parts) else "left")
     scale = max((abs(value) for credit in chosen for value in credit.turn_advantages), default=0.0)
     for credit in chosen[:limit]:
         record = result.episodes[credit.episode_id]
-        for turn, value in zip(record.turns, credit.turn_advantages, strict=True):
-            first = turn.index == 0
+        own = record.own_turns
+        for turn in own:
+            value, first = credit.turn_advantages[turn.index], turn.index == own[0].index
             table.add_row(
                 Text(credit.episode_id if first else ""),
-                f"{record.reward:.3g}" if first else "",
+                f"{earned(record):.3g}" if first else "",
                 str(turn.index),
+                Text(turn.agent),
                 signed_bar(value, scale),
                 *(f"{credit.parts[part][turn.index]:+.3f}" for part in parts),
                 Text(_did(turn)[:48]),
@@ -43,6 +48,33 @@ def print_credit(result: Recredit, limit: int) -> None:
     if result.credit.needs_members:
         # Evaluations try every task once: nobody learns from them.
         _print_groups_without_signal([b for b in result.batches if b["split"] != "eval"])
+
+
+def print_side_by_side(results: Sequence[Recredit], limit: int) -> None:
+    """Prints a line per turn of the policy, with a column for the credit of each estimator."""
+    names = [result.credit.estimator.name for result in results]
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("episode", "reward", "turn", "role", *names, "did"):
+        table.add_column(heading, no_wrap=True, justify="right" if heading in ("reward", "turn", *names) else "left")
+    given = [{credit.episode_id: credit.turn_advantages for credit in result.credits} for result in results]
+    silent = {id: not any(any(each[id]) for each in given) for id in given[0]}
+    ids = sorted(given[0], key=silent.__getitem__)  # first what teaches something
+    for id in ids[:limit]:
+        record = results[0].episodes[id]
+        own = record.own_turns
+        for turn in own:
+            first = turn.index == own[0].index
+            table.add_row(
+                Text(id if first else ""),
+                f"{earned(record):.3g}" if first else "",
+                str(turn.index),
+                Text(turn.agent),
+                *(f"{each[id][turn.index]:+.3f}" for each in given),
+                Text(_did(turn)[:48]),
+            )
+    _wide().print(Visible(table))
+    if len(ids) > limit:
+        print(f"({limit} of {len(ids)} episodes; --limit shows more, --json all)")
 
 
 def _did(turn: Turn) -> str:

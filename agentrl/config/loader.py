@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from agentrl.config.recipe import KINDS, Recipe, TrainSection
 from agentrl.config.sections import Short, section_at
 from agentrl.registry.settings import in_words
 from agentrl.types.errors import RecipeError, nearest
-from agentrl.types.paths import data_path
+from agentrl.types.paths import beside, data_path
 
 
 def find_recipe(name: str) -> Path:
@@ -62,6 +63,17 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     for override in overrides:
         given[_apply(tree, override, Recipe)] = override
     return _validate(tree, path, given)
+
+
+def recipe_of(sections: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    """Checks a recipe that is given as a mapping, in a notebook for example. Its folder is the working folder.
+
+    Raises:
+        RecipeError: with the path of the key, what was found and what is allowed.
+    """
+    tree = copy.deepcopy(dict(sections))
+    given = {_apply(tree, override, Recipe): override for override in overrides}
+    return _validate(tree, Path("recipe"), given)
 
 
 def with_overrides(recipe: Recipe, overrides: Sequence[str], place: Path) -> Recipe:
@@ -172,10 +184,25 @@ def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recip
     except ValidationError as error:
         raise _explain(error, tree, path, given) from None
     recipe._base = path.resolve().parent
-    model = recipe.model
-    if model is not None and model.template is not None and model.template.startswith("./"):
-        return recipe.with_model(model.model_copy(update={"template": str(recipe.base / model.template)}))
-    return recipe
+    return _with_places(recipe, given)
+
+
+def _with_places(recipe: Recipe, given: Collection[tuple[str, ...]]) -> Recipe:
+    """Paths that begin with `./` or `../` are relative to where they were said: the recipe's folder, or, of an override
+    on the command line, the working folder."""
+
+    def placed(value: Any, *loc: str) -> Any:
+        said_here = any(loc[: len(each)] == each for each in given)
+        return beside(value, Path.cwd() if said_here else recipe.base) if isinstance(value, str) else value
+
+    if (model := recipe.model) is not None:
+        found = {key: placed(getattr(model, key), "model", key) for key in ("path", "template")}
+        recipe = recipe.with_model(model.model_copy(update=found))
+    policies = {
+        name: each.model_copy(update={"checkpoint": placed(each.checkpoint, "policies", name, "checkpoint")})
+        for name, each in recipe.policies.items()
+    }
+    return recipe.with_sections(policies=policies) if policies else recipe
 
 
 def _plain(node: Any) -> Any:

@@ -10,7 +10,7 @@ import typing
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from agentrl.config.agent import AgentSettings, PolicySettings, SamplingSettings
 from agentrl.config.credit import CreditSettings, InformationGain
@@ -167,6 +167,7 @@ class RlStage(Section):
     tools: list[ToolSettings] | None = None
     rewards: dict[str, RewardSettings] | None = None
     reward_of: RewardRoute | None = None
+    success: str | None = None
     gate: list[Gate] | None = None
     credit: CreditSettings | None = None
     information_gain: InformationGain | None = None
@@ -190,6 +191,13 @@ class StageSettings(Section):
     def kind(self) -> Kind:
         """The kind of the stage."""
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """The sections of the recipe that are its own."""
+        names = RlStage.model_fields if self.rl is not None else ("tasks",)
+        settings = getattr(self, self.kind)
+        return {name: own for name in names if (own := getattr(settings, name, None)) is not None}
 
     @property
     def records(self) -> bool:
@@ -234,6 +242,10 @@ class Recipe(Section):
     rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")
     reward_of: RewardRoute | None = Field(
         None, description="The field of task.data that names the components of a task; default: all score every task."
+    )
+    success: str | None = Field(
+        None,
+        description="The component that tells success, from 1 on; default: the one named success, else the reward.",
     )
     gate: list[Gate] = Field([], description="Components that must reach a threshold before other components count.")
     credit: CreditSettings = Field(default_factory=lambda: CreditSettings(use="grpo"))
@@ -364,6 +376,26 @@ class Recipe(Section):
                 raise misplaced(f"policies.{name}.sampling.temperature", message, own.temperature)
             if policy.train and own is not None and own.top_p < 1:
                 raise misplaced(f"policies.{name}.sampling.top_p", "is below 1, and the policy trains", own.top_p, "1")
+        return self
+
+    @model_validator(mode="after")
+    def _each_stage_is_a_recipe(self) -> Recipe:
+        """Each stage with the sections that it shares obeys all rules of a recipe."""
+        if not self.stages:
+            return self
+        shared = self.model_dump(mode="json") | {"stages": []}
+        for index, stage in enumerate(self.stages):
+            own = stage.model_dump(mode="json")[stage.kind]
+            try:
+                Recipe.model_validate(shared | {name: own[name] for name in stage.sections})
+            except ValidationError as error:
+                found = error.errors()[0]
+                where = [str(part) for part in found["loc"]]
+                inside = where[:1] and where[0] in stage.sections
+                key = ".".join([*(["stages", str(index), stage.kind] if inside else []), *where])
+                message = f"{found['msg'].removeprefix('Value error, ')} (in the stage {stage.name!r})"
+                remedy = found.get("ctx", {}).get("remedy")
+                raise misplaced(key or f"stages.{index}", message, found["input"], remedy) from None
         return self
 
     @model_validator(mode="after")

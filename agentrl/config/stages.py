@@ -15,7 +15,9 @@ from agentrl.config.train import LrSchedule, OptimiserSettings, PreferenceLossSe
 class StopSettings(Section):
     """A rule that ends a stage before its last step: at a threshold, or when the metric stops improving."""
 
-    metric: str = Field(description="A metric of the stage in metrics.jsonl; eval/NAME: a metric of its evaluations.")
+    metric: str = Field(
+        description="A metric of the stage in metrics.jsonl, or a reward component; eval/NAME: of its evaluations."
+    )
     at_least: float | None = Field(None, description="Stop when the metric is at least this.")
     at_most: float | None = Field(None, description="Stop when the metric is at most this.")
     patience: int | None = Field(None, gt=0, description="Stop after this many lines in a row without improvement.")

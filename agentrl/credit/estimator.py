@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from agentrl.credit.arrays import Floats
+from agentrl.credit.parted import parted
 from agentrl.credit.table import CreditTable
 from agentrl.registry.settings import Declared, declared
 from agentrl.types.errors import CreditError, nearest
@@ -132,6 +133,10 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
 }
 """For each need: the test of the table, the problem if it fails, and the remedy."""
 
+OF_EPISODES: frozenset[Need] = frozenset({"answer", "win_rate", "gold_logprob", "progress", "prm_logprob"})
+"""Columns that exist for whole episodes: what judges compare, and what models learn from one outcome. They say
+nothing of a seat whose outcome is another."""
+
 
 @dataclass(frozen=True)
 class Advantages:
@@ -187,8 +192,22 @@ class Estimator:
         """The required columns for these settings, sorted."""
         return sorted(self.needs if self.needs_of is None else self.needs_of(settings))
 
+    def check_seats(self, settings: BaseModel, place: str | None = None) -> None:
+        """Checks that it can credit seats with outcomes of their own.
+
+        Raises:
+            CreditError: it needs a column that exists for whole episodes only.
+        """
+        if whole := [need for need in self.needed(settings) if need in OF_EPISODES]:
+            raise CreditError(
+                f"{self.name} reads {', '.join(whole)} of whole episodes, and the seats of an episode have outcomes "
+                "of their own",
+                place=place,
+                remedy="take an estimator that compares outcomes or rewards of turns: role_grpo, mars, grpo, returns",
+            )
+
     def __call__(self, table: CreditTable, settings: BaseModel | None = None) -> Advantages:
-        """Runs the estimator.
+        """Runs the estimator: on a trajectory for each seat, where episodes hold several.
 
         Raises:
             CreditError: the table lacks what the estimator needs, or the result does not fit the table.
@@ -196,6 +215,21 @@ class Estimator:
         if not table.n_turns:
             return Advantages(np.zeros(0))
         settings = self.settings() if settings is None else settings
+        if table.seats is not None and table.seats.own:
+            self.check_seats(settings)
+        if table.seats is None:
+            return self._advantages(table, settings)
+        seated = parted(table, table.seats)
+        found = self._advantages(seated.table, settings)
+        return replace(
+            found,
+            turn=seated.turn_whole(found.turn),
+            token=seated.token_whole(found.token),
+            value_target=seated.token_whole(found.value_target),
+            parts={name: seated.turn_whole(part) for name, part in found.parts.items()},
+        )
+
+    def _advantages(self, table: CreditTable, settings: BaseModel) -> Advantages:
         for need in self.needed(settings):
             met, wrong, remedy = NEEDS[need]
             if not met(table):

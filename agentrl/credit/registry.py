@@ -16,10 +16,12 @@ from pydantic import BaseModel
 
 from agentrl.config.credit import CreditSettings
 from agentrl.credit.estimator import Advantages, Estimator, Need, Reward, estimator
-from agentrl.credit.table import CreditTable, immediate
+from agentrl.credit.parted import parted
+from agentrl.credit.table import CreditTable
 from agentrl.registry.registry import Registry, any_function
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
+from agentrl.types.figures.of_episodes import immediate
 
 Place = Literal["tokens", "turns", "outcome"]
 PLACES: tuple[Place, ...] = ("tokens", "turns", "outcome")
@@ -192,9 +194,10 @@ class CreditAssigner:
         }
         table = replace(table.with_columns(**joined), progress_of_training=progress)
         advantages = self(table)
+        seated = table if table.seats is None else parted(table, table.seats).table
         credits = split_by_episode(table, advantages, self.estimator.name)
         return [over_all_turns(credit, known[credit.episode_id]) for credit in credits], {
-            **table.metrics(),
+            **seated.metrics(turns=self.reads is None or "turns" in self.reads),
             **advantages.metrics,
         }
 

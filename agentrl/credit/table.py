@@ -13,8 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from agentrl.credit.arrays import Bools, Floats, Ints
 from agentrl.credit.discount import discounted
 from agentrl.credit.history import History, history_of
+from agentrl.credit.seats import Seats, seats_of
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import CreditError
+from agentrl.types.figures.of_episodes import immediate
+from agentrl.types.figures.sums import TOLERANCE
 
 Weighting = Literal["trajectory", "turn", "token"]
 
@@ -37,6 +40,13 @@ OPTIONAL: dict[str, tuple[Weighting, type]] = {
     "wrong": ("token", np.float64),
 }
 """Optional columns: the unit of an entry, and its type. See `CreditTable.with_columns`."""
+
+UNITS: dict[str, Weighting] = {
+    **dict.fromkeys(("group", "score", "length"), "trajectory"),
+    **dict.fromkeys(("reward", "state", "tokens", "valid"), "turn"),
+    **{name: unit for name, (unit, _) in OPTIONAL.items()},
+}
+"""The unit of an entry of each column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +88,8 @@ class CreditTable:
         wrong: share of the critiques, 0 to 1, that call the step of this token wrong.
         history: a function that returns all tokens of the trajectories, observations included (they are many).
         progress_of_training: share of the training that is done, 0 to 1, for schedules.
+        seats: whose turns and outcomes are whose, where an episode holds several. Estimators see a
+            trajectory for each.
     """
 
     group_ids: list[str]
@@ -108,6 +120,7 @@ class CreditTable:
     wrong: Floats | None = None
     history: Callable[[], History] | None = None
     progress_of_training: float = 0.0
+    seats: Seats | None = None
 
     @classmethod
     def from_columns(
@@ -197,7 +210,7 @@ class CreditTable:
             valid=[turn.valid for _, turn in pairs],
             **_optional(scored, pairs),
         )
-        return replace(table, history=partial(history_of, scored))
+        return replace(table, history=partial(history_of, scored), seats=seats_of(scored))
 
     @property
     def n_groups(self) -> int:
@@ -302,21 +315,25 @@ class CreditTable:
             case "token":
                 return self.tokens.astype(np.float64)
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self, *, turns: bool = False) -> dict[str, float]:
         """Metrics of the groups: their number and size, and the shares without signal.
 
         `zero_variance_groups` is the share of groups of two or more with equal scores, `single_groups` the share of
         groups with one member.
+
+        Args:
+            turns: whether the rewards of turns are part of a score.
         """
         if not self.n_groups:
             return {"groups": 0.0, "trajectories": 0.0}
+        score = self.total_reward if turns else self.score
         low, high = np.full(self.n_groups, np.inf), np.full(self.n_groups, -np.inf)
-        np.minimum.at(low, self.group, self.score)
-        np.maximum.at(high, self.group, self.score)
+        np.minimum.at(low, self.group, score)
+        np.maximum.at(high, self.group, score)
         return {
             "groups": float(self.n_groups),
             "trajectories": float(self.n_trajectories),
-            "zero_variance_groups": float(np.mean((low == high) & (self.group_size > 1))),
+            "zero_variance_groups": float(np.mean((high - low <= TOLERANCE) & (self.group_size > 1))),
             "single_groups": float(np.mean(self.group_size == 1)),
         }
 
@@ -341,13 +358,6 @@ class CreditTable:
                     place=f"episode {self.episode_ids[owner[at]]}{where}",
                     remedy="a reward is a finite number, or None where nothing could be scored",
                 )
-
-
-def immediate(turn: Turn) -> float:
-    """The reward of a turn, weighted and gated by the recipe, else the sum of its components."""
-    if turn.reward is not None:
-        return turn.reward
-    return sum(value for value in turn.rewards.values() if value is not None) if turn.rewards else 0.0
 
 
 def numbered(texts: Iterable[str | None]) -> Ints:

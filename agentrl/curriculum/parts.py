@@ -11,11 +11,14 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
+from agentrl.config.sections import Section
 from agentrl.credit.registry import EpisodeCredit
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.registry.settings import NoSettings
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
+from agentrl.types.figures.of_episodes import SUCCESS, figure, succeeded
+from agentrl.types.figures.sums import total
 from agentrl.types.task import Task
 
 
@@ -67,11 +70,37 @@ class Group:
     @property
     def mean_reward(self) -> float:
         """The mean reward; 0 for a group without members."""
-        return sum(self.rewards) / max(len(self.episodes), 1)
+        return total(self.rewards) / max(len(self.episodes), 1)
 
-    def solved(self, success: float) -> int:
-        """Number of episodes with at least the reward `success`."""
-        return sum(reward >= success for reward in self.rewards)
+    def mean(self, metric: str) -> float:
+        """The mean of a figure (`types.figures.figure`) over the episodes that have it; 0 if none has."""
+        known = [value for episode in self.episodes if (value := figure(episode, metric)) is not None]
+        return total(known) / max(len(known), 1)
+
+    def solved(self, success: float = 1.0, metric: str = SUCCESS) -> int:
+        """Number of episodes whose figure `metric` is at least `success`."""
+        return sum(succeeded(episode, metric, success) for episode in self.episodes)
+
+
+class Solving(Section):
+    """Settings of a part that counts solved episodes.
+
+    Attributes:
+        metric: what is compared: `success` (what the recipe calls one), `reward` (the outcome), `total` (that and the
+            rewards of turns), or a component before its weight.
+        success: the value from which an episode is solved.
+    """
+
+    metric: str = SUCCESS
+    success: float = 1.0
+
+    def solves(self, episode: Episode) -> bool:
+        """Whether an episode is solved."""
+        return succeeded(episode, self.metric, self.success)
+
+    def solved(self, group: Group) -> int:
+        """Number of solved episodes."""
+        return group.solved(self.success, self.metric)
 
 
 @dataclass(frozen=True)

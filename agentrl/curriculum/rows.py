@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentrl.config.tasks import TaskSettings
-from agentrl.tools.schema import complaint
 from agentrl.types.errors import TaskError, needs
 from agentrl.types.jsonl import read_rows
+from agentrl.types.parts.schemas import complaint
 from agentrl.types.task import Task
 
 _BATCH = 512  # rows that are turned into Python values at a time

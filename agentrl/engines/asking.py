@@ -24,7 +24,7 @@ class AskingEngine(ScriptedEngine):
         self._ask = ask
 
     async def _said(self, live: Live) -> Say:
-        return await self._ask([*live.messages[live.seen :]], [*live.tools])
+        return await self._ask(live.new(), [*live.tools])
 
 
 def _no_script(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:

@@ -13,12 +13,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentrl.chat.formats.parser import definitions_of, read_json
+from agentrl.chat.formats.parser import definitions_of
+from agentrl.chat.native_calls import NO_RESULT, answers, as_text, ids_of, rounds
 from agentrl.chat.renderer import Renderer
 from agentrl.config.engine import EngineSettings
 from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.replicas import Replicas
-from agentrl.types.engine import Completion, ContextOverflow, Sampling
+from agentrl.types.engine import Completion, ContextOverflow, NativeCall, NativeReply, Sampling
 from agentrl.types.episode import Usage, VersionSpan
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError
 from agentrl.types.parts.content import image_parts, joined, text_of
@@ -71,15 +72,22 @@ class _Live:
         messages: the live conversation.
         renderer: describes the tools in prompts.
         definitions: tools that requests send; empty without native tools.
-        said: messages of the API, by their position in the conversation.
+        last: the last reply as the API gave it, until the conversation has it.
+        said: replies as the API gave them, and the text they had, by the message that they became.
         read: reads an image by its hash.
     """
 
     messages: list[Message]
     renderer: Renderer
     definitions: list[dict[str, Any]]
-    said: dict[int, dict[str, Any]] = field(default_factory=dict)
+    last: dict[str, Any] | None = None
+    said: dict[int, tuple[Message, str, dict[str, Any]]] = field(default_factory=dict)
     read: Callable[[str], bytes] | None = None
+
+    def own(self, message: Message) -> dict[str, Any] | None:
+        """The reply of the API that a message is, unless an agent has changed it."""
+        _, text, own = self.said.get(id(message), (None, None, None))
+        return own if message["content"] == text else None
 
     def sent(self, content: Any) -> Any:
         """A content as the API takes it: images as data URLs."""
@@ -125,6 +133,10 @@ class OpenAIEngine:
         self._definitions = definitions if settings.native_tools else []
         self._live: dict[str, _Live] = {}
 
+    def called(self, who: str) -> None:
+        """Names whose engine it is, for messages."""
+        self._api.who = who
+
     async def start(self) -> None:
         """Requests the list of models, to check URL and key.
 
@@ -152,6 +164,13 @@ class OpenAIEngine:
     def use_images(self, session: str, read: Callable[[str], bytes]) -> None:
         """How the images of the episode are read, by their hash."""
         self._live[session].read = read
+
+    def replied(self, session: str, message: Message) -> None:
+        """Remembers which message of the conversation the API's last reply is."""
+        live = self._live[session]
+        if live.last is not None:
+            live.said[id(message)] = message, message["content"], live.last
+            live.last = None
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """Samples the next message, as text in the recipe's format.
@@ -184,11 +203,14 @@ class OpenAIEngine:
         if not reply.choices:
             raise EngineError("the API gave no choice", place=self._api.all[0].url)
         choice = reply.choices[0]
-        live.said[len(live.messages)] = msgspec.to_builtins(choice.message)
-        text = _as_text(choice.message, live.renderer)
-        if sampling.stop and not choice.message.tool_calls:
+        said = _with_ids(choice.message)
+        live.last = {name: value for name, value in msgspec.to_builtins(said).items() if value is not None}
+        native = _native(said)
+        text = said.content or "" if native is None else as_text(live.renderer.parser, native.text, native.calls)
+        if sampling.stop and not said.tool_calls:
             text = _stopped(text, sampling.stop, choice.finish_reason, live.renderer)
-        return self._completion(live.renderer.demonstrate(text, token_ids), choice.finish_reason, reply.usage)
+        ids = live.renderer.demonstrate(text, token_ids)
+        return self._completion(ids, choice.finish_reason, reply.usage, native)
 
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
@@ -210,9 +232,8 @@ class OpenAIEngine:
 
     def _as_sent(self, live: _Live) -> list[dict[str, Any]]:
         """The conversation in the API's format: its own messages unchanged, tool results with the ids of its calls."""
-        messages, said = live.messages, live.said
-        if not live.definitions and not any(own.get("tool_calls") for own in said.values()):
-            described = live.renderer.described(messages)
+        if not live.definitions and not any(own.get("tool_calls") for _, _, own in live.said.values()):
+            described = live.renderer.described(live.messages)
             return [
                 {"role": "user", "content": live.sent(joined("<tool_response>\n", said, "\n</tool_response>"))}
                 if role == "tool"
@@ -220,30 +241,24 @@ class OpenAIEngine:
                 for role, said in ((message["role"], message["content"]) for message in described)
             ]
         sent: list[dict[str, Any]] = []
-        waiting: list[str] = []  # ids of the last message's calls that have no result yet
-        shown: list[Any] = []  # images of results, sent behind all of them: results of an API hold text only
-        for index, message in enumerate(messages):
-            if shown and (index in said or message["role"] != "tool"):
+        for said, following in rounds(live.messages):
+            own = None if said is None else live.own(said)
+            ids = ids_of(own)
+            results, others = answers(ids, following)
+            if said is not None:
+                sent.append({"role": "assistant", "content": live.sent(said["content"])} if own is None else _echo(own))
+            sent += map(_result, ids, results)
+            if shown := _images_of(results):
                 sent.append({"role": "user", "content": live.sent(joined(*shown))})
-                shown = []
-            if index in said:
-                own = {"role": "assistant", **{name: value for name, value in said[index].items() if value is not None}}
-                waiting = [call["id"] for call in own.get("tool_calls", ())]
-                sent.append({"content": None, **own})
-            elif message["role"] == "tool" and waiting:
-                text = text_of(message["content"], lambda part: "[an image, below]")
-                sent.append({"role": "tool", "tool_call_id": waiting.pop(0), "content": text})
-                if images := list(image_parts([message])):
-                    shown += [f"Images of the result of {message['name']}:\n", images]
-            else:
-                # An error about a tool call that was written as text: it has no call id.
+            for message in others:
+                # A result that no call of the API asked for is about a call that was written as text.
                 role = "user" if message["role"] == "tool" else message["role"]
                 sent.append({"role": role, "content": live.sent(message["content"])})
-        if shown:
-            sent.append({"role": "user", "content": live.sent(joined(*shown))})
         return sent
 
-    def _completion(self, ids: list[int], finish: str | None, counts: _TokenUsage | None) -> Completion:
+    def _completion(
+        self, ids: list[int], finish: str | None, counts: _TokenUsage | None, native: NativeReply | None
+    ) -> Completion:
         settings, usage = self._settings, None
         if counts is not None:
             cost = counts.prompt_tokens * settings.input_price + counts.completion_tokens * settings.output_price
@@ -255,20 +270,49 @@ class OpenAIEngine:
             finish=ended,
             versions=[VersionSpan(0, 0, len(ids))],
             usage=usage,
+            native=native,
         )
 
 
-def _as_text(said: _ChatMessage, renderer: Renderer) -> str:
-    text = said.content or ""
+def _echo(own: dict[str, Any]) -> dict[str, Any]:
+    """A reply of the API's own, as it takes it back."""
+    return {"role": "assistant", "content": None, **own}
+
+
+def _result(call: str, message: Message | None) -> dict[str, Any]:
+    """The result of a call. An API wants one of each, also where nothing ran or the context no longer holds it."""
+    if message is None:
+        return {"role": "tool", "tool_call_id": call, "content": NO_RESULT}
+    text = text_of(message["content"], lambda part: "[an image, below]")
+    return {"role": "tool", "tool_call_id": call, "content": text}
+
+
+def _images_of(results: Sequence[Message | None]) -> list[Any]:
+    """The images of results, for a message behind all of them: results of an API hold text only."""
+    shown: list[Any] = []
+    for result in results:
+        if result is not None and (images := list(image_parts([result]))):
+            shown += [f"Images of the result of {result['name']}:\n", images]
+    return shown
+
+
+def _with_ids(said: _ChatMessage) -> _ChatMessage:
+    """The message with an id for every call, which no other call of it has."""
+    seen: set[str] = set()
     calls = []
-    for call in said.tool_calls or ():
-        try:
-            arguments = read_json(call.function.arguments or "{}")
-            calls.append((call.function.name, arguments if isinstance(arguments, dict) else {"": arguments}))
-        except ValueError:
-            # Broken JSON stays broken: the parser tells the model what is wrong with it.
-            text += f'\n<tool_call>\n{{"name": "{call.function.name}", "arguments": {call.function.arguments}}}'
-    return renderer.parser.format(text, calls) if calls else text
+    for k, call in enumerate(said.tool_calls or ()):
+        given = call.id if call.id and call.id not in seen else f"call_{k}"
+        while given in seen:
+            given += "_"
+        seen.add(given)
+        calls.append(msgspec.structs.replace(call, id=given))
+    return msgspec.structs.replace(said, tool_calls=calls or None)
+
+
+def _native(said: _ChatMessage) -> NativeReply | None:
+    """The calls that the API gave beside the text; None if it gave none."""
+    calls = [NativeCall(call.id, call.function.name, call.function.arguments) for call in said.tool_calls or ()]
+    return NativeReply(said.content or "", calls) if calls else None
 
 
 def _stopped(text: str, strings: Sequence[str], finish: str | None, renderer: Renderer) -> str:

@@ -79,10 +79,17 @@ class ReplayEngine:
 
         Raises:
             ContextOverflow: the stored episode ended with a full context here.
-            StoreError: the prompt differs from the stored one (the environment answered differently), or the stored
-                episode has no further turn.
+            StoreError: the temperature or the prompt differs from the stored one (the environment answered
+                differently), or the stored episode has no further turn.
         """
         episode, name, turn = self._live[session]
+        if sampling.temperature != episode.temperature:
+            raise StoreError(
+                f"episode {session} was sampled at temperature {episode.temperature:g}, and is replayed at "
+                f"{sampling.temperature:g}: its log-probabilities would be those of another distribution",
+                place=str(self.run.path),
+                remedy=f"set sampling.temperature={episode.temperature:g}, as it was recorded",
+            )
         turns = [each for each in episode.turns if each.context == name]
         if turn >= len(turns) and episode.stop == "tokens":
             raise ContextOverflow(f"episode {session} filled the context after {turn} turns")

@@ -8,6 +8,7 @@ check before it gets requests again.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ REBALANCE_THRESHOLD = 16
 """A session moves when its server has this many more requests in flight than the least loaded server."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+SAY_EVERY_S = 15.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -62,12 +66,24 @@ class Replicas:
 
     Args:
         retries: further attempts after a retryable failure of a request.
+
+    Attributes:
+        who: whose servers they are, for messages: the engine, or a voice.
     """
 
     def __init__(self, urls: Sequence[str], client: HttpClient, *, retries: int) -> None:
         self.all = [Replica(url.rstrip("/")) for url in urls]
         self.client, self.retries = client, retries
+        self.who = "the engine"
         self._home: dict[str, Replica] = {}
+        self._said_at = -SAY_EVERY_S
+
+    def _say(self, error: EngineError) -> None:
+        """Tells at once that a server fails, and again while that lasts."""
+        now = time.monotonic()
+        if now - self._said_at >= SAY_EVERY_S:
+            self._said_at = now
+            _log.warning("%s: %s: %s; trying again", self.who, error.place, error.message)
 
     async def post(
         self,
@@ -100,6 +116,7 @@ class Replicas:
                     raise EngineError(why, place=replica.url)
             except EngineError as error:
                 replica.record_failure()
+                self._say(error)
                 last = error
             else:
                 replica.record_success()
@@ -134,13 +151,16 @@ class Replicas:
     async def check_health(self, replica: Replica) -> None:
         """Checks a server's `/health`.
 
+        A server that refuses the request is there: APIs have no such path, and gateways answer unknown paths with 401,
+        403 or 405.
+
         Raises:
             EngineError: the server does not answer, or reports a failure.
         """
         try:
             await self.client.get(f"{replica.url}/health", type(None))
         except Refused as refused:
-            if refused.status != 404:  # 404: it has no health endpoint, but it answers
+            if refused.status >= 500:
                 raise EngineError(refused.message, place=refused.place) from None
 
     async def _next(self, session: str | None) -> Replica:

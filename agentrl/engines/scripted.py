@@ -16,7 +16,6 @@ Log-probabilities are 0: a script's turn has probability 1.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import random
 from collections.abc import Callable, Generator, Sequence
@@ -44,13 +43,26 @@ Script = Callable[..., Generator[Say, list[Message], None]]
 
 @dataclass
 class Live:
-    """State of a session: the script, the live conversation, and how much of it was answered."""
+    """State of a session.
+
+    Attributes:
+        messages: the live conversation.
+        seen: those of its messages that the script has been sent or has said itself, by their identity.
+        begun: whether the script has spoken.
+    """
 
     script: Generator[Say, list[Message], None]
     messages: list[Message]
     renderer: Renderer
     tools: list[dict[str, Any]]
-    seen: int = 0
+    seen: dict[int, Message] = field(default_factory=dict)
+    begun: bool = False
+
+    def new(self) -> list[Message]:
+        """The messages that the script has not been sent yet. They count as sent from here on."""
+        found = [message for message in self.messages if id(message) not in self.seen]
+        self.seen.update((id(message), message) for message in found)
+        return found
 
 
 class ScriptedEngine:
@@ -100,7 +112,6 @@ class ScriptedEngine:
         """
         live = self._live[session]
         said = await self._said(live)
-        live.seen = len(live.messages) + 1
         text = live.renderer.parser.format(said.text, said.calls) if said.calls else said.text
         ids = live.renderer.demonstrate(text, token_ids)
         whole = Completion(
@@ -115,19 +126,25 @@ class ScriptedEngine:
             raise ValueError(f"the script continues with {unsaid[:60]!r} after a stop string: one call per turn")
         return cut(whole, count)
 
+    def replied(self, session: str, message: Message) -> None:
+        """What the script has said itself, it is not sent."""
+        self._live[session].seen[id(message)] = message
+
     async def _said(self, live: Live) -> Say:
         """The next turn of a session."""
+        return self._played(live)
+
+    def _played(self, live: Live) -> Say:
+        """What the script says next."""
+        new, begun, live.begun = live.new(), live.begun, True
         try:
-            return next(live.script) if live.seen == 0 else live.script.send(live.messages[live.seen :])
+            return live.script.send(new) if begun else next(live.script)
         except StopIteration:
             return Say()
 
     async def skip(self, token_ids: Sequence[int], session: str) -> None:
         """A turn was taken from the record of another episode: the script goes on, and what it says is dropped."""
-        live = self._live[session]
-        with contextlib.suppress(StopIteration):
-            next(live.script) if live.seen == 0 else live.script.send(live.messages[live.seen :])
-        live.seen = len(live.messages) + 1
+        self._played(self._live[session])
 
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentrl.engines.scripted import Say
 from agentrl.types.errors import TaskError, told
-from agentrl.types.paths import data_path
+from agentrl.types.paths import all_beside, data_path
 from agentrl.types.task import Message, Task
 
 KINDS = ("inspect", "openenv", "ors", "verifiers")
@@ -38,7 +38,7 @@ def tasks(
     if kind not in KINDS:
         raise TaskError(f"there is no kind {kind!r}", place="tasks.args.kind", remedy=f"take one of {', '.join(KINDS)}")
     command = [_interpreter(python, base), str(data_path("tools", "guests", "guest.py"))]
-    asked = json.dumps(_absolute(spec or {}, base))
+    asked = json.dumps(all_beside(spec or {}, base))
     place = f"tasks.args (kind: {kind})"
     few = [] if n is None else [str(n)]
     try:
@@ -69,15 +69,6 @@ def _interpreter(python: str | None, base: Path) -> str:
         remedy = f"python3 -m venv {path.parent.parent}, and install the framework there"
         raise TaskError(f"there is no interpreter {path}", place="tasks.args.python", remedy=remedy)
     return str(path.absolute())
-
-
-def _absolute(value: Any, base: Path) -> Any:
-    """The spec with paths that begin with `./` relative to the recipe."""
-    if isinstance(value, dict):
-        return {name: _absolute(each, base) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_absolute(each, base) for each in value]
-    return str((base / value).resolve()) if isinstance(value, str) and value.startswith("./") else value
 
 
 def guest(info: dict[str, Any], *, key: str = "reward") -> float:

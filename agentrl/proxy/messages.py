@@ -7,7 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agentrl.chat.formats.parser import Parser, Reply, read_json
+from agentrl.chat.formats.parser import Parser, Reply
+from agentrl.chat.native_calls import as_text, read_arguments
+from agentrl.types.engine import NativeCall
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import Content, Part, TakeImage, checked, joined, text_of
 from agentrl.types.seeds import derive_seed
@@ -74,11 +76,13 @@ def text_of_reply(message: dict[str, Any]) -> str:
 def from_openai(message: dict[str, Any], parser: Parser, take: TakeImage) -> Message:
     """Converts a message for the renderer. Tool calls become text in the model's own format.
 
+    A call whose arguments are no JSON object (the history of a model that wrote them so) stays as it was given.
+
     Args:
         take: makes a part of an image.
 
     Raises:
-        BadRequest: the message has no role, or the arguments of a call are not JSON.
+        BadRequest: the message has no role, or a call of it no name.
         ImageRefused: as `content_of`.
     """
     role, content = message.get("role"), content_of(message, take)
@@ -86,24 +90,34 @@ def from_openai(message: dict[str, Any], parser: Parser, take: TakeImage) -> Mes
         raise BadRequest("a message has no role")
     if role == "developer":
         role = "system"
-    if calls := message.get("tool_calls"):
-        try:
-            named = [(call["function"]["name"], arguments_of(call)) for call in calls]
-            content = parser.format(text_of(content), named)
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadRequest(f"a tool call of the conversation cannot be written: {error}") from None
+    if calls := calls_of(message):
+        content = as_text(parser, text_of(content), calls)
     ours: Message = {"role": role, "content": content}
     return ours | {key: message[key] for key in ("name", "tool_call_id") if isinstance(message.get(key), str)}
 
 
-def arguments_of(call: dict[str, Any]) -> Any:
-    """The arguments of a call: programs send JSON text, as the API does, or the object.
+def calls_of(message: dict[str, Any]) -> list[NativeCall]:
+    """The calls of a message: programs send the arguments as JSON text, as the API does, or as the object.
 
     Raises:
-        ValueError: the text is not JSON.
+        BadRequest: they are no list, or one of them has no name.
     """
-    given = call["function"]["arguments"]
-    return read_json(given if isinstance(given, str) else json.dumps(given))
+    given = message.get("tool_calls") or []
+    if not isinstance(given, list):
+        raise BadRequest("'tool_calls' of a message must be a list")
+    return [_native(call) for call in given]
+
+
+def _native(call: Any) -> NativeCall:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise BadRequest("a tool call of the conversation has no function with a name")
+    given = function.get("arguments")
+    return NativeCall(str(call.get("id") or ""), function["name"], given if isinstance(given, str) else _dumped(given))
+
+
+def _dumped(arguments: Any) -> str:
+    return "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
 
 
 def key_of(messages: Sequence[dict[str, Any]]) -> str:
@@ -112,13 +126,17 @@ def key_of(messages: Sequence[dict[str, Any]]) -> str:
 
 
 def to_openai(reply: Reply, said: str, seed: int) -> dict[str, Any]:
-    """Converts a sampled reply to a message of the API. Calls that cannot be parsed stay in the text.
+    """Converts a sampled reply to a message of the API.
+
+    A reply without a call that can be read is text, as it was sampled. Beside such a call, the beginning of each that
+    cannot is part of the text.
 
     Args:
         seed: of the reply. Templates may write the ids of calls into prompts: equal seeds give equal ids.
     """
-    if not reply.calls or reply.errors:
+    if not reply.calls:
         return {"role": "assistant", "content": said}
+    text = "\n".join(filter(None, [reply.text, *(fault.snippet for fault in reply.errors)]))
     calls = [
         {
             "id": f"call_{derive_seed(seed, index):016x}",
@@ -127,7 +145,7 @@ def to_openai(reply: Reply, said: str, seed: int) -> dict[str, Any]:
         }
         for index, call in enumerate(reply.calls)
     ]
-    return {"role": "assistant", "content": reply.text or None, "tool_calls": calls}
+    return {"role": "assistant", "content": text or None, "tool_calls": calls}
 
 
 def _essence(message: dict[str, Any]) -> list[Any]:
@@ -146,6 +164,6 @@ def _by_hash(url: str) -> Part:
 def _normal(arguments: Any) -> Any:
     """Parses arguments: programs may format the same JSON differently."""
     try:
-        return json.loads(arguments)
-    except (TypeError, ValueError):
+        return read_arguments(arguments)
+    except ValueError:
         return arguments

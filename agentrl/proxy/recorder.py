@@ -22,8 +22,9 @@ from typing import Any, Literal
 import msgspec
 
 from agentrl.chat.formats.parser import Parser
+from agentrl.chat.native_calls import in_call_order, read_arguments
 from agentrl.chat.renderer import Renderer
-from agentrl.proxy.messages import BadRequest, arguments_of, from_openai, key_of, refuse_image, to_openai
+from agentrl.proxy.messages import BadRequest, calls_of, from_openai, key_of, refuse_image, to_openai
 from agentrl.proxy.stops import before_stop
 from agentrl.store.index import with_images
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
@@ -288,7 +289,7 @@ class Recorder:
             CallRecord(
                 id=call["id"],
                 name=call["function"]["name"],
-                arguments=arguments_of(call),
+                arguments=read_arguments(call["function"]["arguments"]),
                 outcome="ok",
                 result=text_of(results[call["id"]], lambda part: ""),
                 images=list(image_parts([{"content": results[call["id"]]}])),
@@ -340,6 +341,8 @@ def _checked(body: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str,
     messages, tools = body.get("messages"), body.get("tools") or []
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
         raise BadRequest("'messages' must be a list of messages")
+    for message in messages:
+        calls_of(message)
     if not all(isinstance(tool, dict) and isinstance(tool.get("function"), dict) for tool in tools):
         raise BadRequest("'tools' must be a list of functions")
-    return messages, tools
+    return in_call_order(messages), tools

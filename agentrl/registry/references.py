@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from agentrl.types.errors import RecipeError, described, nearest, place_of
+from agentrl.types.paths import RELATIVE, beside
 
 
 def is_reference(text: str) -> bool:
@@ -138,15 +139,15 @@ def _described(error: BaseException) -> str:
 
 
 def resolve_references(settings: dict[str, Any], base: Path) -> dict[str, Any]:
-    """Settings with `./file.py:Name` replaced by the object and `./path` by the absolute path."""
+    """Settings with `./file.py:Name` replaced by the object, and `./path` and `../path` by the absolute path."""
 
     def resolve(value: Any) -> Any:
         if isinstance(value, list):
             return [resolve(item) for item in value]
         if isinstance(value, dict):
             return {name: resolve(item) for name, item in value.items()}
-        if isinstance(value, str) and value.startswith("./"):
-            return load_object(value, base) if is_reference(value) else str((base / value).resolve())
+        if isinstance(value, str) and value.startswith(RELATIVE):
+            return load_object(value, base) if is_reference(value) else beside(value, base)
         return value
 
     return {name: resolve(value) for name, value in settings.items()}

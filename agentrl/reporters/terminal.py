@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.types.episode import Episode
+from agentrl.types.figures.of_episodes import earned, turns_of
 from agentrl.types.reporter import UNNAMED, Metrics, Reporter, RunStart
 from agentrl.view.summary import headline, series
 from agentrl.view.terminal import Visible
@@ -83,9 +84,9 @@ class Terminal(Reporter):
         self._stage_of.pop(episode.id, None)
         self.done += not episode.forked
         self._statuses[episode.status] += 1
-        self._turns += len(episode.turns)
-        if episode.scored and episode.reward is not None:
-            self._reward_sum += episode.reward
+        self._turns += turns_of(episode)
+        if episode.scored and (reward := earned(episode)) is not None:
+            self._reward_sum += reward
             self._scored += 1
         self._say_sometimes()
 

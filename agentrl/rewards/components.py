@@ -26,7 +26,9 @@ from agentrl.rewards.score import Live, Score
 from agentrl.rewards.steps import Values, apply
 from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.episode import Episode, GateVerdict
-from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, TaskError, asked_to_stop, place_of
+from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, TaskError, asked_to_stop, nearest, place_of
+from agentrl.types.figures.of_episodes import SUCCESS
+from agentrl.types.figures.sums import total
 from agentrl.types.sandbox import SandboxBroken, SandboxExpired
 from agentrl.types.task import Task
 from agentrl.types.values import ValueRefused, number, text
@@ -137,7 +139,7 @@ class Component:
         given: dict[str, Any] = {"task": own_task, "episode": own, "sandbox": sandbox, "component": self.name}
         left = live or Live(info=own.info)
         given |= {"env": left.env, "tools": list(left.tools), "info": msgspec.to_builtins(left.info)}
-        given["read_blob"] = left.read_blob or _no_blobs
+        given["read_blob"] = left.read_blob or no_blobs
         fresh: list[Sandbox] = []
         found: Any
         value: Any
@@ -226,11 +228,12 @@ def _left_behind(error: BaseException, sandbox: Sandbox) -> bool:
 
 @dataclass(frozen=True)
 class RewardSet:
-    """The reward components of a recipe, in order, and its gates."""
+    """The reward components of a recipe, in order, its gates, and the component that tells success."""
 
     components: tuple[Component, ...]
     gates: tuple[Gate, ...] = ()
     route: RewardRoute | None = None
+    success: str | None = None
 
     @classmethod
     def from_recipe(
@@ -239,6 +242,7 @@ class RewardSet:
         base: Path = Path(),
         gates: Sequence[Gate] = (),
         route: RewardRoute | None = None,
+        success: str | None = None,
     ) -> RewardSet:
         """Loads the functions and checks their settings.
 
@@ -248,9 +252,11 @@ class RewardSet:
             base: the folder that `./task.py` is relative to.
             gates: the gates in order of priority.
             route: which components score a task; None: all score every task.
+            success: the component that tells success; None: one of that name, else the reward.
 
         Raises:
-            RecipeError: a function or setting does not exist, no component has a weight, or a gate names no component.
+            RecipeError: a function or setting does not exist, no component has a weight, or a gate or `success` names
+                no component.
             MissingExtra: a package that a function needs is not installed.
         """
         components = tuple(_component(name, given, base) for name, given in rewards.items())
@@ -264,7 +270,13 @@ class RewardSet:
         check_gates(gates, names)
         if route is not None:
             check_route(route, names)
-        return cls(components, tuple(gates), route)
+        if success is not None and success not in names:
+            raise RecipeError(
+                f"{success!r} is no component: rewards has {sorted(names) or 'none'}",
+                place="success",
+                remedy=nearest(success, names, "components"),
+            )
+        return cls(components, tuple(gates), route, success)
 
     def of(self, task: Task) -> RewardSet:
         """The components that score a task, with the gates on them.
@@ -282,7 +294,8 @@ class RewardSet:
                 place=f"task {task.id}",
                 remedy=f"name another in data {self.route.field!r}, or add it to reward_of.always",
             )
-        return RewardSet(components, tuple(gate for gate in self.gates if gate.on in chosen))
+        told = self.success if self.success in chosen else None
+        return RewardSet(components, tuple(gate for gate in self.gates if gate.on in chosen), success=told)
 
     @property
     def of_group(self) -> tuple[Component, ...]:
@@ -360,17 +373,20 @@ class RewardSet:
         names = {name: None for turn in turns for name in turn}
         sums = {name: _sum([turn[name] for turn in turns if name in turn]) for name in names}
         sums |= {name: 0.0 for name, values in by_turn.items() if not values}  # an episode without turns
-        verdicts = judge_gates(self.gates, {**outcomes, **sums})
+        verdicts = judge_gates(self.gates, {**sums, **outcomes})
         shut = {name for verdict in verdicts if not verdict.open for name in verdict.shuts}
         weights = {component.name: 0.0 if component.name in shut else component.weight for component in self.components}
+        reward = self._total(outcomes, by_turn, weights, sums, verdicts)
+        turn_totals = [
+            total(_weight(name, weights, shut) * value for name, value in turn.items() if value is not None)
+            for turn in turns
+        ]
         return Score(
             components=outcomes,
-            total=self._total(outcomes, by_turn, weights, sums, verdicts),
+            total=reward,
+            success=self._told_by({**sums, **outcomes}, outcomes),
             turns=turns,
-            turn_totals=[
-                sum(_weight(name, weights, shut) * value for name, value in turn.items() if value is not None)
-                for turn in turns
-            ],
+            turn_totals=[*turn_totals],
             gates=verdicts,
             notes=dict(notes or {}),
         )
@@ -383,7 +399,7 @@ class RewardSet:
         sums: Mapping[str, float | None],
         verdicts: Sequence[GateVerdict],
     ) -> float | None:
-        values = {**outcomes, **sums}
+        values = {**sums, **outcomes}
         if any(component.required and values.get(component.name) is None for component in self.components):
             return None
         if any(verdict.open is None for verdict in verdicts):
@@ -391,9 +407,16 @@ class RewardSet:
         counted = {component.name for component in self.components if component.weight}
         terms = [weights[name] * v for name, v in outcomes.items() if v is not None and name in counted]
         if terms:
-            return sum(terms)
+            return total(terms)
         only_turns = counted and counted <= set(by_turn)
         return 0.0 if only_turns and any(values.get(name) is not None for name in counted) else None
+
+    def _told_by(self, values: Mapping[str, float | None], outcomes: Mapping[str, float | None]) -> str:
+        """The figure that tells success. The rewards of turns do where nothing else is rewarded."""
+        if self.success is not None or SUCCESS in values:
+            return self.success or SUCCESS
+        paid = any(component.weight and component.name in outcomes for component in self.components)
+        return "reward" if paid or not self.components else "total"
 
 
 def _weight(name: str, weights: Mapping[str, float], shut: set[str]) -> float:
@@ -403,7 +426,7 @@ def _weight(name: str, weights: Mapping[str, float], shut: set[str]) -> float:
 
 def _sum(values: Sequence[float | None]) -> float | None:
     scored = [value for value in values if value is not None]
-    return sum(scored) if scored else None
+    return total(scored) if scored else None
 
 
 def _note(item: Any) -> bool:
@@ -450,7 +473,12 @@ def _check_inputs(name: str, wants: Sequence[str]) -> None:
         )
 
 
-def _no_blobs(sha: str) -> bytes:
+def no_blobs(sha: str) -> bytes:
+    """What reads blobs where there is no run that could have them.
+
+    Raises:
+        RewardError: always.
+    """
     raise RewardError(f"there is no run here that could have the blob {sha}")
 
 

@@ -6,12 +6,12 @@ added to it, and gates, weights and the sum are applied to all of them together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from agentrl.rewards.components import Component, RewardError, RewardSet
+from agentrl.rewards.components import Component, RewardError, RewardSet, no_blobs
 from agentrl.rewards.declare import Scored
 from agentrl.rewards.score import Score
 from agentrl.rewards.steps import Values, apply
@@ -23,11 +23,14 @@ Valued = tuple[Values, str]
 """A value and its note."""
 
 
-async def score_group(rewards: RewardSet, group: Sequence[Episode]) -> list[Score]:
+async def score_group(
+    rewards: RewardSet, group: Sequence[Episode], read_blob: Callable[[str], bytes] | None = None
+) -> list[Score]:
     """The whole score of every member of a group, in order.
 
     Args:
         group: the episodes that ended as data, in order, with the scores of the components that look at one episode.
+        read_blob: gives the bytes of an image or of a long output by its hash.
 
     Raises:
         RewardError: a function raised, or returned something else than a reward for each member.
@@ -41,7 +44,7 @@ async def score_group(rewards: RewardSet, group: Sequence[Episode]) -> list[Scor
     for component in rewards.of_group:
         # A component sees the values of those before it.
         seen = [_with_outcomes(episode, values) for episode, values in zip(members, found, strict=True)]
-        for index, (value, note) in enumerate(await _values_of(component, seen)):
+        for index, (value, note) in enumerate(await _values_of(component, seen, read_blob)):
             found[index][component.name] = value
             if note:
                 notes[index][component.name] = note
@@ -82,14 +85,17 @@ def _with_outcomes(episode: Episode, found: Mapping[str, Values]) -> Episode:
     return msgspec.structs.replace(episode, components=outcomes)
 
 
-async def _values_of(component: Component, group: Sequence[Episode]) -> list[Valued]:
+async def _values_of(
+    component: Component, group: Sequence[Episode], read_blob: Callable[[str], bytes] | None
+) -> list[Valued]:
     """What a function gives to each member."""
     own = [episode.copied() for episode in group]
     place = f"group {group[0].group_id}"
     try:
-        returned = await component.call({"group": own, "task": group[0].task.copied(), "component": component.name})
-        given = _aligned(component, returned, group, place)
-        return [_value_of(component, item, episode) for item, episode in zip(given, group, strict=True)]
+        given = {"group": own, "task": group[0].task.copied(), "component": component.name}
+        returned = await component.call({**given, "read_blob": read_blob or no_blobs})
+        items = _aligned(component, returned, group, place)
+        return [_value_of(component, item, episode) for item, episode in zip(items, group, strict=True)]
     except AgentRLError as error:
         error.add_note(f"in reward component {component.name!r}")
         raise

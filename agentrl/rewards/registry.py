@@ -9,10 +9,10 @@ from typing import Any
 from agentrl.registry.registry import Registry, any_function
 from agentrl.rewards.declare import About, about, scores_turns
 
-OF_EPISODE = ("episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "env", "tools", "info", "read_blob")
+OF_EPISODE = ("episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "env", "tools", "info")
 """Inputs that belong to one episode: a function that takes the group cannot have them."""
 
-GIVEN = ("task", "group", "component", *OF_EPISODE)
+GIVEN = ("task", "group", "component", "read_blob", *OF_EPISODE)
 """The inputs of reward functions, by parameter name; all other parameters are settings.
 
 `turn`: the function is called for every turn. `sandbox`: the sandbox as the episode left it. `fresh_sandbox`: a sandbox

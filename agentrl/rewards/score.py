@@ -18,6 +18,7 @@ class Score:
     Attributes:
         components: outcome components by name; None: not scored.
         total: weighted, gated sum of the outcome components; None if the episode could not be scored.
+        success: the name of the figure that tells success (`types.figures.figure`).
         turns: the components of each turn, including those of tools.
         turn_totals: weighted, gated sum of each turn; None while `pending`.
         pending: components that score the group of the episode, once all of it has ended: until then no total.
@@ -27,6 +28,7 @@ class Score:
 
     components: dict[str, float | None] = field(default_factory=dict)
     total: float | None = None
+    success: str = ""
     turns: list[dict[str, float | None]] = field(default_factory=list)
     turn_totals: list[float | None] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
@@ -43,6 +45,7 @@ class Score:
             episode,
             components=self.components,
             reward=self.total,
+            success=self.success,
             pending=self.pending,
             turns=turns,
             gates=self.gates,

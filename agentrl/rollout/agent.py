@@ -20,9 +20,11 @@ class Agent(ABC):
 
     Attributes:
         forks: how often it calls `session.fork()` in an episode, at most.
+        seats: whether it gives contexts outcomes of their own (`context.score`), as players of a game have them.
     """
 
     forks: int = 0
+    seats: bool = False
 
     @abstractmethod
     async def run(self, session: Session) -> None:

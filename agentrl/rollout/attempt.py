@@ -135,6 +135,7 @@ class Attempt:
             keyed=_keyed(agent, box.instances) if context.keyed else (),
             saves=savers(box.instances), resumes=resumes, voices=self.voices, forks=self.forkable,
         )  # fmt: skip
+        session.recording.seats = agent is None or agent.seats
         return session, shown
 
     async def _open_tools(self, box: ToolBox, task: Task, images: Images) -> list[Message]:

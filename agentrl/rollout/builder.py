@@ -21,7 +21,6 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.agent import SamplingSettings
-from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import CreditAssigner, load_credit
 from agentrl.curriculum.task_sources import TOOLS_OF
@@ -32,7 +31,7 @@ from agentrl.rewards.components import RewardSet
 from agentrl.rollout.agent import AGENTS, Agent
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.conversation.voice import Voices
-from agentrl.rollout.information_gain import AnswerScorer
+from agentrl.rollout.information_gain import AnswerScorer, scorer_of
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
@@ -41,8 +40,10 @@ from agentrl.tools.registry import TOOLS
 from agentrl.tools.toolset import ToolEntry, ToolSet
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.parts import schemas
 from agentrl.types.parts.content import text_of
 from agentrl.types.parts.intake import Images
+from agentrl.types.parts.schemas import Argument
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Message, Task
 
@@ -211,10 +212,7 @@ class Parts:
     @property
     def answer_scorer(self) -> AnswerScorer | None:
         """The scorer of gold answers; None if neither the recipe nor its credit estimator needs it."""
-        settings, credit = self.recipe.information_gain, load_credit(self.recipe.credit, self.recipe.base)
-        if settings is None and "gold_logprob" not in credit.estimator.needed(credit.settings):
-            return None
-        return AnswerScorer(settings or InformationGain())
+        return scorer_of(self.recipe)
 
     def script(self, name: str) -> Script:
         """A script by name. `random` exists for every recipe.
@@ -260,7 +258,11 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
     """
     tools = _tool_set(recipe)
     rewards = RewardSet.from_recipe(
-        {name: settings.spec for name, settings in recipe.rewards.items()}, recipe.base, recipe.gate, recipe.reward_of
+        {name: settings.spec for name, settings in recipe.rewards.items()},
+        recipe.base,
+        recipe.gate,
+        recipe.reward_of,
+        recipe.success,
     )
     parts = Parts(
         recipe=recipe,
@@ -373,13 +375,16 @@ def _random_reply(tools: list[dict[str, Any]], words: list[str], rng: random.Ran
     if not tools:
         return Say(" ".join(rng.choices(words or ["nothing"], k=rng.randint(1, 4))))
     function = rng.choice(tools)["function"]
-    properties = function["parameters"]["properties"]
-    return Say(calls=[(function["name"], {k: _random_value(v, words, rng) for k, v in properties.items()})])
+    root = function["parameters"]
+    arguments = {name: Argument(root, schema).merged for name, schema in schemas.arguments(root).items()}
+    return Say(calls=[(function["name"], {k: _random_value(v, words, rng) for k, v in arguments.items()})])
 
 
 def _random_value(schema: dict[str, Any], words: list[str], rng: random.Random) -> Any:
-    if "enum" in schema:
+    if schema.get("enum"):
         return rng.choice(schema["enum"])
+    if "const" in schema:
+        return schema["const"]
     low, high = _bounds(schema)
     makers: dict[str, Callable[[], Any]] = {
         "integer": lambda: rng.randint(math.ceil(low), math.floor(high)),

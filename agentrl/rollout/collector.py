@@ -86,7 +86,14 @@ class Collector:
         rewards, limits = self.parts.rewards, self.parts.recipe.limits
         if not rewards.of_group:
             return None
-        return GroupScorer(rewards, record, limits, lambda spec: spec.group_id, on_failure=self.run.add_failure)
+        return GroupScorer(
+            rewards,
+            record,
+            limits,
+            lambda spec: spec.group_id,
+            on_failure=self.run.add_failure,
+            read_blob=self.run.get_blob,
+        )
 
     async def collect(
         self, specs: Sequence[EpisodeSpec], engine: Engine, renderer: Renderer, *, temperature: float | None = None

@@ -9,11 +9,21 @@ import msgspec
 
 from agentrl.chat.renderer import Renderer
 from agentrl.config.credit import InformationGain
+from agentrl.config.recipe import Recipe
+from agentrl.credit.registry import load_credit
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Node, Turn
 from agentrl.types.errors import CreditError
 from agentrl.types.task import Task
 from agentrl.types.trajectory import Trajectory
+
+
+def scorer_of(recipe: Recipe) -> AnswerScorer | None:
+    """The scorer of gold answers; None if neither the recipe nor its credit estimator needs it."""
+    settings = recipe.information_gain
+    if settings is None and "gold_logprob" not in load_credit(recipe.credit, recipe.base).needs:
+        return None
+    return AnswerScorer(settings or InformationGain())
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ from functools import partial
 import msgspec
 
 from agentrl.config.limits import Limits
+from agentrl.rewards.bare import bare_turns
 from agentrl.rewards.components import Component, OpenSandbox, RewardSet
 from agentrl.rewards.score import Live
 from agentrl.rewards.steps import Values
 from agentrl.rollout.faults.failures import describe
 from agentrl.rollout.faults.outage import Outage
 from agentrl.sandbox.task_specs import TaskSpecs
-from agentrl.types.episode import Episode, Turn
+from agentrl.types.episode import Episode
 from agentrl.types.errors import InfraError, RecipeError
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Task
@@ -58,21 +59,13 @@ class Rescorer:
         """
         episode = self._read(item)
         bare = msgspec.structs.replace(
-            episode, turns=self._bare_turns(episode), components={}, reward=None, gates=[], notes={}
+            episode, turns=bare_turns(episode, self._earlier), components={}, reward=None, gates=[], notes={}
         )
         try:
             async with asyncio.timeout(self._limits.score_s):
                 return [await self._scored(episode, bare)]
         except InfraError as error:
             return [msgspec.structs.replace(bare, status="infra_error", error=describe(error, "score"))]
-
-    def _bare_turns(self, episode: Episode) -> list[Turn]:
-        return [
-            msgspec.structs.replace(
-                turn, rewards={name: value for name, value in turn.rewards.items() if name not in self._earlier}
-            )
-            for turn in episode.turns
-        ]
 
     async def _scored(self, episode: Episode, bare: Episode) -> Episode:
         found: dict[str, Values] = {}

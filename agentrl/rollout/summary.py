@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentrl.types.episode import POLICY, Episode
+from agentrl.types.figures.of_episodes import earned, succeeded, success_of, turns_of
 
 
 def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
@@ -17,9 +18,9 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         "episodes": len(everything),
         **_forks(everything),
         "failed": len(everything) - len(scored),
-        "reward": _mean(e.reward or 0.0 for e in scored),
-        "success": _mean((e.reward or 0.0) >= 1.0 for e in scored),
-        "turns": _mean(len(e.own_turns) for e in scored),
+        "reward": _mean(earned(e) or 0.0 for e in scored),
+        "success": _mean(succeeded(e) for e in scored if success_of(e) is not None),
+        "turns": _mean(map(turns_of, scored)),
         **_components(scored),
         **_voices(scored),
         "truncated": _mean(e.status == "truncated" for e in scored),

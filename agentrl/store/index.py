@@ -18,8 +18,9 @@ from agentrl.store.codec import StoredCredit
 from agentrl.store.group_scores import GroupScores
 from agentrl.store.shards import Location
 from agentrl.types.episode import Episode
+from agentrl.types.figures.of_episodes import earned, turns_of
 
-FORMAT = 5
+FORMAT = 6
 """Increased when a column changes; an index of another format is rebuilt."""
 
 
@@ -35,7 +36,9 @@ class EpisodeRow(Located, frozen=True, kw_only=True):
     """The index row of an episode.
 
     Attributes:
-        turns: number of turns; `sampled_tokens`, `calls`, `drift`, `branches` and `contexts` are counts, too.
+        reward: of the outcome and of the policy's turns; None: not scored.
+        turns: number of turns of the policy.
+        sampled_tokens, calls, drift, branches, contexts: counts.
         malformed, unknown, refused, timeouts, raised: number of failed calls, by outcome.
         first_raised: the first exception of a tool, with its place in user code.
         duration_s: `timings["total"]`, else the sum of generation and tools.
@@ -129,8 +132,8 @@ def row_of(episode: Episode, location: Location) -> EpisodeRow:
         status=episode.status,
         stop=episode.stop,
         attempt=episode.attempt,
-        reward=episode.reward,
-        turns=len(episode.turns),
+        reward=earned(episode),
+        turns=turns_of(episode),
         calls=outcomes.total(),
         malformed=outcomes["malformed"],
         unknown=outcomes["unknown"],
@@ -185,7 +188,12 @@ def _score_rows(scores: GroupScores, location: Location) -> list[ScoreRow]:
     shard, offset, length = location
     return [
         ScoreRow(
-            id=each.episode_id, group_id=scores.group_id, reward=each.reward, shard=shard, offset=offset, length=length
+            id=each.episode_id,
+            group_id=scores.group_id,
+            reward=each.reward if each.total is None else each.total,
+            shard=shard,
+            offset=offset,
+            length=length,
         )
         for each in scores.scores
     ]

@@ -14,6 +14,7 @@ import msgspec
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
 from agentrl.types.episode import Episode, GateVerdict
 from agentrl.types.errors import StoreError, nearest
+from agentrl.types.figures.of_episodes import earned
 
 
 class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -21,11 +22,14 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         turns: the reward components of each turn; `turn_rewards` holds their totals.
+        total: the reward with those of the policy's turns.
     """
 
     episode_id: str
     components: dict[str, float | None] = {}
     reward: float | None = None
+    success: str = ""
+    total: float | None = None
     turns: list[dict[str, float | None]] = []
     turn_rewards: list[float | None] = []
     gates: list[GateVerdict] = []
@@ -38,6 +42,8 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             episode_id=episode.id,
             components=episode.components,
             reward=episode.reward,
+            success=episode.success,
+            total=earned(episode),
             turns=[turn.rewards for turn in episode.turns],
             turn_rewards=[turn.reward for turn in episode.turns],
             gates=episode.gates,
@@ -54,6 +60,7 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             episode,
             components=self.components,
             reward=self.reward,
+            success=self.success,
             turns=turns,
             gates=self.gates,
             notes=self.notes,

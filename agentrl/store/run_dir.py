@@ -23,6 +23,7 @@ import msgspec
 
 from agentrl.store.blobs import Blobs
 from agentrl.store.codec import StoredCredit, decode_credit, decode_episode, encode_credit, encode_tree, line_of
+from agentrl.store.full_disk import told_if_full
 from agentrl.store.group_scores import GroupScores, decode_group_scores, encode_group_scores
 from agentrl.store.index import LAST, CreditRow, EpisodeRow, Index, Record, ScoreRow, rows_of, where
 from agentrl.store.info import circumstances, new_id, read_info, run_folder, write_json
@@ -133,7 +134,7 @@ class RunDir:
             StoreError: an id is stored already, an episode contains NaN or infinity, or the disk is full.
         """
         record, episodes = encode_tree(tree)
-        with self._mutex:
+        with self._mutex, told_if_full(self.path):
             self._must_write()
             if stored := next(filter(self._has, (each.id for each in episodes)), None):
                 raise StoreError(
@@ -182,7 +183,7 @@ class RunDir:
             StoreError: a number is not finite.
         """
         line = encode_group_scores(scores)
-        with self._mutex:
+        with self._mutex, told_if_full(self.path):
             self._must_write()
             self._add_rows(rows_of(scores, self._scores.append(line)))
             self._commit_when_due()
@@ -190,21 +191,24 @@ class RunDir:
     def add_failure(self, failure: Mapping[str, Any]) -> None:
         """Appends a failure (for example of a retried attempt) to `failures.jsonl`."""
         self._must_write()
-        append_line(self.path / "failures.jsonl", {"at": time.time(), **failure})
+        with told_if_full(self.path):
+            append_line(self.path / "failures.jsonl", {"at": time.time(), **failure})
 
     def add_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Appends a line to `metrics.jsonl`. NaN becomes null."""
         self._must_write()
-        append_line(self.path / "metrics.jsonl", dict(metrics))
+        with told_if_full(self.path):
+            append_line(self.path / "metrics.jsonl", dict(metrics))
 
     def put_blob(self, data: bytes) -> str:
         """Stores bytes under their SHA-256, once. Blobs without a stored episode are deleted when the run is closed."""
         self._must_write()
-        return self._blobs.put(data)
+        with told_if_full(self.path):
+            return self._blobs.put(data)
 
     def update_info(self, **fields: Any) -> None:
         """Sets fields of `run.json`."""
-        with self._mutex:
+        with self._mutex, told_if_full(self.path):
             self._must_write()
             self.info = {**self.info, **fields}
             write_json(self.path / "run.json", self.info)
@@ -434,7 +438,8 @@ class RunDir:
 
     def _commit(self) -> None:
         if any(self._pending.values()):
-            self._index.put(self._pending)
+            with told_if_full(self.path):
+                self._index.put(self._pending)
             for rows in self._pending.values():
                 rows.clear()
             self._pending_ids.clear()

@@ -79,6 +79,18 @@ class Observation(ToolResult):
         vars(self)["role"] = values.text(self.role)
 
 
+def _mark(function: Any, name: str, value: Any) -> None:
+    """Marks a function, or that of a method of an object: a bound method takes no attributes.
+
+    Raises:
+        TypeError: it takes none, either, because it is not written in Python.
+    """
+    try:
+        setattr(getattr(function, "__func__", function), name, value)
+    except AttributeError:
+        raise TypeError(f"@tool cannot mark {function!r}: call it from a function of your own") from None
+
+
 class _ToolMarker:
     """`@tool` marks a method or plain function as callable by the model. One that is not `async` runs in a thread."""
 
@@ -87,7 +99,7 @@ class _ToolMarker:
     def __call__(self, function: F) -> F:
         if not callable(function) or isinstance(function, type):
             raise TypeError(f"@tool stands before a function or method, not before {function!r}")
-        function.__agentrl_tool__ = True  # type: ignore[attr-defined]
+        _mark(function, "__agentrl_tool__", True)
         return function
 
     @staticmethod
@@ -95,7 +107,7 @@ class _ToolMarker:
         """`@tool.named("open")`: as `@tool`, under a name that the class has another use for."""
 
         def mark(function: F) -> F:
-            function.__agentrl_name__ = name  # type: ignore[attr-defined]
+            _mark(function, "__agentrl_name__", name)
             return tool(function)
 
         return mark

@@ -168,11 +168,16 @@ class Files(Tool):
         result = await self.sandbox.exec(["stat", "-Lc", "%a", "--", path], timeout_s=self.search_s)
         return int(result.stdout, 8) if result.ok else None
 
-    async def write(self, path: str, text: str, mode: int) -> None:
-        """Writes a file. Raises ToolError."""
+    def check_size(self, path: str, text: str) -> bytes:
+        """The bytes of a text. Raises ToolError: they are too many for a file."""
         content = text.encode("utf-8", "replace")
         if len(content) > self.file_limit:
             raise ToolError(f"that makes {path} {len(content)} bytes long; at most {self.file_limit} are allowed")
+        return content
+
+    async def write(self, path: str, text: str, mode: int) -> None:
+        """Writes a file. Raises ToolError."""
+        content = self.check_size(path, text)
         await _for_the_model(self.sandbox.write(path, content, mode=mode), path)
 
     async def _change(self, path: str, text: str, first: int, last: int) -> str:

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from agentrl.tools.base import Environment, FunctionTool, Tool, ToolResult, name_of, own_methods
 from agentrl.tools.calling import called
-from agentrl.tools.schema import SchemaTool, complaint
+from agentrl.tools.schema import SchemaTool, fitting
 from agentrl.types.errors import RecipeError, ToolError
 
 
@@ -72,9 +72,7 @@ class ToolMethod:
         return checked
 
     def _by_schema(self, arguments: dict[str, Any]) -> Mapping[str, Any]:
-        if (wrong := complaint(self.schema, arguments)) is not None:
-            raise ToolError(wrong)
-        return arguments
+        return fitting(self.schema, arguments)
 
     @property
     def place(self) -> str:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from agentrl.types import values
-from agentrl.types.errors import RecipeError
-
-_Known = dict[tuple[int, int, str], list[str | None]]
-"""First complaints of the options of `anyOf` and `oneOf`, by schema, value and place: they are met on many ways."""
-
-_DEPTH = 32
-"""Levels to which arguments are checked: a schema may refer to itself."""
+from agentrl.types.errors import RecipeError, ToolError
+from agentrl.types.parts import schemas
+from agentrl.types.parts.schemas import complaint
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,12 @@ def schema_tool(
         plain = values.plain(dict(schema or {}))
     except (values.ValueRefused, TypeError, ValueError) as error:
         raise RecipeError(f"its schema is no JSON: {error}", place=place) from None
+    if plain and not schemas.names_arguments(plain):
+        plain.setdefault("additionalProperties", True)
     properties = plain.setdefault("properties", {})
     kind = plain.setdefault("type", "object")
+    if isinstance(kind, list) and "object" in kind:
+        plain["type"] = kind = "object"
     if kind != "object" or not isinstance(properties, dict):
         raise RecipeError(
             f"its schema describes {json.dumps(kind)}, not an object with properties",
@@ -85,121 +85,18 @@ def defined_tool(definition: Mapping[str, Any], call: Callable[[dict[str, Any]],
     return schema_tool(function.get("name", ""), function.get("description") or "", function.get("parameters"), call)
 
 
+def fitting(schema: Mapping[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that fit a schema.
+
+    Raises:
+        ToolError: they do not, in words for the model.
+    """
+    if (wrong := complaint(schema, arguments)) is not None:
+        raise ToolError(wrong)
+    return arguments
+
+
 def inner_definition(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     """The part of a definition that has the name."""
     inner = definition.get("function")
     return inner if isinstance(inner, Mapping) else definition
-
-
-def complaint(schema: Mapping[str, Any], value: Any) -> str | None:
-    """The first thing in which arguments do not fit their schema, in words for a model; None if they fit.
-
-    Keywords that are not known here are passed over: the tool itself may still refuse.
-    """
-    return next(_complaints(schema, schema, value, "", _DEPTH, {}), None)
-
-
-def _complaints(
-    root: Mapping[str, Any], schema: Any, value: Any, path: str, depth: int, known: _Known
-) -> Iterator[str]:
-    if not isinstance(schema, Mapping) or not depth:
-        return
-    if (target := _referred(root, schema)) is not None:
-        yield from _complaints(root, target, value, path, depth - 1, known)
-        return
-    for keyword in ("anyOf", "oneOf"):
-        options = schema.get(keyword)
-        if isinstance(options, Sequence) and options:
-            if (at := (id(options), id(value), path)) not in known:
-                each = (next(_complaints(root, option, value, path, depth - 1, known), None) for option in options)
-                known[at] = list(each)
-            if None not in known[at]:
-                yield known[at][0] or ""
-    if (wrong := _of_type(schema.get("type"), value)) is not None:
-        yield f"{_at(path)}{wrong}"
-        return
-    for keyword in schema:
-        if (check := _CHECKS.get(keyword)) is not None and (wrong := check(schema[keyword], value)) is not None:
-            yield f"{_at(path)}{wrong}"
-    if isinstance(value, dict):
-        yield from _of_object(root, schema, value, path, depth, known)
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _complaints(root, schema.get("items"), item, f"{path}.{index}", depth - 1, known)
-
-
-def _of_object(
-    root: Mapping[str, Any], schema: Mapping[str, Any], value: dict[str, Any], path: str, depth: int, known: _Known
-) -> Iterator[str]:
-    properties = schema.get("properties") or {}
-    for name in schema.get("required") or ():
-        if name not in value:
-            yield f"argument {f'{path}.{name}'.lstrip('.')!r}: field required"
-    closed = schema.get("additionalProperties", path != "") is False  # of the arguments themselves unless allowed
-    for name, item in value.items():
-        if name in properties:
-            yield from _complaints(root, properties[name], item, f"{path}.{name}", depth - 1, known)
-        elif closed:
-            yield f"unknown argument {f'{path}.{name}'.lstrip('.')!r}; allowed: {sorted(properties)}"
-
-
-def _referred(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
-    """What a `$ref` within the schema leads to; None without one."""
-    reference = schema.get("$ref")
-    if not isinstance(reference, str) or not reference.startswith("#/"):
-        return None
-    target: Any = root
-    for key in reference[2:].split("/"):
-        target = target.get(key) if isinstance(target, Mapping) else None
-    return target
-
-
-def _at(path: str) -> str:
-    return f"argument {path.lstrip('.')!r}: " if path else ""
-
-
-_TYPES: dict[str, Callable[[Any], bool]] = {
-    "string": lambda value: isinstance(value, str),
-    "integer": lambda value: not isinstance(value, bool) and _whole(value),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "boolean": lambda value: isinstance(value, bool),
-    "array": lambda value: isinstance(value, list),
-    "object": lambda value: isinstance(value, dict),
-    "null": lambda value: value is None,
-}
-
-
-def _of_type(kinds: Any, value: Any) -> str | None:
-    """Types that JSON schema does not know (`float`, `dict`) let everything pass."""
-    names = kinds if isinstance(kinds, list) else [kinds]
-    if any(name not in _TYPES or _TYPES[name](value) for name in names):
-        return None
-    return f"should be {' or '.join(map(str, names))}"
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_CHECKS: dict[str, Callable[[Any, Any], str | None]] = {
-    "enum": lambda allowed, value: None if value in allowed else f"should be one of {json.dumps(allowed)}",
-    "const": lambda allowed, value: None if value == allowed else f"should be {json.dumps(allowed)}",
-    "minimum": lambda low, value: f"should be at least {low}" if _number(value) and value < low else None,
-    "maximum": lambda high, value: f"should be at most {high}" if _number(value) and value > high else None,
-    "exclusiveMinimum": lambda low, value: (
-        f"should be above {low}" if _number(value) and _number(low) and value <= low else None
-    ),
-    "exclusiveMaximum": lambda high, value: (
-        f"should be below {high}" if _number(value) and _number(high) and value >= high else None
-    ),
-    "minItems": lambda low, value: (
-        f"should have at least {low} items" if isinstance(value, list) and len(value) < low else None
-    ),
-    "maxItems": lambda high, value: (
-        f"should have at most {high} items" if isinstance(value, list) and len(value) > high else None
-    ),
-}

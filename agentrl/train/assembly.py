@@ -38,6 +38,7 @@ from agentrl.train.compute_thread import compute_of
 from agentrl.train.evaluator import BackgroundEvaluator, BlockingEvaluator, Evaluations, Evaluator
 from agentrl.train.imitation import Imitation
 from agentrl.train.loop import TrainingLoop
+from agentrl.train.losses.registry import load_loss
 from agentrl.train.model.sight import eyes_of
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.preflight.checks import check_training
@@ -128,7 +129,8 @@ class _Assembly:
 
     async def loop(self, engine_for: Callable[[LoadedModel], Engine]) -> TrainingLoop:
         """The loop, new or resumed. Engines are made first: the trainer may add adapters to the model or shard it."""
-        refers = self.recipe.train.kl is not None or "ref_logprob" in self.credit.needs
+        loss, _ = load_loss(self.recipe.train.loss, self.recipe.base)
+        refers = self.recipe.train.kl is not None or "ref_logprob" in self.credit.needs or loss.reference
         beside = {name: each for name, each in self.recipe.policies.items() if each.train}
         state = RunState(self.stage, self.recipe, self.run, refers=refers or bool(beside))
         renderer = self.parts.renderer(state.loaded.chat())
@@ -246,7 +248,8 @@ class _Assembly:
     async def _buffer(self, engine: Engine, renderer: Renderer, state: RunState) -> GroupBuffer:
         if self.recorded is not None:
             self.recorded.check(renderer)
-            return RecordedBuffer(self.recorded, self.run, self.recipe.train.groups)
+            counts = Truncation.of_settings(self.recipe.train).counts
+            return RecordedBuffer(self.recorded, self.run, self.recipe.train.groups, counts)
         settings, turns, draw = self.recipe.train, self.recipe.agent.max_turns, self.curriculum.draw
         source = GroupSource(
             draw=lambda count, iteration: draw(self.tasks, count, settings.group_size, turns, iteration),

@@ -12,7 +12,6 @@ checkpoint or none.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -27,11 +26,11 @@ from torch import Tensor
 from agentrl.config.train import LoraSettings
 from agentrl.models.load import no_progress_bars
 from agentrl.store.checkpoints import POLICIES, REPLACED, STATE, about, checkpoints, reading
+from agentrl.store.full_disk import is_of_a_full_disk
 from agentrl.train.model.lora import save_adapters
 from agentrl.types.errors import StoreError
 
 TRAINER = "trainer.pt"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNFINISHED, _DROPPED = ".new-", ".gone-"
 
 
@@ -101,11 +100,14 @@ def save(
         with (new / TRAINER).open("wb") as file:  # given a path, torch does not report why it failed
             torch.save(trainer_state, file)
         (new / STATE).write_text(json.dumps(extra, indent=1) + "\n")
+        mode = (new / STATE).stat().st_mode
         for path in [*sorted(new.rglob("*")), new]:
+            if path.is_file():
+                path.chmod(mode)  # safetensors writes for its owner alone
             _flush(path)
     except Exception as error:
         shutil.rmtree(new, ignore_errors=True)
-        if not _is_of_a_full_disk(error):
+        if not is_of_a_full_disk(error):
             raise
         raise StoreError(
             "the disk is full: the checkpoint could not be written",
@@ -150,16 +152,6 @@ def _settle(root: Path) -> None:
     for prefix in (_UNFINISHED, REPLACED, _DROPPED):
         for folder in root.glob(f"{prefix}*"):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_of_a_full_disk(error: BaseException | None) -> bool:
-    """Whether an exception or one of its causes reports a full disk; safetensors has it only in the message."""
-    while error is not None:
-        number = error.errno if isinstance(error, OSError) else None
-        if number in _FULL or any(f"(os error {each})" in str(error) for each in _FULL):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _flush(path: Path) -> None:

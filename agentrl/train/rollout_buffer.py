@@ -70,6 +70,19 @@ class RolloutBatch:
     groups: list[Group]
     episodes: list[Episode]
 
+    @classmethod
+    def of(
+        cls, found: Iterable[tuple[str, Task, Sequence[Episode]]], counts: Callable[[Episode], bool]
+    ) -> RolloutBatch:
+        """The batch of groups that were played or recorded: id, task and all episodes of each.
+
+        Args:
+            counts: whether an episode counts in its group (`Truncation.counts`).
+        """
+        groups = [(Group(id, task, [e for e in all if counts(e)]), all) for id, task, all in found]
+        episodes = sorted((e for _, all in groups for e in all), key=lambda episode: episode.id)
+        return cls([group for group, _ in groups], episodes)
+
     def __add__(self, other: RolloutBatch) -> RolloutBatch:
         episodes = sorted([*self.episodes, *other.episodes], key=lambda episode: episode.id)
         return RolloutBatch([*self.groups, *other.groups], episodes)
@@ -360,7 +373,5 @@ class RolloutBuffer:
 
     def _read(self, groups: Sequence[DrawnGroup]) -> RolloutBatch:
         """The groups with their episodes: the only time that an iteration reads them."""
-        batch = RolloutBatch([], [])
-        found = [(group, self._record.group(group.id)) for group in groups]
-        played = [Group(group.id, group.plan.task, [e for e in all if self._source.counts(e)]) for group, all in found]
-        return batch + RolloutBatch(played, [episode for _, all in found for episode in all])
+        found = [(group.id, group.plan.task, self._record.group(group.id)) for group in groups]
+        return RolloutBatch.of(found, self._source.counts)

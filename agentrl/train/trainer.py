@@ -53,7 +53,7 @@ class Trainer:
     Args:
         model: a model of transformers; trained in place.
         settings: settings of the optimiser and the loss.
-        reference: the frozen reference policy of `settings.kl`.
+        reference: the frozen reference policy of `settings.kl`, and of a loss that reads it.
         base: folder that references to user code in the settings are relative to.
         ranks: the processes that train together; each has its shards of the weights and its packs (FSDP2).
         auxiliary: the auxiliary models, as `required_models` returns them; they start as copies of the model.
@@ -80,8 +80,10 @@ class Trainer:
         self._eyes = eyes
         self.settings, self.base, self.ranks, self.role = settings, base, ranks or Ranks(), "trainer"
         self.objective = Objective.of(settings, base)
-        if settings.kl is not None and reference is None:
-            raise TrainError("KL needs a reference policy", place="train.kl", remedy="Trainer(..., reference=model)")
+        if (settings.kl is not None or self.objective.reference) and reference is None:
+            raise TrainError(
+                "KL and the loss need a reference policy", place="train", remedy="Trainer(..., reference=model)"
+            )
         if settings.lora is not None:
             add_adapters(model, settings.lora)
         if settings.trainable is not None:
@@ -203,7 +205,7 @@ class Trainer:
             for _ in range(settings.epochs)
             for batch in minibatches(samples, settings.minibatch, rng, whole_groups)
         ]
-        reference = self.logprobs(samples, reference=True) if self.objective.kl is not None else None
+        reference = self.logprobs(samples, reference=True) if self.objective.reference else None
         before = {}  # sample index -> log-probabilities before the first step
         if settings.old_logprobs == "recompute":
             # The first step needs no recomputation: its own forward pass is the old policy's.

@@ -36,14 +36,34 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
 
 
+class NativeCall(msgspec.Struct, frozen=True):
+    """A tool call as an API gives it, beside the text. `arguments`: as it wrote them, JSON or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class NativeReply(msgspec.Struct, frozen=True):
+    """A reply of an API that gives tool calls beside the text."""
+
+    text: str
+    calls: list[NativeCall]
+
+
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine sampled. `logprobs` is as long as `token_ids`; `usage` is for engines that count and cost."""
+    """What the engine sampled. `logprobs` is as long as `token_ids`; `usage` is for engines that count and cost.
+
+    Attributes:
+        native: of an API that gave calls: these are what is run, under their ids. The tokens hold them as text.
+    """
 
     token_ids: list[int]
     logprobs: list[float]
     finish: Literal["stop", "length", "abort"]
     versions: list[VersionSpan]
     usage: Usage | None = None
+    native: NativeReply | None = None
 
 
 class Engine(Protocol):
@@ -61,6 +81,10 @@ class Engine(Protocol):
     `read(blob)` gives the file of an image part of the live conversation. If its model does not take every image, it
     has a method `check_image(data)`, which raises `ImageRefused` (`types/parts/intake.py`): every image is checked
     where it is handed in.
+
+    The live conversation may be rewritten at any time: messages go, and others come in their place. One that is still
+    there is the same object. An engine that must know its own may have `replied(session, message)`: it is told the
+    message that its last reply has become.
 
     One whose sessions have a state may have `skip(token_ids, session)`: the reply to this prompt was taken from another
     episode's record.
@@ -92,7 +116,7 @@ class Engine(Protocol):
         """Tells that an episode starts.
 
         Args:
-            messages: the live conversation; grows while the episode runs. Only scripts read it.
+            messages: the live conversation; grows while the episode runs, and agents rewrite it.
             seed: of the episode.
         """
         ...

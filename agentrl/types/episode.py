@@ -198,6 +198,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         tools: definitions of what could be called in its first turn; None: the tools of the recipe.
         version: of an earlier self of the policy, after which update it was taken.
         trains: whether it is a policy that trains beside `policy`: its turns are recorded token by token.
+        outcome: of the seat that speaks in it, in place of the episode's reward; None: the episode's.
     """
 
     role: str
@@ -206,6 +207,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: list[dict[str, Any]] | None = None
     version: int | None = None
     trains: bool = False
+    outcome: float | None = None
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,6 +284,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             of the agent), or "" after an error.
         components: outcome reward components by name, before weights and gates; None = never scored, not 0.0.
         reward: their combination, without the rewards of turns; None unless the status is `done` or `truncated`.
+        success: the name of the figure that tells success (`types.figures.figure`): one from 1 on. "": not named.
         pending: components that score the group, as long as they have not: until then there is no reward.
         gates: what the gates of the recipe said, in order.
         notes: by component, why it is what it is (a judge's votes, the reason for a None).
@@ -311,6 +314,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop: str = ""
     components: dict[str, float | None] = {}
     reward: float | None = None
+    success: str = ""
     pending: list[str] = []
     gates: list[GateVerdict] = []
     notes: dict[str, str] = {}
@@ -337,6 +341,12 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         context = self.contexts.get(turn.context)
         return POLICY if context is None else context.policy
 
+    def outcome_of(self, turn: Turn) -> float:
+        """The outcome that a turn is credited with: that of its seat, else the reward of the episode."""
+        context = self.contexts.get(turn.context)
+        own = None if context is None else context.outcome
+        return (self.reward or 0.0) if own is None else own
+
     def shown_images(self) -> Iterator[dict[str, Any]]:
         """Its images, as parts of messages and calls; one may come several times."""
         yield from self.images
@@ -352,8 +362,13 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def own_turns(self) -> list[Turn]:
-        """The turns of the policy that trains, without those of other voices."""
+        """The turns of the policy that trains, without those of other voices (`turns` has all)."""
         return [turn for turn in self.turns if self.policy_of(turn) == POLICY]
+
+    @property
+    def sampled_turns(self) -> list[Turn]:
+        """Those of its own turns that it sampled itself, which train: the first ones of a fork its parent sampled."""
+        return [turn for turn in self.own_turns if self.nodes and self.nodes[turn.node].kind == "sampled"]
 
     @property
     def trained_policies(self) -> list[str]:

@@ -88,9 +88,18 @@ def raised_by(error: BaseException) -> str:
 
 
 def described(kind: str, message: str, place: str) -> str:
-    """An exception in a line: `KeyError: 'tea' at /shop/task.py:17 in search`."""
-    text = " ".join(f"{kind}: {message}".removesuffix(": ").split())[:300]
+    """An exception in a line: `KeyError: 'tea' at /shop/task.py:17 in search`.
+
+    Of a long message the middle is left out: what a child wrote to stderr ends with what it was.
+    """
+    text = " ".join(f"{kind}: {message}".removesuffix(": ").split())
+    if len(text) > _LINE:
+        text = f"{text[:_BEGINS]} ... {text[_BEGINS - _LINE :]}"
     return f"{text} at {place}" if place else text
+
+
+_LINE, _BEGINS = 300, 100
+"""Characters of a message in a line, and how many of them are its beginning where it is cut."""
 
 
 def unless_told(place: str, message: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -100,9 +101,29 @@ def with_advantages(
 
 
 def untrained_samples(episode: Episode) -> list[TrainingSample]:
-    """The samples of an episode before it has credit: every advantage is 0. They train the policy's own turns."""
+    """The samples of an episode before it has credit: every advantage is 0. They train what it sampled itself."""
+    turns = {turn.node: turn.index for turn in episode.sampled_turns}
+    return samples_of(episode.nodes, turns, _plain_of(episode))
+
+
+def learned_samples(episode: Episode) -> list[TrainingSample]:
+    """The samples that imitate an episode, or compare it with another: all own turns train, with advantage 1.
+
+    A fork's turns that its parent sampled train like its own: what was said before the fork is part of the episode. A
+    fork and its parent then train the same tokens where they say the same.
+    """
     turns = {turn.node: turn.index for turn in episode.own_turns}
-    plain = partial(
+    nodes = [
+        msgspec.structs.replace(node, kind="sampled", logprobs=[0.0] * len(node.token_ids)) if at in turns else node
+        for at, node in enumerate(episode.nodes)
+    ]
+    found = samples_of(nodes, turns, _plain_of(episode))
+    return [replace(each, temperature=1.0, advantage=each.loss_mask.astype(np.float32)) for each in found]
+
+
+def _plain_of(episode: Episode) -> Callable[..., TrainingSample]:
+    """Makes a sample of an episode from its arrays."""
+    return partial(
         TrainingSample,
         episode_id=episode.id,
         group_id=episode.group_id,
@@ -110,7 +131,6 @@ def untrained_samples(episode: Episode) -> list[TrainingSample]:
         reward=episode.reward or 0.0,
         images=tuple(sorted({part["blob"] for part in episode.shown_images()})),
     )
-    return samples_of(episode.nodes, turns, plain)
 
 
 def samples_of(

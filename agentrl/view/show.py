@@ -66,7 +66,8 @@ class Choice(TypedDict, total=False):
 
 
 def chosen(run: RunDir, choice: Choice) -> list[EpisodeRow]:
-    """The rows of the episodes that are asked for; without `limit`, 20 of them at most.
+    """The rows of the episodes that are asked for; without `limit`, 20 of them at most. Without `sort` in the order in
+    which they began, demonstrations behind the others.
 
     Raises:
         StoreError: there is no such column, status or split.
@@ -74,14 +75,16 @@ def chosen(run: RunDir, choice: Choice) -> list[EpisodeRow]:
     status, split, sort = choice.get("status"), choice.get("split"), choice.get("sort", "created_at")
     _check_choice("status", status, STATUS_STYLE)
     _check_choice("split", split, {row.split: None for row in run.rows()})
-    return run.rows(
+    limit, as_begun = choice.get("limit", LIMIT), sort == "created_at"
+    rows = run.rows(
         status=status,
         split=split,
         min_reward=choice.get("min_reward"),
         order=sort.removeprefix("-"),
         descending=sort.startswith("-"),
-        limit=choice.get("limit", LIMIT),
+        limit=None if as_begun else limit,
     )
+    return sorted(rows, key=lambda row: row.split == "demo")[:limit] if as_begun else rows
 
 
 def show_run(run: RunDir, **choice: Unpack[Choice]) -> Iterator[RenderableType]:

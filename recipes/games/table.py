@@ -17,17 +17,19 @@ from agentrl.tools.games.textarena import TextArena
 class Table(Agent):
     """A game of several players. Each seat has a conversation and a role of its own; a reply is a move.
 
-    `info` holds textarena's `scores`, of each seat. The outcome of the episode is that of the first one. The others get
-    what they have more or less than it as the reward of their last turn: under `role_grpo` a role then has its own
-    score.
+    `info` holds textarena's `scores`, of each seat. The outcome of the episode is that of the first one; each of the
+    others is credited with its own.
 
     Args:
         others: who takes the seats behind the first one: `policy`, which trains on them, too, or a voice of the section
             `policies`, such as an earlier self.
     """
 
+    seats = True
+
     def __init__(self, others: str = "policy") -> None:
         self.others = others
+        self.shown = ""
 
     def opening(self, session: Any, system: str | None) -> list[Message]:
         """The system message alone: each turn is opened by what the seat is shown."""
@@ -46,14 +48,18 @@ class Table(Agent):
         seats = [session, *others]
         while not match.done:
             turn = match.turn
-            seats[turn].say(match.seen(turn))
+            self.shown = match.seen(turn)
+            seats[turn].say(self.shown)
             reply = await seats[turn].generate(agent=names[turn])
             await in_thread(partial(match.step, reply.text))
         session.info["scores"] = [*match.scores]
         for player, its in zip(others, match.scores[1:], strict=True):
-            if player.turns:
-                player.reward(more=its - match.scores[0])
+            player.score(its)
         session.finish("answer", f"{match.scores[0]}")
+
+    def state_key(self) -> str:
+        """What the seat was shown last, without how it came to that: the moves before are lines of the players."""
+        return self.shown.rpartition("\nPlayer ")[2].partition("\n")[2] or self.shown
 
 
 def score(episode: Episode) -> float:

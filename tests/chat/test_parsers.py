@@ -216,7 +216,6 @@ def test_good_calls_survive_beside_bad_ones() -> None:
     [
         ("hermes", '<tool_call><tool_call>{"name": "look"}</tool_call></tool_call>'),
         ("xml", "<function=search><function=look></function></function>"),
-        ("xml", "<function=search><parameter=query><function=look></function></parameter></function>"),
     ],
 )
 def test_of_nested_calls_the_inner_one_is_read(format: str, text: str) -> None:
@@ -308,9 +307,13 @@ def test_signatures() -> None:
 
 
 def test_formats_that_cannot_write_an_argument_say_so() -> None:
-    for value in ("</parameter>", "</function>", "<function=look>", None):
+    for value in ("</parameter>\n</function>", "x</parameter><parameter=y>", None):
         with pytest.raises(ValueError, match="xml cannot express"):
             PARSER["xml"].format("", [("search", {"query": value})])
+    for value in ("</parameter>", "</function>", "<function=look>", "<function=look></function>"):
+        assert (
+            parse("xml", PARSER["xml"].format("", [("search", {"query": value})])).calls[0].arguments["query"] == value
+        )
 
 
 def test_unknown_format_names_the_nearest() -> None:

@@ -152,3 +152,14 @@ def test_stages_are_credited_apart(tmp_path: Path) -> None:
     assert [(batch["stage"], batch["iteration"]) for batch in every.batches] == [("explore", 0), ("learn", 0)]
     shown = json.loads(agentrl("credit", "run", "--stage", "explore", "--json", cwd=tmp_path).stdout)
     assert (shown["estimator"], len(shown["episodes"])) == ("grpo", 2)
+
+
+def test_estimators_stand_side_by_side(counting: Path) -> None:
+    here = counting.parent
+    agentrl("rollout", "counting", "--n", "8", "--group-size", "4", "--agent", "hasty", "--out", "beside", cwd=here)
+    table = agentrl("credit", "beside", "--estimator", "grpo,returns", "--limit", "2", cwd=here).stdout
+    assert table.split()[:7] == ["episode", "reward", "turn", "role", "grpo", "returns", "did"]
+    found = json.loads(agentrl("credit", "beside", "--estimator", "grpo,returns", "--json", cwd=here).stdout)
+    assert [each["estimator"] for each in found] == ["grpo", "returns"]
+    refused = agentrl("credit", "beside", "--estimator", "grpo,returns", "--save", cwd=here, ok=False).stderr
+    assert "for one estimator" in refused

@@ -64,7 +64,7 @@ def test_kills_change_no_number(folder: Path) -> None:
     duet.write(folder / "two", policies=duet.POLICIES | {"crowd": {"checkpoint": {"every": 1, "last": 2}}})
     runs = {name: ["train", f"{name}.yaml"] for name in RECIPES}
     runs["duet"] = ["train", "two", "--set", f"model.path={folder / 'two' / 'model'}"]
-    runs["recorded"] = ["train", "voice.yaml", "--from", "voice"]
+    runs["recorded"] = ["train", "voice.yaml", "--from", "voice", "--set", "train.old_logprobs=engine"]
     lives(
         folder,
         *(([*run, "--out", name], ()) for name, run in runs.items()),

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentrl.api.servers.proxy import Scorer, proxy
@@ -14,8 +15,9 @@ from agentrl.api.train import train
 from agentrl.rewards.components import RewardSet
 from agentrl.store.run_dir import RunDir
 from agentrl.train.batch.recorded import Recorded, RecordedBuffer
+from agentrl.train.batch.truncation import Truncation
 from agentrl.types.episode import CallRecord, Episode, Turn
-from agentrl.types.errors import AgentRLError, RecipeError
+from agentrl.types.errors import AgentRLError, RecipeError, TrainError
 from agentrl.types.sandbox import SandboxSpec
 from agentrl.types.task import Task
 from tests.command import agentrl
@@ -72,7 +74,8 @@ def test_what_was_recorded_trains(folder: Path) -> None:
     assert recorded["a1"].components.keys() == {"length", "right"}
     assert recorded["a1"].reward == pytest.approx(2.0 + recorded["a1"].components["length"])
     assert {each.group_id for each in recorded.values()} == {*"abc", "f0", "g0"}
-    agentrl("train", "recipe.yaml", "--from", "run", "--passes", "2", cwd=folder)
+    corrected = ("--set", "train.old_logprobs=engine")
+    agentrl("train", "recipe.yaml", "--from", "run", "--passes", "2", *corrected, cwd=folder)
     assert_sound(folder / "runs/recorded-recorded")
     with RunDir.read(folder / "runs" / "recorded-recorded") as run:
         lines = [json.loads(json.dumps(line)) for line in run.metrics()]
@@ -86,7 +89,8 @@ def test_what_was_recorded_trains(folder: Path) -> None:
     assert lines[-1]["mismatch_max"] > 1e-3  # three updates later
     # The checkpoint is a model like any other.
     newest = sorted((folder / "runs" / "recorded-recorded" / "checkpoints").iterdir())[-1]
-    agentrl("train", "recipe.yaml", "--from", "run", "--out", "more", "--set", f"model.path={newest}", cwd=folder)
+    again = ("--out", "more", "--set", f"model.path={newest}", "--set", "train.groups=4")  # one update
+    agentrl("train", "recipe.yaml", "--from", "run", *again, cwd=folder)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +121,88 @@ async def test_outputs_and_images_come_along(tmp_path: Path) -> None:
         task = Task.of("t", "q")
         source.add(Episode(id="e#0", group_id="e", task=task, status="done", split="rollout", reward=1.0, turns=[turn]))
     with RunDir.read(tmp_path / "source") as source, RunDir.create(tmp_path / "into", {}) as into:
-        await RecordedBuffer(Recorded.of(source), into, 1).next_batch(0)
+        await RecordedBuffer(Recorded.of(source), into, 1, lambda episode: True).next_batch(0)
         assert into.get_blob(sha) == b"long"
+
+
+def recorded(folder: Path, groups: dict[str, list[Episode]], **info: Any) -> Path:
+    """A run that holds these episodes."""
+    with RunDir.create(folder, info) as made:
+        for id, members in groups.items():
+            for episode in members:
+                made.add(msgspec.structs.replace(episode, id=f"{id}/{episode.id}", group_id=id, split="rollout"))
+    return folder
+
+
+@pytest.mark.parametrize(("truncated", "timed_out"), [("keep", "keep"), ("drop", "keep"), ("mask", "drop")])
+async def test_the_rules_for_episodes_that_a_limit_ended_hold_for_recordings(
+    tmp_path: Path, truncated: Any, timed_out: Any
+) -> None:
+    whole, long, late, broken = (make_episode(name) for name in ("whole", "long", "late", "broken"))
+    members = [
+        whole,
+        msgspec.structs.replace(long, status="truncated", stop="turns"),
+        msgspec.structs.replace(late, status="truncated", stop="wall"),
+        msgspec.structs.replace(broken, status="truncated", stop="sandbox_broken"),
+    ]
+    rules = Truncation(truncated, timed_out)
+    recorded(tmp_path / "run", {"a": members})
+    with RunDir.read(tmp_path / "run") as source, RunDir.create(tmp_path / "into", {}) as into:
+        batch = await RecordedBuffer(Recorded.of(source), into, 1, rules.counts).next_batch(0)
+    names = {"long": truncated, "late": timed_out}
+    assert len(batch.episodes) == 4
+    (group,) = batch.groups
+    counted = {episode.id.removeprefix("a/") for episode in group.episodes}
+    assert counted == {"whole", "broken", *(name for name, rule in names.items() if rule != "drop")}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+def test_no_update_holds_a_group_twice_and_each_pass_holds_all(tmp_path: Path, size: int) -> None:
+    path = recorded(tmp_path / "run", {id: [make_episode("e")] for id in "abc"})
+    with RunDir.read(path) as run:
+        source = Recorded.of(run, passes=3)
+        batches = [[ids[0][0] for ids in source.batch(k, size)] for k in range(source.iterations(size))]
+    assert all(len(set(batch)) == len(batch) <= size for batch in batches)
+    per_pass = len(batches) // 3
+    for k in range(3):
+        of_pass = batches[k * per_pass : (k + 1) * per_pass]
+        assert sorted(id for batch in of_pass for id in batch) == ["a", "b", "c"]
+
+
+CUT = {"name": "cut", "sampling": {"top_p": 0.7}}
+STAGES = {"name": "cut", "stages": [{"name": "s", "rl": {"sampling": {"top_p": 0.7}}}]}
+
+
+@pytest.mark.parametrize("recipe", [CUT, STAGES])
+@pytest.mark.parametrize("replayed", [False, True])
+def test_what_was_sampled_from_a_part_of_the_distribution_does_not_train(
+    folder: Path, recipe: dict[str, Any], replayed: bool
+) -> None:
+    path = recorded(folder / "run", {"a": [make_episode("e")]}, recipe=recipe, base=str(folder))
+    if not replayed:
+        with RunDir.read(path) as run, pytest.raises(TrainError, match=r"was sampled with sampling\.top_p 0\.7"):
+            Recorded.of(run).check(None)  # type: ignore[arg-type]
+        return
+    overrides = {"tasks.jsonl": "t.jsonl", "tasks.prompt": "x"}
+    with pytest.raises(TrainError, match=r"was sampled with sampling\.top_p 0\.7"):
+        train(folder / "recipe.yaml", engine=f"replay:{path}", overrides=overrides, out=folder / "o", reporters=())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "passes", "said"),
+    [
+        ({}, 1, "make 2 updates"),
+        ({"train.groups": 3}, 2, "make 2 updates"),
+        ({"train.groups": 3, "curriculum": [{"relift": {"script": "o", "buffer": 1}}]}, 1, "plays demonstrations"),
+    ],
+)
+def test_a_recipe_whose_loss_or_curriculum_cannot_train_on_recordings(
+    folder: Path, overrides: dict[str, Any], passes: int, said: str
+) -> None:
+    path = recorded(folder / "run", {id: [make_episode("e")] for id in "abc"})
+    given = {"scripts.o": "./oracle.py:oracle", **overrides}
+    with pytest.raises(RecipeError, match=said):
+        train(folder / "recipe.yaml", recorded=path, passes=passes, overrides=given, out=folder / "o", reporters=())
 
 
 @pytest.mark.parametrize("needed", ["group", "env", "tools", "sandbox"])

@@ -26,6 +26,7 @@ from agentrl.curriculum.methods.rorecomp import RoRecomp
 from agentrl.curriculum.methods.sources import Dads, Dump, softmax
 from agentrl.curriculum.methods.zero_variance import DynamicSampling, ZeroVariance
 from agentrl.curriculum.task_source import TaskSource
+from agentrl.types.episode import Context as Context_
 from agentrl.types.episode import Episode, Node, Turn
 from agentrl.types.errors import CreditError, TaskError, TrainError
 from agentrl.types.task import Task
@@ -200,6 +201,35 @@ def test_dart_masks_the_turns_of_least_entropy() -> None:
         [credited(episode("sure", 1, turns=2, logprob=-0.1)), credited(episode("open", 0, turns=2))], context()
     )
     assert [sorted(x.masked_turns) for x in out] == [[0, 1], []]
+
+
+def beside(one: Episode, *voices: int, taken: int = 0) -> Episode:
+    """The episode with turns of another voice, which have no tokens, and `taken` that its parent sampled."""
+    turns = [msgspec.structs.replace(turn, context="critic") if turn.index in voices else turn for turn in one.turns]
+    nodes = [
+        msgspec.structs.replace(node, kind="spoken", logprobs=None) if at - 1 in (*voices, *range(taken)) else node
+        for at, node in enumerate(one.nodes)
+    ]
+    contexts = {"critic": Context_(role="critic", prompt=[], policy="critic")}
+    return msgspec.structs.replace(one, turns=turns, nodes=nodes, contexts=contexts)
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_dart_ranks_the_turns_that_train_alone(taken: int) -> None:
+    part = DartTurns(DartTurns.Settings(keep=0.5))
+    sure = beside(episode("sure", 1, turns=4, logprob=-0.1), 1, 3, taken=taken)
+    out = part.refine([credited(sure), credited(beside(episode("open", 0, turns=4), 1, 3, taken=taken))], context())
+    assert [sorted(x.masked_turns) for x in out] == [[0, 2][taken:], []]
+
+
+def test_prof_ranks_by_the_policys_own_turns() -> None:
+    alone = episode("alone", 1.0, turns=1, rewards={"process": 0.5})
+    talks = beside(episode("talks", 1.0, turns=4, rewards={"process": 0.6}), 1, 2, 3)
+    (kept,) = Prof().select([Group("g", alone.task, [alone, talks])], 1, context())
+    assert [e.id for e in kept.episodes] == ["talks"]
+    noisy = beside(episode("noisy", 1.0, turns=4, rewards={"process": 0.1}), 1, 2, 3)
+    (kept,) = Prof().select([Group("g", alone.task, [alone, noisy])], 1, context())
+    assert [e.id for e in kept.episodes] == ["alone"]
 
 
 def test_dart_joins_a_success_to_a_group_that_failed() -> None:

@@ -176,3 +176,23 @@ def test_requests_that_fail_together_count_once_and_a_long_outage_pauses_no_long
         replica.record_failure()
     assert replica.failures == 2001
     assert replica.retry_at - before == pytest.approx(module.LONGEST_PAUSE_S)
+
+
+async def test_an_outage_is_told_at_once_and_again_with_its_name(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_S", 0.0)
+    clock = Clock(monkeypatch)
+    async with AsyncExitStack() as stack:
+        replicas = await opened(stack, Server("a", failures=[503] * 9), retries=2)
+        replicas.who = "policies.user"
+        for _ in range(2):
+            with pytest.raises(EngineError):
+                await ask(replicas, "s")
+        assert len(caplog.messages) == 1, "once, however many requests fail"
+        assert caplog.messages[0].startswith("policies.user: http://127.0.0.1")
+        clock.forward(module.SAY_EVERY_S)
+        with pytest.raises(EngineError):
+            await ask(replicas, "s")
+        assert len(caplog.messages) == 2

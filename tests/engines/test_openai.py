@@ -11,6 +11,8 @@ import pytest
 from agentrl.api.rollout import rollout
 from agentrl.api.train import train
 from agentrl.config.loader import load_recipe
+from agentrl.engines.http import HttpClient
+from agentrl.engines.replicas import Replicas
 from agentrl.rollout.builder import build
 from agentrl.rollout.engines import open_engine
 from agentrl.rollout.summary import summary
@@ -186,3 +188,34 @@ async def test_an_api_is_shown_the_tools_of_each_task(tmp_path: Path, form: str)
     for body in asked:
         names = [tool["function"]["name"] for tool in body.get("tools") or []]
         assert names in ([["left"], ["right"]] if native else [[]])
+
+
+@pytest.mark.parametrize("health", [401, 403, 404, 405])
+async def test_an_api_that_was_busy_once_is_asked_again_whatever_it_says_of_its_health(health: int) -> None:
+    posts: list[str] = []
+
+    async def api(path: str, body: Any) -> Any:
+        if path == "/health":
+            return status(health, "Missing Authentication Token")
+        posts.append(path)
+        return status(429, "slow down") if len(posts) == 1 else {"choices": []}
+
+    async with serving(api) as url:
+        client = HttpClient(timeout_s=30.0)
+        replicas = Replicas([url], client, retries=1)
+        replicas.all[0].record_failure = lambda: setattr(replicas.all[0], "failures", 1)  # type: ignore[method-assign]
+        assert await replicas.post("/chat/completions", {}, dict) == {"choices": []}
+        await client.close()
+
+
+@pytest.mark.parametrize("health", [500, 501])
+async def test_a_server_that_reports_a_failure_is_not_asked(health: int) -> None:
+    async def api(path: str, body: Any) -> Any:
+        return status(health, "broken")
+
+    async with serving(api) as url:
+        client = HttpClient(timeout_s=30.0)
+        replicas = Replicas([url], client, retries=1)
+        with pytest.raises(EngineError):
+            await replicas.check_health(replicas.all[0])
+        await client.close()

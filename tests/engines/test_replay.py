@@ -24,3 +24,15 @@ async def test_an_episode_ends_as_it_did(tmp_path: Path, stop: str, error: type[
         assert said.token_ids == episode.nodes[1].token_ids
         with pytest.raises(error):
             await engine.generate(episode.nodes[0].token_ids, Sampling(), "e~1")
+
+
+async def test_what_was_sampled_at_another_temperature_is_not_replayed(tmp_path: Path) -> None:
+    episode = make_episode("e", turns=1, temperature=0.5)
+    with RunDir.create(tmp_path / "run", {"recipe": {}}) as run:
+        run.add(episode)
+        engine = ReplayEngine(run)
+        engine.begin_session("e", episode.task, [], 0)
+        with pytest.raises(StoreError, match="was sampled at temperature 0.5, and is replayed at 1"):
+            await engine.generate(episode.nodes[0].token_ids, Sampling(), "e")
+        said = await engine.generate(episode.nodes[0].token_ids, Sampling(temperature=0.5), "e")
+        assert said.token_ids == episode.nodes[1].token_ids

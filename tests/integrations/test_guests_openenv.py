@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 GAME = """\
 from __future__ import annotations
 import asyncio
+import random
 from enum import Enum
 from typing import Any, Generic, TypeVar
 import numpy as np
@@ -55,6 +56,15 @@ class Words:
         return Seen(text="Say please.")
     def step(self, action: Word) -> Seen:
         return Seen(text="", reward=float(action.word == "please"), done=True)
+
+class Drawn(Words):
+    "Draws its task when it is made and when it is reset, without a seed."
+    def __init__(self):
+        self.first, self.also = random.random(), np.random.random()
+    def reset(self):
+        return Seen(text=f"{self.first} {self.also} {random.random()}")
+    def step(self, action: Word) -> Seen:
+        return Seen(text="", reward=random.random(), done=True)
 
 class Away(Words):
     def step(self, action: Word) -> Seen:
@@ -197,6 +207,20 @@ def test_rewards_of_steps_count_where_a_limit_ends_the_episode(tmp_path: Path) -
 def test_an_action_of_one_text_is_the_reply(tmp_path: Path) -> None:
     (episode,) = play(tmp_path, "Words", "words", 1).whole_episodes()
     assert (episode.reward, episode.answer) == (1.0, "please")
+
+
+def test_a_class_without_a_seed_gives_a_group_one_task(tmp_path: Path) -> None:
+    overrides = {"limits.retries": 0}
+    recipe = a_recipe(tmp_path, "Drawn")
+    run = agentrl.rollout(
+        recipe, 6, group_size=3, agent="words", out=tmp_path / "run", overrides=overrides, reporters=()
+    )
+    found: dict[str, set[str]] = {}
+    for episode in run.whole_episodes():
+        found.setdefault(episode.task.id, set()).add(str(episode.prompt))
+    assert {len(prompts) for prompts in found.values()} == {1}
+    assert len({prompt for prompts in found.values() for prompt in prompts}) == 2
+    assert len({episode.reward for episode in run.whole_episodes()}) > 2  # the rest is by chance
 
 
 @pytest.mark.parametrize(

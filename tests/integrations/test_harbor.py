@@ -200,6 +200,7 @@ def test_network_modes(folder: Path, said: str, network: Any) -> None:
         ({"environment/docker-compose.yaml": ""}, "several containers"),
         ({"task.toml": TOML + '[agent]\nnetwork_mode = "public"'}, "agent's network is public, the verifier's none"),
         ({"task.toml": TOML + "[environment.env]\nKEY = '${AGENTRL_NOT_SET}'"}, "AGENTRL_NOT_SET is not set"),
+        ({"task.toml": TOML.replace("${AGENTRL_TEST_WANTED:-10}", "${AGENTRL_NOT_SET}")}, "AGENTRL_NOT_SET is not set"),
         (
             {"environment/Dockerfile": "FROM x\nCOPY none /app/"},
             r"(?s)Dockerfile:2: there is no file none.*-> add it to",

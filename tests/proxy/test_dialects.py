@@ -20,6 +20,7 @@ TWO = (
     '<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>'
 )
 SCHEMA = ADD["function"]["parameters"]
+ASKED: Any = {"messages": [{"role": "user", "content": "a"}]}
 RESPONSES_ADD: Any = {"type": "function", "name": "add", "description": "Adds.", "parameters": SCHEMA, "strict": False}
 ANTHROPIC_ADD: Any = {"name": "add", "description": "Adds.", "input_schema": SCHEMA}
 
@@ -175,6 +176,15 @@ async def test_responses_are_remembered_within_their_session() -> None:
         ("messages", {"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "bash_1"}]}, "'bash_1'"),
         ("messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": "many"}, "'max_tokens' is 'many'"),
         ("chat/completions", {"messages": [{"role": "user", "content": "a"}], "n": 0}, "'n' is 0"),
+        ("chat/completions", {**ASKED, "tool_choice": "required"}, "'tool_choice' is \"required\""),
+        ("chat/completions", {**ASKED, "tools": [ADD], "tool_choice": "none"}, "'tool_choice' is \"none\""),
+        ("chat/completions", {**ASKED, "tool_choice": {"type": "function"}}, "'tool_choice' is {"),
+        ("chat/completions", {**ASKED, "response_format": {"type": "json_object"}}, "'response_format' is {"),
+        ("chat/completions", {**ASKED, "functions": [{"name": "f"}]}, "'functions' is ["),
+        ("responses", {"input": "a", "tool_choice": "required"}, "'tool_choice' is \"required\""),
+        ("responses", {"input": "a", "text": {"format": {"type": "json_schema"}}}, "'text.format' is {"),
+        ("messages", {**ASKED, "tool_choice": {"type": "any"}}, "'tool_choice' is \"any\""),
+        ("messages", {**ASKED, "tool_choice": {"type": "tool", "name": "f"}}, "'tool_choice' is \"tool\""),
     ],
 )
 async def test_what_no_record_could_hold_is_refused_in_the_api_s_form(path: str, body: Any, said: str) -> None:
@@ -185,6 +195,20 @@ async def test_what_no_record_could_hold_is_refused_in_the_api_s_form(path: str,
         assert said in error["error"]["message"]
         assert error["error"]["type"] == "invalid_request_error"
         assert (error.get("type") == "error") == (path == "messages")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {**ASKED, "tools": [ADD], "tool_choice": "auto", "response_format": {"type": "text"}}),
+        ("chat/completions", {**ASKED, "tool_choice": "none", "logit_bias": {}, "functions": None}),
+        ("responses", {"input": "a", "tool_choice": "auto", "text": {"format": {"type": "text"}, "verbosity": "low"}}),
+        ("messages", {**ASKED, "tools": [ANTHROPIC_ADD], "tool_choice": {"type": "auto"}}),
+    ],
+)
+async def test_a_request_may_say_what_holds_anyway(path: str, body: Any) -> None:
+    async for client in connected(Parrot("ok"), ByteTokenizer()):
+        assert (await client.http.post(f"{client.url}/s/s/v1/{path}", json=body)).status == 200
 
 
 async def test_another_api_is_told_what_is_spoken_here() -> None:

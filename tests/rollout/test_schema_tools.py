@@ -9,8 +9,9 @@ import pytest
 from agentrl import tool
 from agentrl.tools.base import FunctionTool
 from agentrl.tools.methods import methods_of
-from agentrl.tools.schema import complaint, defined_tool
+from agentrl.tools.schema import defined_tool
 from agentrl.types.errors import RecipeError, ToolError
+from agentrl.types.parts.schemas import complaint
 
 STRING = {"type": "string"}
 SCHEMA: dict[str, Any] = {

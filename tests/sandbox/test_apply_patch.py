@@ -90,3 +90,103 @@ async def test_files_of_a_sandbox_change_all_or_not_at_all(sandbox: NamespaceSan
     for path, why in (("no.py", "no such file"), ("new", "folder")):
         with pytest.raises(ToolError, match=why):
             await call({"patch": f"*** Begin Patch\n*** Update File: {path}\n-x\n*** End Patch"})
+
+
+def files_of(patch: str) -> dict[str, str]:
+    texts = {"a.py": "one\ntwo\nthree\n", "b.py": "x\ny\n", "q.sql": "-- drop\nselect 1;\n"}
+    return {change.moved or change.path: patched(change, texts[change.path]) for change in read_patch(patch)}
+
+
+A = "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n one\n-two\n+TWO\n"
+B = "--- a/b.py\n+++ b/b.py\n@@ -1,2 +1,2 @@\n-x\n+X\n y\n"
+BOTH = {"a.py": "one\nTWO\nthree\n", "b.py": "X\ny\n"}
+
+
+PNG = "diff --git a/i.png b/i.png\nBinary files a/i.png and b/i.png differ\n"
+MODE = "diff --git a/b.py b/b.py\nold mode 100644\nnew mode 100755\n"
+RENAME = "diff --git a/b.py b/c.py\nsimilarity index 90%\nrename from b.py\nrename to c.py\n"
+SQL = "--- a/q.sql\n+++ b/q.sql\n"
+
+
+@pytest.mark.parametrize(
+    ("patch", "files"),
+    [
+        (f"{A}\n{B}", BOTH),
+        (f"{A}\n\n{B}\n", BOTH),
+        (f"diff --git a/a.py b/a.py\nindex 1..2 100644\n{A}{MODE}{B}", BOTH),
+        (f"{A}{PNG}{B}", BOTH),
+        (f"{A}{RENAME}", {"c.py": "x\ny\n", "a.py": BOTH["a.py"]}),
+        (f"{RENAME}index 1..2\n{B.replace('b/b.py', 'b/c.py')}", {"c.py": "X\ny\n"}),
+        (f"{A}-- \n2.39.0\n", {"a.py": BOTH["a.py"]}),
+        (f"{SQL}@@ -1,2 +1,2 @@\n--- drop\n+++ drop\n select 1;\n", {"q.sql": "++ drop\nselect 1;\n"}),
+        (
+            f"{SQL}@@ -1 +1 @@\n--- drop\n+++ drop\n@@ -2 +2 @@\n-select 1;\n+select 2;",
+            {"q.sql": "++ drop\nselect 2;\n"},
+        ),
+        # Counts that are wrong, or missing.
+        (A.replace("-1,2 +1,2", "-1,9 +1,9") + B, BOTH),
+        (A.replace("-1,2 +1,2", "-1,1 +1,1") + B, BOTH),
+        (A.replace("@@ -1,2 +1,2 @@", "@@") + f"\n{B}", BOTH),
+    ],
+)
+def test_what_git_writes_applies(patch: str, files: dict[str, str]) -> None:
+    assert files_of(patch) == files
+
+
+def v4a_of(*parts: str) -> dict[str, str]:
+    return {"patch": "\n".join(["*** Begin Patch", *parts, "*** End Patch"])}
+
+
+MOVED = "*** Update File: b.py\n*** Move to: c.py\n@@\n-x\n+moved"
+ONE = "*** Update File: a.py\n@@\n-one\n+ONE"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ([ONE, "*** Update File: ./a.py\n@@\n-three\n+THREE"], "names ./a.py twice"),
+        ([ONE, "*** Update File: /work/a.py\n@@\n-three\n+THREE"], "twice"),
+        ([ONE, "*** Update File: d/../a.py\n@@\n-three\n+THREE"], "twice"),
+        ([ONE, "*** Update File: link.py\n@@\n-three\n+THREE"], "names link.py twice"),
+        ([MOVED, "*** Add File: c.py\n+added"], "names c.py twice"),
+        ([MOVED, "*** Update File: a.py\n*** Move to: ./c.py\n-one\n+1"], "twice"),
+        ([ONE, "*** Add File: a.py/x.py\n+hi"], "as a file"),
+        ([ONE, "*** Add File: b.py/x.py\n+hi"], "Nothing was changed"),
+        ([ONE, "*** Add File: new/deep/y.py\n+hi", "*** Add File: /proc/x.py\n+hi"], "Nothing was changed"),
+        ([ONE, "*** Delete File: b.py", "*** Add File: /proc/x.py\n+hi"], "Nothing was changed"),
+        ([ONE, "*** Add File: big.py\n+" + "x" * 300], "at most 200"),
+        ([ONE, "*** Update File: b.py\n@@\n-x\n+" + "x" * 300], "at most 200"),
+    ],
+)  # fmt: skip
+async def test_a_patch_that_cannot_be_carried_out_changes_nothing(
+    sandbox: NamespaceSandbox, parts: list[str], why: str
+) -> None:
+    tool = ApplyPatch(file_limit=200)
+    await tool.open(Task.of("t", "do"), sandbox)
+    await sandbox.exec("printf 'one\\ntwo\\nthree\\n' > a.py; printf 'x\\n' > b.py; mkdir d; ln -s a.py link.py")
+    before = (await sandbox.exec("find . | sort; cat a.py b.py")).text
+    with pytest.raises(ToolError, match=why):
+        await toolbox([tool])["apply_patch"].call(v4a_of(*parts))
+    assert (await sandbox.exec("find . | sort; cat a.py b.py")).text == before
+
+
+@pytest.mark.slow
+async def test_a_step_that_fails_late_is_undone(sandbox: NamespaceSandbox) -> None:
+    tool = ApplyPatch()
+    await tool.open(Task.of("t", "do"), sandbox)
+    await sandbox.exec("printf 'one\\n' > a.py; chmod 755 a.py; printf 'x\\n' > b.py; printf 'g\\n' > g.py")
+    write = tool._files.write
+
+    async def failing(path: str, text: str, mode: int) -> None:
+        if path == "b.py" and text == "y\n":
+            raise ToolError("b.py: no space left")
+        await write(path, text, mode)
+
+    tool._files.write = failing  # type: ignore[method-assign]
+    parts = [ONE, "*** Add File: n/m.py\n+hi", "*** Delete File: g.py", "*** Update File: b.py\n@@\n-x\n+y"]
+    with pytest.raises(ToolError, match="no space left\nNothing was changed"):
+        await toolbox([tool])["apply_patch"].call(v4a_of(*parts))
+    assert (await sandbox.exec("ls; cat a.py b.py g.py; stat -c %a a.py")).text.split() == [
+        "a.py", "b.py", "g.py", "one", "x", "g", "755",
+    ]  # fmt: skip

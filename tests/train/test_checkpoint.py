@@ -69,6 +69,14 @@ def test_saving_again_replaces_and_draws_nothing(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_others_may_read_all_of_a_checkpoint(tmp_path):
+    model = llama()
+    save(tmp_path / "it-00001", model, Trainer(model, TrainSettings()))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "it-00001").rglob("*") if path.is_file()}
+    assert len(set(modes.values())) == 1, modes
+    assert "model.safetensors" in modes
+
+
 def test_prune_keeps_the_last_and_clears_leftovers(tmp_path):
     model = llama()
     trainer = Trainer(model, TrainSettings())

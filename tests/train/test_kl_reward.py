@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from agentrl.config.train import KlSettings
-from agentrl.credit.table import immediate
 from agentrl.train.batch.kl_reward import with_kl_reward
 from agentrl.types.episode import Context
+from agentrl.types.figures.of_episodes import immediate
 from agentrl.types.sample import TrainingSample, untrained_samples
 
 from .make import episode

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import torch
 
 from agentrl.config.train import ImportanceSettings, KlSettings, LossSettings, TrainSettings
 from agentrl.train.losses.batch import TokenBatch
+from agentrl.train.losses.loss import Loss
 from agentrl.train.losses.objective import Objective, importance_weight, kl_estimate, kl_loss
 from agentrl.train.losses.registry import LOSSES, load_loss
 from agentrl.train.losses.weights import token_weights
@@ -419,3 +421,17 @@ def test_settings_rows_and_packing_do_without_torch():
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
+
+
+def test_a_loss_that_reads_the_reference_says_so() -> None:
+    """`train.kl` is not needed for it; without the word the error says what to write."""
+
+    def mine(batch: Any, settings: Any) -> Any:
+        return batch.ref_log_ratio, torch.zeros(len(batch.logprob), dtype=torch.bool)
+
+    assert Loss("mine", mine, reference=True).reference
+    zeros, index = torch.zeros(2), torch.zeros(2, dtype=torch.long)
+    batch = TokenBatch(zeros, zeros, zeros, zeros, zeros, zeros, index, index, index)
+    with pytest.raises(TrainError, match="reads a reference policy") as caught:
+        mine(batch, None)
+    assert "reference=True" in (caught.value.remedy or "")

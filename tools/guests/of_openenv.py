@@ -13,6 +13,8 @@ import importlib
 import inspect
 import json
 import math
+import random
+import sys
 import time
 import typing
 import urllib.request
@@ -44,9 +46,13 @@ def play(spec, index, model):
 
 async def _play(spec, index, model):
     async with contextlib.AsyncExitStack() as stack:
-        env = await (_Served if spec.get("url") else _Here).open(spec, stack)
         reset = _resets(spec)[index]
+        if not spec.get("url"):
+            _object(spec["env"])  # what it imports may be what it draws from
+        _draw_from(index)  # a class whose `reset` takes no seed would give each episode of a group another task
+        env = await (_Served if spec.get("url") else _Here).open(spec, stack)
         result = await env.reset(reset)
+        _draw_from(None)  # an episode's own
         if result["done"]:
             raise Unusable(f"the episode is over before its first turn: reset({reset}) says done")
         tools, field = await env.actions()
@@ -74,6 +80,13 @@ async def _play(spec, index, model):
                 if result["done"]:
                     break
         return {"reward": total}, last
+
+
+def _draw_from(seed):
+    """Seeds what draws from the random numbers that all code of the process shares; None: by chance."""
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed)
 
 
 def _resets(spec):

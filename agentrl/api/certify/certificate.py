@@ -75,6 +75,8 @@ def environment_of(recipe: Recipe) -> str:
         with path.open("rb") as file:
             files[path.relative_to(recipe.base).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
     described = {"recipe": json.loads(recipe.model_dump_json(include=_SECTIONS)), "files": files}
+    if recipe.success is not None:
+        described["success"] = recipe.success
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 

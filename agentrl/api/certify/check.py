@@ -14,7 +14,7 @@ from typing import Any
 from agentrl.api.certify import findings, probes
 from agentrl.api.certify.certificate import Certificate, environment_of
 from agentrl.api.certify.findings import Finding
-from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.api.rescore import rescore
 from agentrl.api.rollout import rollout
 from agentrl.config.credit import CreditSettings
@@ -36,7 +36,7 @@ GROUP = 8
 
 
 def check_environment(
-    recipe: str | Path | Recipe,
+    recipe: AnyRecipe,
     n: int = 50,
     *,
     overrides: Overrides = (),

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentrl.types.episode import Episode, Turn
+from agentrl.types.figures.of_episodes import earned, succeeded
+from agentrl.types.figures.sums import vary
 from agentrl.types.parts.content import text_of
 
 State = Literal["pass", "fail", "not applicable", "unknown"]
-SUCCESS = "success"
-"""The component that tells success, in recipes whose reward also pays parts of it."""
 _NOTHING = "nothing to compare: all episodes failed"
 
 
@@ -32,14 +32,8 @@ class Finding:
 
 
 def passed(episode: Episode, threshold: float) -> bool:
-    """Whether an episode is a success: the component `success`, or else the total reward, reaches the threshold."""
-    value = episode.components.get(SUCCESS, total(episode))
-    return episode.status in ("done", "truncated") and value is not None and value >= threshold - 1e-9
-
-
-def total(episode: Episode) -> float | None:
-    """The reward with those of turns; None: the episode was not scored."""
-    return None if episode.reward is None else episode.reward + sum(turn.reward or 0.0 for turn in episode.turns)
+    """Whether an episode is a success, from the threshold on."""
+    return episode.status in ("done", "truncated") and succeeded(episode, threshold=threshold)
 
 
 def gold_passes(episodes: Sequence[Episode], threshold: float) -> Finding:
@@ -126,8 +120,8 @@ def has_signal(episodes: Iterable[Episode], who: str) -> Finding:
     groups = defaultdict(list)
     for episode in episodes:
         if episode.scored:
-            groups[episode.group_id].append(total(episode))
-    spread = sum(len(set(rewards)) > 1 for rewards in groups.values())
+            groups[episode.group_id].append(earned(episode) or 0.0)
+    spread = sum(map(vary, groups.values()))
     says = f"{spread} of {len(groups)} groups of {who} hold different rewards"
     return Finding("a signal to learn from", "pass" if spread else "unknown", says)
 
@@ -142,8 +136,8 @@ def difference(first: Episode, second: Episode) -> str:
         if mine.action == its.action and (one := _seen(mine)) != (other := _seen(its)):
             return f"turn {mine.index}, after {mine.action[:80]}: {_apart(one, other)}"
     same = [turn.action for turn in first.turns] == [turn.action for turn in second.turns]
-    if same and total(first) != total(second):
-        return f"the reward of the same actions: {total(first)}, then {total(second)}"
+    if same and earned(first) != earned(second):
+        return f"the reward of the same actions: {earned(first)}, then {earned(second)}"
     return ""
 
 
@@ -173,7 +167,7 @@ def _apart(one: str, other: str) -> str:
 def _outcome(episode: Episode) -> str:
     if episode.error is not None:
         return f"{episode.status}: {episode.error.line}"
-    return f"reward {total(episode)} ({episode.status}, {episode.stop})"
+    return f"reward {earned(episode)} ({episode.status}, {episode.stop})"
 
 
 def _broke(episode: Episode) -> str:
@@ -197,7 +191,7 @@ def _counted(episodes: Sequence[Episode], threshold: float) -> str:
 
 
 def _mean(episodes: Sequence[Episode]) -> str:
-    rewards = [reward for episode in episodes if (reward := total(episode)) is not None]
+    rewards = [reward for episode in episodes if (reward := earned(episode)) is not None]
     return f"{sum(rewards) / len(rewards):.3g}" if rewards else "none"
 
 

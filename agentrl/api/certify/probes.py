@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from agentrl.engines.scripted import Say
+from agentrl.types.parts import schemas
 from agentrl.types.task import Message, Task
 
 _Play = Generator[Say, list[Message], None]
@@ -28,7 +29,7 @@ def junk(task: Task, rng: random.Random, tools: list[dict[str, Any]]) -> _Play:
             yield Say(rng.choice(_WORDS))
             continue
         function = rng.choice(tools)["function"]
-        names = [*function.get("parameters", {}).get("properties", {}), "surplus"]
+        names = [*schemas.arguments(function.get("parameters")), "surplus"]
         name = function["name"] if rng.random() < 0.8 else "no_such_tool"
         yield Say(calls=[(name, {argument: rng.choice(_VALUES) for argument in names if rng.random() < 0.8})])
     word = rng.choice(_WORDS)
@@ -89,7 +90,7 @@ def runs_commands(tools: list[dict[str, Any]]) -> tuple[str, str] | None:
     """Name and argument of the first tool that runs a shell command or a program; None if there is none."""
     for argument in ("command", "cmd", "code"):
         for tool in tools:
-            if argument in tool["function"].get("parameters", {}).get("properties", {}):
+            if argument in schemas.arguments(tool["function"].get("parameters")):
                 return tool["function"]["name"], argument
     return None
 
@@ -132,7 +133,7 @@ def attacks(tools: list[dict[str, Any]]) -> list[str]:
 def _taking(tools: list[dict[str, Any]], *words: tuple[str, ...]) -> tuple[str, ...] | None:
     """Name of the first tool that needs one argument of each list of names and no other, and these arguments."""
     for tool in tools:
-        needed = tool["function"].get("parameters", {}).get("required", [])
+        needed = schemas.required(tool["function"].get("parameters"))
         found = [next((name for name in known if name in needed), None) for known in words]
         if len(needed) == len(words) and None not in found:
             return tool["function"]["name"], *(name for name in found if name is not None)

@@ -7,15 +7,12 @@ import itertools
 import threading
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from agentrl.api.certify.findings import total
-from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.worker_pool import open_players
 from agentrl.engines.asking import AskingEngine
@@ -24,6 +21,7 @@ from agentrl.rollout.builder import build
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, InfraError
+from agentrl.types.figures.of_episodes import earned
 from agentrl.types.task import Message
 
 T = TypeVar("T")
@@ -50,7 +48,7 @@ class Seen(msgspec.Struct, frozen=True):
     @property
     def reward(self) -> float:
         """The episode's reward, with those of turns, when it has ended; 0 before."""
-        return 0.0 if self.episode is None else total(self.episode) or 0.0
+        return 0.0 if self.episode is None else earned(self.episode) or 0.0
 
 
 class Driven:
@@ -62,7 +60,7 @@ class Driven:
         AgentRLError: the recipe or its tasks are wrong.
     """
 
-    def __init__(self, recipe: str | Path | Recipe, overrides: Overrides = ()) -> None:
+    def __init__(self, recipe: AnyRecipe, overrides: Overrides = ()) -> None:
         given = given_recipe(recipe, overrides)
         once = given.limits.model_copy(update={"retries": 0})  # a second attempt would ask for the same turns again
         self.recipe = given.model_copy(update={"limits": once})

@@ -14,6 +14,7 @@ from agentrl.api.run_dirs import code_beside, newest_checkpoint
 from agentrl.api.run_stages import RunStages
 from agentrl.config.loader import with_overrides
 from agentrl.config.recipe import Recipe
+from agentrl.rewards.bare import bare_turns, scoring_functions
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import MAIN, Episode
 from agentrl.types.errors import StoreError
@@ -47,7 +48,7 @@ class Source:
         except BaseException:
             self._dir.close()
             raise
-        turns, task = _without(episode, _scored_by(self.recipe)), _with_files(episode.task, self._dir.get_blob)
+        turns, task = bare_turns(episode, scoring_functions(self.recipe)), _with_files(episode.task, self._dir.get_blob)
         self.record = msgspec.structs.replace(episode, turns=turns, task=task)
         self.run_id, self.script = self._dir.id, self._dir.info.get("agent")
         self.seed = self.recipe.seed
@@ -126,11 +127,6 @@ class Source:
             )
 
 
-def _scored_by(recipe: Recipe) -> set[str]:
-    """Names of turn rewards that reward functions give. A fork computes these again."""
-    return {name for name, settings in recipe.rewards.items() if (settings.use or name) != "tool_reward"}
-
-
 def _with_files(task: Task, read: Callable[[str], bytes]) -> Task:
     """A task with its images themselves: their blobs are of the run that it comes from."""
 
@@ -142,8 +138,3 @@ def _with_files(task: Task, read: Callable[[str], bytes]) -> Task:
 
     said = [{**message, "content": shown(message["content"])} for message in task.instruction]
     return msgspec.structs.replace(task, instruction=said)
-
-
-def _without(episode: Episode, names: set[str]) -> list[Any]:
-    kept = [{name: value for name, value in turn.rewards.items() if name not in names} for turn in episode.turns]
-    return [msgspec.structs.replace(turn, rewards=rewards) for turn, rewards in zip(episode.turns, kept, strict=True)]

@@ -53,7 +53,7 @@ class FencedParser(Parser):
 
     def _takes_text(self, tool: str) -> bool:
         main = self._main_argument(tool)
-        return main is not None and self._is_string(tool, main) and tool != JSON_BLOCK
+        return main is not None and self._argument(tool, main).takes_text and tool != JSON_BLOCK
 
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
         for block in _blocks(text):

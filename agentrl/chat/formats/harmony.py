@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, Reply, read_json
+from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, Reply, follows, read_json
 from agentrl.types.task import Message
 
 CHANNEL, BODY, END, CALL, RETURN = "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>"
@@ -69,20 +69,21 @@ class HarmonyParser(Parser):
 
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
         for part in _parts(text):
-            if not part.to:
-                continue
-            written = text[part.start : part.end]
-            outcome: ParsedCall | ParseFault
-            try:
-                value = read_json(text[part.at : part.end])
-            except ValueError as error:
-                outcome = self._fault(written, f"the JSON is wrong: {error}", tools, part.to)
-            else:
-                if isinstance(value, dict):
-                    outcome = self._offered(ParsedCall(part.to, value), written, tools)
-                else:
-                    outcome = self._fault(written, "the arguments must be a JSON object", tools, part.to)
-            yield Found(part.start, _past_end(text, part.end), outcome)
+            if part.to or part.astray:
+                yield Found(part.start, _past_end(text, part.end), self._read(part, text, tools))
+
+    def _read(self, part: _Part, text: str, tools: Collection[str]) -> ParsedCall | ParseFault:
+        written = text[part.start : part.end]
+        if part.astray:
+            header = text[part.start : part.at].strip()[:80]
+            return self._fault(written, f"{header!r} does not say which tool is called", tools)
+        try:
+            value = read_json(text[part.at : part.end])
+        except ValueError as error:
+            return self._fault(written, f"the JSON is wrong: {error}", tools, part.to)
+        if not isinstance(value, dict):
+            return self._fault(written, "the arguments must be a JSON object", tools, part.to)
+        return self._offered(ParsedCall(part.to, value), written, tools)
 
     def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
         if not acted and (stray := _STRAY.search(prose)) is not None:
@@ -95,11 +96,13 @@ class _Part(NamedTuple):
 
     Attributes:
         to: the tool that it calls; "" if it calls none.
+        astray: whether it is meant for a tool, and its header does not say so as it should.
         start, at, end: where its header begins, its body begins, its body ends.
     """
 
     channel: str
     to: str
+    astray: bool
     start: int
     at: int
     end: int
@@ -112,11 +115,14 @@ def _parts(text: str) -> Iterator[_Part]:
         before = _BEFORE.search(text[max(at, header.start() - 200) : header.start()])
         assert before is not None  # it matches the empty string
         to = (before["to"] or header["to"] or "").removeprefix("functions.")
-        end = _json_end(text, header.end()) if to else None
+        plain = header["channel"] in ("analysis", "final") or follows(text, header.end(), "{") is None
+        end = None if plain and not to else _json_end(text, header.end())
+        # It names a tool in the wrong place; or it is a JSON object, which is no preamble.
+        astray = not to and ("to=" in header[0] or "functions." in header[0] or end is not None)
         if end is None:
             found = _BODY_END.search(text, header.end())
             end = found.start() if found is not None else len(text)
-        yield _Part(header["channel"], to, header.start() - len(before[0]), header.end(), end)
+        yield _Part(header["channel"], to, astray, header.start() - len(before[0]), header.end(), end)
         at = end
 
 
@@ -139,7 +145,7 @@ def _split(text: str) -> tuple[str | None, str]:
     for part in _parts(text):
         said += text[at : part.start]
         at = _past_end(text, part.end)
-        if part.to:
+        if part.to or part.astray:
             said += text[part.start : at]
         elif part.channel == "analysis":
             thoughts.append(text[part.at : part.end].strip())

@@ -11,6 +11,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
+from agentrl.chat.formats.lost import lost_call
+from agentrl.chat.formats.thoughts import apart
+from agentrl.types.parts import schemas
+from agentrl.types.parts.schemas import Argument
+
 
 @dataclass(frozen=True)
 class ParsedCall:
@@ -34,12 +39,14 @@ class ParseFault:
         message: what is wrong and what the right form looks like, in words for the model.
         tool: the name that was called, if all that is wrong is that there is no such tool.
         foreign: the name of the format, if it is a call in another format than the parser's.
+        id: if an API gave one.
     """
 
     snippet: str
     message: str
     tool: str = ""
     foreign: str = ""
+    id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,7 @@ class Parser(ABC):
         """This parser with other tools. One that keeps more of the definitions than `functions` overrides it."""
         other = copy.copy(self)
         other.functions = {d["function"]["name"]: d["function"] for d in definitions}
+        vars(other).pop("_forms", None)
         return other
 
     def parse(self, text: str, tools: Collection[str]) -> Reply:
@@ -110,27 +118,29 @@ class Parser(ABC):
         Args:
             tools: names of the tools that may be called now; a call of any other is a fault.
         """
-        found = list(self._find(text, tools))
-        thought, begin, unclosed = _thought(text, found, *self.thought)
-        if unclosed:
-            opened, closed = self.thought
-            fault = ParseFault(_snippet(text), f"{opened} is never closed: end your thoughts with {closed}, then act")
-            return Reply("", thought, errors=[fault])
-        found = [item for item in found if item.start >= begin]
-        prose, at = "", begin
-        for item in found:
-            prose += text[at : item.start] + "\n"
-            at = item.end
-        prose += text[at:]
-        answer, prose, faults = _answer(prose)
+        parts = apart(text, lambda part: list(self._find(part, tools)), _is_call, self.thought)
+        thought = "\n".join(parts.thoughts) if parts.thoughts else None
+        opened, closed = self.thought
+        said = [text[begin:end] for begin, end, _ in parts.spoken]
+        prose = [_without(text, *spoken) for spoken in parts.spoken]
+        found = [item for _, _, items in parts.spoken for item in items]
+        answer, rest, faults = _answer("\n".join(filter(None, prose)))
         calls = [item.outcome for item in found if isinstance(item.outcome, ParsedCall)]
+        if parts.open_at is not None:
+            why = f"{opened} is never closed: end your thoughts with {closed}, then act"
+            return Reply(rest.strip(), thought, errors=[ParseFault(_snippet(text[parts.open_at :]), why)])
         faults += [item.outcome for item in found if isinstance(item.outcome, ParseFault)]
         acted = bool(calls) or answer is not None
-        if not faults and (wrong := self._leftover(prose, tools, acted)) is not None:
+        if not faults and (wrong := self._leftover(rest, tools, acted)) is not None:
             faults.append(wrong)
-        if not acted and (foreign := self._foreign(text[begin:], tools, marked=bool(faults))) is not None:
+        if not acted and (foreign := self._foreign("\n".join(filter(None, said)), tools, marked=bool(faults))):
             faults = [foreign]
-        return Reply(prose.strip(), thought, calls, _first(faults), answer)
+        if not acted and not faults and (wrong := self._lost(rest, tools)) is not None:
+            faults.append(wrong)
+        if not (acted or faults or rest.strip()) and thought:
+            why = f"the reply ends with your thoughts: answer behind {closed}" + (", or call a tool" if tools else "")
+            faults.append(ParseFault(_snippet(thought), why))
+        return Reply(rest.strip(), thought, calls, _first(faults), answer)
 
     @abstractmethod
     def format(self, text: str, calls: Sequence[Call]) -> str:
@@ -182,7 +192,7 @@ class Parser(ABC):
 
     def _foreign(self, text: str, tools: Collection[str], *, marked: bool) -> ParseFault | None:
         """A fault if the reply holds a call in another format. `marked`: only if it certainly does."""
-        if not tools:
+        if not tools or (marked and self.mark is not None and self.mark.search(text)):
             return None
         found = next((other for other in self.others if other.mark and other.mark.search(text)), None)
         if found is None and not marked:
@@ -191,6 +201,13 @@ class Parser(ABC):
             return None
         message = f"that is a tool call in the format {found.name}, which is not read here{self._form(tools)}"
         return ParseFault(_snippet(text), message, foreign=found.name)
+
+    def _lost(self, prose: str, tools: Collection[str]) -> ParseFault | None:
+        """A fault for what looks like a call in a form that no format has."""
+        if not tools or (found := lost_call(prose, tools, read_json)) is None:
+            return None
+        why = f"it looks like a call of {found.tool[:100]!r}, and does not have the form of one"
+        return self._fault(prose[found.start :], why, tools, found.tool)
 
     def _offered(self, call: ParsedCall, written: str, tools: Collection[str]) -> ParsedCall | ParseFault:
         """The call, or a fault if its tool is not on offer."""
@@ -209,21 +226,31 @@ class Parser(ABC):
     def _form(self, tools: Collection[str], name: str | None = None) -> str:
         """How a call looks: of the tool `name` if there is one of that name."""
         meant = name if name in tools else next(iter(tools), None)
-        try:
-            return f". Write it like this:\n{self.example(meant)}" if meant is not None else ""
-        except ValueError:  # the format cannot express the name of this tool
+        if meant is None:
             return ""
+        forms: dict[str, str] = vars(self).setdefault("_forms", {})  # a reply may have thousands of faults
+        if meant not in forms:
+            try:
+                forms[meant] = f". Write it like this:\n{self.example(meant)}"
+            except ValueError:  # the format cannot express the name of this tool
+                forms[meant] = ""
+        return forms[meant]
 
     def example(self, tool: str) -> str:
         """A call of `tool` with a placeholder for every required argument."""
         properties, required = self._schema(tool)
         shown = [name for name in properties if name in required] or list(properties)[:1]
-        return self.format("", [(tool, {name: _placeholder(properties[name]) for name in shown})])
+        return self.format("", [(tool, {name: self._argument(tool, name).placeholder for name in shown})])
 
     def _schema(self, tool: str) -> tuple[dict[str, Any], list[str]]:
-        """Properties and required names of the tool's arguments; empty if the tool is not known."""
-        schema = self.functions.get(tool, {}).get("parameters") or {}
-        return schema.get("properties") or {}, schema.get("required") or []
+        """Arguments of a tool with the schema of each, and the names of those that are required."""
+        schema = self.functions.get(tool, {}).get("parameters")
+        return schemas.arguments(schema), schemas.required(schema)
+
+    def _argument(self, tool: str, name: str) -> Argument:
+        """An argument of a tool. One that is not known takes texts."""
+        root = self.functions.get(tool, {}).get("parameters") or {}
+        return Argument(root, schemas.arguments(root).get(name, {"type": "string"}))
 
     def _main_argument(self, tool: str) -> str | None:
         """The argument that bare text stands for: the only one, or the only one required."""
@@ -231,19 +258,9 @@ class Parser(ABC):
         candidates = required if len(required) == 1 else list(properties)
         return candidates[0] if len(candidates) == 1 else None
 
-    def _typed(self, tool: str, argument: str, text: str) -> Any:
-        """The value that `text` stands for under the schema. Text that does not fit stays text: the tool refuses it."""
-        if self._is_string(tool, argument):
-            return text
-        try:
-            return read_json(text)
-        except ValueError:
-            return text
-
-    def _is_string(self, tool: str, argument: str) -> bool:
-        schema = self._schema(tool)[0].get(argument, {"type": "string"})
-        kinds = [schema, *schema.get("anyOf", ())]
-        return any(k.get("type") == "string" or any(isinstance(v, str) for v in k.get("enum", ())) for k in kinds)
+    def _typed(self, tool: str, argument: str, text: str, *, is_text: bool | None = None) -> Any:
+        """The value that a bare text stands for under the schema. `is_text`: what the model wrote beside it."""
+        return self._argument(tool, argument).value(text, read_json, is_text=is_text)
 
 
 def definitions_of(parser: Parser) -> list[dict[str, Any]]:
@@ -255,29 +272,13 @@ def signature_lines(tools: Sequence[Mapping[str, Any]]) -> str:
     """The tools as a list for a prompt: `- name(argument: type, ...): description`, argument descriptions below."""
     lines: list[str] = []
     for function in (tool["function"] for tool in tools):
-        schema = function.get("parameters") or {}
-        properties, required = schema.get("properties") or {}, schema.get("required") or []
-        arguments = [f"{n}{'' if n in required else '?'}: {_type_name(p)}" for n, p in properties.items()]
+        root = function.get("parameters") or {}
+        properties, required = schemas.arguments(root), schemas.required(root)
+        arguments = [f"{n}{'' if n in required else '?'}: {Argument(root, p).type_name}" for n, p in properties.items()]
         about = " ".join(str(function.get("description") or "").split())
         lines.append(f"- {function['name']}({', '.join(arguments)})" + (f": {about}" if about else ""))
-        lines += [f"    {n}: {p['description']}" for n, p in properties.items() if p.get("description")]
+        lines += [f"    {n}: {about}" for n, p in properties.items() if (about := Argument(root, p).description)]
     return "\n".join(lines)
-
-
-def _type_name(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return "|".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
-    kinds = [schema, *schema.get("anyOf", ())]
-    return "|".join(str(kind["type"]) for kind in kinds if kind.get("type", "null") != "null") or "any"
-
-
-_PLACEHOLDERS: dict[str, Any] = {"integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
-
-
-def _placeholder(schema: Mapping[str, Any]) -> Any:
-    if schema.get("enum"):
-        return schema["enum"][0]
-    return _PLACEHOLDERS.get(str(schema.get("type")), "...")
 
 
 def _answer(prose: str) -> tuple[str | None, str, list[ParseFault]]:
@@ -293,19 +294,17 @@ def _answer(prose: str) -> tuple[str | None, str, list[ParseFault]]:
     return answer, rest, []
 
 
-def _thought(text: str, found: list[Found], opening: str, closing: str) -> tuple[str | None, int, bool]:
-    """The thought, where the rest begins, and whether the thought is left open.
+def _is_call(item: Found) -> bool:
+    return isinstance(item.outcome, ParsedCall)
 
-    A thought may begin in the generation prompt: then the reply has only its end.
-    """
-    end = text.find(closing)
-    opened = text.lstrip().startswith(opening)
-    if end < 0:
-        return (text.lstrip()[len(opening) :].strip(), len(text), True) if opened else (None, 0, False)
-    quoted = any(isinstance(f.outcome, ParsedCall) and f.start <= end < f.end for f in found)
-    if not opened and (quoted or opening in text[:end]):
-        return None, 0, False
-    return text[:end].lstrip().removeprefix(opening).strip(), end + len(closing), False
+
+def _without(text: str, begin: int, end: int, found: Sequence[Found]) -> str:
+    """A part of a text, a line break in place of each call that stands in it."""
+    prose, at = "", begin
+    for item in found:
+        prose += text[at : item.start] + "\n"
+        at = item.end
+    return prose + text[at:end]
 
 
 def _first(faults: list[ParseFault]) -> list[ParseFault]:
@@ -326,6 +325,11 @@ def follows(text: str, at: int, mark: str) -> int | None:
     """Where `mark` ends, if it stands at `at` or after white space there; None if not, or if it is empty."""
     begin = _BLANK.match(text, at).end()  # type: ignore[union-attr]
     return begin + len(mark) if mark and text.startswith(mark, begin) else None
+
+
+def same(value: Any, other: Any) -> bool:
+    """Whether two values are one in JSON: true is not 1."""
+    return json.dumps(value, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 MAX_DEPTH = 64

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, read_json, signature_lines
+from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, read_json, same, signature_lines
 
 _TAG = re.compile(r"<\s?(/?)\s?([A-Za-z_][\w.-]*+)[^<>]*+>")
 
@@ -32,11 +32,9 @@ class TagsParser(Parser):
         if main is None or set(arguments) != {main}:
             return None
         value = arguments[main]
-        if isinstance(value, str) != self._is_string(name, main):
-            return None
         shown = value if isinstance(value, str) else _json(value)
         plain = shown == shown.strip() and not shown.startswith("{") and "<" not in shown
-        return shown if plain else None
+        return shown if plain and same(self._typed(name, main, shown), value) else None
 
     def instructions(self, tools: Sequence[Mapping[str, Any]]) -> str:
         """Signatures, and an example of every tool."""

@@ -6,9 +6,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
-from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, follows
+from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, follows, same
 
 
 class XmlParser(Parser):
@@ -18,12 +19,12 @@ class XmlParser(Parser):
         wrapper: the tags around calls, which may be missing when they are read; "" if the format has none.
         together: whether one wrapper holds all calls of a reply.
         begin, end: of a call; `begin` has the group `name`.
-        key: matches what stands before a value; the group `key`.
+        key: matches what stands before a value; the group `key` and, if the format has one, `string`: whether it says
+            that the value is a text.
         value_end: of a value. Values may contain tags: it looks ahead to the next argument or the end of the call.
         written, argument: a call with {name} and {arguments}; an argument with {key} and {value}.
         shape: an argument, the end of a call, and what both stand in, for messages.
         padded: whether a value has lines of its own.
-        breaking: what no value can contain.
         stray: matches a tag that may only stand in a call.
     """
 
@@ -40,31 +41,37 @@ class XmlParser(Parser):
     argument: ClassVar[str] = "<parameter={key}>\n{value}\n</parameter>\n"
     shape: ClassVar[tuple[str, str, str]] = ("<parameter=...>", "</function>", "<function=...>")
     padded: ClassVar[bool] = True
-    breaking: ClassVar[tuple[str, ...]] = ("</parameter>", "</function>", "<function")
     stray: ClassVar[re.Pattern[str]] = re.compile(r"</?(?:function|parameter)\b[^<>\n]*>", re.IGNORECASE)
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
-        """The layout of the models' own templates."""
+        """The layout of the models' own templates.
+
+        Raises:
+            ValueError: what is written would not be read as these calls.
+        """
         written = [self._written(name, arguments) for name, arguments in calls]
         if self.together and written:
             written = ["\n".join(written)]
         opening, closing = (f"{self.wrapper[0]}\n", f"\n{self.wrapper[1]}") if self.wrapper[0] else ("", "")
-        return "\n".join(([text] if text else []) + [f"{opening}{call}{closing}" for call in written])
+        shown = "\n".join(f"{opening}{call}{closing}" for call in written)
+        read = [found.outcome for found in self._find(shown, [name for name, _ in calls])]
+        if len(read) != len(calls) or not all(map(_is_call, read, calls)):
+            raise ValueError(f"{self.name} cannot express a call of {calls[0][0]!r}: it would be read as another")
+        return "\n".join(filter(None, [text, shown]))
 
     def _written(self, name: str, arguments: Mapping[str, Any]) -> str:
-        shown = [self._argument(name, key, value) for key, value in arguments.items()]
+        shown = [self._shown(name, key, value) for key, value in arguments.items()]
         return self.written.format(name=name, arguments="".join(shown))
 
-    def _argument(self, name: str, key: str, value: Any) -> str:
-        text = self._is_string(name, key)
-        shown = value if text and isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if any(tag in shown for tag in self.breaking):
-            why = "it contains a tag of a call"
-        elif text and not isinstance(value, str):
-            why = f"{value!r} would read as text"
-        else:
-            return self.argument.format(key=key, value=shown, string=str(text).lower())
-        raise ValueError(f"{self.name} cannot express the argument {key!r} of {name!r}: {why}")
+    def _shown(self, name: str, key: str, value: Any) -> str:
+        """An argument, as text if that is read as the value, else as JSON."""
+        for form in [*([value] if isinstance(value, str) else []), json.dumps(value, ensure_ascii=False)]:
+            shown = self.argument.format(key=key, value=form, string=str(form is value).lower())
+            call = self.written.format(name=name, arguments=shown)
+            read = [found.outcome for found in self._find(call, [name])]
+            if len(read) == 1 and _is_call(read[0], (name, {key: value})):
+                return shown
+        raise ValueError(f"{self.name} cannot express the argument {key!r} of {name!r}: it would be read as another")
 
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
         opening, closing = self.wrapper
@@ -78,37 +85,70 @@ class XmlParser(Parser):
             yield Found(start, at, outcome)
 
     def _read(self, text: str, begin: re.Match[str], tools: Collection[str]) -> tuple[ParsedCall | ParseFault, int]:
-        """The call that begins at `begin`, and where it ends."""
+        """The call that begins at `begin`, and where it ends. An argument that is never closed takes all that follows:
+        whether a call in it was meant or quoted, nobody can say."""
         name, at = begin["name"].strip(" =\n"), begin.end()
-        following = self.begin.search(text, at)
-        limit = following.start() if following is not None else len(text)
         arguments: dict[str, Any] = {}
         argument_form, end_form, call_form = self.shape
         why = None if name else "the name of the tool is missing"
-        while why is None and (head := self.key.match(text, at, limit)) is not None:
-            key, value_at = head["key"].strip(), head.end()
-            value = self.value_end.search(text, value_at, limit)
-            if value is None:
-                why = f"{head[0].strip()[:80]} or {call_form} around it is never closed"
+        while (head := self.key.match(text, at)) is not None:
+            key = head["key"].strip()
+            end, inner = self._value_end(text, head.end(), self._schema(name)[0].keys() - arguments.keys() - {key})
+            if end is None:
+                why = why or f"{head[0].strip()[:80]} or {call_form} around it is never closed"
+                return self._fault(text[begin.start() :], why, tools, name), len(text)
+            if inner:
+                why = why or f"{head[0].strip()[:80]} is never closed: {inner[:80]} stands in it"
             elif not key:
-                why = "the name of a parameter is missing"
+                why = why or "the name of a parameter is missing"
             elif key in arguments:
-                why = f"the parameter {key[:60]!r} is there twice"
-            else:
-                shown = text[value_at : value.start()]
-                # The layout puts a line break on either side of a value.
-                shown = shown.removeprefix("\n").removesuffix("\n") if self.padded else shown
-                arguments[key] = self._typed(name, key, shown)
-                at = value.end()
-        end = self.end.match(text, at, limit)
-        if why is None and end is not None:
-            return self._offered(ParsedCall(name, arguments), text[begin.start() : end.end()], tools), end.end()
+                why = why or f"the parameter {key[:60]!r} is there twice"
+            shown = text[head.end() : end.start()]
+            # The layout puts a line break on either side of a value.
+            shown = shown.removeprefix("\n").removesuffix("\n") if self.padded else shown
+            told = head.groupdict().get("string")
+            arguments[key] = self._typed(name, key, shown, is_text=None if told is None else told == "true")
+            at = end.end()
+        closed = self.end.match(text, at)
+        if why is None and closed is not None:
+            return self._offered(ParsedCall(name, arguments), text[begin.start() : closed.end()], tools), closed.end()
         if why is None:
             found = text[at : at + 200].strip()[:30]
             why = f"expected {argument_form} or {end_form}, found {found!r}" if found else f"{end_form} is missing"
-        close = text.find(end_form, at, limit)
-        stop = close + len(end_form) if close >= 0 else limit
+        stop = self._past_fault(text, at)
         return self._fault(text[begin.start() : stop], why, tools, name), stop
+
+    def _value_end(self, text: str, at: int, others: Collection[str]) -> tuple[re.Match[str] | None, str]:
+        """Where a value ends, and an argument that begins in it and is not closed in it: so the value itself was not.
+
+        Calls that stand in the value are text.
+
+        Args:
+            others: names of arguments that may still be given.
+        """
+        depth, inner = 0, ""
+        for found in _tokens(type(self)).finditer(text, at):
+            match found.lastgroup:
+                case "opens":
+                    depth += 1
+                case "closes":
+                    depth = max(depth - 1, 0)
+                case "ends" if not depth:
+                    return found, inner
+                case "shuts" if not depth:
+                    inner = ""
+                case "heads" if not depth and (key := self.key.match(found[0])) and key["key"].strip() in others:
+                    inner = found[0]
+        return None, ""
+
+    def _past_fault(self, text: str, at: int) -> int:
+        """Where reading goes on after a call that breaks off at `at`."""
+        following = self.begin.search(text, at)
+        limit = following.start() if following is not None else len(text)
+        close = text.find(self.shape[1], at, limit)
+        if close >= 0:
+            return close + len(self.shape[1])
+        return len(text) if self.stray.search(text, at, limit) else limit  # what follows may stand in an argument
 
     def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
         if (stray := self.stray.search(prose)) is not None:
@@ -140,7 +180,6 @@ class GlmParser(XmlParser):
     argument = "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n"
     shape = ("<arg_key>...</arg_key><arg_value>...</arg_value>", "</tool_call>", "<tool_call>")
     padded = False
-    breaking = ("</arg_value>", "</tool_call>", "<tool_call>")
     stray = re.compile(r"</tool_call>|</?arg_(?:key|value)>")
 
 
@@ -158,7 +197,6 @@ class MiniMaxParser(XmlParser):
     argument = '<parameter name="{key}">{value}</parameter>\n'
     shape = ('<parameter name="...">', "</invoke>", '<invoke name="...">')
     padded = False
-    breaking = ("</parameter>", "</invoke>", "<invoke")
     stray = re.compile(r"</?(?:invoke|parameter)\b[^<>\n]*>")
 
 
@@ -170,11 +208,32 @@ class DeepSeekV32Parser(XmlParser):
     wrapper, together = ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"), True
     begin = re.compile(r'<｜DSML｜invoke name="(?P<name>[^"<>\n]*)">')
     end = re.compile(r"\s*</｜DSML｜invoke>")
-    key = re.compile(r'\s*<｜DSML｜parameter name="(?P<key>[^"<>\n]*)"(?: string="(?:true|false)")?>')
+    key = re.compile(r'\s*<｜DSML｜parameter name="(?P<key>[^"<>\n]*)"(?: string="(?P<string>true|false)")?>')
     value_end = re.compile(r'</｜DSML｜parameter>(?=\s*(?:<｜DSML｜parameter name="|</｜DSML｜invoke>))')
     written = '<｜DSML｜invoke name="{name}">\n{arguments}</｜DSML｜invoke>'
     argument = '<｜DSML｜parameter name="{key}" string="{string}">{value}</｜DSML｜parameter>\n'
     shape = ('<｜DSML｜parameter name="..." string="true">', "</｜DSML｜invoke>", '<｜DSML｜invoke name="...">')
     padded = False
-    breaking = ("</｜DSML｜parameter>", "</｜DSML｜invoke>", "<｜DSML｜invoke")
     stray = re.compile(r"</?｜DSML｜(?:invoke|parameter)\b[^<>\n]*>")
+
+
+@cache
+def _tokens(parser: type[XmlParser]) -> re.Pattern[str]:
+    """What counts in a value: where a call opens (if an argument or its end follows) and closes, where the value ends,
+    where an argument begins, and what closes one elsewhere."""
+
+    def plain(pattern: re.Pattern[str]) -> str:
+        return re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern.removeprefix(r"\s*"))
+
+    shut, _, _ = parser.value_end.pattern.partition("(?=")
+    opens = rf"{plain(parser.begin)}\s*+(?={plain(parser.key)}|{plain(parser.end)})"
+    kinds = {
+        "opens": opens, "ends": plain(parser.value_end), "closes": plain(parser.end), "heads": plain(parser.key),
+        "shuts": shut,
+    }  # fmt: skip
+    return re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in kinds.items()))
+
+
+def _is_call(outcome: ParsedCall | ParseFault, call: Call) -> bool:
+    name, arguments = call
+    return isinstance(outcome, ParsedCall) and outcome.name == name and same(outcome.arguments, dict(arguments))

@@ -13,19 +13,19 @@ import msgspec
 from pydantic import Field
 
 from agentrl.config.sections import Section
-from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, Schedule
+from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, Schedule, Solving
 from agentrl.types.episode import Episode
+from agentrl.types.figures.of_episodes import turns_of
 
 SOURCE = "arXiv:2509.23866; Computer-use-agents/dart-gui@e0e606d3"
 
 
-class RolloutSettings(Section):
+class RolloutSettings(Solving):
     """`easy`: success rate beyond which a task gets fewer rollouts. `slack`: turns above its longest success."""
 
     easy: float = Field(0.6, ge=0, lt=1)
     least: int = Field(2, gt=0)
     slack: int = Field(2, ge=0)
-    success: float = 1.0
 
 
 class DartRollouts(Schedule):
@@ -47,9 +47,9 @@ class DartRollouts(Schedule):
     def observe(self, groups: Sequence[Group], context: Context) -> None:
         for group in groups:
             if group.episodes:
-                solved = [e for e in group.episodes if (e.reward or 0.0) >= self.settings.success]
+                solved = [e for e in group.episodes if self.settings.solves(e)]
                 longest = self.state.get(group.task.id, {}).get("longest", 0)
-                longest = max([longest, *(len(episode.turns) for episode in solved)])
+                longest = max([longest, *map(turns_of, solved)])
                 self.state[group.task.id] = {"rate": len(solved) / len(group.episodes), "longest": longest}
 
 
@@ -62,8 +62,8 @@ class TurnSettings(Section):
 class DartTurns(Filter):
     """Only the turns of highest entropy train.
 
-    A turn's entropy is taken to be the mean of -log-probability over its sampled tokens, as the engine recorded them:
-    its estimate from the one sample there is, without a forward pass.
+    Those of other voices neither count nor rank. A turn's entropy is taken to be the mean of -log-probability over its
+    sampled tokens, as the engine recorded them: its estimate from the one sample there is, without a forward pass.
     """
 
     Settings = TurnSettings
@@ -74,7 +74,7 @@ class DartTurns(Filter):
         turns = sorted(
             (-entropy, number, index)
             for number, each in enumerate(credited)
-            for index, entropy in enumerate(_surprise(each.episode))
+            for index, entropy in _surprise(each.episode).items()
         )
         dropped: dict[int, set[int]] = {}
         for _, number, index in turns[math.ceil(self.settings.keep * len(turns)) :]:
@@ -84,10 +84,8 @@ class DartTurns(Filter):
         ]
 
 
-class SuccessSettings(Section):
-    """Reward from which an episode is kept, and up to which a group has failed."""
-
-    success: float = 1.0
+class SuccessSettings(Solving):
+    """`success`: value of `metric` from which an episode is kept, and up to which a group has failed."""
 
 
 class DartSuccesses(Filter):
@@ -109,26 +107,26 @@ class DartSuccesses(Filter):
     def observe(self, groups: Sequence[Group], context: Context) -> None:
         for group in groups:
             for episode in group.episodes:
-                if (episode.reward or 0.0) >= self.settings.success:
+                if self.settings.solves(episode):
                     self.state[group.task.id] = episode.id
 
     def _with_success(self, group: Group, joined: set[str], context: Context) -> Group:
         """`joined`: the stored episodes that have joined a group of this iteration."""
         known = self.state.get(group.task.id)
-        if known is None or known in joined or not group.episodes or group.solved(self.settings.success):
+        if known is None or known in joined or not group.episodes or self.settings.solved(group):
             return group
         joined.add(known)
         success = msgspec.structs.replace(context.episode(known), group_id=group.id)
         return replace(group, episodes=[*group.episodes, success])
 
 
-def _surprise(episode: Episode) -> list[float]:
-    """Mean -log-probability of the sampled tokens of every turn.
+def _surprise(episode: Episode) -> dict[int, float]:
+    """Mean -log-probability of the sampled tokens of every turn that trains, by index.
 
     Rounded: the last digits depend on which episodes shared the engine's batch, and equal turns shall tie.
     """
-    found = []
-    for turn in episode.turns:
+    found = {}
+    for turn in episode.sampled_turns:
         logprobs = episode.nodes[turn.node].logprobs or [0.0]
-        found.append(round(-sum(logprobs) / len(logprobs), 3))
+        found[turn.index] = round(-sum(logprobs) / len(logprobs), 3)
     return found

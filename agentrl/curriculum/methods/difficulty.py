@@ -7,18 +7,16 @@ from typing import Any
 
 from pydantic import Field
 
-from agentrl.config.sections import Section
-from agentrl.curriculum.parts import Context, Group, Sampler
+from agentrl.curriculum.parts import Context, Group, Sampler, Solving
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.types.task import Task
 
 
-class VasSettings(Section):
+class VasSettings(Solving):
     """`weighted`: share of the tasks drawn by weight (with replacement); the others are drawn uniformly."""
 
     every: int = Field(4, gt=0)
     weighted: float = Field(0.5, ge=0, le=1)
-    success: float = 1.0
 
 
 class Vas(Sampler):
@@ -45,25 +43,25 @@ class Vas(Sampler):
         pending: dict[str, list[int]] = self.state.setdefault("pending", {})
         for group in groups:
             solved, tried = pending.get(group.task.id, [0, 0])
-            pending[group.task.id] = [solved + group.solved(self.settings.success), tried + len(group.episodes)]
+            pending[group.task.id] = [solved + self.settings.solved(group), tried + len(group.episodes)]
         if (context.iteration + 1) % self.settings.every == 0:
             fresh = {id: solved / tried for id, (solved, tried) in pending.items() if tried}
             self.state = {"rates": {**self.state.get("rates", {}), **fresh}, "pending": {}}
 
 
-class VadeSettings(Section):
+class VadeSettings(Solving):
     """`decay` of the posterior's counts when the task is tried again; `power` of 1 - p in the score."""
 
     decay: float = Field(0.9, gt=0, le=1)
     power: float = Field(2.0, gt=0)
-    success: float = 1.0
 
 
 class Vade(Sampler):
     """VADE: a Beta posterior of every task's success rate; draws p from each and takes the tasks with the highest
     p (1 - p)^power.
 
-    One secondary source gives the power 2, which is the default; `power: 1` is the variance.
+    One secondary source gives the power 2, which is the default; `power: 1` is the variance. There is one decay; the
+    paper's abstract speaks of two scales.
     """
 
     Settings = VadeSettings
@@ -81,7 +79,7 @@ class Vade(Sampler):
 
     def observe(self, groups: Sequence[Group], context: Context) -> None:
         for group in groups:
-            solved = group.solved(self.settings.success)
+            solved = self.settings.solved(group)
             right, wrong = self.state.get(group.task.id, (1.0, 1.0))
             decay = self.settings.decay
             self.state[group.task.id] = [

@@ -9,9 +9,8 @@ from dataclasses import replace
 import msgspec
 from pydantic import Field
 
-from agentrl.config.sections import Section
 from agentrl.curriculum.methods.noise import with_data
-from agentrl.curriculum.parts import Context, Group, GroupPlan, Schedule, data_of
+from agentrl.curriculum.parts import Context, Group, GroupPlan, Schedule, Solving, data_of
 from agentrl.types.parts.content import joined
 
 GUESSES = (0.0, 0.1, 0.25)
@@ -19,7 +18,7 @@ SLOPES = (2.0, 4.0, 8.0, 16.0)
 MIDDLES = tuple(k / 20 for k in range(-10, 31))
 
 
-class SeeleSettings(Section):
+class SeeleSettings(Solving):
     """`key`: field of the task's data that holds the whole hint; the share shown is written to `KEY_rate`."""
 
     key: str = "hint"
@@ -27,7 +26,6 @@ class SeeleSettings(Section):
     target: float = Field(0.5, gt=0, lt=1)
     first: float = Field(0.0, ge=0, le=1)
     memory: int = Field(8, gt=0)
-    success: float = 1.0
 
 
 class Seele(Schedule):
@@ -60,7 +58,7 @@ class Seele(Schedule):
         for group in groups:
             if group.episodes:
                 rate = group.task.data[f"{own.key}_rate"]
-                point = [rate, group.solved(own.success) / len(group.episodes)]
+                point = [rate, own.solved(group) / len(group.episodes)]
                 self.state[group.task.id] = [*self.state.get(group.task.id, []), point][-own.memory :]
 
 

@@ -14,16 +14,18 @@ from agentrl.types.task import Task
 
 
 class LimrSettings(Section):
-    """`passes` over all tasks that are watched, and the `threshold` of the score from which a task stays."""
+    """`passes` over all tasks that are watched, and the `threshold` of the score from which a task stays. `metric`: as
+    in `zero_variance`, by default `reward`, the outcome."""
 
     passes: int = Field(4, gt=1)
     threshold: float = Field(0.6, lt=1)
+    metric: str = "reward"
 
 
 class Limr(Sampler):
     """Learning impact: s_i = 1 - sum_k (r_i^k - r^k)^2 / sum_k (1 - r^k)^2 over passes k.
 
-    r_i^k is the mean reward of task i in pass k, r^k the mean over tasks. The paper selects once, from a discarded
+    r_i^k is the mean of task i in pass k, r^k the mean over tasks. The paper selects once, from a discarded
     training; here the same training continues with the tasks whose score exceeds the threshold.
     """
 
@@ -48,7 +50,7 @@ class Limr(Sampler):
         curves: dict[str, list[float]] = self.state.setdefault("curves", {})
         for group in groups:
             if group.episodes:
-                curves.setdefault(group.task.id, []).append(group.mean_reward)
+                curves.setdefault(group.task.id, []).append(group.mean(self.settings.metric))
 
     def metrics(self) -> dict[str, float]:
         return {"tasks": float(len(self.state["chosen"]))} if "chosen" in self.state else {}

@@ -34,7 +34,7 @@ class ZeroSearch(Schedule):
     """p = start + (base^(i / m) - 1) / (base - 1) (end - start) at iteration i of m, written into `task.data[key]`.
 
     The tool draws with it: the built-in `search` then returns passages that have nothing to do with the query, drawn
-    once for a task and a query. ZeroSearch's simulated engine, a language model that writes the noise, is not here.
+    once for a task and a query. With `search: {engine: simulated}` a language model writes the noise, as in ZeroSearch.
     """
 
     Settings = ZeroSearchSettings

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from agentrl.config.sections import Section
-from agentrl.curriculum.parts import Context, Filter, Group
+from agentrl.curriculum.parts import Context, Filter, Group, Solving
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
+from agentrl.types.figures.of_episodes import turns_of
+from agentrl.types.figures.sums import total
 
 
-class ProfSettings(Section):
+class ProfSettings(Solving):
     """`keep`: share of a group that trains. `process`: name of the turns' reward component; None: their sum."""
 
     keep: float = Field(0.5, gt=0, le=1)
     process: str | None = None
-    success: float = 1.0
 
 
 class Prof(Filter):
@@ -45,8 +45,8 @@ class Prof(Filter):
 
     def _balanced(self, group: Group) -> Group:
         by_score = sorted(group.episodes, key=lambda episode: (-self._mean_score(episode), episode.id))
-        solved = [e for e in by_score if (e.reward or 0.0) >= self.settings.success]
-        failed = [e for e in reversed(by_score) if (e.reward or 0.0) < self.settings.success]
+        solved = [e for e in by_score if self.settings.solves(e)]
+        failed = [e for e in reversed(by_score) if not self.settings.solves(e)]
         keep = math.ceil(self.settings.keep * len(by_score))
         right = min(len(solved), max(math.ceil(keep / 2), keep - len(failed)))
         kept = solved[:right] + failed[: keep - right]
@@ -56,11 +56,11 @@ class Prof(Filter):
         name = self.settings.process
         return [
             value
-            for turn in episode.turns
+            for turn in episode.own_turns
             for key, value in turn.rewards.items()
             if value is not None and name in (None, key)
         ]
 
     def _mean_score(self, episode: Episode) -> float:
-        """Over all turns; one without a score (a malformed call, say) adds nothing."""
-        return sum(self._scores(episode)) / max(len(episode.turns), 1)
+        """Over the turns of the policy; one without a score (a malformed call, say) adds nothing."""
+        return total(self._scores(episode)) / max(turns_of(episode), 1)

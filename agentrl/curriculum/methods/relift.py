@@ -6,18 +6,16 @@ from collections.abc import Collection, Sequence
 
 from pydantic import Field
 
-from agentrl.config.sections import Section
-from agentrl.curriculum.parts import Context, Filter, Group
+from agentrl.curriculum.parts import Context, Filter, Group, Solving
 from agentrl.types.errors import RecipeError
 
 
-class ReliftSettings(Section):
+class ReliftSettings(Solving):
     """`script`: which of the recipe's scripts demonstrates. `buffer`: tasks that make one supervised step."""
 
     script: str
     buffer: int = Field(128, gt=0)
     lr: float = Field(1e-6, gt=0)
-    success: float = 1.0
 
 
 class Relift(Filter):
@@ -43,7 +41,7 @@ class Relift(Filter):
     def observe(self, groups: Sequence[Group], context: Context) -> None:
         failed: list[str] = self.state.setdefault("failed", [])
         for group in groups:
-            if group.episodes and not group.solved(self.settings.success) and group.task.id not in failed:
+            if group.episodes and not self.settings.solved(group) and group.task.id not in failed:
                 failed.append(group.task.id)
 
     def demonstrate(self) -> tuple[str, float, list[str]] | None:

@@ -7,19 +7,17 @@ from typing import Any
 
 from pydantic import Field
 
-from agentrl.config.sections import Section
 from agentrl.credit.registry import EpisodeCredit
-from agentrl.curriculum.parts import Context, CreditedEpisode, Filter
+from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Solving
 
 
-class RoRecompSettings(Section):
+class RoRecompSettings(Solving):
     """`share` of the solved and of the failed episodes of a group that train at once. `every`: iterations between two
     replays of what was put aside. `buffer`: most episodes put aside; the oldest are dropped."""
 
     share: float = Field(0.5, gt=0, le=1)
     every: int = Field(4, gt=0)
     buffer: int = Field(1024, gt=0)
-    success: float = 1.0
 
 
 class RoRecomp(Filter):
@@ -38,7 +36,7 @@ class RoRecomp(Filter):
     def refine(self, credited: list[CreditedEpisode], context: Context) -> list[CreditedEpisode]:
         groups: dict[tuple[str, bool], list[CreditedEpisode]] = {}
         for each in credited:
-            solved = (each.episode.reward or 0.0) >= self.settings.success
+            solved = self.settings.solves(each.episode)
             groups.setdefault((each.episode.group_id, solved), []).append(each)
         now: set[str] = set()
         for (_, solved), members in groups.items():

@@ -7,17 +7,23 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from agentrl.config.sections import Section
-from agentrl.credit.table import immediate
 from agentrl.curriculum.parts import Context, Filter, Group
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
+from agentrl.types.figures.of_episodes import figure, immediate
+from agentrl.types.figures.sums import vary
 
 
 class ZeroVarianceSettings(Section):
     """`metric`: what is compared. None: the outcome reward; `total`: that plus the rewards of the turns; or the name of
-    a reward component, before its weight (of turns: their sum), as `acc` in DAPO's own filter."""
+    a reward component, before its weight (of turns: their sum), as `acc` in DAPO's own filter; `success`: what the
+    recipe calls one. The seats of an episode (docs/credit.md) are compared with their own role."""
 
     metric: str | None = None
+
+
+OF_SEATS = (None, "reward", "total")
+"""What each role of an episode may have of its own."""
 
 
 class ZeroVariance(Filter):
@@ -32,14 +38,14 @@ class ZeroVariance(Filter):
 
     def _varied(self, groups: Sequence[Group]) -> list[Group]:
         metric = self.settings.metric
-        found = [[value_of(episode, metric) for episode in group.episodes] for group in groups]
-        if any(found) and all(value is None for values in found for value in values):
+        found = [[_by_seat(episode, metric) for episode in group.episodes] for group in groups]
+        if any(found) and all(value is None for values in found for seats in values for value in seats.values()):
             raise CreditError(
                 f"no episode has a reward component {metric!r}, which {self.name} compares",
                 place=f"curriculum: {self.name}",
                 remedy="name a component of the recipe, or total, or leave metric out",
             )
-        return [g for g, values in zip(groups, found, strict=True) if len({v for v in values if v is not None}) > 1]
+        return [group for group, values in zip(groups, found, strict=True) if _vary(values)]
 
 
 class DynamicSamplingSettings(ZeroVarianceSettings):
@@ -70,12 +76,21 @@ class DynamicSampling(ZeroVariance):
 
 def value_of(episode: Episode, metric: str | None) -> float | None:
     """The value that is compared; None if the component was not scored."""
-    if metric is None:
-        return episode.reward
-    if metric == "total":
-        return (episode.reward or 0.0) + sum(map(immediate, episode.own_turns))
-    if metric in episode.components:
-        return episode.components[metric]
-    scores = [turn.rewards.get(metric) for turn in episode.turns]
-    given = [score for score in scores if score is not None]
-    return sum(given) if given else None
+    return figure(episode, metric or "reward")
+
+
+def _by_seat(episode: Episode, metric: str | None) -> dict[str, float | None]:
+    """The value, and that of each role where the policy speaks in several: what one won another may have lost."""
+    found = {"": value_of(episode, metric)}
+    own = episode.own_turns
+    if metric not in OF_SEATS or len({turn.agent for turn in own}) < 2:
+        return found
+    for turn in own:
+        so_far = found.setdefault(turn.agent, episode.outcome_of(turn)) or 0.0
+        found[turn.agent] = so_far + (immediate(turn) if metric == "total" else 0.0)
+    return found
+
+
+def _vary(members: Sequence[dict[str, float | None]]) -> bool:
+    seats = {name for member in members for name in member}
+    return any(vary(v for member in members if (v := member.get(name)) is not None) for name in seats)

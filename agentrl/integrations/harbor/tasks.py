@@ -87,6 +87,7 @@ def _task(id: str, folder: Path, image: str | None, network: Any, resources: boo
     for file in ("instruction.md", "tests/test.sh"):
         if not (folder / file).is_file() and not config.steps:
             raise TaskError(f"there is no {file}", place=str(folder), remedy="add it, or exclude the task")
+    resolved(config.verifier.env, f"{folder}/task.toml: verifier.env")  # found out now, not after the episode
     if (what := unsupported(folder, config)) is not None:
         raise Unsupported(f"it asks for {what}", place=str(folder), remedy="exclude it, or set tasks.args.skip: true")
     try:

@@ -10,7 +10,7 @@ import numpy as np
 from agentrl.credit.pairs import best_and_worst, check_prompts
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError, needs
-from agentrl.types.sample import TrainingSample, training_samples
+from agentrl.types.sample import TrainingSample, learned_samples
 
 with needs("trl"):
     import datasets
@@ -28,7 +28,7 @@ def sft_rows(episodes: Iterable[Episode], *, min_reward: float | None = None) ->
         min_reward: only episodes that earned so much; None: all that were scored.
     """
     chosen = (e for e in episodes if e.reward is not None and (min_reward is None or e.reward >= min_reward))
-    return [row for episode in chosen for row in training_samples(episode, [1.0] * len(episode.turns))]
+    return [row for episode in chosen for row in learned_samples(episode)]
 
 
 def sft_dataset(rows: Sequence[TrainingSample]) -> datasets.Dataset:
@@ -51,23 +51,19 @@ def preference_dataset(episodes: Iterable[Episode], *, min_gap: float = 1e-6) ->
     """For `EpisodeDPOTrainer`: of every group its best episode against its worst.
 
     Columns: `prompt_ids`, what both begin with; `chosen_ids`, `rejected_ids`, the rest; and `chosen_mask`,
-    `rejected_mask`, 1 where the policy sampled. Groups whose rewards differ by less than `min_gap`, and episodes of
+    `rejected_mask`, 1 in the policy's replies. Groups whose rewards differ by less than `min_gap`, and episodes of
     several branches (which are no one sequence), are left out.
 
     Raises:
         TrainError: no group is left.
     """
-    whole = [episode for episode in episodes if episode.scored and len(_rows(episode)) == 1]
+    whole = [episode for episode in episodes if episode.scored and len(learned_samples(episode)) == 1]
     return datasets.Dataset.from_list([_pair(*pair) for pair in best_and_worst(whole, min_gap=min_gap)])
-
-
-def _rows(episode: Episode) -> list[TrainingSample]:
-    return training_samples(episode, [0.0] * len(episode.turns))
 
 
 def _pair(chosen: Episode, rejected: Episode) -> dict[str, Any]:
     check_prompts(chosen, rejected)
-    sides = {"chosen": _rows(chosen)[0], "rejected": _rows(rejected)[0]}
+    sides = {"chosen": learned_samples(chosen)[0], "rejected": learned_samples(rejected)[0]}
     start = min(int(np.flatnonzero(row.loss_mask)[0]) for row in sides.values())
     pair: dict[str, Any] = {"prompt_ids": sides["chosen"].token_ids[:start].tolist()}
     for name, row in sides.items():

@@ -18,6 +18,7 @@ from agentrl.proxy.dialects.dialect import (
     joined,
     listed,
     refuse,
+    refuse_choice,
 )
 from agentrl.proxy.messages import BadRequest
 from agentrl.proxy.stops import stop_strings
@@ -45,6 +46,8 @@ class Messages(Dialect):
         opening = [{"role": "system", "content": system}] if system else []
         messages = [one for message in listed(body.get("messages"), "'messages'") for one in _messages(message)]
         tools = [_tool(tool) for tool in listed(body.get("tools") or [], "'tools'")]
+        choice = body.get("tool_choice")
+        refuse_choice("'tool_choice'", choice.get("type") if isinstance(choice, dict) else choice, tools)
         limit = at_least_one(body.get("max_tokens"), "'max_tokens'")
         stop = stop_strings(body.get("stop_sequences"), "'stop_sequences'")
         opening += joined(messages)

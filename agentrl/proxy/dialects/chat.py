@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from agentrl.proxy.dialects.dialect import Answer, Body, Dialect, at_least_one, event, function, listed, refuse
+from agentrl.proxy.dialects.dialect import (
+    Answer,
+    Body,
+    Dialect,
+    at_least_one,
+    event,
+    function,
+    listed,
+    refuse,
+    refuse_choice,
+    refuse_demand,
+)
 from agentrl.proxy.stops import stop_strings
 
 
@@ -17,7 +28,12 @@ class ChatCompletions(Dialect):
         """The request itself."""
         limit = at_least_one(body.get("max_completion_tokens") or body.get("max_tokens"), "'max_tokens'")
         n, stop = at_least_one(body.get("n"), "'n'"), stop_strings(body.get("stop"), "'stop'")
-        return {**body, "max_tokens": limit, "n": n, "stop": stop, "tools": _tools(body)}
+        tools = _tools(body)
+        refuse_choice("'tool_choice'", body.get("tool_choice"), tools)
+        refuse_demand("'response_format'", body.get("response_format"), (None, {"type": "text"}))
+        for key in ("functions", "function_call", "logit_bias"):
+            refuse_demand(f"'{key}'", body.get(key), (None, [], {}))
+        return {**body, "max_tokens": limit, "n": n, "stop": stop, "tools": tools}
 
     def whole(self, answer: Answer) -> Body:
         """A completion with one choice per reply."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +89,26 @@ def event(data: Body, name: str | None = None) -> bytes:
 def refuse(what: str, remedy: str | None = None) -> BadRequest:
     """The error for a request that cannot be recorded token by token."""
     return BadRequest(f"{what} cannot be recorded token by token", remedy=remedy)
+
+
+def refuse_demand(name: str, value: Any, allowed: Sequence[Any]) -> None:
+    """Refuses a value that asks for more than the model's own reply: nothing here would see to it.
+
+    Raises:
+        BadRequest: the value is none of the allowed ones.
+    """
+    if value not in allowed:
+        told = json.dumps(value, default=str)
+        raise BadRequest(
+            f"{name} is {told if len(told) <= 80 else told[:77] + '...'}, which nothing here sees to: the reply is "
+            "what the model samples",
+            remedy=f"leave {name} out, and check the reply in the program",
+        )
+
+
+def refuse_choice(name: str, value: Any, tools: Sequence[Body]) -> None:
+    """Refuses a choice of tools that the model is not free in. Raises BadRequest."""
+    refuse_demand(name, value, [None, "auto", *([] if tools else ["none"])])
 
 
 def listed(value: Any, what: str) -> list[Body]:

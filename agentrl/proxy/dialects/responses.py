@@ -18,6 +18,8 @@ from agentrl.proxy.dialects.dialect import (
     joined,
     listed,
     refuse,
+    refuse_choice,
+    refuse_demand,
 )
 from agentrl.proxy.messages import BadRequest
 
@@ -41,6 +43,9 @@ class Responses(Dialect):
         items = [{"role": "user", "content": given}] if isinstance(given, str) else listed(given, "'input'")
         messages = joined([*before, *(message for item in items for message in _message(item))])
         tools = [_tool(tool) for tool in listed(body.get("tools") or [], "'tools'")]
+        refuse_choice("'tool_choice'", body.get("tool_choice"), tools)
+        form = body["text"].get("format") if isinstance(body.get("text"), dict) else None
+        refuse_demand("'text.format'", form, (None, {"type": "text"}))
         limit = at_least_one(body.get("max_output_tokens"), "'max_output_tokens'")
         return {"messages": [*system, *messages], "tools": tools, "max_tokens": limit, "asked": body}
 

@@ -7,12 +7,11 @@ import re
 import msgspec
 
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.functions.verifiers import METRICS, Metric
+from agentrl.rewards.functions.answers.comparers import CONFIDENCE
+from agentrl.rewards.functions.maths import Metric, with_correctness
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task
-
-CONFIDENCE = r"<confidence>\s*([0-9.]+)\s*(?:(%)\s*)?</confidence>"
 
 
 @reward(source="RLCR, damanimehul/RLCR@8904bed; weights there: 0.5 format, 0.5 correct, 0.5 brier")
@@ -32,13 +31,18 @@ def brier(
         raise RecipeError(f"pattern {pattern!r}: {error}", place="rewards") from None
     if episode.answer is None:
         return Scored(0.0, "no answer")
-    texts = [episode.answer, *(turn.text for turn in episode.turns[-1:])]
+    texts = [episode.answer, *(turn.text for turn in episode.own_turns[-1:])]
     found = next((match for text in texts if (match := expression.search(text))), None)
     confidence = _number(found) if found else None
     if confidence is None:
         return Scored(0.0, "no confidence between 0 and 1")
-    correct = METRICS[metric](task, _answering(episode, expression.sub("", episode.answer).strip()), key=key)
-    return Scored(1.0 - (correct - confidence) ** 2, f"correct {correct:g}, confidence {confidence:g}")
+    sure = confidence
+
+    def scored(correct: float) -> Scored:
+        return Scored(1.0 - (correct - sure) ** 2, f"correct {correct:g}, confidence {sure:g}")
+
+    answering = _answering(episode, expression.sub("", episode.answer).strip())
+    return with_correctness(metric, task, answering, key, scored)
 
 
 def _number(match: re.Match[str]) -> float | None:

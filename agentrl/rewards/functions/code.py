@@ -20,7 +20,22 @@ SOLUTION = "solution.py"
 _FILE_LIMIT = 16 << 20  # bytes of a file that is taken from the agent's sandbox
 
 
-@reward(costs=["sandbox"])
+def _require(arguments: Mapping[str, Any]) -> None:
+    """Checks the names of files: a pattern would be the name of a file that is not there.
+
+    Raises:
+        RecipeError: one is a pattern or a folder.
+    """
+    patterns = [path for path in arguments.get("files") or () if set(path) & set("*?[") or path.endswith("/")]
+    if patterns:
+        raise RecipeError(
+            f"code_tests takes files by their paths, and {patterns[0]!r} is a pattern or a folder",
+            place="rewards: code_tests.files",
+            remedy='name each file: files: ["solution.py"]',
+        )
+
+
+@reward(costs=["sandbox"], require=_require)
 async def code_tests(
     task: Task,
     episode: Episode,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.functions.maths import Metric, with_correctness
 from agentrl.rewards.functions.retrieval import new_evidence
-from agentrl.rewards.functions.verifiers import METRICS, Metric
 from agentrl.types.episode import CallRecord, Episode
 from agentrl.types.task import Task
 
@@ -39,13 +39,14 @@ def router_cost(
     """
     if episode.answer is None or not all(turn.valid for turn in episode.own_turns):
         return Scored(-1.0, "no answer or a malformed call")
-    right = METRICS[metric](task, episode, key=key)
     cost = spent(episode, prices, per_token)
     note = f"cost {cost:g}"
-    if right == 0.0:
-        return Scored(0.0, note)
     saved = 0.5 if high - low < 1e-9 else 1.0 - min(max((cost - low) / (high - low), 0.0), 1.0)
-    return Scored((1.0 - alpha) * right + alpha * saved, note)
+
+    def scored(right: float) -> Scored:
+        return Scored((1.0 - alpha) * right + alpha * saved if right else 0.0, note)
+
+    return with_correctness(metric, task, episode, key, scored)
 
 
 def spent(episode: Episode, prices: dict[str, float], per_token: float = 0.0) -> float:
@@ -132,8 +133,11 @@ def search_planning(
     Args:
         baseline_key: the metric that the answerer reaches without search; 0 where the task has none.
     """
-    gain = (METRICS[metric](task, episode, key=key)) - float(task.data.get(baseline_key, 0.0))
-    turns = episode.own_turns
+    baseline, turns = float(task.data.get(baseline_key, 0.0)), episode.own_turns
     queries = sum(search_tools is None or call.name in search_tools for turn in turns for call in turn.calls)
     cost = (min(len(turns) / max_turns, 1.0) + min(queries / max_queries, 1.0)) / 2
-    return Scored(gain - cost_weight * cost, f"gain {gain:g}, cost {cost:g}")
+
+    def scored(right: float) -> Scored:
+        return Scored(right - baseline - cost_weight * cost, f"gain {right - baseline:g}, cost {cost:g}")
+
+    return with_correctness(metric, task, episode, key, scored)

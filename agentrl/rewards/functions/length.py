@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from agentrl.rewards.declare import reward
-from agentrl.rewards.functions.verifiers import METRICS, Metric
+from agentrl.rewards.functions.maths import Metric, with_correctness
+from agentrl.rewards.functions.verifiers import gold
 from agentrl.types.episode import Episode
+from agentrl.types.figures.sums import reaches
 from agentrl.types.task import Task
 
 
@@ -23,9 +25,9 @@ def laser(
     This is LASER with one fixed target; LASER-D's targets, which follow the difficulty of tasks, are not here.
     """
     if episode.answer is None or episode.reply_tokens > target:
-        METRICS[metric](task, episode, key=key)  # a task without a gold answer is an error all the same
+        gold(task, key)  # a task without a gold answer is an error all the same
         return 0.0
-    return alpha * float(METRICS[metric](task, episode, key=key) >= 1.0)
+    return with_correctness(metric, task, episode, key, lambda correct: alpha * float(reaches(correct, 1.0)))
 
 
 @reward(source="DAPO, arXiv:2503.14476, Eq. 13; volcengine/verl@b178a3c reward_manager/dapo.py")

@@ -6,26 +6,22 @@ main thread of a process has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.functions.verifiers import gold
-from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.rewards.functions.answers.comparers import MATHS, said, then
+from agentrl.rewards.functions.answers.symbolic import compare, readable, require_maths
+from agentrl.rewards.functions.verifiers import METRICS, gold
+from agentrl.rewards.helper import TooMuch
 from agentrl.types.episode import Episode
-from agentrl.types.errors import TaskError, needs
+from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 
 _LONGEST = 20_000  # characters of an answer
 
 
-def _require(_: Mapping[str, Any]) -> None:
-    with needs("maths"):
-        import math_verify  # noqa: F401
-
-
-@reward(source="math-verify (huggingface/Math-Verify)", require=_require)
+@reward(source="math-verify (huggingface/Math-Verify)", require=require_maths)
 async def maths(
     task: Task, episode: Episode, *, key: str = "answer", digits: int = 6, timeout_s: float = 5.0
 ) -> float | Scored:
@@ -42,8 +38,8 @@ async def maths(
         MissingExtra: math-verify is not installed.
         TaskError: no gold answer, or none that can be read as mathematics in that time.
     """
-    _require({})
-    references, answer = gold(task, key), episode.answer or ""
+    require_maths()
+    references, answer = gold(task, key), said(episode) or ""
     if not answer.strip():
         return 0.0
     if len(answer) > _LONGEST:
@@ -51,7 +47,7 @@ async def maths(
     verdicts, note = [], ""
     for reference in references:
         try:
-            verdicts.append(await _HELPER.ask(compare, reference, answer, digits, cpu_s=timeout_s))
+            verdicts.append(await MATHS.ask(compare, reference, answer, digits, cpu_s=timeout_s))
         except TooMuch as problem:
             note = str(problem)
             if not await _readable(reference, timeout_s):
@@ -66,43 +62,32 @@ async def maths(
 async def _readable(reference: str, timeout_s: float) -> bool:
     """Whether a gold answer can be read at all within the time."""
     try:
-        return bool(await _HELPER.ask(readable, reference, cpu_s=timeout_s))
+        return bool(await MATHS.ask(readable, reference, cpu_s=timeout_s))
     except TooMuch:
         return False
 
 
-_HELPER = Helper("agentrl.rewards.functions.maths", memory_mb=4096)
+Metric = Literal["exact_match", "f1", "numeric", "maths"]
+"""The metric of rewards that use correctness."""
+
+T = TypeVar("T")
 
 
-# In the helper
+def with_correctness(metric: Metric, task: Task, episode: Episode, key: str, follows: Callable[[float], T]) -> T:
+    """What follows from the correctness of an answer; with the metric `maths` an awaitable of it.
+
+    Raises:
+        TaskError: no gold answer, or none that can be read.
+    """
+    if metric == "maths":
+        value: Any = _maths(task, episode, key)
+    else:
+        value = METRICS[metric](task, episode, key=key)
+    return then(value, follows)
 
 
-def prepare() -> None:
-    """Imports the algebra system, which takes a second on a slow machine."""
-    compare("1", "1", 6)
-
-
-def compare(reference: str, answer: str, digits: int) -> str:
-    """`equal`, `different` or `no gold`."""
-    from math_verify import parse, verify
-
-    wanted = said = None
-    # No time limit of its own (None): a limit would swallow the difference between unequal and undecided.
-    with suppress(Exception):
-        wanted = parse(_delimited(reference), parsing_timeout=None) or parse(reference, parsing_timeout=None)
-    with suppress(Exception):  # what an answer makes the parser raise is the answer's fault
-        said = parse(answer, parsing_timeout=None) or parse(_delimited(answer), parsing_timeout=None)
-    equal = False
-    with suppress(Exception):
-        equal = bool(wanted and said) and verify(wanted, said, float_rounding=digits, timeout_seconds=None)
-    return "no gold" if not wanted else "equal" if equal else "different"
-
-
-def readable(reference: str) -> bool:
-    """Whether it is mathematics."""
-    return compare(reference, "", 6) != "no gold"
-
-
-def _delimited(text: str) -> str:
-    r"""Bare LaTeX (`\frac{1}{2}`) is only found between delimiters."""
-    return text if "$" in text or "\\boxed" in text or "\\(" in text else f"${text}$"
+async def _maths(task: Task, episode: Episode, key: str) -> float:
+    """1 if the answer is right, as `maths` compares it, else 0."""
+    found = await maths(task, episode, key=key)
+    value = found.value if isinstance(found, Scored) else found
+    return value if isinstance(value, float) else 0.0

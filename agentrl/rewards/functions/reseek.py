@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from agentrl.rewards.declare import reward
+from agentrl.rewards.functions.answers.comparers import normalise
 from agentrl.rewards.functions.retrieval import results
-from agentrl.rewards.functions.verifiers import gold, normalise
+from agentrl.rewards.functions.verifiers import gold
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task

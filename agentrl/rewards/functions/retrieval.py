@@ -10,7 +10,8 @@ from typing import Any
 
 from agentrl.registry.references import load_object
 from agentrl.rewards.declare import reward
-from agentrl.rewards.functions.verifiers import gold, normalise, word_f1
+from agentrl.rewards.functions.answers.comparers import normalise
+from agentrl.rewards.functions.verifiers import gold, word_f1
 from agentrl.types.episode import MAIN, Episode, Turn
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task

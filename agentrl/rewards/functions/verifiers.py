@@ -7,33 +7,42 @@ without a gold answer is an error of the data set.
 from __future__ import annotations
 
 import re
-import string
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal
 
+from agentrl.rewards.functions.answers.comparers import (
+    TOLERANCE,
+    Comparer,
+    among,
+    equal_numbers,
+    last_number,
+    normalise,
+    said,
+    then,
+)
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 
 
-def exact_match(task: Task, episode: Episode, *, key: str = "answer") -> float:
-    """1 if the answer equals one of the references after SQuAD normalisation, else 0.
+def exact_match(task: Task, episode: Episode, *, key: str = "answer", comparer: Comparer = "squad") -> float:
+    """1 if the answer is the same as one of the references, else 0. A confidence in it (RLCR) is not compared.
 
     Args:
         key: where in `task.data` the gold answer is, a string or a list of them.
+        comparer: `squad`: after SQuAD normalisation, and numbers as numbers; `exact`; `numeric`; `maths`.
     """
-    references = gold(task, key)
-    return float(episode.answer is not None and normalise(episode.answer) in map(normalise, references))
+    references, answer = gold(task, key), said(episode)
+    return then(answer is not None and among(answer, references, comparer), float)
 
 
 def f1(task: Task, episode: Episode, *, key: str = "answer") -> float:
     """F1 of the words that answer and reference share (SQuAD v1.1), for the best reference."""
-    references = gold(task, key)
-    return 0.0 if episode.answer is None else max(word_f1(episode.answer, reference) for reference in references)
+    references, answer = gold(task, key), said(episode)
+    return 0.0 if answer is None else max(word_f1(answer, reference) for reference in references)
 
 
-def numeric(task: Task, episode: Episode, *, key: str = "answer", tolerance: float = 1e-6) -> float:
+def numeric(task: Task, episode: Episode, *, key: str = "answer", tolerance: float = TOLERANCE) -> float:
     """1 if the last number of the answer is that of one of the references, else 0.
 
     `1,000`, `.5`, `-2e3`, `3/4`, `\\frac{3}{4}` and `50%` are numbers. A percent sign may be left out or written out on
@@ -51,8 +60,7 @@ def numeric(task: Task, episode: Episode, *, key: str = "answer", tolerance: flo
         if not numbers:
             raise TaskError(f"{key!r} holds no number: {reference!r}", place=f"task {task.id}")
         readings += numbers
-    answers = last_number(episode.answer or "")
-    return float(any(abs(x - y) <= tolerance * max(1.0, abs(y)) for x in answers for y in readings))
+    return float(equal_numbers(last_number(said(episode) or ""), readings, tolerance))
 
 
 def format(episode: Episode, *, needs_answer: bool = True) -> float:
@@ -84,8 +92,7 @@ def tool_reward(episode: Episode, component: str) -> list[float | None]:
 
 
 METRICS: dict[str, Callable[..., float]] = {"exact_match": exact_match, "f1": f1, "numeric": numeric}
-Metric = Literal["exact_match", "f1", "numeric"]
-"""The metric of rewards that use correctness."""
+"""Correctness of an answer, without `maths`, which takes its time (`maths.with_correctness`)."""
 
 
 def code_in(text: str) -> str:
@@ -115,42 +122,8 @@ def gold(task: Task, key: str) -> list[str]:
     return [str(reference) for reference in references]
 
 
-def normalise(text: str) -> str:
-    """SQuAD normalisation: lower case, no ASCII punctuation, no articles, single spaces.
-
-    A text that consists of nothing else ("The", "+") keeps its letters: it must not equal every other such text.
-    """
-    lower = text.lower()
-    bare = "".join(character for character in lower if character not in _PUNCTUATION)
-    words = re.sub(r"\b(a|an|the)\b", " ", bare).split()
-    return " ".join(words or lower.split())
-
-
 def word_f1(answer: str, reference: str) -> float:
     """Harmonic mean of precision and recall over the bag of normalised words."""
     said, wanted = normalise(answer).split(), normalise(reference).split()
     shared = (Counter(said) & Counter(wanted)).total()
     return 2 * shared / (len(said) + len(wanted)) if shared else 0.0
-
-
-def last_number(text: str) -> list[float]:
-    """The readings of the last number in a text: empty without a number, two for a percentage (share and as
-    written)."""
-    text = re.sub(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}", r"\1/\2", text).replace("\u2212", "-").replace("\\%", "%")
-    for match in reversed(list(_NUMBER.finditer(text))):
-        value = float(match["top"].replace(",", ""))
-        if match["bottom"]:
-            bottom = float(match["bottom"].replace(",", ""))
-            if bottom == 0:
-                continue
-            value /= bottom
-        return [value / 100, value] if match["percent"] else [value]
-    return []
-
-
-_PUNCTUATION = frozenset(string.punctuation)
-_DIGITS = r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+(?!\w))?"
-# A sign belongs to a number only where no word or bracket ends before it: "10-12" ends in 12, "x = -3" in -3.
-_NUMBER = re.compile(
-    rf"(?P<top>(?:(?<![\w.)\]])[-+])?(?<![\w.]){_DIGITS})(?:\s?/\s?(?P<bottom>{_DIGITS}))?(?P<percent>\s?%)?"
-)

@@ -156,7 +156,7 @@ def _skipped(index: int, call: ParsedCall, by: str) -> tuple[CallRecord, ToolRes
 
 def _unread(index: int, fault: ParseFault) -> CallRecord:
     return CallRecord(
-        id=f"fault_{index}",
+        id=fault.id or f"fault_{index}",
         name=fault.tool,
         arguments={},
         outcome="unknown" if fault.tool else "malformed",

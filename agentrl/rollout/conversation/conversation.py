@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from agentrl.chat.formats.parser import Reply
+from agentrl.chat.native_calls import reply_of
 from agentrl.chat.thread import Prompt
 from agentrl.rollout.conversation.calls import cut_middle
 from agentrl.rollout.conversation.recording import EpisodeEnd, SessionMisused
@@ -113,9 +114,14 @@ class Conversation(Standing):
         seconds = time.perf_counter() - started
         recording.seconds["generate"] += seconds
         text, reply = renderer.read(prompt.tokens, completion.token_ids, list(self.methods))
+        if (native := completion.native) is not None:
+            said = renderer.opened_by(prompt.tokens) + native.text
+            reply = reply_of(renderer.parser, said, native.calls, list(self.methods))
+        node = self._reply(prompt, completion, text)
+        self._tell_reply()
         turn = Turn(
             index=number,
-            node=self._reply(prompt, completion, text),
+            node=node,
             text=text,
             finish=completion.finish,
             state=state,
@@ -154,7 +160,8 @@ class Conversation(Standing):
         resumes.check_text(number, text)
         if (skip := getattr(self.engine, "skip", None)) is not None:
             await skip(prompt, self.engine_session)
-        self._thread.adopt(recorded.node, text, self.renderer.opened_by(prompt))
+        self._thread.adopt(recorded.node, text, self.renderer.opening_of(prompt))
+        self._tell_reply()
         again = {"calls": [], "observations": [], "generate_s": 0.0, "tools_s": 0.0, "usage": None, "reward": None}
         rewards = recorded.rewards if resumes.restores else {}
         turn = msgspec.structs.replace(recorded, agent=agent, rewards=rewards, tools=self._offer.changed, **again)
@@ -164,7 +171,7 @@ class Conversation(Standing):
 
     def _reply(self, prompt: Prompt, completion: Completion, text: str) -> int:
         """The node of a reply: that of another voice holds no tokens."""
-        opened = self.renderer.opened_by(prompt.tokens)
+        opened = self.renderer.opening_of(prompt.tokens)
         node = self._thread.reply(prompt, completion, text, opened=opened, trained=self._trains)
         if self._kept:
             return node
@@ -189,10 +196,19 @@ class Conversation(Standing):
                 completion = await self.engine.generate(prompt, sampling, self.engine_session)
         except TimeoutError:
             raise EngineError(
-                f"no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
+                f"{self._whose}no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
             ) from None
+        except EngineError as error:
+            if self._voice is None or type(error) is not EngineError:
+                raise
+            raise EngineError(self._whose + error.message, place=error.place, remedy=error.remedy) from error
         self.recording.stage = "agent"
         return completion
+
+    @property
+    def _whose(self) -> str:
+        """Whose engine it is, for errors: that of a voice, or "" for that of the recipe."""
+        return "" if self._voice is None else f"policies.{self.policy}: "
 
     async def run_tools(self, reply: Reply) -> list[ToolResult]:
         """Runs the calls of the last turn and appends what came back.
@@ -282,7 +298,7 @@ class Conversation(Standing):
         """
         checked = content.messages(messages, "the new context", self.images.take)
         if self.turns:
-            self._thread.restart(checked)
+            self._thread.restart(checked, of=messages)
             self._branch = Branch(turn=0, reason=reason, at_token=0, messages=checked)
         else:
             self._open(checked)
@@ -299,6 +315,28 @@ class Conversation(Standing):
         given = values.rewards(components, "session.reward")
         if self._past() is None:  # else the record has them
             self._add_rewards(given)
+
+    def score(self, outcome: float) -> None:
+        """The outcome of the seat that speaks in this context: its turns are credited with it, in place of the
+        episode's reward, and compared with those of the same role. It counts as it is, without weights and gates.
+
+        Raises:
+            ValueRefused: it is no finite number.
+            SessionMisused: the agent's class does not say that it has seats, or it is the main conversation.
+        """
+        if self.name == MAIN:
+            raise SessionMisused(
+                "the outcome of the main conversation is the reward of the episode",
+                place=f"episode {self.id}",
+                remedy="let a function under 'rewards' give it; score() is for session.context(...)",
+            )
+        if not self.recording.seats:
+            raise SessionMisused(
+                f"context {self.name!r} has an outcome of its own, and the agent's class does not say so",
+                place=f"episode {self.id}",
+                remedy="seats = True in the class, so that `agentrl recipe check` can refuse credit for one outcome",
+            )
+        self.seat_outcome = values.number(outcome, "the outcome of a seat", "context.score")
 
     def finish(self, stop: str = "answer", answer: str | None = None) -> None:
         """Ends the conversation; who drives it should return. An answer that is no text becomes it (42 -> "42")."""

@@ -73,6 +73,7 @@ class Recording:
 
     Attributes:
         stage: what the episode does now, for errors: `agent`, `generate` or `tools`.
+        seats: whether the agent may give contexts outcomes of their own (`Agent.seats`).
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Recording:
         self.saves, self.resumes = saves, resumes
         self.trajectory = Trajectory(() if resumes is None else resumes.nodes)
         self.stage = "agent"
+        self.seats = False
         self.seconds = {"generate": 0.0, "tools": 0.0}
         self._keyed = keyed
         self._begun = 0

@@ -40,6 +40,7 @@ class Standing:
         turns: its own turns so far.
         outcome: set by `finish`; who drives the conversation should return then.
         under_way: the call that goes on now, "" if none.
+        seat_outcome: set by `score`: what its turns are credited with in place of the episode's reward.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Standing:
         self.opening: list[Message] = []
         self.turns: list[Turn] = []
         self.outcome: EpisodeEnd | None = None
+        self.seat_outcome: float | None = None
         self._voice = voice
         self._trains = voice is None or voice.trains
         self._kept = self._trains or (voice is not None and voice.own)
@@ -163,7 +165,13 @@ class Standing:
 
     def record(self) -> Context:
         """What the episode's record says of it."""
-        said = Context(role=self.role, prompt=self.opening, policy=self.policy, tools=self.definitions)
+        said = Context(
+            role=self.role,
+            prompt=self.opening,
+            policy=self.policy,
+            tools=self.definitions,
+            outcome=self.seat_outcome,
+        )
         voice = self._voice
         return said if voice is None else msgspec.structs.replace(said, version=voice.version, trains=voice.trains)
 
@@ -171,6 +179,11 @@ class Standing:
     def _named(self) -> tuple[str, ...]:
         """For seeds: those of the main conversation have no name in them."""
         return () if self.name == MAIN else ("context", self.name)
+
+    def _tell_reply(self) -> None:
+        """Tells the engine the message that its reply has become."""
+        if (replied := getattr(self.engine, "replied", None)) is not None:
+            replied(self.engine_session, self.messages[-1])
 
     def _tell_engine(self) -> None:
         if (use_tools := getattr(self.engine, "use_tools", None)) is not None:

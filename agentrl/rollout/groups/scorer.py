@@ -44,6 +44,7 @@ class GroupScorer(Generic[Item]):
     Args:
         group_of: returns the group id of an item.
         on_failure: called for every failed attempt, with a dict for `failures.jsonl`.
+        read_blob: gives the bytes of an image of the run by its hash.
     """
 
     def __init__(
@@ -54,9 +55,10 @@ class GroupScorer(Generic[Item]):
         group_of: Callable[[Item], str],
         *,
         on_failure: Callable[[dict[str, Any]], None],
+        read_blob: Callable[[str], bytes] | None = None,
     ) -> None:
         self._rewards, self._record, self._limits, self._group_of = rewards, record, limits, group_of
-        self._on_failure = on_failure
+        self._on_failure, self._read_blob = on_failure, read_blob
         self._to_come: dict[str, int] = {}
         self.renew_budgets()
 
@@ -105,7 +107,7 @@ class GroupScorer(Generic[Item]):
         for number in range(self._limits.retries + 1):
             try:
                 async with within(self._limits.score_s, "scoring a group", "limits.score_s", None):
-                    scores = await score_group(self._rewards, members)
+                    scores = await score_group(self._rewards, members, self._read_blob)
                 break
             except BaseException as error:
                 if asked_to_stop(error):

@@ -19,6 +19,7 @@ from agentrl.rollout.programs.server import Door, server
 from agentrl.rollout.session import Session
 from agentrl.types import values
 from agentrl.types.parts.content import text_of
+from agentrl.types.paths import check_program
 from agentrl.types.task import Message, Task
 
 _PLACE = re.compile(r"\{(instruction|id|url|key|model|data\.[A-Za-z0-9_.-]+)\}")
@@ -52,6 +53,8 @@ class ProgramAgent(Agent):
         nonzero: Literal["error", "end"] = "error",
         closing_rewards: bool = False,
     ) -> None:
+        if command and where == "host" and "{" not in command[0]:
+            check_program(command[0], "agent.program")
         self.command, self.env, self.where, self.nonzero = command, dict(env or {}), where, nonzero
         self.closing_rewards = closing_rewards
         self.files = [Path(file) for file in files or ()]

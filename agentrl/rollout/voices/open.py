@@ -19,6 +19,7 @@ from agentrl.models.load import find_model
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.conversation.voice import Voice, Voices
 from agentrl.rollout.engines import named_model, open_engine, start_to_sample
+from agentrl.rollout.information_gain import scorer_of
 from agentrl.rollout.voices.league import League
 from agentrl.store.checkpoints import POLICIES, latest
 from agentrl.types.closing import close_all
@@ -116,7 +117,7 @@ def _check_alone(recipe: Recipe, place: str) -> None:
     apart = {
         "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1,
         "train.max_staleness": recipe.train is not None and recipe.train.max_staleness > 0,
-        "information_gain": recipe.information_gain is not None,
+        "information_gain" if recipe.information_gain is not None else "credit": scorer_of(recipe) is not None,
         "stages": len(stages) > 1,
     }
     if bad := [key for key, is_so in apart.items() if is_so]:
@@ -160,7 +161,10 @@ def _opened(parts: Parts, name: str, settings: PolicySettings) -> tuple[Engine, 
     elif settings.train:
         model = _saved(named_model(recipe), name)
     engine = settings.engine or EngineSettings(use="torch")
-    return open_engine(replace(parts, recipe=recipe.with_sections(model=model, engine=engine)))
+    opened, renderer = open_engine(replace(parts, recipe=recipe.with_sections(model=model, engine=engine)))
+    if (called := getattr(opened, "called", None)) is not None:
+        called(f"policies.{name}")
+    return opened, renderer
 
 
 def _saved(model: ModelSettings, name: str) -> ModelSettings:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentrl.types.errors import RecipeError
+
+_PLACE = re.compile(r"\{(?:data\.\w+|instruction|id)\}")
+"""What the command of an agent program may hold, and that of a server may not."""
 
 
 class McpSettings(BaseModel):
@@ -30,6 +34,12 @@ class McpSettings(BaseModel):
     def _one_server(self) -> McpSettings:
         if (self.command is None) == (self.url is None):
             raise ValueError("give either command: [program, argument, ...] or url: http://...")
+        texts = [*(self.command or ()), self.url or "", *self.env.values(), *self.headers.values()]
+        if (place := next((found[0] for text in texts if (found := _PLACE.search(text))), None)) is not None:
+            raise ValueError(
+                f"{place} is not filled in here: the server is told nothing of the task; a class of your own that "
+                "derives from agentrl.tools.mcp.tool.Mcp can start it with what its `open` is given"
+            )
         if (self.env and self.url) or (self.headers and self.command):
             raise ValueError("env belongs to command, and headers to url")
         return self

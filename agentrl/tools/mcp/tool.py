@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import shutil
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,11 +13,12 @@ from agentrl.tools.base import Environment, ToolResult
 from agentrl.tools.mcp.connection import Connection, connect
 from agentrl.tools.mcp.settings import McpSettings, filled
 from agentrl.tools.schema import SchemaTool, schema_tool
-from agentrl.types.errors import RecipeError, ToolError, needs
+from agentrl.types.errors import ToolError, needs
 from agentrl.types.task import Task
 
 if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox
+from agentrl.types.paths import check_program
 
 
 class Mcp(Environment):
@@ -35,8 +35,8 @@ class Mcp(Environment):
             import mcp  # noqa: F401
         filled(settings.env, "env")
         filled(settings.headers, "headers")
-        if settings.command is not None and shutil.which(settings.command[0]) is None:
-            raise RecipeError(f"there is no program {settings.command[0]!r}", place="mcp: command", remedy="install it")
+        if settings.command is not None:
+            check_program(settings.command[0], "mcp: command")
         self.settings, self.timeout_s = settings, settings.timeout_s
         self._connection: Connection | None = None
         self._listed: list[Any] | None = None
@@ -55,11 +55,14 @@ class Mcp(Environment):
         """What the server offers now, of what the settings let through."""
         if self._connection is not None and self._listed is not self._connection.tools:
             self._listed = self._connection.tools
-            self._offered = [self._offer(each) for each in self._listed if self._lets(each.name)]
+            self._offered = [self._offer(each) for each in self._listed if self._lets(each)]
         return self._offered
 
-    def _lets(self, name: str) -> bool:
-        include = self.settings.include
+    def _lets(self, told: Any) -> bool:
+        """Whether a tool is offered. One that is to be run as a task of the server's alone could only fail."""
+        include, name = self.settings.include, told.name
+        if getattr(getattr(told, "execution", None), "task_support", None) == "required":
+            return False
         return (include is None or name in include) and name not in self.settings.exclude
 
     def _offer(self, told: Any) -> SchemaTool:

@@ -10,11 +10,17 @@ from typing import Literal
 from agentrl.types.errors import ToolError
 
 _FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
-_RANGE = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
+_RANGE = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_RENAME = re.compile(r"rename from (.+)\nrename to (.+)\n(?:index .*\n)?+(?!--- )")
+_GIT = (
+    "diff ", "index ", "old mode", "new mode", "new file", "deleted file", "similarity ", "dissimilarity ", "rename ",
+    "copy ", "Binary files ", "GIT binary",
+)  # fmt: skip
+"""What lines of git between two files begin with."""
 _LOOSER: tuple[Callable[[str], str], ...] = (str, str.rstrip, str.strip)
 """How lines are compared, in this order: as they are, without space at their end, without space around them."""
 _SHOWN = 6
-_NOTHING = "Nothing was changed."
+NOTHING = "Nothing was changed."
 
 
 @dataclass
@@ -63,7 +69,7 @@ def read_patch(text: str) -> list[Change]:
     lines = text.replace("\r\n", "\n").strip("\n").split("\n")
     if any(line.startswith("*** Begin Patch") for line in lines):
         changes = _v4a(lines)
-    elif any(line.startswith("--- ") for line in lines):
+    elif any(line.startswith(("--- ", "rename from ")) for line in lines):
         changes = _unified(lines)
     else:
         raise ToolError("this is no patch: begin with '*** Begin Patch', or give a unified diff with --- and +++ lines")
@@ -109,27 +115,51 @@ def _v4a(lines: Sequence[str]) -> list[Change]:
 
 
 def _unified(lines: Sequence[str]) -> list[Change]:
-    changes: list[Change] = []
-    position = 0
-    while position < len(lines):
-        line = lines[position]
-        if line.startswith("--- ") and position + 1 < len(lines) and lines[position + 1].startswith("+++ "):
-            old, new = _path(line), _path(lines[position + 1])
-            kind: Literal["add", "update", "delete"] = "add" if old is None else "delete" if new is None else "update"
-            changes.append(Change(kind, new or old or "", moved=new if kind == "update" and new != old else None))
-            if kind == "update" and old is not None:
-                changes[-1].path = old
-            position += 2
-            continue
-        if line.startswith("@@") and changes:
+    """Counts the lines of a hunk, so that `--- x` and `+++ x` may be lines that change.
+
+    Models miscount: what looks like lines of a hunk behind its end belongs to it all the same.
+    """
+    renamed = _RENAME.finditer("\n".join([*lines, ""]))
+    changes = [Change("update", old, moved=new) for old, new in (match.groups() for match in renamed)]
+    left: list[int] | None = None  # lines of the file, before and after, that the hunk is still to have; None: no hunk
+    blank = 0  # empty lines that may be of the hunk or behind it
+    for position, line in enumerate(lines):
+        hunk = changes[-1].hunks[-1] if left is not None else None
+        if _is_header(lines, position, left):
+            changes.append(_of_header(line, lines[position + 1]))
+            left, blank = None, 0
+        elif line.startswith("@@") and changes:
             match = _RANGE.match(line)
             changes[-1].hunks.append(Hunk(first=int(match[1]) if match else None))
-        elif line.startswith("\\") or not changes or not changes[-1].hunks:
-            pass  # "\ No newline at end of file", or what git says about files
-        elif not line.startswith(("diff ", "index ", "new file", "deleted file", "similarity ", "rename ")):
-            changes[-1].hunks[-1].lines.append(_marked(line, position + 1))
-        position += 1
+            left, blank = [int(match[2] or 1), int(match[3] or 1)] if match else [0, 0], 0
+        elif hunk is None or left is None or line.startswith("\\"):
+            continue  # what git says about files, or "\ No newline at end of file"
+        elif max(left) <= 0 and not line:
+            blank += 1
+        elif line.startswith(_GIT) or (max(left) <= 0 and line.rstrip() == "--"):
+            left = None
+        else:
+            hunk.lines += [(" ", "")] * blank + [_marked(line, position + 1)]
+            mark, blank = hunk.lines[-1][0], 0
+            left = [left[0] - (mark != "+"), left[1] - (mark != "-")]
     return changes
+
+
+def _is_header(lines: Sequence[str], position: int, left: Sequence[int] | None) -> bool:
+    """Whether a line and the next are the paths of a file. `left`: lines that the hunk before is still to have."""
+    pair = [*lines[position : position + 3], "", "", ""]
+    if not (pair[0].startswith("--- ") and pair[1].startswith("+++ ")):
+        return False
+    if left is None or min(left) <= 0:
+        return True
+    return pair[2].startswith("@@") and list(left) != [1, 1]
+
+
+def _of_header(old_line: str, new_line: str) -> Change:
+    old, new = _path(old_line), _path(new_line)
+    if old is None or new is None:
+        return Change("delete" if new is None else "add", new or old or "")
+    return Change("update", old, moved=new if new != old else None)
 
 
 def _path(line: str) -> str | None:
@@ -164,7 +194,7 @@ def patched(change: Change, text: str) -> str:
         start = _behind(hunk.anchors, lines, position, place)
         at = _found(hunk, lines, start)
         if at is None:
-            raise ToolError(f"{place} does not apply: {_why(hunk, lines, start)}\n{_NOTHING}")
+            raise ToolError(f"{place} does not apply: {_why(hunk, lines, start)}\n{NOTHING}")
         done += lines[position:at]
         kept = iter(lines[at : at + len(hunk.old)])
         for mark, line in hunk.lines:
@@ -183,9 +213,7 @@ def _behind(anchors: Sequence[str], lines: Sequence[str], position: int, place: 
     for anchor in anchors:
         found = next((n for n in range(position, len(lines)) if lines[n].strip() == anchor), None)
         if found is None:
-            raise ToolError(
-                f"{place} does not apply: no line after line {position} is {anchor!r}\nNothing was changed."
-            )
+            raise ToolError(f"{place} does not apply: no line after line {position} is {anchor!r}\n{NOTHING}")
         position = found + 1
     return position
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.files import Files
-from agentrl.tools.patching.patch import Change, patched, read_patch
+from agentrl.tools.patching.patch import NOTHING, Change, patched, read_patch
 from agentrl.tools.words import Word
 from agentrl.types.errors import ToolError
 from agentrl.types.sandbox import Sandbox
@@ -15,7 +20,7 @@ class ApplyPatch(Tool):
     """Offers `apply_patch(patch)`: the V4A form that coding models write, or a unified diff.
 
     Every hunk is tried before the first file is written: a patch that does not apply changes nothing, and the model
-    is told which hunk it was.
+    is told which hunk it was. If a file cannot be written, those before it are put back.
 
     Args:
         timeout_s: bound on one patch.
@@ -44,28 +49,141 @@ class ApplyPatch(Tool):
                 '*** Add File: PATH' with lines that begin with '+', or '*** Delete File: PATH'. Or a unified diff.
         """
         changes = read_patch(patch)
-        if twice := {change.path for change in changes if sum(other.path == change.path for other in changes) > 1}:
-            raise ToolError(f"the patch names {', '.join(sorted(twice))} twice; put all of its hunks under one heading")
-        made = [(change, await self._made(change)) for change in changes]
-        return "\n".join([await self._carry_out(change, text) for change, text in made])
+        await self._refuse_collisions(changes)
+        steps = [await self._step(change) for change in changes]
+        await self._carry_out(steps)
+        return "\n".join(step.told for step in steps)
 
-    async def _made(self, change: Change) -> str:
-        """The new text of a file; nothing is written."""
+    async def _refuse_collisions(self, changes: Sequence[Change]) -> None:
+        """Refuses a patch that names a file twice, under whatever names, or a file where it has a folder."""
+        here = (await self.sandbox.exec(["pwd"], timeout_s=self.timeout_s)).text.strip() or "/"
+        known: dict[str, str] = {}
+        for change in changes:
+            if change.moved is not None and _normal(here, change.moved) == _normal(here, change.path):
+                change.moved = None
+            for path in filter(None, (change.path, change.moved)):
+                names = {_normal(here, path), await self._inode(path)} - {""}
+                if other := next((known[name] for name in names if name in known), None):
+                    what = f"{path} twice" + (f" (as {other})" if other != path else "")
+                    raise ToolError(f"the patch names {what}; put all of its hunks under one heading\n{NOTHING}")
+                known |= dict.fromkeys(names, path)
+        for name, path in known.items():
+            if over := next((known[folder] for folder in _folders(name) if folder in known), None):
+                raise ToolError(f"the patch has {over} as a file, and {path} in it\n{NOTHING}")
+
+    async def _inode(self, path: str) -> str:
+        """What a file is, whatever its name; "" if there is none."""
+        found = await self.sandbox.exec(["stat", "-Lc", "inode %d:%i", "--", path], timeout_s=self.timeout_s)
+        return found.text.strip() if found.ok else ""
+
+    async def _step(self, change: Change) -> _Step:
+        """What is to be done with a file; nothing is written."""
         for path in filter(None, (change.path if change.kind == "add" else None, change.moved)):
             if await self._files.mode_of(path) is not None:
-                raise ToolError(f"{path} exists already\nNothing was changed.")
-        if change.kind == "add":
-            return "".join(f"{line}\n" for hunk in change.hunks for line in hunk.new)
-        text = await self._files.text_of(change.path, folder_ok=False)
-        return patched(change, text) if change.kind == "update" else ""
-
-    async def _carry_out(self, change: Change, text: str) -> str:
+                raise ToolError(f"{path} exists already\n{NOTHING}")
+        old = None if change.kind == "add" else await self._files.text_of(change.path, folder_ok=False)
         mode = 0o644 if change.kind == "add" else await self._files.mode_of(change.path) or 0o644
+        new = None
         if change.kind != "delete":
-            await self._files.write(change.moved or change.path, text, mode)
-        if change.kind == "delete" or change.moved:
-            done = await self.sandbox.exec(["rm", "--", change.path], timeout_s=self.timeout_s)
-            if not done.ok:
-                raise ToolError(f"{change.path} cannot be removed: {done.text.strip()}")
-        said = {"add": "added", "update": "changed", "delete": "deleted"}[change.kind]
-        return f"{change.path} {said}" + (f", now {change.moved}" if change.moved else "")
+            added = "".join(f"{line}\n" for hunk in change.hunks for line in hunk.new)
+            new = added if old is None else patched(change, old)
+            self._files.check_size(change.moved or change.path, new)
+        return _Step(change, old, new, mode)
+
+    async def _carry_out(self, steps: Sequence[_Step]) -> None:
+        """Makes new files, then changes those that are there, then removes: what fails first is easiest undone.
+
+        Raises:
+            ToolError: a step failed, and those before it were undone.
+        """
+        undo: list[Callable[[], Awaitable[None]]] = []
+        try:
+            for step in sorted(steps, key=lambda step: step.is_new, reverse=True):
+                if step.new is not None:
+                    undo.append(await self._way_back(step))
+                    await self._files.write(step.target, step.new, step.mode)
+            for step in steps:
+                if step.goes:
+                    undo.append(partial(self._write, step.change.path, step.old or "", step.mode))
+                    await self._remove(step.change.path)
+        except ToolError as error:
+            left = [str(worse) for back in reversed(undo) if (worse := await _failed(back)) is not None]
+            rest = "\n".join(["what was changed before it could not be undone:", *left]) if left else NOTHING
+            raise ToolError(f"{error}\n{rest}") from None
+
+    async def _way_back(self, step: _Step) -> Callable[[], Awaitable[None]]:
+        """How the write of a step is undone."""
+        if not step.is_new:
+            return partial(self._write, step.target, step.old or "", step.mode)
+        made = await self.sandbox.exec(["sh", "-c", _MISSING, "sh", step.target], timeout_s=self.timeout_s)
+        return partial(self._unmake, step.target, made.text.removesuffix("\n"))
+
+    async def _write(self, path: str, text: str, mode: int) -> None:
+        await self._files.write(path, text, mode)
+
+    async def _unmake(self, path: str, folder: str) -> None:
+        """Removes a file, and the folders up to `folder` that were made for it; "" if none were."""
+        await self.sandbox.exec(["sh", "-c", _UNMAKE, "sh", path, folder], timeout_s=self.timeout_s)
+
+    async def _remove(self, path: str) -> None:
+        done = await self.sandbox.exec(["rm", "--", path], timeout_s=self.timeout_s)
+        if not done.ok:
+            raise ToolError(f"{path} cannot be removed: {done.text.strip()}")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What is done with one file.
+
+    Attributes:
+        old, new: its text before and after; None: there is no file.
+        mode: its permission bits.
+    """
+
+    change: Change
+    old: str | None
+    new: str | None
+    mode: int
+
+    @property
+    def target(self) -> str:
+        """Where the new text goes."""
+        return self.change.moved or self.change.path
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing is there yet."""
+        return self.change.kind == "add" or self.change.moved is not None
+
+    @property
+    def goes(self) -> bool:
+        """Whether the old file is removed."""
+        return self.change.kind == "delete" or self.change.moved is not None
+
+    @property
+    def told(self) -> str:
+        """What the model is told."""
+        done = {"add": "added", "update": "changed", "delete": "deleted"}[self.change.kind]
+        return f"{self.change.path} {done}" + (f", now {self.change.moved}" if self.change.moved else "")
+
+
+_MISSING = """d=$(dirname -- "$1"); top=; while [ ! -e "$d" ]; do top=$d; d=$(dirname -- "$d"); done; echo "$top\""""
+_UNMAKE = """rm -f -- "$1"; [ -n "$2" ] || exit 0; d=$(dirname -- "$1")
+while rmdir -- "$d" 2>/dev/null && [ "$d" != "$2" ]; do d=$(dirname -- "$d"); done"""
+
+
+def _normal(here: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(here, path))
+
+
+def _folders(name: str) -> list[str]:
+    """The folders that a normal path lies in."""
+    return [name[:at] for at in range(1, len(name)) if name[at] == "/"]
+
+
+async def _failed(back: Callable[[], Awaitable[None]]) -> ToolError | None:
+    try:
+        await back()
+    except ToolError as error:
+        return error
+    return None

@@ -14,9 +14,10 @@ from agentrl.config.recipe import TrainSection
 from agentrl.credit.registry import CreditAssigner, EpisodeCredit
 from agentrl.curriculum import CreditedEpisode, Curriculum, Group
 from agentrl.store.run_dir import RunDir
-from agentrl.train.batch.beside import BesideBuilder, together
+from agentrl.train.batch.beside import BesideBuilder
 from agentrl.train.batch.credit_giver import CreditGiver, Samples
 from agentrl.train.batch.truncation import Truncation
+from agentrl.train.batch.views import together
 from agentrl.train.trainer import Trainer
 from agentrl.types.reporter import Reporter
 from agentrl.types.sample import TrainingSample, mask_turns, untrained_samples, with_advantages

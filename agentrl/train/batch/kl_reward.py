@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from agentrl.config.train import KlSettings
 from agentrl.credit.registry import Place
-from agentrl.credit.table import immediate
 from agentrl.train.losses.objective import kl_estimate
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
+from agentrl.types.figures.of_episodes import immediate
 from agentrl.types.sample import TrainingSample, by_turn
 
 
@@ -42,7 +42,7 @@ def with_kl_reward(
     place: Place,
 ) -> Penalised:
     """Subtracts coef * (KL estimate of each sampled token) from the reward of the token, of its turn, or, summed over
-    the episode, from the outcome.
+    the turns that it is credited to, from the outcome.
 
     Args:
         samples_of: the episodes' samples, by their ids.
@@ -63,16 +63,35 @@ def with_kl_reward(
 
 
 def _outcome(episode: Episode, penalty: NDArray[np.float64]) -> Episode:
-    return msgspec.structs.replace(episode, reward=(episode.reward or 0.0) + float(penalty.sum()))
+    """A seat with an outcome of its own pays for its own tokens."""
+    shares = _shares(episode, penalty)
+    seats = {name: each for name, each in episode.contexts.items() if each.outcome is not None}
+    paid = dict.fromkeys(seats, 0.0)
+    rest = 0.0
+    for turn in episode.own_turns:
+        if turn.context in paid:
+            paid[turn.context] += shares[turn.index]
+        else:
+            rest += shares[turn.index]
+    scored = {
+        name: msgspec.structs.replace(each, outcome=(each.outcome or 0.0) + paid[name]) for name, each in seats.items()
+    }
+    return msgspec.structs.replace(
+        episode, reward=(episode.reward or 0.0) + rest, contexts={**episode.contexts, **scored}
+    )
+
+
+def _shares(episode: Episode, penalty: NDArray[np.float64]) -> dict[int, float]:
+    """By turn. `penalty` holds the shares of the policy's own tokens, turn after turn."""
+    own = episode.own_turns
+    borders = np.cumsum([0, *map(episode.trained, own)])
+    return {
+        turn.index: float(penalty[start:end].sum()) for turn, (start, end) in zip(own, pairwise(borders), strict=True)
+    }
 
 
 def _turns(episode: Episode, penalty: NDArray[np.float64]) -> Episode:
-    """`penalty` holds the shares of the policy's own tokens, turn after turn."""
-    own = episode.own_turns
-    borders = np.cumsum([0, *map(episode.trained, own)])
-    shares = {
-        turn.index: float(penalty[start:end].sum()) for turn, (start, end) in zip(own, pairwise(borders), strict=True)
-    }
+    shares = _shares(episode, penalty)
     return msgspec.structs.replace(
         episode,
         turns=[

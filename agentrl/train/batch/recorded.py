@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from agentrl.chat.renderer import Renderer
-from agentrl.curriculum import Group
+from agentrl.config.recipe import recipe_from_run
 from agentrl.store.index import blobs_of
 from agentrl.store.run_dir import RunDir
 from agentrl.train.rollout_buffer import RolloutBatch
 from agentrl.train.stages.runs import is_of
+from agentrl.train.stages.stage import stages_of
+from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
+from agentrl.types.task import Task
 
 SPLITS = ("proxy", "rollout", "train")
 """What may be trained on: not evaluations, and not what a script demonstrated."""
@@ -52,15 +56,25 @@ class Recorded:
         return cls(run, [groups[id] for id in sorted(groups)], passes)
 
     def iterations(self, size: int) -> int:
-        """Number of updates of `size` groups each."""
-        return -(-len(self.groups) * self.passes // size)
+        """Number of updates of `size` groups each. The last of a pass may have fewer."""
+        return self.passes * self._updates(size)
+
+    def batch(self, update: int, size: int) -> list[list[str]]:
+        """The ids of the groups of an update. No update reaches into the next pass: it would hold a group twice."""
+        at = update % self._updates(size) * size
+        return self.groups[at : at + size]
+
+    def _updates(self, size: int) -> int:
+        return -(-len(self.groups) // size)
 
     def check(self, renderer: Renderer) -> None:
-        """Whether the recordings are of the renderer's model.
+        """Whether the recordings can train the renderer's model.
 
         Raises:
-            TrainError: they are of another tokenizer, or have no log-probabilities.
+            TrainError: they are of another tokenizer, have no log-probabilities, or were not sampled from the whole
+                distribution.
         """
+        check_sampled_whole(self.run)
         for ids in self.groups:
             episode = self.run.get(ids[0])
             if not is_of(episode, renderer):
@@ -71,32 +85,50 @@ class Recorded:
                 )
 
 
+def check_sampled_whole(run: RunDir) -> None:
+    """Whether the tokens of a run were sampled from the whole distribution, which the trainer computes.
+
+    Raises:
+        TrainError: the recipe that sampled them cuts it.
+    """
+    if not run.info.get("recipe"):
+        return
+    recipe = recipe_from_run(run.info)
+    for each in [recipe, *(stage.recipe for stage in stages_of(recipe) if stage.kind == "rl")]:
+        if each.sampling.top_p < 1:
+            raise TrainError(
+                f"was sampled with sampling.top_p {each.sampling.top_p:g}: the trainer computes probabilities over the "
+                "whole vocabulary, which differ from those",
+                place=str(run.path),
+                remedy="record with sampling.top_p=1",
+            )
+
+
 class RecordedBuffer:
     """Gives each update its groups, and stores their episodes in the run that trains.
 
     Args:
         into: the run that trains.
         size: groups of an update.
+        counts: whether an episode counts in its group.
     """
 
-    def __init__(self, recorded: Recorded, into: RunDir, size: int) -> None:
-        self._recorded, self._into, self._size = recorded, into, size
+    def __init__(self, recorded: Recorded, into: RunDir, size: int, counts: Callable[[Episode], bool]) -> None:
+        self._recorded, self._into, self._size, self._counts = recorded, into, size, counts
 
     async def next_batch(self, version: int) -> RolloutBatch:
         """The groups of the update of policy `version`."""
-        every = self._recorded.groups * self._recorded.passes
-        groups = [self._group(ids, version) for ids in every[version * self._size : (version + 1) * self._size]]
-        episodes = sorted((e for group in groups for e in group.episodes), key=lambda episode: episode.id)
-        return RolloutBatch(groups, episodes)
+        found = [self._group(ids, version) for ids in self._recorded.batch(version, self._size)]
+        return RolloutBatch.of(found, self._counts)
 
-    def _group(self, ids: list[str], version: int) -> Group:
+    def _group(self, ids: list[str], version: int) -> tuple[str, Task, list[Episode]]:
         known = self._into.ids()
         for episode in self._recorded.run.episodes([id for id in ids if id not in known]):
             for sha in blobs_of(episode):
                 self._into.put_blob(self._recorded.run.get_blob(sha))
             self._into.add(msgspec.structs.replace(episode, split="train", iteration=version))
         episodes = sorted(self._into.episodes(ids), key=lambda episode: episode.id)
-        return Group(episodes[0].group_id, episodes[0].task, episodes)
+        return episodes[0].group_id, episodes[0].task, episodes
 
     def metrics(self, trained: RolloutBatch) -> dict[str, Any]:
         """`trained_groups`."""

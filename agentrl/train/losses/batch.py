@@ -53,7 +53,11 @@ class TokenBatch:
             TrainError: there is no reference policy.
         """
         if self.ref_logprob is None:
-            raise TrainError("the loss needs a reference policy, and the trainer has none", place="train.loss")
+            raise TrainError(
+                "the loss reads a reference policy, and the trainer has none",
+                place="train.loss",
+                remedy='declare it: Loss("name", function, reference=True) (from agentrl.train.losses.loss)',
+            )
         return self.logprob - self.ref_logprob
 
     def sequence(self, what: str) -> Tensor:

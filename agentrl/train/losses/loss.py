@@ -29,6 +29,8 @@ class Loss:
         scope: what the loss must see at once. Losses of scope `step` and `group` may use any token of the step; if the
             step does not fit one pack, the trainer makes one more forward pass.
         aggregation: the aggregation if `train.aggregation` is null.
+        reference: whether the loss reads the reference policy (`TokenBatch.ref_log_ratio`): the one that the stage
+            started from.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Loss:
     source: str = "user code"
     scope: Scope = "step"
     aggregation: Aggregation = "token_mean"
+    reference: bool = False
 
     def __call__(self, *batch: Any) -> Any:
         """Calls the function. A recipe written in Python may use a loss wherever it may use a function."""
@@ -65,7 +68,6 @@ class PreferenceLoss(Loss):
     carries the loss of its pair or episode.
 
     Attributes:
-        reference: whether the loss uses a reference policy: the one that the stage started from.
         paired: whether every group must consist of one good and one bad episode.
         baseline: whether the loss uses the divergence of policy and reference on mismatched episodes (in `advantage`).
     """

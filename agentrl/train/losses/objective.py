@@ -25,6 +25,7 @@ class Objective:
     Attributes:
         loss: `(batch) -> (loss per token [n], whether clipping removed its gradient [n])`.
         scope: what the loss must see at once.
+        reference: whether the loss or KL reads the reference policy.
     """
 
     loss: Callable[[TokenBatch], tuple[Tensor, Tensor]]
@@ -32,6 +33,7 @@ class Objective:
     aggregation: Aggregation
     kl: KlSettings | None = None
     importance: ImportanceSettings | None = None
+    reference: bool = False
 
     @classmethod
     def of(cls, settings: TrainSettings, base: Path = Path()) -> Objective:
@@ -47,7 +49,14 @@ class Objective:
         scope: Scope = loss.scope
         if scope == "token" and importance is not None and importance.level != "token":
             scope = "step"
-        return cls(lambda batch: function(batch, own), scope, settings.aggregation or loss.aggregation, kl, importance)
+        return cls(
+            lambda batch: function(batch, own),
+            scope,
+            settings.aggregation or loss.aggregation,
+            kl,
+            importance,
+            reference=loss.reference or kl is not None,
+        )
 
     @classmethod
     def alone(cls, settings: LossSettings, base: Path = Path()) -> Objective:

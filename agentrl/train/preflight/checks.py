@@ -6,7 +6,7 @@ import os
 
 from agentrl.config.recipe import Recipe, TrainingRecipe
 from agentrl.config.train import OptimiserSettings
-from agentrl.credit.registry import load_credit
+from agentrl.credit.registry import CreditAssigner, load_credit
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.engines.registry import samples_tokens
 from agentrl.models.load import count_layers, sees
@@ -54,6 +54,7 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
     if not recipe.rewards:
         raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
     credit = load_credit(recipe.credit, recipe.base)
+    check_seats(parts, credit)
     keyed = any(tool.knows_state for tool in parts.make_tools())
     keyed |= type(parts.make_agent()).state_key is not Agent.state_key
     if "state" in credit.needs and not keyed:
@@ -100,6 +101,16 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
     load_loss(recipe.train.loss, recipe.base)
     check_signal(recipe, parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
     return recipe
+
+
+def check_seats(parts: Parts, credit: CreditAssigner) -> None:
+    """Checks that the estimator can credit the seats of an episode, where the agent has several.
+
+    Raises:
+        CreditError: it cannot.
+    """
+    if parts.make_agent().seats:
+        credit.estimator.check_seats(credit.settings, "credit.estimator")
 
 
 def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> None:

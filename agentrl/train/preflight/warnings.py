@@ -9,11 +9,12 @@ from agentrl.config.recipe import Recipe, TrainSection
 from agentrl.credit.registry import CreditAssigner, load_credit
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
-from agentrl.curriculum.parts import Part
+from agentrl.curriculum.parts import Part, Solving
 from agentrl.rollout.builder import Parts
 from agentrl.train.losses.registry import load_loss
 from agentrl.train.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.types.errors import nearest
+from agentrl.types.figures.of_episodes import NAMED, SUCCESS
 
 LOSSES_OF = {"asymre": ("reinforce",), "opmd": ("reinforce",), "gpg": ("gpg", "reinforce")}
 """By estimator: the losses of its published method, if another loss makes it a different method."""
@@ -99,14 +100,21 @@ def _of_the_curriculum(parts: Parts, credit: CreditAssigner, curriculum: Sequenc
     rewards = parts.recipe.rewards
     on_turns = ", ".join(each.name for each in parts.rewards.components if each.weight and each.per_turn)
     for index, part in enumerate(curriculum):
-        for key, verb, special in (("process", "ranks", None), ("metric", "compares", "total")):
+        for key, verb, special in (("process", "ranks", ()), ("metric", "compares", NAMED)):
             name = getattr(part.settings, key, None)
-            if isinstance(name, str) and name not in (*rewards, special) and not _in_code(name, parts):
+            if isinstance(name, str) and name not in (*rewards, *special) and not _in_code(name, parts):
                 yield (
                     f"curriculum.{index}.{key}: {part.name} {verb} by {name!r}, but neither a reward component nor a "
                     f"tool's code has this name\n  -> {nearest(name, rewards, 'components')}; or let a tool give "
                     f"it to a turn: ToolResult(..., rewards={{{name!r}: 0.5}})"
                 )
+        told = parts.recipe.success or SUCCESS in rewards
+        paid = [each.name for each in parts.rewards.components if each.weight]
+        if isinstance(part.settings, Solving) and part.settings.metric == SUCCESS and not told and len(paid) > 1:
+            yield (
+                f"curriculum.{index}: {part.name} counts successes, and one is a reward of 1, the sum of "
+                f"{', '.join(paid)}\n  -> name the component that tells it: success: {paid[0]}"
+            )
         by_outcome = isinstance(part, ZeroVariance) and part.settings.metric is None
         if by_outcome and on_turns and "turns" in (credit.reads or ()):
             yield (

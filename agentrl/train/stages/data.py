@@ -164,19 +164,23 @@ def fitting(
     *,
     paired: bool = False,
 ) -> list[TrainingSample]:
-    """The samples of the examples that fit the model's context.
+    """The samples of the examples that have a reply to train on and fit the model's context.
 
     Args:
         note: receives a line if examples are left out.
         paired: keep both examples of a pair, or neither.
 
     Raises:
-        TrainError: no example fits.
+        TrainError: there is none.
     """
     longest: dict[str, int] = {}  # by unit
-    made = [(_unit(each, paired), each.samples(renderer)) for each in examples]
+    every = [(_unit(each, paired), each.samples(renderer)) for each in examples]
+    silent = {unit for unit, samples in every if not samples}
+    made = [(unit, samples) for unit, samples in every if unit not in silent]
+    if not made:
+        raise TrainError("no conversation has a reply to train on", remedy="record episodes in which the policy speaks")
     for unit, samples in made:
-        longest[unit] = max(longest.get(unit, 0), *(len(sample.token_ids) for sample in samples))
+        longest[unit] = max([longest.get(unit, 0), *(len(sample.token_ids) for sample in samples)])
     kept = [samples for unit, samples in made if longest[unit] <= max_context]
     if not kept:
         what = "pairs" if paired else "conversations"
@@ -185,6 +189,9 @@ def fitting(
             f"{min(longest.values())}",
             remedy="use a model with a longer context",
         )
+    if len(made) < len(every):
+        why = "no reply to train on" + (", or are paired with one that has none" if paired else "")
+        note(f"{len(every) - len(made)} of {len(every)} conversations have {why}: they are left out")
     if len(kept) < len(made):
         why = "longer than the context" + (", or paired with one that is" if paired else "")
         note(f"{len(made) - len(kept)} of {len(made)} conversations are {why}: they are left out")

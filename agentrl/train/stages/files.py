@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from agentrl.chat.formats.parser import Parser
+from agentrl.chat.native_calls import answers, ids_of, in_call_order, read_arguments, rounds
 from agentrl.train.supervised.conversation import Conversation, Said
 from agentrl.types import values
 from agentrl.types.errors import TaskError
@@ -164,6 +164,7 @@ def _turns(
         side: side of a pair, chosen or rejected.
         learned_from: index of the first message after the prompt. Replies before it are not learned.
     """
+    messages = _answered(messages, row)
     starts = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     if not starts or starts[0] == 0:
         why = "the assistant has no message" if not starts else "the first message is the assistant's"
@@ -188,6 +189,27 @@ def _turns(
     return Conversation(own, group, opening, plain, row.place)
 
 
+def _answered(messages: Sequence[Message], row: JsonRow) -> list[Message]:
+    """The messages, the results of a reply in the order of its calls.
+
+    Raises:
+        TaskError: results and calls that name each other do not fit.
+    """
+    for reply, following in rounds(messages):
+        ids = ids_of(reply)
+        results, others = answers(ids, following)
+        stray = next((m["tool_call_id"] for m in others if m["role"] == "tool" and m.get("tool_call_id")), None)
+        missing = next((id for id, result in zip(ids, results, strict=True) if result is None), None)
+        why = ""
+        if ids and stray is not None:
+            why = f"a result names the call {stray!r}; the calls before it are {', '.join(map(repr, ids))}"
+        elif any(results) and missing is not None:
+            why = f"the call {missing!r} has no result, and another of the same message has one"
+        if why:
+            raise TaskError(why, place=row.place, remedy="give every call one result, with its tool_call_id")
+    return in_call_order(messages)
+
+
 def _plain(message: Message) -> Message:
     return {key: item for key, item in message.items() if key != "weight" and item is not None}
 
@@ -210,8 +232,4 @@ def _call(call: Any, parser: Parser) -> tuple[str, Mapping[str, Any]]:
     function = call["function"]
     if parser.functions and function["name"] not in parser.functions:
         raise ValueError(f"the recipe's tools have no {function['name']!r}, but {', '.join(parser.functions)}")
-    arguments = function["arguments"]
-    read = json.loads(arguments) if isinstance(arguments, str) else arguments
-    if not isinstance(read, dict):
-        raise ValueError(f"arguments are {read!r:.60}")
-    return str(function["name"]), read
+    return str(function["name"]), read_arguments(function["arguments"])

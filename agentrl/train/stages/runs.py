@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from agentrl.chat.renderer import Renderer
 from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
 from agentrl.train.supervised.conversation import Conversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
-from agentrl.types.sample import TrainingSample, training_samples
+from agentrl.types.sample import TrainingSample, learned_samples
 
 LEARNED = ("demo", "rollout", "train")
 """Splits that a stage may learn from; evaluations are excluded."""
@@ -59,7 +57,7 @@ def _can_teach(row: EpisodeRow) -> bool:
 
 
 def samples_of(episode: Episode, renderer: Renderer, label: float = 0.0) -> list[TrainingSample]:
-    """The samples that train all replies of an episode with advantage 1.
+    """The samples that train all replies of the policy in an episode with advantage 1.
 
     If the episode was sampled with the renderer's tokenizer, its sampled tokens are used; else the text is tokenised.
 
@@ -68,11 +66,7 @@ def samples_of(episode: Episode, renderer: Renderer, label: float = 0.0) -> list
     """
     if not is_of(episode, renderer):
         return Conversation.of(episode).samples(renderer, label)
-    found = training_samples(episode, [1.0] * len(episode.turns))
-    return [
-        replace(each, behaviour_logprob=np.zeros(len(each.token_ids), np.float32), temperature=1.0, reward=label)
-        for each in found
-    ]
+    return [replace(each, reward=label) for each in learned_samples(episode)]
 
 
 def is_of(episode: Episode, renderer: Renderer) -> bool:

@@ -75,10 +75,7 @@ def is_of(stage: Stage, said: Mapping[str, Any]) -> bool:
 
 
 def _listed(index: int, stage: StageSettings, recipe: Recipe) -> Stage:
-    settings = getattr(stage, stage.kind)
-    fields = RlStage.model_fields if stage.kind == "rl" else ("tasks",)
-    own = {name: value for name in fields if (value := getattr(settings, name, None)) is not None}
-    return Stage(index, stage.name, settings, recipe.with_sections(**own))
+    return Stage(index, stage.name, getattr(stage, stage.kind), recipe.with_sections(**stage.sections))
 
 
 def _optimiser(recipe: Recipe) -> OptimiserSettings:

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentrl.config.stages import StopSettings
 from agentrl.types.errors import nearest
+from agentrl.types.figures.sums import reaches
 
 
 def reached(stop: StopSettings | None, lines: Iterable[Mapping[str, Any]]) -> str | None:
@@ -21,9 +22,9 @@ def reached(stop: StopSettings | None, lines: Iterable[Mapping[str, Any]]) -> st
     if not values:
         return None
     last, name = values[-1], stop.metric
-    if stop.at_least is not None and last >= stop.at_least:
+    if stop.at_least is not None and reaches(last, stop.at_least):
         return f"{name} is {last:.4g}, at least {stop.at_least:g}"
-    if stop.at_most is not None and last <= stop.at_most:
+    if stop.at_most is not None and reaches(-last, -stop.at_most):
         return f"{name} is {last:.4g}, at most {stop.at_most:g}"
     if stop.patience is not None and (waited := _since_best(values, stop.better == "higher")) >= stop.patience:
         return f"{name} is no better than {waited} lines ago"
@@ -33,7 +34,7 @@ def reached(stop: StopSettings | None, lines: Iterable[Mapping[str, Any]]) -> st
 def missing(stop: StopSettings, line: Mapping[str, Any]) -> str | None:
     """A warning if the line lacks the metric; None if it has it, or if it is a line of the other kind."""
     name = stop.metric.removeprefix("eval/")
-    if (line["split"] == "eval") != stop.evaluates or name in line:
+    if (line["split"] == "eval") != stop.evaluates or name in line or f"rewards/{name}" in line:
         return None
     known = [key for key, value in line.items() if isinstance(value, int | float) and key != "iteration"]
     return f"stop.metric: the {line['split']} line of iteration {line['iteration']} has no {name!r}; " + nearest(
@@ -42,10 +43,13 @@ def missing(stop: StopSettings, line: Mapping[str, Any]) -> str | None:
 
 
 def _values(stop: StopSettings, lines: Iterable[Mapping[str, Any]]) -> list[float]:
-    """The metric in the lines that have it: evaluation lines for `eval/NAME`, else training lines."""
+    """The metric in the lines that have it: evaluation lines for `eval/NAME`, else training lines.
+
+    The name of a reward component alone is the mean of its values, the metric `rewards/NAME`.
+    """
     name = stop.metric.removeprefix("eval/")
-    own = (line for line in lines if (line["split"] == "eval") == stop.evaluates)
-    return [float(line[name]) for line in own if isinstance(line.get(name), int | float)]
+    own = (line.get(name, line.get(f"rewards/{name}")) for line in lines if (line["split"] == "eval") == stop.evaluates)
+    return [float(value) for value in own if isinstance(value, int | float)]
 
 
 def _means(values: Sequence[float], window: int) -> list[float]:

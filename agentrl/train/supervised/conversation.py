@@ -128,7 +128,7 @@ class _Told:
         prompt = self.thread.prompt(self.renderer)
         ids = self.renderer.demonstrate(turn.text, prompt.tokens)
         said = Completion(token_ids=ids, logprobs=[0.0] * len(ids), finish="stop", versions=[])
-        opened = self.renderer.opened_by(prompt.tokens)
+        opened = self.renderer.opening_of(prompt.tokens)
         node = self.thread.reply(prompt, said, turn.text, opened=opened, trained=turn.trains)
         self.thread.add(turn.observations)
         return node

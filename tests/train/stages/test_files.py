@@ -113,6 +113,27 @@ def test_calls_are_written_in_the_recipes_format(tmp_path: Path, arguments: Any)
     assert one.turns[0].observations == [said("tool", "2", tool_call_id="1")]
 
 
+def asks(*ids: str) -> dict[str, Any]:
+    calls = [{"id": id, "function": {"name": "add", "arguments": ""}} for id in ids]
+    return said("assistant", None, tool_calls=calls)
+
+
+@pytest.mark.parametrize("order", ["AB", "BA"])
+def test_results_stand_in_the_order_of_the_calls_that_they_name(tmp_path: Path, order: str) -> None:
+    results = {id: said("tool", f"value of {id}", tool_call_id=id) for id in "AB"}
+    given = [said("user", "go"), asks("A", "B"), *(results[id] for id in order), said("user", "So?")]
+    (one,) = conversations(written(tmp_path, {"messages": [*given, said("assistant", "ok")]}), PARSER, "sft.jsonl")
+    assert [each["content"] for each in one.turns[0].observations] == ["value of A", "value of B", "So?"]
+    assert [call.arguments for call in PARSER.parse(one.turns[0].text, ["add"]).calls] == [{}, {}]
+
+
+def test_results_without_ids_stay_where_they_are(tmp_path: Path) -> None:
+    calls = [{"function": {"name": "add", "arguments": {}}}] * 2
+    given = [said("user", "go"), said("assistant", "", tool_calls=calls), said("tool", "1"), said("tool", "2")]
+    (one,) = conversations(written(tmp_path, {"messages": given}), PARSER, "sft.jsonl")
+    assert [each["content"] for each in one.turns[0].observations] == ["1", "2"]
+
+
 def test_preferences_share_their_prompt(tmp_path: Path) -> None:
     path = written(
         tmp_path,
@@ -160,6 +181,21 @@ MESSAGES = [said("user", "a"), said("assistant", "b")]
             {"messages": [said("user", "a"), said("assistant", "", tool_calls=[{"function": {"name": "sub",
                                                                                              "arguments": {}}}])]},
             "the recipe's tools have no 'sub', but add", "",
+        ),
+        (
+            {"messages": [said("user", "a"), asks("A", "B"), said("tool", "1", tool_call_id="C")]},
+            "a result names the call 'C'; the calls before it are 'A', 'B'",
+            "give every call one result",
+        ),
+        (
+            {"messages": [said("user", "a"), asks("A", "B"), said("tool", "1", tool_call_id="B")]},
+            "the call 'A' has no result, and another of the same message has one",
+            "give every call one result",
+        ),
+        (
+            {"messages": [said("user", "a"), asks("A"), *[said("tool", "1", tool_call_id="A")] * 2]},
+            "a result names the call 'A'",
+            "give every call one result",
         ),
         (
             {"messages": [said("user", "a"), said("assistant", "", tool_calls=[{"name": "add"}])]},

@@ -14,11 +14,11 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
-from agentrl.train.stages.data import examples_of, fitting, stored_for
+from agentrl.train.stages.data import Example, examples_of, fitting, stored_for
 from agentrl.train.stages.runs import is_of, samples_of
 from agentrl.train.stages.stage import Stage, stages_of
 from agentrl.train.supervised.conversation import Conversation
-from agentrl.types.episode import Episode, Node, Turn
+from agentrl.types.episode import Episode, Node, Parent, Turn
 from agentrl.types.errors import StoreError, TrainError
 from agentrl.types.task import Task
 
@@ -152,3 +152,51 @@ def test_of_labelled_episodes_each_is_left_out_for_itself(tmp_path: Path, run: R
     kept = {each.episode_id for each in fitting(examples, RENDERER, 60, notes.append)}
     assert kept == {*(f"learn/train/g0#{k}" for k in range(3)), "learn/train/g1#0", "learn/train/g1#1"}
     assert notes == ["1 of 6 conversations are longer than the context: they are left out"]
+
+
+def fork(id: str, reward: float, *texts: str, taken: int) -> Episode:
+    """An episode of several turns, the first of which its parent sampled."""
+    nodes = [Node(parent=-1, kind="prompt", token_ids=RENDERER.start(PROMPT))]
+    turns = []
+    for k, text in enumerate(texts):
+        tokens = [*text.encode(), 257]
+        kind: Any = "spoken" if k < taken else "sampled"
+        logprobs = None if k < taken else [-0.5] * len(tokens)
+        nodes.append(Node(parent=len(nodes) - 1, kind=kind, token_ids=tokens, logprobs=logprobs))
+        turns.append(Turn(index=k, node=len(nodes) - 1, text=text, finish="stop"))
+        nodes.append(Node(parent=len(nodes) - 1, kind="observation", token_ids=[*b"more"]))
+    parent = Parent(run="", episode="learn/train/g9#0", turn=taken) if taken else None
+    return episode(id, reward, nodes=nodes, turns=turns, parent=parent)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_a_fork_and_its_parent_are_compared_over_all_they_said(tmp_path: Path, run: RunDir, trainable: bool) -> None:
+    pair = [
+        fork("learn/train/g9#0", 0.0, "same", "bad", taken=0),
+        fork("learn/train/g9#0.1", 1.0, "same", "ok", taken=1),
+    ]
+    for each in pair:
+        run.add(msgspec.structs.replace(each, trainable=trainable))
+    stage, stages = stage_of(tmp_path, LEARN + "{name: b, preference: {run: learn}}")
+    with stored_for(stage, run, stages) as stored:
+        examples = [each for each in examples_of(stage, PARSER, stored, []) if "g9" in each.conversation.id]
+    said = [
+        ByteTokenizer().decode(sample.token_ids[sample.loss_mask].tolist()).replace("<|im_end|>", " ")
+        for each in examples
+        for sample in each.samples(RENDERER)
+    ]
+    assert said == ["same ok ", "same bad "]
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_an_episode_without_a_reply_is_left_out_with_its_pair(paired: bool) -> None:
+    silent = episode("learn/train/g7#0", 1.0, text="")
+    nodes = [*silent.nodes[:1], msgspec.structs.replace(silent.nodes[1], token_ids=[], logprobs=[])]
+    silent = msgspec.structs.replace(silent, nodes=nodes)
+    others = [episode("learn/train/g7#1", 0.0), episode("learn/train/g8#0", 0.0)]
+    notes: list[str] = []
+    kept = fitting([Example.of(each) for each in (silent, *others)], RENDERER, 60, notes.append, paired=paired)
+    assert [each.episode_id for each in kept] == [each.id for each in others[paired:]]
+    assert f"{1 + paired} of 3 conversations have no reply to train on" in notes[0]
+    with pytest.raises(TrainError, match="no conversation has a reply to train on"):
+        fitting([Example.of(silent)], RENDERER, 60, notes.append)

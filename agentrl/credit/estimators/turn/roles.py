@@ -15,6 +15,8 @@ from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.estimators.turn.gae import WHITEN_EPS
 from agentrl.credit.estimators.turn.salt import combine
 from agentrl.credit.normalise import Discount, Normalisation, normalise, whiten
+from agentrl.credit.parted import parted
+from agentrl.credit.seats import Seats
 from agentrl.credit.table import CreditTable
 
 Float32s = NDArray[np.float32]
@@ -56,10 +58,26 @@ def mars(table: CreditTable, settings: MarsSettings) -> Advantages:
     Statistics are taken over the whole batch by role, not by task group. What a trajectory's observations and padding
     hold counts for the role of the turn before.
 
-    Differs from the authors' code: a role is a label on the turns of one conversation, under one policy and with one
-    outcome, where theirs are players with contexts and outcomes of their own; turn rewards can tell roles apart.
-    Their norms `asym_clip` and `running` are not here, nor is a batch split by environment.
+    As in the authors' code each role is a player, whose tokens follow each other and whose rewards are its own: a
+    trajectory of several roles is parted. The outcome is that of the player's context (`context.score`), else the
+    episode's. Their norms `asym_clip` and `running` are not here, nor is a batch split by environment.
     """
+    assert table.role is not None
+    players = parted(table, _players(table))
+    advantage = _of_players(players.table, settings)
+    token = players.token_whole(advantage)
+    assert token is not None
+    return Advantages(table.turn_mean(token), token)
+
+
+def _players(table: CreditTable) -> Seats:
+    """Every role as a seat of its own, in the groups that there are."""
+    assert table.role is not None
+    return Seats([], table.role, np.full(table.n_turns, -1), table.score[table.trajectory], own=False)
+
+
+def _of_players(table: CreditTable, settings: MarsSettings) -> Floats:
+    """The advantages of the tokens of a table whose trajectories have one role each [n_tokens]."""
     assert table.role is not None
     # float32, and step by step below, as the authors' code does it: the rounding decides which values are distinct.
     steps = table.step_reward.astype(np.float32)
@@ -80,8 +98,7 @@ def mars(table: CreditTable, settings: MarsSettings) -> Advantages:
         token[mine] = _standardised(token[mine], np.unique(values), settings.advantage_norm)
     if settings.whiten:
         token = _whiten(token)
-    advantage = token.astype(np.float64)
-    return Advantages(table.turn_mean(advantage), advantage)
+    return token.astype(np.float64)
 
 
 def _returns(table: CreditTable, reward: Float32s, gamma: float) -> tuple[Float32s, Float32s, Ints]:

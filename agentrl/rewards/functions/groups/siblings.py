@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Literal
 
 from agentrl.rewards.declare import reward
-from agentrl.rewards.functions.verifiers import normalise
+from agentrl.rewards.functions.answers.comparers import Comparer, classes, said, then
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
+from agentrl.types.figures.sums import reaches
 
 Kind = Literal["answer", "actions"]
 
 
 def _actions(episode: Episode) -> str | None:
-    return "\n".join(turn.action for turn in episode.turns) or None
+    return "\n".join(turn.action for turn in episode.own_turns) or None
 
 
 def _answer(episode: Episode) -> str | None:
-    return normalise(episode.answer or "") or None
-
-
-_KEYS: dict[Kind, Callable[[Episode], str | None]] = {"answer": _answer, "actions": _actions}
+    return said(episode) or None
 
 
 @reward(source="TTRL, arXiv:2504.16084: 1[answer = majority answer]")
-def majority_vote(group: list[Episode]) -> list[float | None]:
+def majority_vote(group: list[Episode], *, comparer: Comparer = "squad") -> list[float | None]:
     """1 for the members whose answer is the most frequent one of the group, else 0.
 
-    Answers are compared after SQuAD normalisation. Of equally frequent answers, the one that the earlier member gave
-    wins. A member without an answer has no vote, and gets 0. A group without an answer, or of one, is not scored.
+    Of equally frequent answers, the one that the earlier member gave wins. A member without an answer has no vote, and
+    gets 0. A group without an answer, or of one, is not scored.
+
+    Args:
+        comparer: decides which answers are the same: `squad`, `exact`, `numeric` or `maths` (TTRL's tasks are maths).
     """
-    answers = [_answer(episode) for episode in group]
-    votes = Counter(answer for answer in answers if answer is not None)
-    if len(group) < 2 or not votes:
-        return [None] * len(group)
-    chosen = max(votes, key=votes.__getitem__)  # the first of equals
-    return [float(answer == chosen) for answer in answers]
+
+    def voted(answers: list[int | None]) -> list[float | None]:
+        votes = Counter(answer for answer in answers if answer is not None)
+        if len(group) < 2 or not votes:
+            return [None] * len(group)
+        chosen = max(votes, key=votes.__getitem__)  # the first of equals
+        return [float(answer == chosen) for answer in answers]
+
+    return then(classes([_answer(episode) for episode in group], comparer), voted)
 
 
 @reward(source="Kimi k1.5, arXiv:2501.12599, section 2.3.3: lambda = 0.5 - (len - min) / (max - min)")
@@ -75,19 +78,25 @@ def _is_right(episode: Episode, right: str | None) -> bool:
             f"here: {', '.join(episode.components) or 'none'}",
         )
     value = episode.components[right]
-    return value is not None and value >= 1.0
+    return value is not None and reaches(value, 1.0)
 
 
 @reward(source="DARLING, arXiv:2509.02534: mean distance to the other members; its learned classifier is equality here")
-def diversity(group: list[Episode], *, of: Kind = "answer") -> list[float | None]:
+def diversity(group: list[Episode], *, of: Kind = "answer", comparer: Comparer = "squad") -> list[float | None]:
     """The share of the other members that differ: 1 if no other did the same, 0 if all did.
 
     A group of one is not scored. Members without an answer, or without an action, are alike. Put a reward for
     correctness beside it: on its own it rewards noise.
 
     Args:
-        of: what is compared: the answers, after SQuAD normalisation, or the actions of all turns.
+        of: what is compared: the answers, or the actions of all turns of the policy.
+        comparer: decides which answers are the same: `squad`, `exact`, `numeric` or `maths`.
     """
-    keys = [_KEYS[of](episode) for episode in group]
-    counts, others = Counter(keys), len(group) - 1
-    return [(others + 1 - counts[key]) / others if others else None for key in keys]
+
+    def scored(keys: list[int | None]) -> list[float | None]:
+        counts, others = Counter(keys), len(group) - 1
+        return [(others + 1 - counts[key]) / others if others else None for key in keys]
+
+    if of == "actions":
+        return scored(classes([_actions(episode) for episode in group], "exact"))
+    return then(classes([_answer(episode) for episode in group], comparer), scored)

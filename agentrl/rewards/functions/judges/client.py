@@ -45,11 +45,11 @@ class Judge(BaseModel):
 
     _shown: tuple[bytes, ...] = PrivateAttr(())
 
-    def seeing(self, task: Task, read_blob: Callable[[str], bytes] | None = None) -> Judge:
+    def seeing(self, task: Task, read_blob: Callable[[str], bytes]) -> Judge:
         """This judge, shown the images of a task with every prompt.
 
         Args:
-            read_blob: gives the file of an image; None: none can be shown.
+            read_blob: gives the file of an image.
 
         Raises:
             AgentRLError: the task shows images, and the judge takes text only.
@@ -57,11 +57,11 @@ class Judge(BaseModel):
         parts = list(image_parts(task.instruction))
         if not parts:
             return self
-        if read_blob is None or not self.images:
+        if not self.images:
             raise AgentRLError(
                 f"the task shows images, and the judge {self.model} takes text only",
                 place="judge.images",
-                remedy="rubric_judge or pairwise_judge with judge.images: true, if its model takes images",
+                remedy="judge.images: true, if its model takes images",
             )
         seeing = self.model_copy()
         seeing._shown = tuple(read_blob(part["blob"]) for part in parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.judges.client import Judge
@@ -49,8 +50,9 @@ async def critique(
     rubric_key: str | None = None,
     key: str | None = None,
     prompt: str = CRITIQUE,
+    read_blob: Callable[[str], bytes],
 ) -> Scored:
-    """For each turn the share of the critiques (`judge.votes`) that call it wrong: 0 to 1, for `capo` as `wrong`.
+    """For each turn of the policy the share of the critiques (`judge.votes`) that call it wrong: 0 to 1, for `capo`.
 
     A reply without a list of existing turns is a lost critique. If half of them or more are lost, no turn is scored.
     The prompts of CAPO are not published; this one is ours.
@@ -64,9 +66,10 @@ async def critique(
     Raises:
         EngineError: as `Judge.ask` does.
     """
-    count = len(episode.turns)
-    if not count:
-        return Scored([], "no turn")
+    own = {turn.index for turn in episode.own_turns}
+    nothing: list[float | None] = [None] * len(episode.turns)
+    if not own:
+        return Scored(nothing, "no turn")
     reference = " | ".join(gold(task, key)) if key is not None else "(none)"
     about = {"task": asked(task), "reference": reference, "rubric": rubric_of(task, rubric, rubric_key)}
 
@@ -76,12 +79,13 @@ async def critique(
             turns = set(json.loads(found[-1])) if found else None
         except ValueError:
             return None
-        return turns if turns is not None and turns <= set(range(count)) else None
+        return turns if turns is not None and turns <= set(range(len(episode.turns))) else None
 
     material = fill(prompt, **about, transcript=transcript(episode.turns))
-    critiques, stored = await judge.seeing(task).ask([material], marked)
+    critiques, stored = await judge.seeing(task, read_blob).ask([material], marked)
     read = [turns for turns in critiques if turns is not None]
     note = f"{len(read)} of {len(critiques)} critiques read, prompt {stored[:12]}"
     if 2 * len(read) <= len(critiques):
-        return Scored([None] * count, f"malformed reply: {note}")
-    return Scored([sum(index in turns for turns in read) / len(read) for index in range(count)], note)
+        return Scored(nothing, f"malformed reply: {note}")
+    shares = [sum(turn.index in turns for turns in read) / len(read) for turn in episode.turns]
+    return Scored([share if k in own else None for k, share in enumerate(shares)], note)

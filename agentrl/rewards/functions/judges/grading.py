@@ -90,7 +90,8 @@ async def rubric_judge(
 ) -> Scored:
     """Mean grade of the votes, divided by `scale`: 0 to 1. An episode without an answer gets 0 and is not judged.
 
-    With `reads: turn` every turn has a grade, given the turns before it. A turn whose votes are lost is not scored.
+    With `reads: turn` every turn of the policy has a grade, given the turns before it. A turn whose votes are lost is
+    not scored.
 
     Args:
         reads: what is graded: the final answer, the turns with their observations, or each turn.
@@ -122,15 +123,16 @@ async def rubric_judge(
 
 
 async def _turns(judge: Judge, episode: Episode, filled: Callable[..., str], scale: float) -> Scored:
-    if not episode.turns:
-        return Scored([], "no turn")
-    said = [turn.text.strip() for turn in episode.turns]
-    before = [transcript(episode.turns[:index]) or "(nothing)" for index in range(len(said))]
-    prompts = [filled(transcript=seen, turn=turn) for seen, turn in zip(before, said, strict=True)]
+    own, scores = episode.own_turns, list[Any]([None] * len(episode.turns))
+    if not own:
+        return Scored(scores, "no turn")
+    before = [transcript(episode.turns[: turn.index]) or "(nothing)" for turn in own]
+    prompts = [filled(transcript=seen, turn=turn.text.strip()) for seen, turn in zip(before, own, strict=True)]
     votes, stored = await judge.ask_each(prompts, _grade(scale))
-    scores = [verdict([v / scale for v in each if v is not None], len(each), stored).value for each in votes]
-    lost = sum(score is None for score in scores)
-    return Scored(scores, f"prompt {stored[:12]}" + (f", {lost} turns not read" if lost else ""))  # type: ignore[arg-type]
+    for turn, each in zip(own, votes, strict=True):
+        scores[turn.index] = verdict([v / scale for v in each if v is not None], len(each), stored).value
+    lost = sum(scores[turn.index] is None for turn in own)
+    return Scored(scores, f"prompt {stored[:12]}" + (f", {lost} turns not read" if lost else ""))
 
 
 def _grade(scale: float) -> Callable[[str], float | None]:

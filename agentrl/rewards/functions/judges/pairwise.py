@@ -101,6 +101,7 @@ async def win_rate(
     rubric: str = CORRECT,
     rubric_key: str | None = None,
     prompt: str = PAIRWISE,
+    read_blob: Callable[[str], bytes],
 ) -> list[Scored]:
     """The share of the comparisons with the other members of the group that each wins; a tie counts one half for both.
 
@@ -120,7 +121,7 @@ async def win_rate(
         EngineError: as `Judge.ask` does.
     """
     if isinstance(judge, Judge):
-        judge.seeing(task)
+        judge = judge.seeing(task, read_blob)
     pairs = [*combinations(range(len(group)), 2)]
     about = {"task": asked(task), "rubric": rubric_of(task, rubric, rubric_key)}
 

@@ -1,0 +1,77 @@
+"""The guard: what others wrote can write no control token, whatever part of a prompt it becomes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.chat.formats.parser import Parser
+from agentrl.chat.recognise import TOOL, called_message
+from agentrl.chat.stand_ins import MARK, PROBE, REPLY, USER, result
+from agentrl.chat.tokenizer import Tokenizer, break_up
+from agentrl.types.errors import RenderError
+from agentrl.types.task import Message
+
+Pattern = re.Pattern[str] | None
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Breaks up the texts of control tokens in everything that goes to a chat template.
+
+    Attributes:
+        own: of replies: what ends a turn.
+        said: of what the recipe and the user say: special tokens, and what the template writes around messages.
+        foreign: of results and tool definitions, which come from servers and pages: besides, what it writes around
+            results, calls and thoughts.
+    """
+
+    own: Pattern
+    said: Pattern
+    foreign: Pattern
+
+    def message(self, message: Message) -> Message:
+        """A message that is safe to render."""
+        own = {"assistant": self.own, "system": self.said, "developer": self.said, "user": self.said}
+        pattern = own.get(message["role"], self.foreign)
+        return {key: _broken_up(value, pattern) if key in _TEXTS else value for key, value in message.items()}
+
+    def tools(self, definitions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Tool definitions that are safe to render."""
+        return [_broken_up(definition, self.foreign) for definition in definitions]
+
+
+def frames(tokenizer: Tokenizer, parser: Parser, long_ids: bool) -> set[str]:
+    """The control tokens that the template, or a model in the parser's format, writes around results, calls and
+    thoughts. Many vocabularies do not call them special (Qwen's `<tool_response>` and `<think>`).
+
+    Args:
+        long_ids: whether the template wants ids of nine characters.
+    """
+    opened, closed = parser.thought
+    thinking = {"role": "assistant", "content": f"{opened}\n{PROBE}\n{closed}\n\n{PROBE}", "reasoning_content": PROBE}
+    called, answered = called_message("probe", long_ids), result(PROBE, long_ids)
+    written = [opened, closed]
+    with contextlib.suppress(ValueError):
+        written.append(parser.format(PROBE, [("probe", {"text": PROBE})]))
+    for messages in ([USER, REPLY, answered], [USER, called, answered], [USER, thinking], [USER, called]):
+        for tools in (None, [TOOL]):
+            with contextlib.suppress(RenderError):
+                written.append(tokenizer.render(messages, tools, True))
+    return {text for text in tokenizer.controls if any(text in each for each in written)}
+
+
+def _broken_up(value: Any, pattern: Pattern) -> Any:
+    """A text, or all texts of a JSON value, with control tokens broken up."""
+    if isinstance(value, str):
+        return break_up(value, pattern, MARK) if pattern is not None and pattern.search(value) else value
+    if isinstance(value, dict):
+        return {_broken_up(key, pattern): _broken_up(inner, pattern) for key, inner in value.items()}
+    return [_broken_up(inner, pattern) for inner in value] if isinstance(value, list) else value
+
+
+_TEXTS: Collection[str] = frozenset({"content", "tool_calls", "reasoning_content", "thinking", "name", "tool_call_id"})
+"""Keys of a message that hold what somebody wrote."""

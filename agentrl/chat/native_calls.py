@@ -1,0 +1,121 @@
+"""Calls and results in the form of APIs: arguments as text, and results that name the call that they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agentrl.chat.formats.parser import ParsedCall, ParseFault, Parser, Reply, read_json
+from agentrl.types.engine import NativeCall
+from agentrl.types.task import Message
+
+NO_RESULT = "No result of this call is shown."
+"""Stands for the result of a call that has none in the conversation."""
+
+
+def read_arguments(given: Any) -> dict[str, Any]:
+    """The arguments of a call: JSON text, an object, or nothing, which APIs write for a call without arguments.
+
+    Raises:
+        ValueError: they are no JSON, or no object.
+    """
+    if given is None or given == "":
+        return {}
+    read = read_json(given) if isinstance(given, str) else given
+    if not isinstance(read, dict):
+        raise ValueError("the arguments must be a JSON object")
+    return read
+
+
+def as_text(parser: Parser, text: str, calls: Sequence[NativeCall]) -> str:
+    """A reply in the format of the parser. A call that it cannot write, broken or not, is written as it was given."""
+    written = []
+    for call in calls:
+        try:
+            one = call.name, read_arguments(call.arguments)
+            parser.format("", [one])
+            written.append(one)
+        except ValueError:
+            text += f'\n<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}'
+    return parser.format(text, written) if written else text
+
+
+def reply_of(parser: Parser, text: str, calls: Sequence[NativeCall], tools: Collection[str]) -> Reply:
+    """What an API replied that gave calls beside the text: these follow those of the text.
+
+    Each call, and each fault, has the API's id: APIs want an answer to every one. What else the text says is no call
+    that went wrong.
+
+    Args:
+        tools: names of the tools that may be called now; a call of any other is a fault.
+    """
+    said = parser.parse(text, tools)
+    read = [_read(parser, call, tools) for call in calls]
+    return replace(
+        said,
+        calls=[*said.calls, *(each for each in read if isinstance(each, ParsedCall))],
+        errors=[each for each in read if isinstance(each, ParseFault)],
+    )
+
+
+def _read(parser: Parser, call: NativeCall, tools: Collection[str]) -> ParsedCall | ParseFault:
+    try:
+        arguments = read_arguments(call.arguments)
+    except ValueError as error:
+        return ParseFault(call.arguments[:120], f"the tool call cannot be read: {error}", id=call.id)
+    if call.name not in tools:
+        return replace(parser._unknown(call.name, call.arguments, tools), id=call.id)
+    return ParsedCall(call.name, arguments, call.id)
+
+
+def rounds(messages: Sequence[Message]) -> Iterator[tuple[Message | None, list[Message]]]:
+    """The replies of a conversation, each with what follows it. First comes None with what opens the conversation."""
+    reply: Message | None = None
+    following: list[Message] = []
+    for message in messages:
+        if message.get("role") == "assistant":
+            yield reply, following
+            reply, following = message, []
+        else:
+            following.append(message)
+    yield reply, following
+
+
+def ids_of(reply: Message | None) -> list[str]:
+    """The ids of the calls of a reply in the form of APIs; none if one of its calls has none."""
+    calls = (reply or {}).get("tool_calls") or ()
+    ids = [id for call in calls if isinstance(call, dict) and isinstance(id := call.get("id"), str) and id]
+    return ids if len(ids) == len(calls) else []
+
+
+def answers(ids: Sequence[str], following: Sequence[Message]) -> tuple[list[Message | None], list[Message]]:
+    """The result of each call, by its id, and the messages that are none of these results."""
+    found: dict[str, Message] = {}
+    others = []
+    for message in following:
+        id = message.get("tool_call_id") if message.get("role") == "tool" else None
+        if id in ids and id not in found:
+            found[str(id)] = message
+        else:
+            others.append(message)
+    return [found.get(id) for id in ids], others
+
+
+def in_call_order(messages: Sequence[Message]) -> list[Message]:
+    """A conversation in which the results of a reply follow it in the order of its calls.
+
+    Most chat templates show no ids: there the order alone says which result is whose. Where some calls of a reply have
+    a result, the others get `NO_RESULT`.
+    """
+    ordered: list[Message] = []
+    for reply, following in rounds(messages):
+        ids = ids_of(reply)
+        results, others = answers(ids, following)
+        if reply is not None:
+            ordered.append(reply)
+        if any(results):
+            pairs = zip(ids, results, strict=True)
+            ordered += [result or {"role": "tool", "tool_call_id": id, "content": NO_RESULT} for id, result in pairs]
+        ordered += others
+    return ordered

@@ -1,0 +1,110 @@
+"""Roles of messages: those that a chat template passes over become others, so that no message vanishes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agentrl.chat.stand_ins import PROBE, REPLY, STAND_IN, USER
+from agentrl.chat.tokenizer import Tokenizer
+from agentrl.types.errors import RenderError
+from agentrl.types.parts.content import joined
+from agentrl.types.task import Message
+
+_KNOWN = {"user", "assistant", "tool"}
+
+
+class Roles:
+    """Which roles a template shows, and where. Found out once.
+
+    `developer` is OpenAI's later word for `system`: it becomes that where the template does not know it. A system
+    message behind the first is a part of it at the beginning, and the user's elsewhere, where the template passes over
+    it. A role of one's own that it passes over is refused.
+
+    Args:
+        closes: what the template may write behind a reply. Before some roles it writes what ends no reply (GLM's).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, closes: Sequence[str]) -> None:
+        self._tokenizer, self._closes = tokenizer, closes
+        self._shown: dict[tuple[str, ...], bool] = {}
+        self._proven: set[tuple[Any, ...]] = set()
+
+    def fitting(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages in roles that the template shows.
+
+        Raises:
+            RenderError: it passes over a role.
+        """
+        if all(m["role"] in _KNOWN or (m["role"] == "system" and not k) for k, m in enumerate(messages)):
+            return list(messages)
+        made: list[Message] = []
+        for index, message in enumerate(messages):
+            role = message["role"]
+            before = made[-1]["role"] if made else ""
+            opening = all(m["role"] in ("system", "developer") for m in made)
+            if role == "developer" and not self._shows(role, before if opening else "assistant"):
+                role = "system"
+            if role == "system" and made and not self._shows(role, before if opening else "assistant"):
+                if opening:
+                    made[-1] = {**made[-1], "content": joined(made[-1]["content"], "\n\n", message["content"])}
+                    continue
+                role = "user"
+            if role not in (*_KNOWN, "system", "developer") and not self._shows(role, before and "assistant"):
+                raise RenderError(
+                    f"the chat template passes over message {index}, whose role is {role!r}",
+                    place=self._tokenizer.name,
+                    remedy="give it one of the roles system, user, assistant, tool; or name a template that shows it",
+                )
+            made.append({**message, "role": role})
+        return made
+
+    def prove(self, messages: Sequence[Message], render: Callable[[list[Message]], str]) -> None:
+        """Proves that a prompt of such messages holds each of them: once for every order of roles.
+
+        Args:
+            render: makes the text of a prompt, or of the part of it that is new.
+
+        Raises:
+            RenderError: the template leaves one out.
+        """
+        order = tuple([(message["role"], isinstance(message["content"], str)) for message in messages])
+        if order in self._proven:
+            return
+        probes = {index: f"{PROBE}x{index}x" for index, m in enumerate(messages) if m["role"] != "assistant"}
+        asked = [_saying(message, probes.get(index)) for index, message in enumerate(messages)]
+        text = render(asked)
+        for index, probe in probes.items():
+            if probe not in text:
+                raise RenderError(
+                    f"the chat template leaves out message {index} ({messages[index]['role']}) of {len(messages)}",
+                    place=self._tokenizer.name,
+                    remedy="other roles, or a template that shows every message (model.template)",
+                )
+        self._proven.add(order)
+
+    def _shows(self, role: str, before: str) -> bool:
+        """Whether the template shows a message of this role at the beginning, or behind one of another role."""
+        if (role, before) not in self._shown:
+            first: list[Message] = {
+                "": [],
+                "assistant": [USER, REPLY],
+            }.get(before, [{"role": before, "content": STAND_IN}])
+            asked = [*first, {"role": role, "content": PROBE}, *([] if before == "assistant" else [USER])]
+            try:
+                text = self._tokenizer.render(asked, None, True)
+            except RenderError:
+                text = ""
+            # What the template writes in another place than the message's would not be told from what was there.
+            tail = text.partition(STAND_IN)[2] if first else text
+            ended = before != "assistant" or any(map(tail.startswith, self._closes))
+            self._shown[role, before] = ended and PROBE in tail
+        return self._shown[role, before]
+
+
+def _saying(message: Message, text: str | None) -> Message:
+    """A message that says another text."""
+    if text is None or isinstance(message["content"], str):
+        return message if text is None else {**message, "content": text}
+    parts = [part for part in message["content"] if part.get("type") != "text"]
+    return {**message, "content": [{"type": "text", "text": text}, *parts]}

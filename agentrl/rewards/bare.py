@@ -1,0 +1,30 @@
+"""Turns without what reward functions gave them, for episodes that are scored again or played on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from agentrl.config.recipe import Recipe
+from agentrl.types.episode import Episode, Turn
+
+
+def scoring_functions(recipe: Recipe) -> set[str]:
+    """Names of the components that are functions. `tool_reward` alone reads what tools and agents gave."""
+    return {name for name, settings in recipe.rewards.items() if (settings.use or name) != "tool_reward"}
+
+
+def bare_turns(episode: Episode, functions: Collection[str]) -> list[Turn]:
+    """The turns with the rewards that tools and agents gave.
+
+    A function of a name that scored the episode as a whole gave its turns nothing: their rewards of that name stay.
+
+    Args:
+        functions: names of the components that may have scored turns.
+    """
+    theirs = set(functions) - episode.components.keys()
+    return [
+        msgspec.structs.replace(turn, rewards={name: v for name, v in turn.rewards.items() if name not in theirs})
+        for turn in episode.turns
+    ]

@@ -1,0 +1,1 @@
+"""Answers: which are the same, and which are right."""

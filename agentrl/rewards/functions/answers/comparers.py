@@ -1,0 +1,153 @@
+"""Comparers: whether two answers are the same.
+
+`maths` compares in a helper process and takes its time. What uses it gives an awaitable then, and its value at once
+with the other comparers.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Literal, TypeVar, cast
+
+from agentrl.rewards.functions.answers.symbolic import compare, require_maths
+from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.types.episode import Episode
+
+Comparer = Literal["squad", "exact", "numeric", "maths"]
+"""How answers are compared.
+
+`squad`: equal after SQuAD normalisation, and as numbers if they are numbers (-3 is not 3, 1.5 not 15). `exact`: equal
+but for white space around. `numeric`: their last numbers are equal. `maths`: symbolically equal (needs math-verify).
+"""
+
+T = TypeVar("T")
+
+CONFIDENCE = r"<confidence>\s*([0-9.]+)\s*(?:(%)\s*)?</confidence>"
+"""A policy's confidence in its answer, which is no part of it."""
+
+TOLERANCE = 1e-6
+"""Two numbers x and y are equal if they differ by at most this times max(1, |y|)."""
+
+MATHS = Helper("agentrl.rewards.functions.answers.symbolic", memory_mb=4096)
+
+
+def said(episode: Episode) -> str | None:
+    """The answer of an episode, without the confidence in it."""
+    return None if episode.answer is None else re.sub(CONFIDENCE, "", episode.answer).strip()
+
+
+def among(answer: str, references: Sequence[str], how: Comparer) -> Any:
+    """Whether an answer is the same as one of the references, or an awaitable of that (`then`)."""
+    if how == "maths":
+        return _any_equal(references, answer)
+    return any(_same(reference, answer, how) for reference in references)
+
+
+def classes(answers: Sequence[str | None], how: Comparer) -> Any:
+    """For each answer the place of the first one that is the same, None without an answer; or an awaitable (`then`)."""
+    if how == "maths":
+        return _maths_classes(answers)
+    found: list[int | None] = []
+    for k, answer in enumerate(answers):
+        same = (
+            j for j in range(k) if answer is not None and (one := answers[j]) is not None and _same(one, answer, how)
+        )
+        found.append(None if answer is None else next((j for j in same if found[j] == j), k))
+    return found
+
+
+def then(value: Any, follows: Callable[[Any], T]) -> T:
+    """What follows from a value: at once, or, if the value is awaited, as an awaitable, which rewards may be."""
+    return cast(T, _later(value, follows)) if isinstance(value, Awaitable) else follows(value)
+
+
+async def _later(value: Awaitable[Any], follows: Callable[[Any], T]) -> T:
+    return follows(await value)
+
+
+def normalise(text: str) -> str:
+    """SQuAD normalisation: lower case, no ASCII punctuation, no articles, single spaces.
+
+    A text that consists of nothing else ("The", "+") keeps its letters: it must not equal every other such text.
+    """
+    lower = text.lower()
+    bare = "".join(character for character in lower if character not in _PUNCTUATION)
+    words = re.sub(r"\b(a|an|the)\b", " ", bare).split()
+    return " ".join(words or lower.split())
+
+
+def last_number(text: str) -> list[float]:
+    """The readings of the last number in a text: empty without a number, two for a percentage (share and as
+    written)."""
+    text = re.sub(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}", r"\1/\2", text).replace("\u2212", "-").replace("\\%", "%")
+    for match in reversed(list(_NUMBER.finditer(text))):
+        value = float(match["top"].replace(",", ""))
+        if match["bottom"]:
+            bottom = float(match["bottom"].replace(",", ""))
+            if bottom == 0:
+                continue
+            value /= bottom
+        return [value / 100, value] if match["percent"] else [value]
+    return []
+
+
+def equal_numbers(answers: Sequence[float], references: Sequence[float], tolerance: float = TOLERANCE) -> bool:
+    """Whether one of the readings of an answer is one of those of the references."""
+    return any(abs(x - y) <= tolerance * max(1.0, abs(y)) for x in answers for y in references)
+
+
+def _same(one: str, other: str, how: Comparer) -> bool:
+    if how == "numeric":
+        return equal_numbers(last_number(other), last_number(one))
+    return bool(_KEYS[how](one) == _KEYS[how](other))
+
+
+def _squad(text: str) -> Hashable:
+    """The normalised text, and its value if it is a number and nothing else: punctuation is part of a number."""
+    bare = text.replace("\u2212", "-").strip()
+    bare = bare.rstrip(".") or bare
+    whole = _NUMBER.fullmatch(bare)
+    return normalise(bare), tuple(last_number(bare)) if whole else None
+
+
+_KEYS: dict[str, Callable[[str], Hashable]] = {"squad": _squad, "exact": str.strip}
+
+
+async def _any_equal(references: Sequence[str], answer: str) -> bool:
+    for reference in references:
+        if await _equal(reference, answer):
+            return True
+    return False
+
+
+async def _maths_classes(answers: Sequence[str | None]) -> list[int | None]:
+    found: list[int | None] = []
+    for k, answer in enumerate(answers):
+        found.append(None if answer is None else k)
+        for j in range(k):
+            one = answers[j]
+            if answer is not None and one is not None and found[j] == j and await _equal(one, answer):
+                found[k] = j
+                break
+    return found
+
+
+async def _equal(one: str, other: str, cpu_s: float = 5.0) -> bool:
+    """Answers that cannot be compared as mathematics are the same only if their texts are."""
+    require_maths()
+    if one.strip() == other.strip():
+        return True
+    try:
+        return bool(await MATHS.ask(compare, one, other, 6, cpu_s=cpu_s) == "equal")
+    except TooMuch:
+        return False
+
+
+_PUNCTUATION = frozenset(string.punctuation)
+_DIGITS = r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+(?!\w))?"
+# A sign belongs to a number only where no word or bracket ends before it: "10-12" ends in 12, "x = -3" in -3.
+_NUMBER = re.compile(
+    rf"(?P<top>(?:(?<![\w.)\]])[-+])?(?<![\w.]){_DIGITS})(?:\s?/\s?(?P<bottom>{_DIGITS}))?(?P<percent>\s?%)?"
+)

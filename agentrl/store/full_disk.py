@@ -1,0 +1,44 @@
+"""A full disk, told in words wherever a run is written."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agentrl.types.errors import StoreError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_of_a_full_disk(error: BaseException | None) -> bool:
+    """Whether an exception or one of its causes reports a full disk; safetensors has it only in the message."""
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        if number in _FULL or any(f"(os error {each})" in str(error) for each in _FULL):
+            return True
+        if isinstance(error, sqlite3.Error) and "disk is full" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextmanager
+def told_if_full(path: Path) -> Iterator[None]:
+    """Writes to a run inside.
+
+    Raises:
+        StoreError: the disk is full. What was stored before stays.
+    """
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        if not is_of_a_full_disk(error):
+            raise
+        raise StoreError(
+            "the disk is full",
+            place=str(path),
+            remedy="free some disk space and run the same command again: it goes on",
+        ) from error

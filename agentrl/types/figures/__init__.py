@@ -1,0 +1,1 @@
+"""Figures of episodes, and the sums and comparisons that they are made with."""

@@ -1,0 +1,25 @@
+"""Sums of rewards, and comparisons of them: weights such as .7, .2 and .1 do not add up to 1 in floating point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+TOLERANCE = 1e-9
+"""Rewards that differ by no more are equal."""
+
+
+def total(values: Iterable[float]) -> float:
+    """The sum, rounded once."""
+    return math.fsum(values)
+
+
+def reaches(value: float, threshold: float) -> bool:
+    """Whether a value is at least the threshold."""
+    return value >= threshold - TOLERANCE
+
+
+def vary(values: Iterable[float]) -> bool:
+    """Whether some of the values differ."""
+    known = [*values]
+    return bool(known) and max(known) - min(known) > TOLERANCE

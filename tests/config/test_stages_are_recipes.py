@@ -1,0 +1,78 @@
+"""The sections of a stage, with those that it shares, are a recipe like any other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import recipe_from_run
+from agentrl.rollout.voices.open import check_voices
+from agentrl.train.stages.stage import stages_of
+from agentrl.types.errors import RecipeError
+
+CRITIC: dict[str, Any] = {"lora": {"rank": 4}, "train": True, "outcome": {"length": 1}, "sampling": {"max_tokens": 16}}
+BASE: dict[str, Any] = {
+    "name": "x",
+    "tasks": {"jsonl": "t.jsonl", "prompt": "x"},
+    "rewards": {"letters": "./t.py:letters", "length": "./t.py:length"},
+    "model": {"path": "model"},
+    "policies": {"critic": CRITIC},
+    "train": {"iterations": 1},
+}
+
+
+def written(folder: Path, recipe: dict[str, Any]) -> Path:
+    (folder / "recipe.yaml").write_text(json.dumps(recipe))
+    return folder / "recipe.yaml"
+
+
+@pytest.mark.parametrize(
+    ("sections", "where", "said"),
+    [
+        (
+            {"sampling": {"temperature": 0.5}},
+            "policies.critic.sampling.temperature",
+            "one training has one temperature",
+        ),
+        ({"rewards": {"letters": "./t.py:letters"}}, "policies.critic.outcome", "'length' is no component"),
+        ({"agent": {"program": ["true"]}}, "policies", "a program opens no contexts"),
+        ({"agent": {"use": "dialogue"}}, "stages.0.rl.agent", ""),
+    ],
+)
+def test_what_a_recipe_refuses_its_stages_refuse(
+    tmp_path: Path, sections: dict[str, Any], where: str, said: str
+) -> None:
+    for recipe in (BASE | sections, BASE | {"stages": [{"name": "s", "rl": sections}]}):
+        with pytest.raises(RecipeError) as refused:
+            load_recipe(str(written(tmp_path, recipe)))
+        assert said in str(refused.value)
+    assert "(in the stage 's')" in str(refused.value)
+    assert where in str(refused.value)
+
+
+def test_stages_that_fit_load_and_come_back_from_a_run(tmp_path: Path) -> None:
+    stages = [
+        {"name": "warm", "sft": {"jsonl": "./a.jsonl", "steps": 1}},
+        {"name": "s", "rl": {"sampling": {"max_tokens": 3}, "train": {"lr": 0.5}}},
+    ]
+    recipe = load_recipe(str(written(tmp_path, BASE | {"stages": stages})))
+    again = recipe_from_run({"recipe": json.loads(recipe.model_dump_json()), "base": str(tmp_path)})
+    for each in (recipe, again):
+        last = stages_of(each)[1].recipe
+        assert last.train is not None
+        assert (last.sampling.max_tokens, last.train.lr, last.train.iterations) == (3, 0.5, 1)
+
+
+@pytest.mark.parametrize("sections", [{"credit": {"use": "igpo"}}, {"information_gain": {}}])
+@pytest.mark.parametrize("staged", [True, False])
+def test_a_second_policy_does_not_train_where_gold_answers_are_scored(
+    tmp_path: Path, sections: dict[str, Any], staged: bool
+) -> None:
+    more = {"stages": [{"name": "s", "rl": sections}]} if staged else sections
+    recipe = load_recipe(str(written(tmp_path, BASE | more)))
+    with pytest.raises(RecipeError, match=f"without information gain: not with this {next(iter(sections))}"):
+        check_voices(stages_of(recipe)[-1].recipe)

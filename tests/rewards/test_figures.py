@@ -1,0 +1,250 @@
+"""What is counted is one thing everywhere: reward, success, turns, and which answers are the same."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentrl.api.certify.findings import passed
+from agentrl.credit.registry import EpisodeCredit
+from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
+from agentrl.curriculum.methods.difficulty import Vade, Vas
+from agentrl.curriculum.methods.hints import Seele
+from agentrl.curriculum.methods.prof import Prof
+from agentrl.curriculum.methods.relift import Relift
+from agentrl.curriculum.methods.rorecomp import RoRecomp
+from agentrl.curriculum.methods.zero_variance import ZeroVariance
+from agentrl.curriculum.parts import Context, CreditedEpisode, Group
+from agentrl.rewards.components import RewardSet
+from agentrl.rewards.functions.answers.comparers import Comparer, classes
+from agentrl.rewards.functions.calibration import brier
+from agentrl.rewards.functions.feedback import unary_feedback
+from agentrl.rewards.functions.groups.siblings import diversity, majority_vote
+from agentrl.rewards.functions.verifiers import exact_match, f1, numeric
+from agentrl.rollout.summary import summary
+from agentrl.types.episode import CallRecord, Episode, Node, Turn
+from agentrl.types.episode import Context as Conversation
+from agentrl.types.errors import RecipeError
+from agentrl.types.figures.of_episodes import earned, figure, succeeded, turns_of
+from agentrl.types.task import Task
+
+CONTEXT = Context(0, 10, random.Random(0), {}.__getitem__)
+TASK = Task.of("t", "Go.", answer="3", hint="one two", hint_rate=0.0)
+
+
+def full(episode: Episode) -> float:
+    return 1.0
+
+
+def none(episode: Episode) -> float:
+    return 0.0
+
+
+def by_turn(episode: Episode) -> list[float]:
+    return [0.5 for _ in episode.turns]
+
+
+def turn(index: int, context: str = "main", **given: Any) -> Turn:
+    return Turn(index=index, node=index, text=f"{context} {index}", finish="stop", context=context, **given)
+
+
+def dialogue(turns: int = 2, user: str = "user", **given: Any) -> Episode:
+    """A policy and a user, in turn."""
+    names = [name for _ in range(turns) for name in ("main", "user")]
+    nodes = [
+        Node(parent=k - 1, kind="sampled" if name == "main" else "spoken", token_ids=[1] * (name == "main"),
+             logprobs=[-0.1 * (k + 1)] if name == "main" else None)
+        for k, name in enumerate(names)
+    ]  # fmt: skip
+    said = [msgspec.structs.replace(turn(k, name), text=f"{user if name == 'user' else 'policy'} {k}") for k, name in
+            enumerate(names)]  # fmt: skip
+    return Episode(
+        **{"id": "e", "group_id": "g", "task": TASK, "status": "done", "reward": 1.0, "answer": "a", **given},
+        nodes=nodes, turns=given.pop("turns", said), 
+        contexts={"user": Conversation(role="user", prompt=[], policy="user")},
+    )  # fmt: skip
+
+
+def scored(rewards: dict[str, Any], values: dict[str, Any], success: str | None = None, **given: Any) -> Episode:
+    episode = Episode(id="e", group_id="g", task=TASK, status="done", answer="x", **given)
+    return RewardSet.from_recipe(rewards, success=success).combine(episode, values).onto(episode)
+
+
+@pytest.mark.parametrize("weights", [(0.7, 0.2, 0.1), (0.6, 0.3, 0.1), (0.1,) * 10, (0.3, 0.3, 0.4)])
+def test_an_episode_that_earns_everything_is_a_success(weights: tuple[float, ...]) -> None:
+    rewards = {f"r{k}": {"use": full, "weight": weight} for k, weight in enumerate(weights)}
+    episode = scored(rewards, dict.fromkeys(rewards, 1.0))
+    assert summary([episode])["success"] == 1.0
+    assert passed(episode, 1.0)
+    part = Relift(Relift.Settings(script="oracle", buffer=1))
+    part.observe([Group("t", TASK, [episode])], CONTEXT)
+    assert part.demonstrate() is None
+
+
+def test_success_is_what_the_recipe_names() -> None:
+    rewards = {"settled": {"use": full, "weight": 0.9}, "overlong": {"use": none, "weight": 1.0}}
+    lost = scored(rewards, {"settled": 0.0, "overlong": 1.5}, "settled")
+    right = scored(rewards, {"settled": 1.0, "overlong": -0.3}, "settled")
+    for each, is_one in ((lost, False), (right, True)):
+        assert summary([each])["success"] == float(is_one)
+        assert passed(each, 1.0) is succeeded(each) is is_one
+    with pytest.raises(RecipeError, match="'setled' is no component"):
+        RewardSet.from_recipe(rewards, success="setled")
+
+
+def test_a_component_success_tells_it_where_no_other_is_named() -> None:
+    rewards = {"score": full, "success": {"use": full, "weight": 0}}
+    assert not succeeded(scored(rewards, {"score": 3.0, "success": 0.0}))
+    assert succeeded(scored(rewards, {"score": 0.1, "success": 1.0}))
+
+
+def test_rewards_of_turns_alone_are_the_reward() -> None:
+    episode = scored({"gain": by_turn}, {"gain": [0.5, 0.7]}, turns=[turn(0), turn(1)])
+    found = summary([episode])
+    assert (found["reward"], found["success"], found["turns"]) == (pytest.approx(1.2), 1.0, 2)
+    assert passed(episode, 1.0)
+    assert figure(episode, "reward") == 0.0
+    assert figure(episode, "total") == earned(episode) == pytest.approx(1.2)
+    assert figure(episode, "gain") == pytest.approx(1.2)
+    assert figure(episode, "absent") is None
+
+
+def test_a_penalty_of_turns_spoils_no_success() -> None:
+    rewards = {"right": full, "penalty": by_turn}
+    episode = scored(rewards, {"right": 1.0, "penalty": [-0.1]}, turns=[turn(0)])
+    assert succeeded(episode)
+    assert summary([episode])["reward"] == pytest.approx(0.9)
+
+
+def test_what_was_not_scored_is_no_failure() -> None:
+    rewards = {"score": full, "settled": {"use": full, "weight": 0}}
+    unknown = scored(rewards, {"score": 1.0, "settled": None}, "settled")
+    assert not succeeded(unknown)
+    assert summary([unknown])["success"] is None
+
+
+PENALISED = [
+    Episode(
+        id=f"t#{k}", group_id="t", task=TASK, status="done", reward=0.95,
+        nodes=[Node(parent=-1, kind="sampled", token_ids=[1])], turns=[turn(0, rewards={"process": 0.5}, reward=0.0)],
+        components={"exact_match": 1.0, "overlong": -0.05},
+    )
+    for k in range(8)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", [Vas, Vade, Seele, Relift, DartRollouts, DartSuccesses, Prof, RoRecomp])
+def test_every_part_that_counts_successes_takes_a_metric(part: Any) -> None:
+    assert {"metric", "success"} <= part.Settings.model_fields.keys()
+
+
+def test_right_answers_with_a_penalty_are_solved_by_the_metric() -> None:
+    group = Group("t", TASK, PENALISED)
+    by = {"metric": "exact_match"}
+    vas = Vas(Vas.Settings(every=1, **by))
+    vas.observe([group], CONTEXT)
+    assert vas.state["rates"] == {"t": 1.0}
+    relift = Relift(Relift.Settings(script="oracle", buffer=1, **by))
+    relift.observe([group], CONTEXT)
+    assert relift.demonstrate() is None
+    dart = DartRollouts(DartRollouts.Settings(**by))
+    dart.observe([group], CONTEXT)
+    assert dart.state["t"]["rate"] == 1.0
+
+
+def test_a_group_whose_seats_differ_varies() -> None:
+    """Both seats are rewarded for what they won: the sum is the same in each game."""
+
+    def game(winner: int) -> Episode:
+        turns = [turn(k, agent=f"player {k}", rewards={"won": float(k == winner)}) for k in (0, 1)]
+        return Episode(id=f"g#{winner}", group_id="g", task=TASK, status="done", reward=0.0, turns=turns)
+
+    groups = [Group("g", TASK, [game(0), game(1)]), Group("h", TASK, [game(0), game(0)])]
+    kept = ZeroVariance(ZeroVariance.Settings(metric="total")).select(groups, 2, CONTEXT)
+    assert [group.id for group in kept] == ["g"]
+
+
+def test_rewards_that_differ_by_rounding_are_equal() -> None:
+    members = [msgspec.structs.replace(PENALISED[k], reward=value) for k, value in enumerate((0.1 + 0.2, 0.3))]
+    assert ZeroVariance().select([Group("t", TASK, members)], 1, CONTEXT) == []
+
+
+def test_turns_of_other_voices_do_not_count() -> None:
+    episode = dialogue(5)
+    assert turns_of(episode) == summary([episode])["turns"] == 5
+    credit = EpisodeCredit(episode_id="e", estimator="grpo", turn_advantages=[1.0] * 10)
+    (out,) = DartTurns(DartTurns.Settings(keep=0.8)).refine([CreditedEpisode(episode, credit)], CONTEXT)
+    assert out.masked_turns == {0}  # the surest of the policy's five
+    assert diversity([dialogue(user="yes"), dialogue(user="no")], of="actions") == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("gold", "reply"), [("Paris", "Paris <confidence>0.9</confidence>"), ("42", "42 <confidence>90%</confidence>")]
+)
+def test_a_confidence_is_no_part_of_an_answer(gold: str, reply: str) -> None:
+    task = Task.of("t", "?", answer=gold)
+    episode = Episode(id="e", group_id="g", task=task, status="done", answer=reply, turns=[turn(0)])
+    assert brier(task, episode).value == pytest.approx(0.99)
+    assert exact_match(task, episode) == f1(task, episode) == 1.0
+    if gold == "42":
+        assert numeric(task, episode) == 1.0
+
+
+SURE = "0.5 <confidence>1</confidence>"
+
+
+def answering(answer: str, gold: str = "3") -> Episode:
+    call = CallRecord(id="1", name="answer", arguments={"answer": answer}, outcome="ok", result="", duration_s=0.0)
+    task = Task.of("t", "?", answer=gold)
+    return Episode(id=answer, group_id="g", task=task, status="done", answer=answer, turns=[turn(0, calls=[call])])
+
+
+@pytest.mark.parametrize(
+    ("gold", "said", "same"),
+    [
+        ("3", "-3", False), ("15", "1.5", False), ("12", "1/2", False), ("-0.5", "0.5", False), ("1,000", "1000", True),
+        ("3", "3.", True), ("The Beatles", "beatles", True), ("1,5", "15", False), ("2", " 2 ", True),
+        ("-3", "\u22123", True),
+    ],
+)  # fmt: skip
+def test_numbers_are_compared_as_numbers(gold: str, said: str, same: bool) -> None:
+    episode = answering(said, gold)
+    assert exact_match(episode.task, episode) == float(same)
+    assert unary_feedback(episode.task, episode).value == [float(same)]
+
+
+def test_votes_for_different_numbers_are_different() -> None:
+    assert majority_vote([answering(x) for x in ("1.5", "15", "1/5", "9", "9")]) == [0.0, 0.0, 0.0, 1.0, 1.0]
+    assert diversity([answering("-3"), answering("3")]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("how", "answers", "expected"),
+    [
+        ("exact", ["The end", "the end", " The end "], [0, 1, 0]),
+        ("squad", ["The end", "the end!", None], [0, 0, None]),
+        ("numeric", ["x = 1/2", "0.5", "5"], [0, 0, 2]),
+    ],
+)
+def test_comparers(how: Comparer, answers: list[str | None], expected: list[int | None]) -> None:
+    assert classes(answers, how) == expected
+
+
+@pytest.mark.slow
+async def test_maths_compares_symbolically() -> None:
+    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    given = classes([r"\frac{1}{2}", "0.5", "2", None], "maths")
+    assert inspect.isawaitable(given)
+    assert await given == [0, 0, 2, None]
+    task = Task.of("t", "?", answer=r"\frac12")
+    episode = Episode(
+        id="e", group_id="g", task=task, status="done", answer="0.5 <confidence>1</confidence>", turns=[turn(0)]
+    )
+    right: Any = exact_match(task, episode, comparer="maths")
+    assert await right == 1.0
+    sure: Any = brier(task, episode, metric="maths")
+    assert (await sure).value == 1.0
