@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentrl.chat.formats.parser import ParsedCall, ParseFault, Parser, Reply, read_json
+from agentrl.chat.formats.parser import ParsedCall, ParseFault, Parser, Reply, arguments_of, read_json
 from agentrl.types.engine import NativeCall
 from agentrl.types.task import Message
 
@@ -22,10 +22,7 @@ def read_arguments(given: Any) -> dict[str, Any]:
     """
     if given is None or given == "":
         return {}
-    read = read_json(given) if isinstance(given, str) else given
-    if not isinstance(read, dict):
-        raise ValueError("the arguments must be a JSON object")
-    return read
+    return arguments_of(read_json(given) if isinstance(given, str) else given)
 
 
 def as_text(parser: Parser, text: str, calls: Sequence[NativeCall]) -> str:
