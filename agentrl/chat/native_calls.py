@@ -87,16 +87,20 @@ def ids_of(reply: Message | None) -> list[str]:
 
 
 def answers(ids: Sequence[str], following: Sequence[Message]) -> tuple[list[Message | None], list[Message]]:
-    """The result of each call, by its id, and the messages that are none of these results."""
-    found: dict[str, Message] = {}
+    """The result of each call, by its id, and the messages that are none of these results.
+
+    Of calls with one id the first has the first result of that id.
+    """
+    found: dict[str, list[Message]] = {id: [] for id in ids}
     others = []
     for message in following:
-        id = message.get("tool_call_id") if message.get("role") == "tool" else None
-        if id in ids and id not in found:
-            found[str(id)] = message
+        results = found.get(str(message.get("tool_call_id"))) if message.get("role") == "tool" else None
+        if results is not None and len(results) < ids.count(str(message["tool_call_id"])):
+            results.append(message)
         else:
             others.append(message)
-    return [found.get(id) for id in ids], others
+    waiting = {id: iter(results) for id, results in found.items()}
+    return [next(waiting[id], None) for id in ids], others
 
 
 def in_call_order(messages: Sequence[Message]) -> list[Message]:

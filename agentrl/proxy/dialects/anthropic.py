@@ -44,6 +44,9 @@ _HOLDS: dict[str, tuple[Any, ...]] = {
 """Values that ask for what is done anyway, by field."""
 
 
+_THOUGHTS = ("thinking", "redacted_thinking")
+
+
 class Messages(Dialect):
     """`POST /v1/messages`."""
 
@@ -100,7 +103,7 @@ def _messages(message: Body) -> list[Body]:
 
 def _assistant(blocks: list[Body]) -> Body:
     """Thinking blocks are dropped: the proxy sends thinking as text of the reply, never as a block."""
-    text = "".join(_text([block]) for block in blocks if block.get("type") not in ("tool_use", "thinking"))
+    text = "".join(_text([block]) for block in blocks if block.get("type") not in ("tool_use", *_THOUGHTS))
     calls = [call(b.get("id"), b.get("name"), b.get("input")) for b in blocks if b.get("type") == "tool_use"]
     return {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
 
