@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import json
@@ -91,7 +92,7 @@ class Parser(ABC):
         mark: matches a reply that holds a call in this format, whatever the tools are called.
         ends: the control tokens that end a reply and a reply that calls, where the chat template does not write what
             the model samples; None: those that the template writes.
-        thought: what stands before and behind a thought.
+        thought: what stands before and behind a thought. In a reply without these marks, `<think>` is one, too.
         others: formats that a reply without a call is searched for, so that their calls are faults and no answers.
     """
 
@@ -118,9 +119,9 @@ class Parser(ABC):
         Args:
             tools: names of the tools that may be called now; a call of any other is a fault.
         """
-        parts = apart(text, lambda part: list(self._find(part, tools)), _is_call, self.thought)
+        opened, closed = self.thought if any(mark in text for mark in self.thought) else Parser.thought
+        parts = apart(text, lambda part: list(self._find(part, tools)), _is_call, (opened, closed))
         thought = "\n".join(parts.thoughts) if parts.thoughts else None
-        opened, closed = self.thought
         said = [text[begin:end] for begin, end, _ in parts.spoken]
         prose = [_without(text, *spoken) for spoken in parts.spoken]
         found = [item for _, _, items in parts.spoken for item in items]
@@ -203,7 +204,9 @@ class Parser(ABC):
         return ParseFault(_snippet(text), message, foreign=found.name)
 
     def _lost(self, prose: str, tools: Collection[str]) -> ParseFault | None:
-        """A fault for what looks like a call in a form that no format has."""
+        """A fault for what begins as a call, or looks like one in a form that no format has."""
+        if tools and self.mark is not None and (begun := self.mark.search(prose)) is not None:
+            return self._fault(prose[begun.start() :], "it begins as a call, and does not go on as one", tools)
         if not tools or (found := lost_call(prose, tools, read_json)) is None:
             return None
         why = f"it looks like a call of {found.tool[:100]!r}, and does not have the form of one"
@@ -214,7 +217,7 @@ class Parser(ABC):
         return call if call.name in tools else self._unknown(call.name, written, tools)
 
     def _unknown(self, name: str, written: str, tools: Collection[str]) -> ParseFault:
-        near = difflib.get_close_matches(name[:100], tools, 1)
+        near = difflib.get_close_matches(name[:100], tools, 1) or sorted(filter(name.__contains__, tools), key=len)[-1:]
         hint = f"did you mean {near[0]!r}? " if near else ""
         offer = f"tools: {', '.join(tools)}" if tools else "no tool can be called now"
         return ParseFault(_snippet(written), f"there is no tool {name[:100]!r}; {hint}{offer}", name[:100])
@@ -365,6 +368,21 @@ def read_json(text: str, at: int | None = None) -> Any:
     if text[end:].strip():
         raise ValueError(f"something follows the JSON: {_snippet(text[end:])[:40]!r}")
     return value
+
+
+def arguments_of(value: Any) -> dict[str, Any]:
+    """The arguments of a call: an object, or JSON of one in a text.
+
+    Raises:
+        ValueError: they are neither.
+    """
+    read = value
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            read = read_json(value)
+    if not isinstance(read, dict):
+        raise ValueError("the arguments must be a JSON object")
+    return read
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
