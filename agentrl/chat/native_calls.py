@@ -48,7 +48,8 @@ def reply_of(parser: Parser, text: str, calls: Sequence[NativeCall], tools: Coll
         tools: names of the tools that may be called now; a call of any other is a fault.
     """
     said = parser.parse(text, tools)
-    read = [_read(parser, call, tools) for call in calls]
+    behind = max((each.at for each in said.calls), default=0) + 1
+    read = [replace(_read(parser, call, tools), at=behind + k) for k, call in enumerate(calls)]
     return replace(
         said,
         calls=[*said.calls, *(each for each in read if isinstance(each, ParsedCall))],

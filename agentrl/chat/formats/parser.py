@@ -9,7 +9,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agentrl.chat.formats.lost import lost_call
@@ -24,11 +24,13 @@ class ParsedCall:
 
     Attributes:
         id: if the model gave one.
+        at: its place in the reply, before or behind other calls and faults.
     """
 
     name: str
     arguments: dict[str, Any]
     id: str | None = None
+    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class ParseFault:
         tool: the name that was called, if all that is wrong is that there is no such tool.
         foreign: the name of the format, if it is a call in another format than the parser's.
         id: if an API gave one.
+        at: as `ParsedCall.at`.
     """
 
     snippet: str
@@ -48,6 +51,7 @@ class ParseFault:
     tool: str = ""
     foreign: str = ""
     id: str | None = None
+    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -126,11 +130,12 @@ class Parser(ABC):
         prose = [_without(text, *spoken) for spoken in parts.spoken]
         found = [item for _, _, items in parts.spoken for item in items]
         answer, rest, faults = _answer("\n".join(filter(None, prose)))
-        calls = [item.outcome for item in found if isinstance(item.outcome, ParsedCall)]
+        placed = [replace(item.outcome, at=item.start) for item in found]
+        calls = [each for each in placed if isinstance(each, ParsedCall)]
         if parts.open_at is not None:
             why = f"{opened} is never closed: end your thoughts with {closed}, then act"
             return Reply(rest.strip(), thought, errors=[ParseFault(_snippet(text[parts.open_at :]), why)])
-        faults += [item.outcome for item in found if isinstance(item.outcome, ParseFault)]
+        faults += [each for each in placed if isinstance(each, ParseFault)]
         acted = bool(calls) or answer is not None
         if not faults and (wrong := self._leftover(rest, tools, acted)) is not None:
             faults.append(wrong)
@@ -316,7 +321,7 @@ def _first(faults: list[ParseFault]) -> list[ParseFault]:
         return faults
     last = faults[MAX_FAULTS - 1]
     more = f"{last.message}\n({len(faults) - MAX_FAULTS} more tool calls of this reply cannot be read)"
-    return [*faults[: MAX_FAULTS - 1], ParseFault(last.snippet, more)]
+    return [*faults[: MAX_FAULTS - 1], ParseFault(last.snippet, more, at=last.at)]
 
 
 def _snippet(written: str) -> str:
