@@ -71,11 +71,12 @@ class Thread:
         """
         if messages is not None:
             kept = _kept(messages, of, self.messages)
+            self._own = [*map(dict, messages)]
             stay = [{} if k is None else self.messages[k] for k in kept]
-            for message, new in zip(stay, messages, strict=True):
+            for message, new in zip(stay, self._own, strict=True):
                 message.clear()
                 message.update(new)
-            self.messages[:], self._own = stay, [*map(dict, messages)]
+            self.messages[:] = stay
         self._replies, self._read, self._hides = [], 0, False
         self._hide()
 
