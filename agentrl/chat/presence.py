@@ -23,6 +23,7 @@ LEFT_OUT = {
 _REMEDIES = {
     "system": "say it in agent.system or in the first message of the user",
     "tool": "let a result follow the reply that called, or say it in a message of the user",
+    "user": "say it in other words, or in another order of messages",
     "assistant": "one reply between two other messages, its calls as text in the format of agent.format",
 }
 _OTHER = "give it another role"
