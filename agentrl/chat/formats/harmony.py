@@ -69,10 +69,11 @@ class HarmonyParser(Parser):
         call = next((part for part in _parts(said) if part.to), None)
         if call is None:
             return {"role": "assistant", "content": said, **({"thinking": thought} if thought else {})}
+        written = said[call.at : call.end]
         try:
-            arguments = arguments_of(said[call.at : call.end])
+            arguments = arguments_of(written)
         except ValueError:
-            arguments = {}
+            arguments = written
         function = {"name": call.to, "arguments": arguments}
         content = "\n".join(part for part in (thought, said[: call.start].strip()) if part)
         return {"role": "assistant", "content": content, "tool_calls": [{"type": "function", "function": function}]}
