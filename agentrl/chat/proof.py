@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from agentrl.chat.native_calls import told
+from agentrl.chat.formats.native_calls import told
 from agentrl.chat.presence import LEFT_OUT
 from agentrl.chat.recognise import called_message, writes_unknown_calls
 from agentrl.chat.renderer import Renderer

@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from agentrl.chat.encoder import TextEncoder
+from agentrl.chat.formats.native_calls import in_call_order, told, with_long_ids
 from agentrl.chat.formats.parser import Parser, Reply
 from agentrl.chat.guard import Guard, frames
-from agentrl.chat.native_calls import in_call_order, told, with_long_ids
 from agentrl.chat.presence import Presence
 from agentrl.chat.processor import Processor, as_template_content, expanded, sampled_image
 from agentrl.chat.recognise import called_message, writes_calls_of

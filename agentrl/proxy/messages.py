@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agentrl.chat import native_calls
+from agentrl.chat.formats import native_calls
+from agentrl.chat.formats.native_calls import as_text, read_arguments
 from agentrl.chat.formats.parser import Parser, Reply
-from agentrl.chat.native_calls import as_text, read_arguments
 from agentrl.types.engine import NativeCall
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import Content, Part, TakeImage, checked, joined, text_of

@@ -7,8 +7,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from agentrl.chat.formats.native_calls import answers, ids_of, in_call_order, read_arguments, rounds
 from agentrl.chat.formats.parser import Parser
-from agentrl.chat.native_calls import answers, ids_of, in_call_order, read_arguments, rounds
 from agentrl.train.supervised.conversation import Conversation, Said
 from agentrl.types import values
 from agentrl.types.errors import TaskError
