@@ -31,9 +31,8 @@ FORMATS = {
 def test_a_schema(file: str, case: Case) -> None:
     assert ("texts" in case) != ("call" in case), "a case has texts, or a call"
     assert ("arguments" in case) != ("refused" in case), "a case says what is right"
-    definition = {"type": "function", "function": {"name": "act", "description": "", "parameters": case["schema"]}}
-    schema = defined_tool(definition, dict).schema
-    definition["function"]["parameters"] = schema
+    schema = defined_tool({"name": "act", "parameters": case["schema"]}, dict).schema
+    definition = {"type": "function", "function": {"name": "act", "description": "", "parameters": schema}}
     assert signature_lines([definition]).startswith("- act(")
     for given in called(case, definition):
         wrong = complaint(schema, given)
