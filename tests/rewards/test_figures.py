@@ -208,13 +208,22 @@ def answering(answer: str, gold: str = "3") -> Episode:
     [
         ("3", "-3", False), ("15", "1.5", False), ("12", "1/2", False), ("-0.5", "0.5", False), ("1,000", "1000", True),
         ("3", "3.", True), ("The Beatles", "beatles", True), ("1,5", "15", False), ("2", " 2 ", True),
-        ("-3", "\u22123", True),
+        ("-3", "\u22123", True), ("3 km", "-3 km", False), ("15 km", "1.5 km", False), ("12 km", "1/2 km", False),
+        ("2x", "-2x", False), ("23", "(2,3)", False), ("(2, 3)", "(2,3)", True), ("1012", "10-12", False),
+        ("3", "-$3", False), ("-3", "-$3", True), ("1912", "(1912)", True), ("1912", "the 1912!", True),
+        ("3", "$3", True), ("F-16", "f16", True), ("Mu\u0308ller", "M\xfcller", True),
     ],
 )  # fmt: skip
 def test_numbers_are_compared_as_numbers(gold: str, said: str, same: bool) -> None:
     episode = answering(said, gold)
     assert exact_match(episode.task, episode) == float(same)
     assert unary_feedback(episode.task, episode).value == [float(same)]
+
+
+def test_words_shared_by_answers_leave_numbers_whole() -> None:
+    task = Task.of("t", "?", answer="-1.5 km")
+    values = [f1(task, answering(said, "-1.5 km")) for said in ("-1.5 km", "1.5 km", "15 km")]
+    assert values == [1.0, 0.5, 0.5]
 
 
 def test_votes_for_different_numbers_are_different() -> None:
@@ -228,6 +237,8 @@ def test_votes_for_different_numbers_are_different() -> None:
         ("exact", ["The end", "the end", " The end "], [0, 1, 0]),
         ("squad", ["The end", "the end!", None], [0, 0, None]),
         ("numeric", ["x = 1/2", "0.5", "5"], [0, 0, 2]),
+        ("numeric", ["none", "3", " none", "-$3", "-3"], [0, 1, 0, 3, 3]),
+        ("exact", ["e\u0301", "\xe9", "E"], [0, 0, 2]),
     ],
 )
 def test_comparers(how: Comparer, answers: list[str | None], expected: list[int | None]) -> None:
