@@ -27,7 +27,7 @@ from agentrl.rewards.steps import Values, apply
 from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.episode import Episode, GateVerdict
 from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, TaskError, asked_to_stop, nearest, place_of
-from agentrl.types.figures.of_episodes import SUCCESS
+from agentrl.types.figures.of_episodes import NAMED, SUCCESS
 from agentrl.types.figures.sums import total
 from agentrl.types.sandbox import SandboxBroken, SandboxExpired
 from agentrl.types.task import Task
@@ -270,9 +270,9 @@ class RewardSet:
         check_gates(gates, names)
         if route is not None:
             check_route(route, names)
-        if success is not None and success not in names:
+        if success is not None and success not in {*names} - (NAMED.keys() - {SUCCESS}):
             raise RecipeError(
-                f"{success!r} is no component: rewards has {sorted(names) or 'none'}",
+                f"{success!r} is no component, or the name of their sum: rewards has {sorted(names) or 'none'}",
                 place="success",
                 remedy=nearest(success, names, "components"),
             )

@@ -96,6 +96,19 @@ def test_success_is_what_the_recipe_names() -> None:
         RewardSet.from_recipe(rewards, success="setled")
 
 
+@pytest.mark.parametrize("name", ["reward", "total"])
+def test_a_component_named_as_the_sum_of_all_is_not_taken_for_it(name: str) -> None:
+    """`zero_variance` without a metric dropped a group whose outcomes differ, and half a reward was a success."""
+    rewards: dict[str, Any] = {name: {"use": full, "weight": 0.5}, "other": {"use": none, "weight": 0.5}}
+    episodes = [scored(rewards, {name: 1.0, "other": value}) for value in (0.0, 1.0)]
+    assert [figure(episode, name) for episode in episodes] == [0.5, 1.0]
+    assert [succeeded(episode) for episode in episodes] == [False, True]
+    group = Group("g", TASK, episodes)
+    assert ZeroVariance().select([group], 1, CONTEXT) == [group]
+    with pytest.raises(RecipeError, match=f"'{name}' is no component, or the name of their sum"):
+        RewardSet.from_recipe(rewards, success=name)
+
+
 def test_a_component_success_tells_it_where_no_other_is_named() -> None:
     rewards = {"score": full, "success": {"use": full, "weight": 0}}
     assert not succeeded(scored(rewards, {"score": 3.0, "success": 0.0}))

@@ -42,10 +42,11 @@ def success_of(episode: Episode) -> float | None:
 
 def figure(episode: Episode, metric: str) -> float | None:
     """A figure by name: `success`, `reward` (the outcome), `total` (that and the rewards of the policy's turns), or a
-    component of the recipe before its weight (of turns: their sum). None: it was not scored."""
-    if metric == SUCCESS or (metric in NAMED and metric not in episode.components):
-        return NAMED[metric](episode)
-    return _component(episode, metric)
+    component of the recipe before its weight (of turns: their sum). None: it was not scored.
+
+    A component may be named `reward`, too: the figure is the outcome all the same.
+    """
+    return NAMED[metric](episode) if metric in NAMED else _component(episode, metric)
 
 
 def _credited(episode: Episode) -> float | None:
