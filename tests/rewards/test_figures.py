@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from agentrl.api.certify.findings import passed
+from agentrl.config.rewards import Gate
 from agentrl.credit.registry import EpisodeCredit
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
@@ -69,9 +71,15 @@ def dialogue(turns: int = 2, user: str = "user", **given: Any) -> Episode:
     )  # fmt: skip
 
 
-def scored(rewards: dict[str, Any], values: dict[str, Any], success: str | None = None, **given: Any) -> Episode:
+def scored(
+    rewards: dict[str, Any],
+    values: dict[str, Any],
+    success: str | None = None,
+    gates: Sequence[Gate] = (),
+    **given: Any,
+) -> Episode:
     episode = Episode(id="e", group_id="g", task=TASK, status="done", answer="x", **given)
-    return RewardSet.from_recipe(rewards, success=success).combine(episode, values).onto(episode)
+    return RewardSet.from_recipe(rewards, gates=gates, success=success).combine(episode, values).onto(episode)
 
 
 @pytest.mark.parametrize("weights", [(0.7, 0.2, 0.1), (0.6, 0.3, 0.1), (0.1,) * 10, (0.3, 0.3, 0.4)])
@@ -138,6 +146,46 @@ def test_what_was_not_scored_is_no_failure() -> None:
     unknown = scored(rewards, {"score": 1.0, "settled": None}, "settled")
     assert not succeeded(unknown)
     assert summary([unknown])["success"] is None
+
+
+def test_a_turn_reward_named_as_an_outcome_is_not_added_to_it() -> None:
+    rewards = {"letters": full, "other": none}
+    paid = [turn(0, rewards={"letters": 0.5}), turn(1, rewards={"hint": 0.25})]
+    episode = scored(rewards, {"letters": 1.0, "other": 0.0}, turns=paid)
+    found = summary([episode])
+    assert found["rewards/letters"] == figure(episode, "letters") == 1.0
+    assert found["rewards/hint"] == figure(episode, "hint") == 0.25
+
+
+def test_rewards_of_other_voices_count_nowhere() -> None:
+    gated = [Gate(on="polite", at_least=1.0), Gate(on="far", above=5.0)]
+    rewards = {"polite": by_turn, "far": by_turn, "right": full}
+    talk = dialogue(reward=None)
+    score = RewardSet.from_recipe(rewards, gates=gated).combine(
+        talk, {"polite": [0.0, 1.0, 0.0, 1.0], "far": [3.0, 9.0, 2.0, 9.0], "right": 1.0}
+    )
+    assert [(gate.on, gate.value, gate.open) for gate in score.gates] == [("polite", 0.0, False), ("far", 5.0, False)]
+    episode = score.onto(talk)
+    found = summary([episode])
+    assert [found[f"rewards/{name}"] for name in rewards] == [figure(episode, name) for name in rewards] == [0, 5, 1]
+
+
+@pytest.mark.parametrize(
+    ("gate", "values", "opens"),
+    [
+        ({"at_least": 0.9}, [0.3, 0.3, 0.3 - 1e-16], True),
+        ({"above": 0.3}, [0.1, 0.2, 0.0], False),
+        ({"above": 0.3}, [0.1, 0.2, 0.1], True),
+    ],
+)
+def test_a_gate_opens_at_its_threshold_whatever_the_rounding(
+    gate: dict[str, float], values: list[float], opens: bool
+) -> None:
+    rewards = {"steps": by_turn, "right": full}
+    episode = scored(
+        rewards, {"steps": values, "right": 1.0}, turns=[turn(k) for k in range(3)], gates=[Gate(on="steps", **gate)]
+    )
+    assert episode.gates[0].open is opens
 
 
 PENALISED = [
