@@ -86,6 +86,7 @@ def scored(
 def test_an_episode_that_earns_everything_is_a_success(weights: tuple[float, ...]) -> None:
     rewards = {f"r{k}": {"use": full, "weight": weight} for k, weight in enumerate(weights)}
     episode = scored(rewards, dict.fromkeys(rewards, 1.0))
+    assert episode.reward == 1.0  # as written: sums are rounded once
     assert summary([episode])["success"] == 1.0
     assert passed(episode, 1.0)
     part = Relift(Relift.Settings(script="oracle", buffer=1))
