@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from agentrl.chat.formats.parser import Parser
@@ -24,6 +25,8 @@ from agentrl.train.stages.stage import Stage
 from agentrl.train.supervised.conversation import Conversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, RenderError, TrainError
+from agentrl.types.figures.of_episodes import earned
+from agentrl.types.figures.sums import reaches
 from agentrl.types.sample import TrainingSample
 
 
@@ -131,9 +134,9 @@ def _labelled(settings: PreferenceStage, stored: Stored) -> list[Example]:
     if (threshold := settings.threshold) is not None:
         episodes = stored.episodes(stored.earning(None))
         _check_one_outcome(episodes)
-        return [Example.of(episode, float((episode.reward or 0.0) >= threshold)) for episode in episodes]
+        return [Example.of(episode, float(reaches(earned(episode) or 0.0, threshold))) for episode in episodes]
     found = []
-    for pair in best_and_worst(stored.rows, min_gap=settings.min_gap):
+    for pair in best_and_worst(stored.rows, attrgetter("reward"), min_gap=settings.min_gap):
         chosen, rejected = stored.episodes(pair)
         _check_one_outcome((chosen, rejected))
         check_prompts(chosen, rejected)
