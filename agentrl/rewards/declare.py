@@ -27,6 +27,8 @@ class About:
             return annotation of a list.
         require: called with the settings when a recipe is read. Raises MissingExtra if a package that they need is
             not installed.
+        verifier: it runs as the built-in verifiers do (`rewards.grading`): with a budget of its own, and what the agent
+            makes it spend is a 0.
     """
 
     source: str = "user code"
@@ -34,6 +36,7 @@ class About:
     required: bool = False
     per_turn: PerTurn = False
     require: Require | None = None
+    verifier: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,12 @@ def reward(
     required: bool = False,
     per_turn: PerTurn = False,
     require: Require | None = None,
+    verifier: bool = False,
 ) -> Callable[[F], F]:
     """Decorates a reward function with its declaration (`About`). Optional: without it the defaults apply."""
 
     def note(function: F) -> F:
-        function.__agentrl_reward__ = About(source, tuple(costs), required, per_turn, require)  # type: ignore[attr-defined]
+        function.__agentrl_reward__ = About(source, tuple(costs), required, per_turn, require, verifier)  # type: ignore[attr-defined]
         return function
 
     return note

@@ -238,6 +238,7 @@ class Health:
         memory_mb: in use now, MiB.
         oom_kills: processes that the kernel killed for memory since the start.
         loss: if it is not alive: why, as its other methods raise it.
+        cpu_s: processor time that all its processes took since the start, those that have ended included.
     """
 
     alive: bool
@@ -245,6 +246,7 @@ class Health:
     memory_mb: float | None = None
     oom_kills: int | None = None
     loss: SandboxLost | None = None
+    cpu_s: float | None = None
 
 
 class Process(Protocol):

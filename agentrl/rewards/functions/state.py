@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.grading import budget
 from agentrl.rewards.helper import Helper, TooMuch
 from agentrl.rewards.isolation import job_of, passes
 from agentrl.types.errors import TaskError
@@ -46,7 +47,7 @@ async def state_check(
 
     Args:
         end_programs: false for checks of a service that the agent started: it may then interfere with the commands.
-        timeout_s: for one command.
+        timeout_s: processor time for one command; five times as much wall time.
 
     Raises:
         TaskError: no checks, a check of another form, or a pattern that is not a regular expression.
@@ -117,7 +118,7 @@ async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float)
         if not passed:
             return f"{command}: not passed ({result.outcome})"
     else:
-        result = await sandbox.exec(command, env={"PYTHONNOUSERSITE": "1"}, timeout_s=timeout_s)
+        result = await budget().exec(sandbox, command, env={"PYTHONNOUSERSITE": "1"}, timeout_s=timeout_s)
         if result.code != code:
             return f"{command}: exit code {result.code}"
     said = result.stdout.decode("utf-8", "replace").strip()
@@ -128,7 +129,7 @@ async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float)
 async def end_programs_of(sandbox: Sandbox) -> bool:
     """Kills all programs inside but the toolbox; whether none is left. A signal to all leaves no time to fork."""
     for _ in range(20):
-        await sandbox.exec(["sh", "-c", "kill -9 -1"], timeout_s=10)
+        await sandbox.exec(["sh", "-c", "kill -9 -1"], cwd="/", timeout_s=10)  # the workdir may be closed to it
         if (await sandbox.health()).processes in (1, None):
             return True
         await asyncio.sleep(0.01)

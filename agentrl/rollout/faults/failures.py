@@ -7,12 +7,12 @@ once with its traceback. Budgets per cause decide when a run stops (`budgets.py`
 
 from __future__ import annotations
 
-import asyncio
 import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from agentrl.rewards.deadline import Deadline
 from agentrl.types.engine import ContextOverflow
 from agentrl.types.episode import ErrorRecord, Status
 from agentrl.types.errors import AgentRLError, InfraError, place_of
@@ -86,11 +86,12 @@ async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None)
         TookTooLong: the deadline passed.
         SandboxLost: the deadline passed, and the sandbox does not answer.
     """
+    deadline = Deadline(seconds)
     try:
-        async with asyncio.timeout(seconds) as deadline:
+        async with deadline.running():
             yield
     except TimeoutError as error:
-        if not deadline.expired():
+        if not deadline.expired:
             raise
         await check_answers(sandbox)
         raise TookTooLong(f"{what} took longer than {seconds:g} s", remedy=f"raise {limit}") from error

@@ -77,6 +77,10 @@ class ToolboxSandbox(ABC):
     def memory_mb(self) -> float | None:
         """Memory in use, MiB; None if that cannot be known."""
 
+    @abstractmethod
+    def cpu_s(self) -> float | None:
+        """Processor time of all its processes so far; None if that cannot be known."""
+
     # Programs
 
     async def exec(
@@ -291,8 +295,9 @@ class ToolboxSandbox(ABC):
         except SandboxLost as loss:
             return Health(alive=False, loss=loss)
         except OSError:  # it is out of memory or of descriptors
-            return Health(True, None, self.memory_mb(), self.oom_kills())
-        return Health(True, int(reply.fields["processes"]), self.memory_mb(), self.oom_kills())
+            return Health(True, None, self.memory_mb(), self.oom_kills(), cpu_s=self.cpu_s())
+        processes = int(reply.fields["processes"])
+        return Health(True, processes, self.memory_mb(), self.oom_kills(), cpu_s=self.cpu_s())
 
     async def close(self) -> None:
         """Kills and frees everything, also when the caller is cancelled meanwhile."""
