@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
@@ -16,6 +15,7 @@ from agentrl.rewards.steps import Values
 from agentrl.rollout.faults.failures import describe
 from agentrl.rollout.faults.outage import Outage
 from agentrl.sandbox.task_specs import TaskSpecs
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.episode import Episode
 from agentrl.types.errors import InfraError, RecipeError
 from agentrl.types.sandbox import Backend
@@ -62,7 +62,7 @@ class Rescorer:
             episode, turns=bare_turns(episode, self._earlier), components={}, reward=None, gates=[], notes={}
         )
         try:
-            async with asyncio.timeout(self._limits.score_s):
+            async with Deadline(self._limits.score_s):
                 return [await self._scored(episode, bare)]
         except InfraError as error:
             return [msgspec.structs.replace(bare, status="infra_error", error=describe(error, "score"))]
