@@ -2,62 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Self
+
+from agentrl.types.clocks.deadline import Deadline
 
 
-class Deadline:
-    """A limit of wall time around a block.
+class ScoringDeadline(Deadline):
+    """A deadline that `uncounted` stops.
 
     Attributes:
-        seconds: the limit.
+        seconds: what the block may take.
     """
 
     def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
         self.seconds = seconds
-        self._timeout = asyncio.timeout(None)
-        self._stops, self._left = 0, seconds
+        self._before: Token[tuple[ScoringDeadline, ...]] | None = None
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Runs it for a block; raises TimeoutError when it has passed."""
-        before = _RUNNING.set((*_RUNNING.get(), self))
-        try:
-            async with self._timeout:
-                self._timeout.reschedule(asyncio.get_running_loop().time() + self.seconds)
-                yield
-        finally:
-            _RUNNING.reset(before)
+    async def __aenter__(self) -> Self:
+        self._before = _RUNNING.set((*_RUNNING.get(), self))
+        return await super().__aenter__()
 
-    @property
-    def expired(self) -> bool:
-        """Whether it has passed."""
-        return self._timeout.expired()
-
-    @property
-    def left(self) -> float:
-        """Seconds until it passes."""
-        when = self._timeout.when()
-        return self._left if when is None else max(0.0, when - asyncio.get_running_loop().time())
-
-    def stop(self) -> None:
-        """Lets it stand still; stops add up."""
-        self._stops += 1
-        if self._stops == 1 and not self.expired:
-            self._left = self.left
-            self._timeout.reschedule(None)
-
-    def go_on(self) -> None:
-        """Ends a stop."""
-        self._stops -= 1
-        if not self._stops and not self.expired:
-            self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._before is not None
+        _RUNNING.reset(self._before)
+        await super().__aexit__(kind, error, traceback)
 
 
-_RUNNING: ContextVar[tuple[Deadline, ...]] = ContextVar("deadlines of scoring", default=())
+_RUNNING: ContextVar[tuple[ScoringDeadline, ...]] = ContextVar("deadlines of scoring", default=())
 
 
 def allowed_s() -> float | None:
@@ -66,19 +44,10 @@ def allowed_s() -> float | None:
     return running[0].seconds if running else None
 
 
-def left_s() -> float:
-    """Seconds until the first of the deadlines passes."""
-    return min((deadline.left for deadline in _RUNNING.get()), default=math.inf)
-
-
 @contextmanager
 def uncounted() -> Iterator[None]:
     """Stops all deadlines that run around this block."""
-    running = _RUNNING.get()
-    for deadline in running:
-        deadline.stop()
-    try:
+    with ExitStack() as stopped:
+        for deadline in _RUNNING.get():
+            stopped.enter_context(deadline.stopped())
         yield
-    finally:
-        for deadline in running:
-            deadline.go_on()

@@ -22,7 +22,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from agentrl.rewards.deadline import Deadline, allowed_s, left_s, uncounted
+from agentrl.rewards.deadline import ScoringDeadline, allowed_s, uncounted
 from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.errors import AgentRLError, EngineError, asked_to_stop, place_of
 from agentrl.types.sandbox import ExecResult
@@ -62,7 +62,7 @@ class Budget:
     """
 
     def __init__(self, seconds: float, *, final: bool = True, most_s: float = math.inf) -> None:
-        self.deadline = Deadline(seconds)
+        self.deadline = ScoringDeadline(seconds)
         self.cpu_s, self.spent_s, self.final, self._most_s = _SHARE * seconds, 0.0, final, most_s
 
     @property
@@ -134,7 +134,8 @@ _BUDGET: ContextVar[Budget | None] = ContextVar("budget of a verifier", default=
 
 def budget() -> Budget:
     """That of the verifier that runs. One that a function of the user calls leaves that half of its time."""
-    return _BUDGET.get() or Budget(allowed_s() or _DEFAULT_S, most_s=left_s() / 2)
+    seconds = allowed_s() or _DEFAULT_S
+    return _BUDGET.get() or Budget(seconds, most_s=seconds / 2)
 
 
 class _Places:
@@ -225,10 +226,10 @@ async def graded(call: Callable[[], Awaitable[Any]], costs: Sequence[str]) -> An
 async def _run(call: Callable[[], Awaitable[Any]], one: Budget) -> Any:
     try:
         with _budget_of(one):
-            async with one.deadline.running():
+            async with one.deadline:
                 return await call()
     except TimeoutError:
-        if not one.deadline.expired:
+        if not one.deadline.expired():
             raise
         raise RanOut(f"no verdict within limits.score_s ({one.deadline.seconds:g} s)") from None
 

@@ -27,7 +27,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentrl.rewards.grading import CORES, RanOut, budget, place
 from agentrl.types.errors import AgentRLError
 
 _START_S = 120.0  # an import of an algebra system on a busy machine
@@ -39,8 +38,12 @@ class TooMuch(Exception):
     """The work exceeded its limit of time or memory; the message names the limit."""
 
 
+class Starved(Exception):
+    """The process did not get its processor time for long, because of what else runs on the machine."""
+
+
 class HelperRaised(Exception):
-    """The function raised in its process: on what an answer says, as its callers have checked the rest."""
+    """The function raised in its process."""
 
 
 class Helper:
@@ -50,12 +53,12 @@ class Helper:
         module: name of the module, or path of its file (`.py`). Each process imports it once, and calls its function
             `prepare`, if it has one: what that takes is no part of the first request's time.
         memory_mb: limit of the address space of a process.
-
-    There are as many as places to verify in (`grading.place`); further requests wait.
+        size: maximum number of processes; further requests wait.
     """
 
-    def __init__(self, module: str, memory_mb: int = 2048) -> None:
+    def __init__(self, module: str, memory_mb: int = 2048, size: int = 2) -> None:
         self._command = [sys.executable, "-m", "agentrl.rewards.helper", module, str(memory_mb)]
+        self._size = size
         self._idle: queue.LifoQueue[subprocess.Popen[bytes]] = queue.LifoQueue()
         self._alive: set[subprocess.Popen[bytes]] = set()
         self._threads: ThreadPoolExecutor | None = None
@@ -69,22 +72,16 @@ class Helper:
 
         Raises:
             TooMuch: the call exceeded the limit of time or memory.
+            Starved: the machine was too busy.
             HelperRaised: the function raised.
-            RanOut: the machine did not give it that processor time for long.
             AgentRLError: the process cannot be started.
         """
         with self._lock:
             if self._threads is None:
-                self._threads = ThreadPoolExecutor(CORES, thread_name_prefix="helper")
+                self._threads = ThreadPoolExecutor(self._size, thread_name_prefix="helper")
                 atexit.register(self.stop)
         question = (function.__name__, arguments, cpu_s)
-        async with place():
-            try:
-                return await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, *question)
-            except RanOut as problem:
-                if budget().final:
-                    raise TooMuch(str(problem)) from None
-                raise
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, *question)
 
     def _ask(self, name: str, arguments: tuple[Any, ...], cpu_s: float) -> Any:
         process = self._take()
@@ -95,7 +92,7 @@ class Helper:
             process.stdin.write(line)
             process.stdin.flush()
             answer = _line(process, _PATIENCE * cpu_s + _GRACE_S)
-            starved = answer is None and not _died(process)
+            starved = answer is None and not _said(process, 0)
         except BrokenPipeError:
             pass  # the kernel has just killed it for memory
         finally:
@@ -104,7 +101,7 @@ class Helper:
             else:
                 self._idle.put(process)
         if starved:
-            raise RanOut(f"a helper process did not get {cpu_s:g} s of processor time")
+            raise Starved(f"a helper process did not get {cpu_s:g} s of processor time")
         if answer is None:
             raise TooMuch(f"no verdict within {cpu_s:g} s")
         kind, value = json.loads(answer)
@@ -147,18 +144,15 @@ class Helper:
 def _line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
     """The next line of its output; None if that takes too long, or if the process died."""
     assert process.stdout is not None
+    return process.stdout.readline().strip() or None if _said(process, timeout_s) else None
+
+
+def _said(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    """Whether there is some output within a time, or its end."""
+    assert process.stdout is not None
     poll = select.poll()  # not `select`, which fails for descriptors above 1023
     poll.register(process.stdout, select.POLLIN)
-    ready = poll.poll(timeout_s * 1000)
-    return process.stdout.readline().strip() or None if ready else None
-
-
-def _died(process: subprocess.Popen[bytes]) -> bool:
-    """Whether its output has ended: then the kernel has killed it for what it took."""
-    assert process.stdout is not None
-    poll = select.poll()
-    poll.register(process.stdout, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def _imported(module: str) -> ModuleType:

@@ -12,7 +12,7 @@ import pytest
 import agentrl.rewards
 from agentrl.rewards import grading, reward
 from agentrl.rewards.components import Component, RewardError, RewardSet
-from agentrl.rewards.deadline import Deadline, left_s, uncounted
+from agentrl.rewards.deadline import ScoringDeadline, allowed_s, uncounted
 from agentrl.rewards.functions.code import code_tests
 from agentrl.rewards.functions.state import state_check
 from agentrl.rewards.grading import PATIENCE, Budget, RanOut, Unverified, budget, graded, place
@@ -116,7 +116,7 @@ async def test_a_program_that_sleeps_is_run_once_more_alone_and_then_judged(cloc
         alone.append(budget().final)
         return (await run(budget(), machine)).outcome
 
-    async with Deadline(300.0).running():
+    async with ScoringDeadline(300.0):
         assert await graded(call, ["sandbox"]) == "timeout"
     assert alone == [False, True]
     assert machine.timeouts == [PATIENCE * 10.0] * 2
@@ -135,7 +135,7 @@ async def test_the_second_time_no_other_verifier_runs(clock: Clock) -> None:
             raise RanOut("no processor time")
         return "right"
 
-    async with Deadline(300.0).running():
+    async with ScoringDeadline(300.0):
         found = await asyncio.gather(*(graded(lambda k=k: call(k % 3 == 0), ["sandbox"]) for k in range(30)))
     assert found == ["right"] * 30
     assert most[True] == 1
@@ -150,7 +150,7 @@ async def test_waiting_for_a_place_counts_nowhere(clock: Clock, monkeypatch: pyt
         return "right"
 
     async def one() -> str:
-        async with Deadline(300.0).running():
+        async with ScoringDeadline(300.0):
             return cast(str, await graded(call, ["sandbox"]))
 
     assert await asyncio.gather(*(one() for _ in range(40))) == ["right"] * 40
@@ -160,13 +160,13 @@ async def test_a_verifier_has_limits_score_s_twice(clock: Clock) -> None:
     calls = []
 
     async def call() -> str:
-        calls.append(left_s())
+        calls.append(allowed_s())
         clock.forward(301.0)
         await asyncio.Event().wait()
         return ""
 
     with pytest.raises(Unverified, match=r"timeout: no verdict within limits\.score_s \(300 s\)"):
-        async with Deadline(300.0).running():
+        async with ScoringDeadline(300.0):
             await graded(call, [])
     assert calls == [300.0, 300.0]
 
@@ -178,13 +178,13 @@ async def test_a_slow_engine_is_an_infrastructure_failure(clock: Clock) -> None:
         return ""
 
     with pytest.raises(EngineError, match="no verdict"):
-        async with Deadline(300.0).running():
+        async with ScoringDeadline(300.0):
             await graded(call, ["engine"])
 
 
 async def test_a_deadline_that_passed_while_it_stood_still_passes_later(clock: Clock) -> None:
     with pytest.raises(TimeoutError):
-        async with Deadline(10.0).running():
+        async with ScoringDeadline(10.0):
             with uncounted():
                 clock.forward(100.0)
                 await asyncio.sleep(0)
@@ -244,7 +244,7 @@ async def test_tests_that_all_time_out_end_before_the_budget_does(clock: Clock) 
 
     episode = made_episode(answer="while True:\n    pass", data={"tests": [{"input": "", "output": "1"}] * 100})
     it = component(code_tests, partial=True)
-    async with Deadline(300.0).running():
+    async with ScoringDeadline(300.0):
         value, note = await it(episode.task, episode, None, open_sandbox)
     assert value == 0.0
     assert "timeout" in note
@@ -260,14 +260,14 @@ async def test_one_core_for_all_tests_does_not_make_them_fail(clock: Clock) -> N
 
     checks = [{"command": "make", "exit": 0}] * 20
     episode = made_episode(data={"state": checks})
-    async with Deadline(300.0).running():
+    async with ScoringDeadline(300.0):
         value, _ = await component(state_check)(episode.task, episode, cast(Sandbox, machine), open_sandbox)
     assert value == 1.0
 
 
 async def test_a_verifier_of_a_user_s_function_leaves_it_half_of_its_time(clock: Clock) -> None:
     machine = Machine(clock, cpu=0.0)
-    async with Deadline(300.0).running():
+    async with ScoringDeadline(300.0):
         assert (await run(budget(), machine, 120.0)).outcome == "timeout"
     assert machine.timeouts == [150.0]
 

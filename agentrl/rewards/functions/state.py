@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from agentrl.rewards.checker import Checker
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.grading import budget
-from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.rewards.helper import TooMuch
 from agentrl.rewards.isolation import job_of, passes
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
@@ -107,7 +108,7 @@ def matches(pattern: str, text: str) -> bool:
     return re.search(pattern, text) is not None
 
 
-_HELPER = Helper("agentrl.rewards.functions.state")
+_HELPER = Checker("agentrl.rewards.functions.state")
 
 
 async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float) -> str:

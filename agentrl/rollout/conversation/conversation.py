@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from agentrl.tools.base import Observation, ToolResult
 from agentrl.tools.finders.own import asides
 from agentrl.tools.voice import answer_of, voices
 from agentrl.types import values
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.engine import Completion, ContextOverflow
 from agentrl.types.episode import MAIN, Branch, CallRecord, Drift, Turn
 from agentrl.types.errors import EngineError
@@ -192,7 +192,7 @@ class Conversation(Standing):
         )
         self.recording.stage = "generate"
         try:
-            async with asyncio.timeout(self.limits.generate_s):
+            async with Deadline(self.limits.generate_s):
                 completion = await self.engine.generate(prompt, sampling, self.engine_session)
         except TimeoutError:
             raise EngineError(

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from agentrl.rewards.deadline import Deadline
+from agentrl.rewards.deadline import ScoringDeadline
 from agentrl.types.engine import ContextOverflow
 from agentrl.types.episode import ErrorRecord, Status
 from agentrl.types.errors import AgentRLError, InfraError, place_of
@@ -86,12 +86,11 @@ async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None)
         TookTooLong: the deadline passed.
         SandboxLost: the deadline passed, and the sandbox does not answer.
     """
-    deadline = Deadline(seconds)
     try:
-        async with deadline.running():
+        async with ScoringDeadline(seconds) as deadline:
             yield
     except TimeoutError as error:
-        if not deadline.expired:
+        if not deadline.expired():
             raise
         await check_answers(sandbox)
         raise TookTooLong(f"{what} took longer than {seconds:g} s", remedy=f"raise {limit}") from error

@@ -22,6 +22,7 @@ from agentrl.sandbox.toolbox.client import TOOLS, WIRE
 from agentrl.sandbox.toolbox.egress import proxy_environment
 from agentrl.sandbox.toolbox.inquest import Inquest
 from agentrl.sandbox.toolbox.wire import Wire
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
 
 START_S = 60.0
@@ -148,7 +149,7 @@ class Container:
                         raise
                     raise SandboxStartFailed(f"the container engine refused: {refused}") from None
             try:
-                async with asyncio.timeout(START_S):
+                async with Deadline(START_S):
                     link = await self._caller(listener)
                     pid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
                     await asyncio.get_running_loop().create_unix_connection(lambda: wire, sock=link)

@@ -15,6 +15,7 @@ from agentrl.sandbox.toolbox.endpoint import Endpoint
 from agentrl.sandbox.toolbox.process import ToolboxProcess
 from agentrl.sandbox.toolbox.session import ToolboxKernel, ToolboxShell
 from agentrl.sandbox.toolbox.wire import Field, Response, Wire, finite
+from agentrl.types.clocks.deadline import Timer
 from agentrl.types.sandbox import (
     OUTPUT_LIMIT,
     CapabilityMissing,
@@ -51,7 +52,7 @@ class ToolboxSandbox(ABC):
         self._sessions: dict[tuple[str, str], ToolboxShell | ToolboxKernel] = {}
         self._endpoints: dict[int, tuple[Endpoint, str]] = {}
         self._oom_seen = 0
-        self._ttl: asyncio.TimerHandle | None = None
+        self._ttl: Timer | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -265,7 +266,8 @@ class ToolboxSandbox(ABC):
     def limit_life(self) -> None:
         """From now on it has `ttl_s` to live. Asked for again, it changes nothing."""
         if self._ttl is None:
-            self._ttl = asyncio.get_running_loop().call_later(self.spec.ttl_s, self._expire)
+            self._ttl = Timer(self.spec.ttl_s, self._expire)
+            self._ttl.go()
 
     def _expire(self) -> None:
         self.wire.expire(f"its ttl_s of {self.spec.ttl_s:g} s is over")
@@ -304,7 +306,7 @@ class ToolboxSandbox(ABC):
         if self._closing is None:
             self.wire.end("it was closed")
             if self._ttl is not None:
-                self._ttl.cancel()
+                self._ttl.stop()
             for endpoint, _ in self._endpoints.values():
                 endpoint.close()
             self._closing = asyncio.create_task(self.destroy())
