@@ -213,7 +213,7 @@ async def graded(call: Callable[[], Awaitable[Any]], costs: Sequence[str]) -> An
                 why = str(problem)
                 if "engine" in costs:
                     raise EngineError(why, remedy="raise limits.score_s, or look at the server") from None
-            except AgentRLError:
+            except (AgentRLError, Unverified):
                 raise
             except BaseException as error:
                 if asked_to_stop(error) or place_of(error):  # a function of the user that the verifier called
