@@ -9,11 +9,13 @@ import re
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentrl.curriculum.methods.zero_variance import value_of
 from agentrl.rewards.components import RewardSet
+from agentrl.rewards.functions.answers.symbolic import is_numeral
 from agentrl.rewards.functions.calibration import brier
 from agentrl.rewards.functions.cost import frugal_search, router_cost, search_planning, spent
 from agentrl.rewards.functions.feedback import unary_feedback
@@ -57,6 +59,44 @@ async def test_symbolic_equality(answer, gold, right):
     pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
     task = Task.of("t", "", answer=gold)
     assert await maths(task, make_episode(task, answer=answer), timeout_s=60) == right
+
+
+@pytest.mark.parametrize("text", [
+    "12", "-1,000.5", "3/4", r"\frac{3}{4}", r"$\dfrac{3}{4}$", "2.5e3", r"50\%", "50%", "x = 5", r"$-\frac{1}{2}$",
+    ".5", r"3\frac{1}{2}", "1 + 1 = 2", r"5 \text{ apples}", r"2 \times 10^{3}", r"\$5.00", r"90^\circ",
+])  # fmt: skip
+def test_what_is_a_number(text: str) -> None:
+    assert is_numeral(text)
+
+
+@pytest.mark.parametrize("text", [
+    "84 + 6 * 31", "1/(1/23+1/18)", "3!", "2^{10}", r"\sqrt{4}", r"\frac{1+1}{2}", r"\sum_{i=1}^{4} i", "5*3", "x", "",
+    "3-4", "1/2/3", r"\binom{4}{2}", "0.1+0", "- -3", "2 = 1 + 1", r"\int_0^1 2x dx", "\u0661", "1e3e3",
+])  # fmt: skip
+def test_what_is_no_number(text: str) -> None:
+    assert not is_numeral(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("question", "gold", "answers"), [
+    ("Compute 84 + 6 * 31.", "270", {
+        "84 + 6 * 31": 0.0, "$84 + 6*31$": 0.0, "6 * 31 + 84": 0.0, "270": 1.0, r"\boxed{270}": 1.0, "$x = 270$": 1.0,
+        "84 + 6 * 31 = 270": 1.0, "270 = 84 + 6 * 31": 0.0, "271": 0.0, r"$\frac{540}{2}$": 1.0,
+    }),
+    ("How long do both take: 1/(1/23+1/18)?", "414/41", {"1/(1/23+1/18)": 0.0, "414/41": 1.0, "828/82": 1.0}),
+    ("What is 3!?", "6", {"3!": 0.0, "6": 1.0, "3*2": 0.0}),
+    ("Factor $x^2 - 1$.", "(x-1)(x+1)", {"x^2-1": 0.0, "$x^2 - 1$": 0.0, "(x+1)(x-1)": 1.0, "(x-1)(x+1)": 1.0}),
+    ("Is it 1/2 or x + 1?", ["0.5", "x+1"], {"1/2": 1.0, "$x + 1$": 1.0}),
+])  # fmt: skip
+async def test_a_formula_of_the_question_is_no_answer(question: str, gold: Any, answers: dict[str, float]) -> None:
+    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    task = Task.of("t", question, answer=gold)
+    found = {}
+    for answer in answers:
+        said = await maths(task, make_episode(task, answer=answer), form="value", timeout_s=60)
+        found[answer] = said if isinstance(said, float) else said.value
+        assert isinstance(said, float) or said.note in ("", "not computed", "the question's own text"), said
+    assert found == answers
 
 
 @pytest.mark.slow
