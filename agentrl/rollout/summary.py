@@ -8,6 +8,7 @@ from typing import Any
 
 from agentrl.types.episode import POLICY, Episode
 from agentrl.types.figures.of_episodes import earned, succeeded, success_of, turns_of
+from agentrl.types.figures.openings import groups_that_differ, opening_of
 
 
 def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
@@ -17,6 +18,7 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
     return {
         "episodes": len(everything),
         **_forks(everything),
+        **_mixed(everything),
         "failed": len(everything) - len(scored),
         "reward": _mean(earned(e) or 0.0 for e in scored),
         "success": _mean(succeeded(e) for e in scored if success_of(e) is not None),
@@ -38,6 +40,13 @@ def _forks(episodes: list[Episode]) -> dict[str, int]:
     """Number of episodes that agents forked, if there are some."""
     forks = sum(episode.forked for episode in episodes)
     return {"forks": forks} if forks else {}
+
+
+def _mixed(episodes: list[Episode]) -> dict[str, int]:
+    """Number of groups whose episodes were shown different things first, if there are some."""
+    marks = ((episode.group_id, opening.mark) for episode in episodes if (opening := opening_of(episode)) is not None)
+    mixed = len(groups_that_differ(marks))
+    return {"mixed_groups": mixed} if mixed else {}
 
 
 def _branches(episodes: list[Episode]) -> dict[str, int]:

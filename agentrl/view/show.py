@@ -237,6 +237,8 @@ def _summary(run: RunDir) -> Group:
         Text(f"{count} {name}", STATUS_STYLE.get(name, "")) for name, count in summary.statuses.items()
     )
     lines.append(Text.assemble(f"{summary.episodes} episodes in {summary.groups} groups   ", statuses))
+    if summary.mixed_groups:
+        lines.append(Text(f"{summary.mixed_groups} groups whose episodes were shown different things first", "yellow"))
     lines += [Text(_stage_line(stage)) for stage in summary.stages]
     for name, split in summary.splits.items():
         if not split.data:
