@@ -7,7 +7,7 @@ import re
 
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.verifiers import code_in, gold
-from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.sandbox.helper import Helper, TooMuch
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
 

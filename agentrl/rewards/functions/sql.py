@@ -11,7 +11,7 @@ from typing import Any
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.verifiers import code_in, gold
-from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.sandbox.helper import Helper, TooMuch
 from agentrl.sql.opening import Engine, open_database, require_database, require_engine
 from agentrl.sql.query import Database, Limits, QueryFailed, Result
 from agentrl.sql.sqlite import Sqlite

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Literal, TypeVar, cast
 
 from agentrl.rewards.functions.answers.symbolic import compare, require_maths
-from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.sandbox.helper import Helper, TooMuch
 from agentrl.types.episode import Episode
 
 Comparer = Literal["squad", "exact", "numeric", "maths"]
