@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentrl.rewards.grading import CORES, RanOut, budget, place
-from agentrl.rewards.helper import Helper, Starved, TooMuch
+from agentrl.sandbox.helper import Helper, HelperRaised, Starved, TooMuch
 
 
 class Checker(Helper):
@@ -19,9 +19,8 @@ class Checker(Helper):
         """Calls a function of the module. Returns its result.
 
         Raises:
-            TooMuch: the call exceeded the limit of time or memory.
+            TooMuch: the call exceeded the limit of time or memory, or raised.
             RanOut: the machine did not give it its processor time, and this is not the final run of the verifier.
-            HelperRaised: the function raised.
             AgentRLError: the process cannot be started.
         """
         async with place():
@@ -31,3 +30,5 @@ class Checker(Helper):
                 if budget().final:
                     raise TooMuch(str(problem)) from None
                 raise RanOut(str(problem)) from None
+            except HelperRaised as problem:
+                raise TooMuch(str(problem)) from None

@@ -28,7 +28,7 @@ from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.retrieval import retrieval_recall, retrieval_utility
 from agentrl.rewards.functions.sql import sql_execution, sql_ngrams, sql_partial, sql_schema, sql_syntax
 from agentrl.rewards.functions.verifiers import format, tool_success, turn_format
-from agentrl.rewards.helper import Helper
+from agentrl.sandbox.helper import Helper
 from agentrl.types.episode import Context
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError
 from agentrl.types.task import Task
@@ -110,7 +110,7 @@ async def test_what_takes_too_long_scores_nothing_and_the_next_is_compared():
     assert await maths(task, make_episode(task, answer="$2+2$"), timeout_s=60) == 1.0
     task = Task.of("t", "", answer="$9^{9^{9^{9}}} + x$")
     found = await maths(task, make_episode(task, answer="$9^{9^{9^{8}}} + x$"), timeout_s=1.0)
-    assert (found.value, found.note) == (0.0, "no verdict within 1 s")
+    assert (found.value, found.note) == (0.0, "no result within 1 s")
 
 
 # -- SQL
@@ -140,10 +140,10 @@ async def test_sql_execution(query, gold, right):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("query", "why"), [
-    ("SELECT hex(zeroblob(500000000))", "too big|toobig|no verdict"),
+    ("SELECT hex(zeroblob(500000000))", "too big|toobig|no result"),
     ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 90000) SELECT hex(zeroblob(10000)) FROM n",
      "more than 256 MiB"),
-    ("SELECT replace(hex(zeroblob(16000000)), '0', hex(zeroblob(500))) || 1", "too big|toobig|no verdict"),
+    ("SELECT replace(hex(zeroblob(16000000)), '0', hex(zeroblob(500))) || 1", "too big|toobig|no result"),
 ])  # fmt: skip
 async def test_a_query_has_only_so_much_memory_and_time(query, why):
     task = Task.of("t", "", sql="SELECT 1", database=SHOP)
@@ -305,7 +305,7 @@ async def test_a_patch_that_takes_too_long_to_compare_scores_nothing_and_holds_u
     slow = make_episode(task, answer=spaces.format("y" + " " * 24_000, " " * 23_000))
     with beside_the_loop(Helper, "_ask"):
         found = await patch_similarity(task, slow, timeout_s=1.0)
-    assert (found.value, found.note) == (0.0, "no verdict within 1 s")
+    assert (found.value, found.note) == (0.0, "no result within 1 s")
     assert await patch_similarity(task, make_episode(task, answer=task.data["patch"]), timeout_s=60) == 1.0
 
 

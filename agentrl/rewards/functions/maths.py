@@ -13,7 +13,7 @@ from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.answers.comparers import MATHS, said, then
 from agentrl.rewards.functions.answers.symbolic import compare, readable, require_maths
 from agentrl.rewards.functions.verifiers import METRICS, gold
-from agentrl.rewards.helper import TooMuch
+from agentrl.sandbox.helper import TooMuch
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
 from agentrl.types.parts.content import text_of

@@ -8,7 +8,7 @@ import re
 from agentrl.rewards.checker import Checker
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.verifiers import code_in, gold
-from agentrl.rewards.helper import TooMuch
+from agentrl.sandbox.helper import TooMuch
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
 

@@ -12,7 +12,7 @@ from agentrl.rewards.checker import Checker
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.verifiers import code_in, gold
-from agentrl.rewards.helper import TooMuch
+from agentrl.sandbox.helper import TooMuch
 from agentrl.sql.opening import Engine, open_database, require_database, require_engine
 from agentrl.sql.query import Database, Limits, QueryFailed, Result
 from agentrl.sql.sqlite import Sqlite

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from agentrl.rewards.checker import Checker
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.grading import budget
-from agentrl.rewards.helper import TooMuch
 from agentrl.rewards.isolation import job_of, passes
+from agentrl.sandbox.helper import TooMuch
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from agentrl.rewards.checker import Checker
 from agentrl.rewards.functions.answers.symbolic import compare, require_maths
-from agentrl.rewards.helper import TooMuch
+from agentrl.sandbox.helper import TooMuch
 from agentrl.types.episode import Episode
 
 Comparer = Literal["squad", "exact", "numeric", "maths"]
