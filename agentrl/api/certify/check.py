@@ -168,4 +168,4 @@ def _forged(plays: _Plays, n: int, threshold: float, tools: list[dict[str, Any]]
         yield Finding(check, "not applicable", "no tool runs commands or writes files in a sandbox")
     for script in sorted(plays.recipe.scripts):
         if script.startswith(FORGES):
-            yield findings.withstands(f"{check}: {script}", plays.play(script, script, n), threshold)
+            yield findings.fails(f"{check}: {script}", plays.play(script, script, n), threshold)
