@@ -14,8 +14,7 @@ import numpy as np
 
 from agentrl import Message, Say, Task
 from agentrl.registry.references import load_object
-from agentrl.rewards import Scored, reward
-from agentrl.rewards.grading import budget
+from agentrl.rewards import Scored, budget, reward
 from agentrl.types.errors import InfraError, RecipeError
 from agentrl.types.sandbox import CapabilityMissing, ExecResult, Sandbox
 
