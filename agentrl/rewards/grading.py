@@ -91,7 +91,7 @@ class Budget:
             RanOut: it ran out of wall time, and this run of the verifier is not the final one.
         """
         boxes = (sandbox, *beside)
-        before = await _cpu_of(boxes)
+        before = _cpu_of(boxes)
         limit = min(timeout_s, max(self.cpu_s - self.spent_s, 0.01))
         most_s = max(timeout_s, min(PATIENCE * timeout_s, self._most_s))
         running = asyncio.ensure_future(sandbox.exec(command, timeout_s=most_s, **settings))
@@ -99,7 +99,7 @@ class Budget:
             result = await self._watched(running, boxes, before, limit)
         finally:
             running.cancel()
-        if (now := await _cpu_of(boxes)) is not None and before is not None:
+        if (now := _cpu_of(boxes)) is not None and before is not None:
             self.spent_s += now - before
         if result is None:
             await asyncio.wait([running])
@@ -115,7 +115,7 @@ class Budget:
         clock = asyncio.get_running_loop().time
         began, pause = clock(), max(limit, _LOOK_S)
         while not (await asyncio.wait([running], timeout=pause))[0]:
-            now = await _cpu_of(boxes)
+            now = _cpu_of(boxes)
             left = limit if now is None or before is None else limit - (now - before)
             if left <= 0 and clock() - began >= limit:
                 return None
@@ -123,9 +123,9 @@ class Budget:
         return running.result()
 
 
-async def _cpu_of(sandboxes: Sequence[Sandbox]) -> float | None:
-    """Processor time that sandboxes took so far; None where one of them cannot be known."""
-    used = [(await sandbox.health()).cpu_s for sandbox in sandboxes]
+def _cpu_of(sandboxes: Sequence[Sandbox]) -> float | None:
+    """Processor time that sandboxes took so far; None where one of them is not counted."""
+    used = [sandbox.cpu_s() for sandbox in sandboxes]
     return None if None in used else sum(each or 0.0 for each in used)
 
 

@@ -238,7 +238,6 @@ class Health:
         memory_mb: in use now, MiB.
         oom_kills: processes that the kernel killed for memory since the start.
         loss: if it is not alive: why, as its other methods raise it.
-        cpu_s: processor time that all its processes took since the start, those that have ended included.
     """
 
     alive: bool
@@ -246,7 +245,6 @@ class Health:
     memory_mb: float | None = None
     oom_kills: int | None = None
     loss: SandboxLost | None = None
-    cpu_s: float | None = None
 
 
 class Process(Protocol):
@@ -460,6 +458,13 @@ class Sandbox(Protocol):
 
     async def health(self) -> Health:
         """How it is. Never raises; comes within seconds: a sandbox that does not answer is not alive."""
+        ...
+
+    def cpu_s(self) -> float | None:
+        """Processor time that all its processes took so far, those that have ended included; None: nobody counts it.
+
+        The sandbox is not asked: its programs cannot delay the answer.
+        """
         ...
 
     async def close(self) -> None:

@@ -230,9 +230,9 @@ async def _timed(judge: Sandbox, command: list[str], timeout_s: float) -> tuple[
     Raises:
         CapabilityMissing: the sandbox has no control group.
     """
-    before = (await judge.health()).cpu_s
+    before = judge.cpu_s()
     done = await budget().exec(judge, command, timeout_s=timeout_s)
-    after = (await judge.health()).cpu_s
+    after = judge.cpu_s()
     if before is None or after is None:
         raise CapabilityMissing(
             "kernel measures processor time by control group, and this sandbox has none",

@@ -42,7 +42,10 @@ class Machine:
         self.timeouts: list[float] = []
 
     async def health(self) -> Health:
-        return Health(alive=True, processes=1, cpu_s=self.used)
+        return Health(alive=True, processes=1)
+
+    def cpu_s(self) -> float | None:
+        return self.used
 
     async def exec(self, command: Any, *, timeout_s: float = 60.0, **settings: Any) -> ExecResult:
         if "kill -9 -1" in command:

@@ -107,6 +107,9 @@ def test_the_life_of_a_sandbox_is_not_that_of_the_machine() -> None:
         def memory_mb(self) -> float | None:
             return None
 
+        def cpu_s(self) -> float | None:
+            return None
+
     async def program() -> None:
         sandbox = Made(SandboxSpec(ttl_s=60), "w", Wire("w"))
         sandbox.limit_life()

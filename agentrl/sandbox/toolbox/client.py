@@ -297,9 +297,9 @@ class ToolboxSandbox(ABC):
         except SandboxLost as loss:
             return Health(alive=False, loss=loss)
         except OSError:  # it is out of memory or of descriptors
-            return Health(True, None, self.memory_mb(), self.oom_kills(), cpu_s=self.cpu_s())
+            return Health(True, None, self.memory_mb(), self.oom_kills())
         processes = int(reply.fields["processes"])
-        return Health(True, processes, self.memory_mb(), self.oom_kills(), cpu_s=self.cpu_s())
+        return Health(True, processes, self.memory_mb(), self.oom_kills())
 
     async def close(self) -> None:
         """Kills and frees everything, also when the caller is cancelled meanwhile."""
