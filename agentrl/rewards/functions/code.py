@@ -10,6 +10,7 @@ from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.verifiers import code_in
 from agentrl.rewards.grading import budget
 from agentrl.rewards.isolation import apart, check_isolation, job_of, passes, prepare_proof, put
+from agentrl.rewards.programs import check_started
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError, TaskError
 from agentrl.types.task import Task
@@ -99,13 +100,13 @@ async def code_tests(
         check_isolation(list(solution))
         async with apart(open_sandbox, solution, mine[1], mine[0], trust_operators=trust_operators) as (judge, code):
             bench = _Bench(judge, timeout_s, beside=(code,))
-            return await _judged(bench, task.data.get(entry_point), tests, entry, partial)
+            return await _judged(bench, task, task.data.get(entry_point), tests, entry, partial)
     judge = await open_sandbox()
     await put(judge, solution)
     await put(judge, {**mine[0], **mine[1]})
     await prepare_proof(judge)
     foreign = [f"{judge.spec.workdir}/{path}" for path in solution if path not in mine[0]]
-    return await _judged(_Bench(judge, timeout_s, foreign), None, tests, entry, partial)
+    return await _judged(_Bench(judge, timeout_s, foreign), task, None, tests, entry, partial)
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,10 @@ class _Bench:
     timeout_s: float
     foreign: Sequence[str] | None = None
     beside: tuple[Sandbox, ...] = ()
+
+    async def same(self) -> Sandbox:
+        """The sandbox of the tests: what is looked up there is the image's."""
+        return self.judge
 
     async def passes(self, job: Mapping[str, Any]) -> tuple[ExecResult, bool]:
         return await passes(self.judge, job, self.timeout_s, foreign=self.foreign or (), beside=self.beside)
@@ -141,12 +146,18 @@ async def _programs(
     return await _share(tests, problem, partial)
 
 
-async def _judged(bench: _Bench, wanted: Any, tests: Any, entry: str, partial: bool) -> Scored:
-    """Runs the tests."""
+async def _judged(bench: _Bench, task: Task, wanted: Any, tests: Any, entry: str, partial: bool) -> Scored:
+    """Runs the tests.
+
+    Raises:
+        SandboxImageUnusable: the image lacks a program that the command of the tests names.
+    """
     if isinstance(tests, Mapping):
         job = job_of(tests["command"]) if isinstance(tests["command"], str) else None
         if job is None:
             result = await budget().exec(bench.judge, tests["command"], timeout_s=bench.timeout_s, beside=bench.beside)
+            if isinstance(tests["command"], str):
+                await check_started(result, tests["command"], task, bench.judge.spec, bench.same)
             return Scored(float(result.ok), "" if result.ok else _tail(result))
         result, passed = await bench.passes(job)
         return Scored(float(passed), "" if passed else _tail(result))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentrl.rewards.checker import Checker
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.grading import budget
 from agentrl.rewards.isolation import job_of, passes
+from agentrl.rewards.programs import check_started
 from agentrl.sandbox.helper import TooMuch
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 
 if TYPE_CHECKING:
-    from agentrl.types.sandbox import Sandbox
+    from agentrl.types.sandbox import ExecResult, Sandbox
 
 _TEXT: dict[str, Callable[[str, str], bool]] = {
     "equals": lambda text, wanted: text == wanted.strip(),
@@ -31,6 +32,7 @@ _MATCH_S = 5.0  # CPU time of a regular expression, which runs on data of the ag
 async def state_check(
     task: Task,
     sandbox: Sandbox,
+    open_sandbox: Callable[[], Awaitable[Sandbox]] | None = None,
     *,
     key: str = "state",
     end_programs: bool = True,
@@ -52,6 +54,7 @@ async def state_check(
 
     Raises:
         TaskError: no checks, a check of another form, or a pattern that is not a regular expression.
+        SandboxImageUnusable: the image lacks a program that a command names.
     """
     checks = task.data.get(key)
     if not isinstance(checks, list) or not checks:
@@ -67,7 +70,12 @@ async def state_check(
                 remedy=f"file or command, and one of {', '.join(_KINDS)}",
             )
         _check_pattern(check, f"task {task.id}: {key}[{number}]")
-        problem = await (_file(sandbox, check) if "file" in check else _command(sandbox, check, timeout_s))
+        if "file" in check:
+            problem = await _file(sandbox, check)
+        else:
+            problem, result = await _command(sandbox, check, timeout_s)
+            if problem and isinstance(check["command"], str) and open_sandbox is not None:
+                await check_started(result, check["command"], task, sandbox.spec, open_sandbox)
         if problem:
             failed.append(f"check {number}: {problem}")
             if not partial:
@@ -111,20 +119,20 @@ def matches(pattern: str, text: str) -> bool:
 _HELPER = Checker("agentrl.rewards.functions.state")
 
 
-async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float) -> str:
+async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float) -> tuple[str, ExecResult]:
     command, code = check["command"], check.get("exit", 0)
     job = job_of(command) if isinstance(command, str) and code == 0 else None
     if job is not None and not (job["kind"] == "script" and "stdout" in check):
         result, passed = await passes(sandbox, job, timeout_s, isolated=True)
         if not passed:
-            return f"{command}: not passed ({result.outcome})"
+            return f"{command}: not passed ({result.outcome})", result
     else:
         result = await budget().exec(sandbox, command, env={"PYTHONNOUSERSITE": "1"}, timeout_s=timeout_s)
         if result.code != code:
-            return f"{command}: exit code {result.code}"
+            return f"{command}: exit code {result.code}", result
     said = result.stdout.decode("utf-8", "replace").strip()
     wrong = "stdout" in check and said != str(check["stdout"]).strip()
-    return f"{command}: printed {said[:80]!r}" if wrong else ""
+    return f"{command}: printed {said[:80]!r}" if wrong else "", result
 
 
 async def end_programs_of(sandbox: Sandbox) -> bool:
