@@ -39,7 +39,9 @@ _SHARE = 0.8
 _DEFAULT_S = 300.0  # of `limits.score_s`, where a verifier runs outside of a run
 _LOOK_S = 0.2  # the shortest pause between two looks at the processor time
 CORES = max(1, len(os.sched_getaffinity(0)))
-"""How many verify at once."""
+"""How many verify at once on this machine."""
+
+_SHARED_BY = [1]
 
 _log = logging.getLogger(__name__)
 
@@ -160,13 +162,18 @@ _OF_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, _Places] = WeakKeyDiction
 _HOLDS: ContextVar[bool] = ContextVar("holds a place", default=False)
 
 
+def share_places(processes: int) -> None:
+    """Leaves this process its part of the places, where so many processes of one machine verify."""
+    _SHARED_BY[0] = processes
+
+
 @asynccontextmanager
 async def place(*, alone: bool = False) -> AsyncIterator[None]:
     """Holds one of the places for what computes to verify; who holds one already needs no other."""
     if _HOLDS.get():
         yield
         return
-    places = _OF_LOOP.setdefault(asyncio.get_running_loop(), _Places(CORES))
+    places = _OF_LOOP.setdefault(asyncio.get_running_loop(), _Places(max(1, CORES // _SHARED_BY[0])))
     async with places.taken(alone=alone):
         before = _HOLDS.set(True)
         try:

@@ -159,6 +159,23 @@ async def test_waiting_for_a_place_counts_nowhere(clock: Clock, monkeypatch: pyt
     assert await asyncio.gather(*(one() for _ in range(40))) == ["right"] * 40
 
 
+async def test_workers_of_one_machine_share_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grading, "CORES", 8)
+    monkeypatch.setattr(grading, "_SHARED_BY", [1])
+    grading.share_places(4)
+    running = most = 0
+
+    async def call() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    await asyncio.gather(*(graded(call, ["sandbox"]) for _ in range(20)))
+    assert most == 2
+
+
 async def test_a_verifier_has_limits_score_s_twice(clock: Clock) -> None:
     calls = []
 
