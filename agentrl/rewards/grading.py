@@ -59,18 +59,24 @@ class Budget:
         most_s: the longest that patience with one program may take.
 
     Attributes:
-        cpu_s: processor time of the sandboxes that its programs run in.
-        spent_s: how much of that is spent.
+        cpu_s: processor time of the sandboxes that its programs run in. It counts as spent while they also run: what
+            several cores do at once is no more than what one does.
+        spent_s: processor time that they took.
     """
 
     def __init__(self, seconds: float, *, final: bool = True, most_s: float = math.inf) -> None:
         self.deadline = ScoringDeadline(seconds)
-        self.cpu_s, self.spent_s, self.final, self._most_s = _SHARE * seconds, 0.0, final, most_s
+        self.cpu_s, self.spent_s, self._ran_s = _SHARE * seconds, 0.0, 0.0
+        self.final, self._most_s = final, most_s
 
     @property
     def used_up(self) -> bool:
         """Whether all processor time is spent: what has no verdict yet does not get one."""
-        return self.spent_s >= self.cpu_s
+        return self._left_s <= 0
+
+    @property
+    def _left_s(self) -> float:
+        return self.cpu_s - min(self.spent_s, self._ran_s)
 
     async def exec(
         self,
@@ -94,15 +100,17 @@ class Budget:
         """
         boxes = (sandbox, *beside)
         before = _cpu_of(boxes)
-        limit = min(timeout_s, max(self.cpu_s - self.spent_s, 0.01))
+        limit = min(timeout_s, max(self._left_s, 0.01))
         most_s = max(timeout_s, min(PATIENCE * timeout_s, self._most_s))
-        running = asyncio.ensure_future(sandbox.exec(command, timeout_s=most_s, **settings))
+        clock = asyncio.get_running_loop().time
+        began, running = clock(), asyncio.ensure_future(sandbox.exec(command, timeout_s=most_s, **settings))
         try:
             result = await self._watched(running, boxes, before, limit)
         finally:
             running.cancel()
         if (now := _cpu_of(boxes)) is not None and before is not None:
             self.spent_s += now - before
+        self._ran_s += clock() - began
         if result is None:
             await asyncio.wait([running])
             return ExecResult(None, "timeout", stderr=f"{limit:g} s of processor time are spent".encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -126,6 +127,15 @@ def test_an_array_without_elements_equals_nothing(
 @pytest.mark.parametrize("way", HONEST)
 def test_an_array_that_is_rightly_empty_passes(arrived: Callable[[Any], Any], way: str) -> None:
     assert HONEST[way](arrived(np.zeros((0,)))) in (True, np.True_)
+
+
+def test_an_empty_array_goes_back_to_the_code_as_one(arrived: Callable[[Any], Any]) -> None:
+    back = arrived(arrived(np.zeros((0, 2), np.float32)))
+    assert (back.shape, back.dtype) == ((0, 2), np.float32)
+    copied = copy.deepcopy(back)
+    assert copied.shape == (0, 2)
+    assert repr(copied) == repr(np.zeros((0, 2), np.float32))
+    assert type(arrived(np.zeros(2))) is np.ndarray
 
 
 class Code:

@@ -272,6 +272,14 @@ async def test_tests_that_all_time_out_end_before_the_budget_does(clock: Clock) 
     assert machine.runs < 31
 
 
+async def test_many_cores_do_not_spend_the_budget_at_once(clock: Clock) -> None:
+    machine = Machine(clock, cpu=16.0, needs_s=100.0)
+    episode = made_episode(data={"state": [{"command": "make", "exit": 0}] * 20})
+    async with ScoringDeadline(300.0):
+        assert (await component(state_check)(episode.task, episode, cast(Sandbox, machine)))[0] == 1.0
+    assert machine.used > 1000
+
+
 async def test_one_core_for_all_tests_does_not_make_them_fail(clock: Clock) -> None:
     machine = Machine(clock, cpu=0.3, needs_s=2.0)
 

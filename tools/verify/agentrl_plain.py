@@ -108,6 +108,8 @@ class Codec:
         rich = _RICH.get((module, kind.__qualname__))
         if rich and getattr(sys.modules.get(module), kind.__qualname__, None) is kind:
             return ["V", module, kind.__qualname__, self.encode(rich[0](value), depth + 1)]
+        if kind.__module__ == __name__ and kind.__name__ == "Hollow":
+            return self._numpy(value._array, depth)
         if kind.__module__ == "numpy":
             return self._numpy(value, depth)
         return self.refer(value)
