@@ -376,7 +376,7 @@ class RewardSet:
         names = {name: None for turn in turns for name in turn}
         sums = {name: _sum([turn[name] for turn in turns if name in turn]) for name in names}
         sums |= {name: 0.0 for name, values in by_turn.items() if not values}  # an episode without turns
-        verdicts = judge_gates(self.gates, {**sums, **outcomes})
+        verdicts = judge_gates(self.gates, outcomes | sums | outcomes)
         shut = {name for verdict in verdicts if not verdict.open for name in verdict.shuts}
         weights = {component.name: 0.0 if component.name in shut else component.weight for component in self.components}
         reward = self._total(outcomes, by_turn, weights, sums, verdicts)

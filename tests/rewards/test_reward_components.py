@@ -46,7 +46,7 @@ async def test_weighted_sum_of_sync_and_async_components():
 
 async def test_none_is_not_zero():
     assert (await score({"a": lambda: None, "b": lambda: 0.5})).total == 0.5
-    assert await score({"a": lambda: None}) == Score(components={"a": None})
+    assert await score({"a": lambda: None}) == Score(components={"a": None}, success="reward")
     # What carries no weight cannot turn "never scored" into a reward of 0.0.
     assert (await score({"a": lambda: None, "metric": {"use": lambda: 1.0, "weight": 0}})).total is None
     assert await score({}) == Score()
