@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentrl.chat.formats.parser import ParsedCall, ParseFault, Parser, Reply, read_json
+from agentrl.chat.formats.parser import ParsedCall, ParseFault, Parser, Reply, arguments_of, read_json
 from agentrl.types.engine import NativeCall
 from agentrl.types.task import Message
 
@@ -22,10 +22,7 @@ def read_arguments(given: Any) -> dict[str, Any]:
     """
     if given is None or given == "":
         return {}
-    read = read_json(given) if isinstance(given, str) else given
-    if not isinstance(read, dict):
-        raise ValueError("the arguments must be a JSON object")
-    return read
+    return arguments_of(read_json(given) if isinstance(given, str) else given)
 
 
 def as_text(parser: Parser, text: str, calls: Sequence[NativeCall]) -> str:
@@ -51,7 +48,8 @@ def reply_of(parser: Parser, text: str, calls: Sequence[NativeCall], tools: Coll
         tools: names of the tools that may be called now; a call of any other is a fault.
     """
     said = parser.parse(text, tools)
-    read = [_read(parser, call, tools) for call in calls]
+    behind = max((each.at for each in said.calls), default=0) + 1
+    read = [replace(_read(parser, call, tools), at=behind + k) for k, call in enumerate(calls)]
     return replace(
         said,
         calls=[*said.calls, *(each for each in read if isinstance(each, ParsedCall))],
@@ -90,16 +88,20 @@ def ids_of(reply: Message | None) -> list[str]:
 
 
 def answers(ids: Sequence[str], following: Sequence[Message]) -> tuple[list[Message | None], list[Message]]:
-    """The result of each call, by its id, and the messages that are none of these results."""
-    found: dict[str, Message] = {}
+    """The result of each call, by its id, and the messages that are none of these results.
+
+    Of calls with one id the first has the first result of that id.
+    """
+    found: dict[str, list[Message]] = {id: [] for id in ids}
     others = []
     for message in following:
-        id = message.get("tool_call_id") if message.get("role") == "tool" else None
-        if id in ids and id not in found:
-            found[str(id)] = message
+        results = found.get(str(message.get("tool_call_id"))) if message.get("role") == "tool" else None
+        if results is not None and len(results) < ids.count(str(message["tool_call_id"])):
+            results.append(message)
         else:
             others.append(message)
-    return [found.get(id) for id in ids], others
+    waiting = {id: iter(results) for id, results in found.items()}
+    return [next(waiting[id], None) for id in ids], others
 
 
 def in_call_order(messages: Sequence[Message]) -> list[Message]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import random
 
@@ -190,3 +191,36 @@ async def test_a_step_that_fails_late_is_undone(sandbox: NamespaceSandbox) -> No
     assert (await sandbox.exec("ls; cat a.py b.py g.py; stat -c %a a.py")).text.split() == [
         "a.py", "b.py", "g.py", "one", "x", "g", "755",
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut_at", ["n/m.py", "a.py", "b.py", "rm g.py"])
+async def test_a_patch_that_is_cut_off_is_undone(sandbox: NamespaceSandbox, cut_at: str) -> None:
+    """By its time limit or by that of the episode, before or after the step that hangs has written."""
+    tool = ApplyPatch()
+    await tool.open(Task.of("t", "do"), sandbox)
+    await sandbox.exec("printf 'one\\n' > a.py; printf 'x\\n' > b.py; printf 'g\\n' > g.py")
+    before = (await sandbox.exec("find . | sort; cat a.py b.py g.py")).text
+    write, remove, reached = tool._files.write, tool._remove, asyncio.Event()
+
+    async def hanging(path: str) -> None:
+        if path == cut_at and not reached.is_set():
+            reached.set()
+            await asyncio.Event().wait()
+
+    async def slow_write(path: str, text: str, mode: int) -> None:
+        await write(path, text, mode)
+        await hanging(path)
+
+    async def slow_remove(path: str) -> None:
+        await remove(path)
+        await hanging(f"rm {path}")
+
+    tool._files.write, tool._remove = slow_write, slow_remove  # type: ignore[method-assign]
+    parts = [ONE, "*** Add File: n/m.py\n+hi", "*** Delete File: g.py", "*** Update File: b.py\n@@\n-x\n+y"]
+    call = asyncio.create_task(toolbox([tool])["apply_patch"].call(v4a_of(*parts)))
+    await reached.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (await sandbox.exec("find . | sort; cat a.py b.py g.py")).text == before

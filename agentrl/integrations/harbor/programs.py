@@ -19,8 +19,16 @@ _SAID = re.compile(
 )
 _WORD = re.compile(r"^\s*(?:(?:then|else|do|!|sudo|exec|time)\s+)*(?:\w+=\S*\s+)*([A-Za-z][\w.-]*)(?=\s|$|;)")
 _HERE = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?")
-_SHELL = set(
-    ["alias", "bg", "bind", "break", "builtin", "caller", "case", "cd", "command", "compgen", "continue", "coproc", "declare", "dirs", "disown", "do", "done", "echo", "elif", "else", "enable", "esac", "eval", "exec", "exit", "export", "false", "fg", "fi", "for", "function", "getopts", "hash", "help", "history", "if", "in", "jobs", "kill", "let", "local", "logout", "mapfile", "popd", "printf", "pushd", "pwd", "read", "readarray", "readonly", "return", "select", "set", "shift", "shopt", "source", "suspend", "test", "then", "time", "times", "trap", "true", "type", "typeset", "ulimit", "umask", "unalias", "unset", "until", "wait", "while"]
+_SHELL = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    alias bg bind break builtin caller case cd command compgen continue coproc declare dirs disown do done echo elif
+    else enable esac eval exec exit export false fg fi for function getopts hash help history if in jobs kill let local
+    logout mapfile popd printf pushd pwd read readarray readonly return select set shift shopt source suspend test then
+    time times trap true type typeset ulimit umask unalias unset until wait while
+    """,
+    )
 )
 """Words that are the shell's own."""
 

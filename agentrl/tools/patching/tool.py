@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class ApplyPatch(Tool):
     """Offers `apply_patch(patch)`: the V4A form that coding models write, or a unified diff.
 
     Every hunk is tried before the first file is written: a patch that does not apply changes nothing, and the model
-    is told which hunk it was. If a file cannot be written, those before it are put back.
+    is told which hunk it was. If a file cannot be written, or the time is over, those before it are put back.
 
     Args:
         timeout_s: bound on one patch.
@@ -93,6 +94,8 @@ class ApplyPatch(Tool):
     async def _carry_out(self, steps: Sequence[_Step]) -> None:
         """Makes new files, then changes those that are there, then removes: what fails first is easiest undone.
 
+        One that is cut off, by its limit or by that of the episode, is undone, too, before the cut goes up.
+
         Raises:
             ToolError: a step failed, and those before it were undone.
         """
@@ -107,9 +110,12 @@ class ApplyPatch(Tool):
                     undo.append(partial(self._write, step.change.path, step.old or "", step.mode))
                     await self._remove(step.change.path)
         except ToolError as error:
-            left = [str(worse) for back in reversed(undo) if (worse := await _failed(back)) is not None]
+            left = await _undone(undo)
             rest = "\n".join(["what was changed before it could not be undone:", *left]) if left else NOTHING
             raise ToolError(f"{error}\n{rest}") from None
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.ensure_future(_undone(undo)))
+            raise
 
     async def _way_back(self, step: _Step) -> Callable[[], Awaitable[None]]:
         """How the write of a step is undone."""
@@ -179,6 +185,11 @@ def _normal(here: str, path: str) -> str:
 def _folders(name: str) -> list[str]:
     """The folders that a normal path lies in."""
     return [name[:at] for at in range(1, len(name)) if name[at] == "/"]
+
+
+async def _undone(undo: Sequence[Callable[[], Awaitable[None]]]) -> list[str]:
+    """Undoes steps, the last one first; what could not be undone."""
+    return [str(worse) for back in reversed(undo) if (worse := await _failed(back)) is not None]
 
 
 async def _failed(back: Callable[[], Awaitable[None]]) -> ToolError | None:

@@ -110,7 +110,10 @@ def _supervised(
         return [Example.of(episode) for episode in demonstrations]
     with _placed(stage, "run"):
         rows = stored.earning(settings.min_reward)
-    return [Example.of(episode) for episode in stored.episodes(rows)]
+        episodes = stored.episodes(rows)
+        if settings.min_reward is not None:
+            _check_one_outcome(episodes)
+    return [Example.of(episode) for episode in episodes]
 
 
 def _preferred(stage: Stage, settings: PreferenceStage, parser: Parser, stored: Stored | None) -> list[Example]:
@@ -127,13 +130,33 @@ def _preferred(stage: Stage, settings: PreferenceStage, parser: Parser, stored: 
 def _labelled(settings: PreferenceStage, stored: Stored) -> list[Example]:
     if (threshold := settings.threshold) is not None:
         episodes = stored.episodes(stored.earning(None))
+        _check_one_outcome(episodes)
         return [Example.of(episode, float((episode.reward or 0.0) >= threshold)) for episode in episodes]
     found = []
     for pair in best_and_worst(stored.rows, min_gap=settings.min_gap):
         chosen, rejected = stored.episodes(pair)
+        _check_one_outcome((chosen, rejected))
         check_prompts(chosen, rejected)
         found += [Example.of(chosen, 1.0), Example.of(rejected, 0.0)]
     return found
+
+
+def _check_one_outcome(episodes: Iterable[Episode]) -> None:
+    """Raises TrainError if the seats of an episode have outcomes of their own: the winner's reward says nothing of the
+    loser's turns, which would be imitated with it."""
+    for episode in episodes:
+        if any(context.outcome is not None for context in episode.contexts.values()):
+            raise seats_refused(f"episode {episode.id}")
+
+
+def seats_refused(place: str) -> TrainError:
+    """The error for a stage that chooses whole episodes by their reward, where each seat has an outcome of its own."""
+    return TrainError(
+        "the seats of an episode have outcomes of their own, and the stage chooses whole episodes by one reward: it "
+        "would learn from the turns of the losers as from those of the winners",
+        place=place,
+        remedy="train by rl with role_grpo or mars, or store episodes in which one seat is the policy's",
+    )
 
 
 def preference_loss(stage: Stage) -> PreferenceLoss:
