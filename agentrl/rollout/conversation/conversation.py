@@ -22,7 +22,7 @@ from agentrl.tools.finders.own import asides
 from agentrl.tools.voice import answer_of, voices
 from agentrl.types import values
 from agentrl.types.clocks.deadline import Deadline
-from agentrl.types.engine import Completion, ContextOverflow
+from agentrl.types.engine import Completion, ContextOverflow, sample
 from agentrl.types.episode import MAIN, Branch, CallRecord, Drift, Turn
 from agentrl.types.errors import EngineError
 from agentrl.types.parts import content
@@ -193,7 +193,7 @@ class Conversation(Standing):
         self.recording.stage = "generate"
         try:
             async with Deadline(self.limits.generate_s):
-                completion = await self.engine.generate(prompt, sampling, self.engine_session)
+                completion = await sample(self.engine, prompt, sampling, self.engine_session)
         except TimeoutError:
             raise EngineError(
                 f"{self._whose}no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"

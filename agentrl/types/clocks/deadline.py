@@ -90,10 +90,10 @@ class Deadline:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         self._inside = False
         self._timer.stop()
-        return await self._timeout.__aexit__(kind, error, traceback)
+        await self._timeout.__aexit__(kind, error, traceback)
 
     def _go(self) -> None:
         if self._inside and not self._stops and not self.expired():
