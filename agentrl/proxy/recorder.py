@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from agentrl.chat.formats.native_calls import in_call_order, read_arguments
 from agentrl.chat.formats.parser import Parser
-from agentrl.chat.native_calls import in_call_order, read_arguments
 from agentrl.chat.renderer import Renderer
 from agentrl.proxy.messages import BadRequest, calls_of, from_openai, key_of, refuse_image, to_openai
 from agentrl.proxy.stops import before_stop

@@ -23,7 +23,7 @@ class Openings:
     """
 
     def __init__(self, run: RunDir, *, indexed: bool = False) -> None:
-        self._run, self._indexed = run, indexed and bool(run.ids())
+        self._run, self._indexed = run, indexed and bool(run.rows(limit=1))
         self._first: dict[str, dict[str, tuple[str, str]]] = {}  # group -> speaker -> mark and id of the first
         self._told: set[str] = set()
 

@@ -152,6 +152,9 @@ ONE = "*** Update File: a.py\n@@\n-one\n+ONE"
         ([ONE, "*** Update File: link.py\n@@\n-three\n+THREE"], "names link.py twice"),
         ([MOVED, "*** Add File: c.py\n+added"], "names c.py twice"),
         ([MOVED, "*** Update File: a.py\n*** Move to: ./c.py\n-one\n+1"], "twice"),
+        (["*** Add File: d/n.py\n+1", "*** Add File: same/n.py\n+2"], "names same/n.py twice"),
+        ([MOVED, "*** Add File: gone/../c.py\n+2"], "twice"),
+        ([ONE, "*** Delete File: gone.py"], "no such file or directory\nNothing was changed"),
         ([ONE, "*** Add File: a.py/x.py\n+hi"], "as a file"),
         ([ONE, "*** Add File: b.py/x.py\n+hi"], "Nothing was changed"),
         ([ONE, "*** Add File: new/deep/y.py\n+hi", "*** Add File: /proc/x.py\n+hi"], "Nothing was changed"),
@@ -165,10 +168,13 @@ async def test_a_patch_that_cannot_be_carried_out_changes_nothing(
 ) -> None:
     tool = ApplyPatch(file_limit=200)
     await tool.open(Task.of("t", "do"), sandbox)
-    await sandbox.exec("printf 'one\\ntwo\\nthree\\n' > a.py; printf 'x\\n' > b.py; mkdir d; ln -s a.py link.py")
+    await sandbox.exec(
+        "printf 'one\\ntwo\\nthree\\n' > a.py; printf 'x\\n' > b.py; mkdir d; ln -s d same; ln -s a.py link.py"
+    )
     before = (await sandbox.exec("find . | sort; cat a.py b.py")).text
-    with pytest.raises(ToolError, match=why):
+    with pytest.raises(ToolError, match=why) as refused:
         await toolbox([tool])["apply_patch"].call(v4a_of(*parts))
+    assert str(refused.value).endswith("Nothing was changed.")
     assert (await sandbox.exec("find . | sort; cat a.py b.py")).text == before
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agentrl.chat.formats.parser import (
     Call,
@@ -69,10 +70,9 @@ class HarmonyParser(Parser):
         call = next((part for part in _parts(said) if part.to), None)
         if call is None:
             return {"role": "assistant", "content": said, **({"thinking": thought} if thought else {})}
-        try:
-            arguments = arguments_of(said[call.at : call.end])
-        except ValueError:
-            arguments = {}
+        arguments: Any = said[call.at : call.end]
+        with suppress(ValueError):
+            arguments = arguments_of(arguments)
         function = {"name": call.to, "arguments": arguments}
         content = "\n".join(part for part in (thought, said[: call.start].strip()) if part)
         return {"role": "assistant", "content": content, "tool_calls": [{"type": "function", "function": function}]}

@@ -101,7 +101,9 @@ class Missing:
     """A verifier that could not start a program, so that it measured nothing.
 
     Attributes:
+        code: the exit code.
         program: as the shell names it; "" if it does not.
+        said: what it wrote, for the note.
     """
 
     code: int

@@ -10,7 +10,7 @@ from functools import partial
 
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.files import Files
-from agentrl.tools.patching.patch import NOTHING, Change, patched, read_patch
+from agentrl.tools.patching.patch import Change, patched, read_patch
 from agentrl.tools.words import Word
 from agentrl.types.errors import ToolError
 from agentrl.types.sandbox import Sandbox
@@ -49,28 +49,35 @@ class ApplyPatch(Tool):
                 '*** Update File: PATH' with hunks that begin with '@@' (lines with ' ', '-' or '+' in front),
                 '*** Add File: PATH' with lines that begin with '+', or '*** Delete File: PATH'. Or a unified diff.
         """
-        changes = read_patch(patch)
-        await self._refuse_collisions(changes)
-        steps = [await self._step(change) for change in changes]
+        try:
+            changes = read_patch(patch)
+            await self._refuse_collisions(changes)
+            steps = [await self._step(change) for change in changes]
+        except ToolError as error:
+            raise ToolError(f"{error}\n{NOTHING}") from None
         await self._carry_out(steps)
         return "\n".join(step.told for step in steps)
 
     async def _refuse_collisions(self, changes: Sequence[Change]) -> None:
         """Refuses a patch that names a file twice, under whatever names, or a file where it has a folder."""
-        here = (await self.sandbox.exec(["pwd"], timeout_s=self.timeout_s)).text.strip() or "/"
         known: dict[str, str] = {}
         for change in changes:
-            if change.moved is not None and _normal(here, change.moved) == _normal(here, change.path):
+            if change.moved is not None and await self._place(change.moved) == await self._place(change.path):
                 change.moved = None
             for path in filter(None, (change.path, change.moved)):
-                names = {_normal(here, path), await self._inode(path)} - {""}
+                names = {await self._place(path), await self._inode(path)} - {""}
                 if other := next((known[name] for name in names if name in known), None):
                     what = f"{path} twice" + (f" (as {other})" if other != path else "")
-                    raise ToolError(f"the patch names {what}; put all of its hunks under one heading\n{NOTHING}")
+                    raise ToolError(f"the patch names {what}; put all of its hunks under one heading")
                 known |= dict.fromkeys(names, path)
         for name, path in known.items():
             if over := next((known[folder] for folder in _folders(name) if folder in known), None):
-                raise ToolError(f"the patch has {over} as a file, and {path} in it\n{NOTHING}")
+                raise ToolError(f"the patch has {over} as a file, and {path} in it")
+
+    async def _place(self, path: str) -> str:
+        """The path from the root, through no link to a folder and no `..`; its last folders may be missing."""
+        found = await self.sandbox.exec(["sh", "-c", _PLACE, "sh", path], timeout_s=self.timeout_s)
+        return posixpath.normpath(found.text.removesuffix("\n"))
 
     async def _inode(self, path: str) -> str:
         """What a file is, whatever its name; "" if there is none."""
@@ -81,7 +88,7 @@ class ApplyPatch(Tool):
         """What is to be done with a file; nothing is written."""
         for path in filter(None, (change.path if change.kind == "add" else None, change.moved)):
             if await self._files.mode_of(path) is not None:
-                raise ToolError(f"{path} exists already\n{NOTHING}")
+                raise ToolError(f"{path} exists already")
         old = None if change.kind == "add" else await self._files.text_of(change.path, folder_ok=False)
         mode = 0o644 if change.kind == "add" else await self._files.mode_of(change.path) or 0o644
         new = None
@@ -173,13 +180,13 @@ class _Step:
         return f"{self.change.path} {done}" + (f", now {self.change.moved}" if self.change.moved else "")
 
 
+NOTHING = "Nothing was changed."
+_PLACE = """d=$(dirname -- "$1"); rest=$(basename -- "$1")
+while [ ! -d "$d" ]; do rest=$(basename -- "$d")/$rest; d=$(dirname -- "$d"); done
+cd -- "$d" && printf '%s/%s\\n' "$(pwd -P)" "$rest\""""
 _MISSING = """d=$(dirname -- "$1"); top=; while [ ! -e "$d" ]; do top=$d; d=$(dirname -- "$d"); done; echo "$top\""""
 _UNMAKE = """rm -f -- "$1"; [ -n "$2" ] || exit 0; d=$(dirname -- "$1")
 while rmdir -- "$d" 2>/dev/null && [ "$d" != "$2" ]; do d=$(dirname -- "$d"); done"""
-
-
-def _normal(here: str, path: str) -> str:
-    return posixpath.normpath(posixpath.join(here, path))
 
 
 def _folders(name: str) -> list[str]:

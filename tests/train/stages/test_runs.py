@@ -86,6 +86,17 @@ def test_the_best_and_the_worst_of_a_group(tmp_path: Path, run: RunDir) -> None:
     assert [label for _, label in labelled] == [0.0, 1.0, 1.0, 1.0, 1.0]
 
 
+def test_rewards_of_turns_make_an_episode_good(tmp_path: Path, run: RunDir) -> None:
+    """Its outcome is 0; what it earned is the index's reward, which `min_reward` and pairs read, too."""
+    paid = episode("learn/train/g7#0", 0.0)
+    paid = msgspec.structs.replace(paid, turns=[msgspec.structs.replace(turn, reward=0.7) for turn in paid.turns])
+    run.add(paid)
+    labelled = chosen(tmp_path, run, LEARN + "{name: b, preference: {run: learn, threshold: 0.6, loss: kto}}")
+    assert dict(labelled)["learn/train/g7#0"] == 1.0
+    earned = chosen(tmp_path, run, LEARN + "{name: b, sft: {run: learn, min_reward: 0.7}}")
+    assert "learn/train/g7#0" in dict(earned)
+
+
 def test_pairs_of_different_prompts_are_refused(tmp_path: Path, run: RunDir) -> None:
     run.add(episode("learn/train/g5#0", 0.0))
     run.add(episode("learn/train/g5#1", 1.0, prompt=[{"role": "user", "content": "go, with a hint"}]))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from agentrl.chat.formats.parser import ParsedCall, ParseFault, Parser, Reply, arguments_of, read_json
 from agentrl.types.engine import NativeCall
+from agentrl.types.errors import RenderError
+from agentrl.types.parts.content import text_of
 from agentrl.types.task import Message
 
 NO_RESULT = "No result of this call is shown."
@@ -25,6 +29,70 @@ def read_arguments(given: Any) -> dict[str, Any]:
     return arguments_of(read_json(given) if isinstance(given, str) else given)
 
 
+def calls_of(message: Message) -> list[NativeCall]:
+    """The calls of a message. Their arguments are JSON text, as APIs have them, or the object.
+
+    Raises:
+        ValueError: they are no list, or one of them has no name.
+    """
+    given = message.get("tool_calls") or []
+    if not isinstance(given, list):
+        raise ValueError("'tool_calls' of a message must be a list")
+    return [_native(call) for call in given]
+
+
+def _native(call: Any) -> NativeCall:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ValueError("a tool call of the conversation has no function with a name")
+    given = function.get("arguments")
+    written = given if isinstance(given, str) else "" if given is None else json.dumps(given, ensure_ascii=False)
+    return NativeCall(str(call.get("id") or ""), function["name"], written)
+
+
+def told(messages: Sequence[Message], parser: Parser, as_keys: bool) -> list[Message]:
+    """A conversation as the chat template shows it: what earlier replies called stands in their text, in the format of
+    the parser, or under a key, where the template answers only such calls.
+
+    Args:
+        as_keys: whether calls stand under a key.
+
+    Raises:
+        RenderError: a call cannot be read.
+    """
+    made: list[Message] = []
+    for index, message in enumerate(messages):
+        try:
+            made.append(_told(message, parser, as_keys) if message["role"] == "assistant" else message)
+        except ValueError as error:
+            raise RenderError(
+                str(error),
+                place=f"message {index} (assistant)",
+                remedy='{"id": ..., "function": {"name": ..., "arguments": {...}}}, or write the call into the content',
+            ) from None
+    return made
+
+
+def _told(message: Message, parser: Parser, as_keys: bool) -> Message:
+    calls, content = calls_of(message), message["content"]
+    plain = {key: value for key, value in message.items() if key != "tool_calls"}
+    if not as_keys:
+        return {**plain, "content": as_text(parser, text_of(content), calls)} if calls else plain
+    if calls:
+        return {**message, "tool_calls": [_as_key(call, k) for k, call in enumerate(calls)]}
+    return {**plain, **parser.message(content)} if isinstance(content, str) else plain
+
+
+def _as_key(call: NativeCall, index: int) -> dict[str, Any]:
+    """A call under a key. Arguments that cannot be read stay the text that they are."""
+    try:
+        arguments: Any = read_arguments(call.arguments)
+    except ValueError:
+        arguments = call.arguments
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": call.id or f"call_{index}", "type": "function", "function": function}
+
+
 def as_text(parser: Parser, text: str, calls: Sequence[NativeCall]) -> str:
     """A reply in the format of the parser. A call that it cannot write, broken or not, is written as it was given."""
     written = []
@@ -36,6 +104,22 @@ def as_text(parser: Parser, text: str, calls: Sequence[NativeCall]) -> str:
         except ValueError:
             text += f'\n<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}'
     return parser.format(text, written) if written else text
+
+
+def with_long_ids(message: Message) -> Message:
+    """A result, or a reply under whose key calls stand, with ids of nine letters and digits: Mistral's templates ask
+    for them."""
+    if message["role"] == "tool":
+        return {**message, "tool_call_id": _long_id(str(message.get("tool_call_id", "")))}
+    return {
+        **message,
+        "tool_calls": [{**call, "id": _long_id(str(call.get("id", "")))} for call in message["tool_calls"]],
+    }
+
+
+def _long_id(call_id: str) -> str:
+    plain = re.sub(r"[^A-Za-z0-9]", "", call_id)
+    return plain[-9:].rjust(9, "0")
 
 
 def reply_of(parser: Parser, text: str, calls: Sequence[NativeCall], tools: Collection[str]) -> Reply:
