@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -11,6 +12,7 @@ from weakref import WeakSet
 
 import pytest
 
+from agentrl.types.clocks import heartbeat
 from tests.meanwhile import when
 
 
@@ -18,6 +20,7 @@ class Clock:
     """The clock of the standard library and of event loops in this process, some seconds ahead.
 
     Deadlines are far away when they are set. A test sets the clock forward once all has happened that comes before.
+    Loops have lived in the seconds that it sets forward.
 
     Args:
         still: it goes on only when it is set forward. It starts with whole seconds: sums of such are exact.
@@ -38,6 +41,7 @@ class Clock:
             real = getattr(time, name)
             monkeypatch.setattr(time, name, partial(self._told, partial(float, round(real())) if still else real))
         monkeypatch.setattr(asyncio.BaseEventLoop, "run_forever", run_forever)
+        monkeypatch.setattr(heartbeat, "MOST_S", math.inf)
 
     def _told(self, real: Callable[[], float]) -> float:
         return real() + self.ahead

@@ -19,7 +19,12 @@ class Limits(Section):
     )
     open_s: float = Field(120, gt=0, description="Tool.open of all tools together; after that user_error.")
     generate_s: float = Field(600, gt=0, description="One completion; after that infra_error, retried.")
-    score_s: float = Field(300, gt=0, description="All reward components together; after that user_error.")
+    score_s: float = Field(
+        300,
+        gt=0,
+        description="All reward functions of your own together; after that user_error. Each built-in verifier has as "
+        "much for itself; after that 0.",
+    )
     close_s: float = Field(20, gt=0, description="Closing tools and sandbox.")
     observation_chars: int = Field(
         20_000, gt=0, description="A longer tool result is cut in the middle; the whole result is stored in blobs/."

@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from agentrl.engines.http import HttpClient, Refused, most_connections
-from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
+from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling, sample, score
 from agentrl.types.errors import AgentRLError, DeadPolicy, EngineError
 from agentrl.types.task import Message, Task
 
@@ -119,11 +119,11 @@ class Gateway:
 async def _generate(engine: Engine, asked: _Generate) -> Completion:
     if asked.begin is not None:
         engine.begin_session(asked.session, asked.begin.task, [], asked.begin.seed)
-    return await engine.generate(asked.token_ids, asked.sampling, asked.session)
+    return await sample(engine, asked.token_ids, asked.sampling, asked.session)
 
 
 async def _score(engine: Engine, asked: _Score) -> list[list[float]]:
-    return await engine.score(asked.prefix, asked.continuations, asked.at)
+    return await score(engine, asked.prefix, asked.continuations, asked.at)
 
 
 async def _end(engine: Engine, asked: _End) -> None:

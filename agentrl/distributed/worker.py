@@ -16,6 +16,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.config.recipe import recipe_from_run
 from agentrl.distributed.gateway import GatewayEngine
+from agentrl.rewards.grading import share_places
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.conversation.voice import Voices
@@ -92,12 +93,14 @@ class RolloutWorker:
     Args:
         recipe: the resolved recipe.
         base: folder of the recipe, which must exist on this machine.
+        beside: the number of workers of this machine.
 
     Raises:
         RecipeError: the folder is not on this machine, or a part of the recipe cannot be built here.
     """
 
-    def __init__(self, recipe: dict[str, Any], base: str) -> None:
+    def __init__(self, recipe: dict[str, Any], base: str, beside: int = 1) -> None:
+        share_places(beside)
         if not Path(base).is_dir():
             raise RecipeError(
                 f"the recipe's folder {base} is not on {socket.gethostname()}",

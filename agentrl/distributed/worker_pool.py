@@ -272,7 +272,9 @@ class WorkerPool:
 
     async def _spawn(self, name: str) -> Handle:
         assert self._launcher is not None
-        return await spawn_within(self.settings.start_s, self._launcher, name, RolloutWorker, self._recipe, self._base)
+        beside = self.settings.rollout_workers if self.settings.use == "process" else 1
+        given = self._recipe, self._base, beside
+        return await spawn_within(self.settings.start_s, self._launcher, name, RolloutWorker, *given)
 
     def _replace(self, worker: _Worker, why: str) -> None:
         """Replaces a dead worker. Called by each of its episodes; only the first call has an effect."""

@@ -21,7 +21,7 @@ from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.replicas import Replicas
 from agentrl.types.engine import Completion, ContextOverflow, NativeCall, NativeReply, Sampling
 from agentrl.types.episode import Usage, VersionSpan
-from agentrl.types.errors import AgentRLError, EngineError, RecipeError
+from agentrl.types.errors import AgentRLError, EngineError, InfraError, RecipeError
 from agentrl.types.parts.content import image_parts, joined, text_of
 from agentrl.types.parts.image import data_url
 from agentrl.types.task import Message, Task
@@ -31,6 +31,24 @@ STOPS = 4
 
 TOO_LONG = ("context_length", "maximum context", "too many tokens", "prompt is too long")
 """Substrings of the APIs' errors about a conversation that exceeds the context."""
+
+
+class Filtered(InfraError):
+    """The API's own filter took a reply away. The model did not say it, and asking again gives the same."""
+
+    cause, retried = "refusal", False
+
+    def __init__(self, message: str, place: str) -> None:
+        remedy = "leave such tasks out, or use another API: what its filter does is no data"
+        super().__init__(message, place=place, remedy=remedy)
+
+
+def _broke_off(message: str, place: str) -> EngineError:
+    return EngineError(f"{message}: it broke off", place=place)
+
+
+BROKEN: dict[str, Callable[[str, str], InfraError]] = {"error": _broke_off, "content_filter": Filtered}
+"""What is raised for a reply that ended so: it is no reply of the model."""
 
 
 class _Function(msgspec.Struct):
@@ -177,8 +195,9 @@ class OpenAIEngine:
 
         Raises:
             ContextOverflow: the API rejects the conversation as too long.
-            EngineError: no reply.
+            EngineError: no reply, or one that broke off.
             Refused: the API rejects the request.
+            Filtered: the API took the reply away.
         """
         live = self._live[session]
         body: dict[str, Any] = {
@@ -203,6 +222,8 @@ class OpenAIEngine:
         if not reply.choices:
             raise EngineError("the API gave no choice", place=self._api.all[0].url)
         choice = reply.choices[0]
+        if (broken := BROKEN.get(choice.finish_reason or "")) is not None:
+            raise broken(f"the API ended its reply with finish_reason {choice.finish_reason!r}", self._api.all[0].url)
         said = _with_ids(choice.message)
         live.last = {name: value for name, value in msgspec.to_builtins(said).items() if value is not None}
         native = _native(said)

@@ -27,7 +27,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.proxy.messages import BadRequest, calls_of, from_openai, key_of, refuse_image, to_openai
 from agentrl.proxy.stops import before_stop
 from agentrl.store.index import with_images
-from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
+from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling, sample
 from agentrl.types.episode import Branch, CallRecord, Episode, Node, Turn
 from agentrl.types.errors import TaskError
 from agentrl.types.parts.content import Part, TakeImage, image_parts, text_of
@@ -168,7 +168,7 @@ class Recorder:
         started = time.perf_counter()
         self.busy += 1
         try:
-            completion = await self.context.engine.generate(tokens, sampling, self.name)
+            completion = await sample(self.context.engine, tokens, sampling, self.name)
         finally:
             self.busy -= 1
             self.touched = time.monotonic()

@@ -74,6 +74,7 @@ _NEW_NAME = {
     "signal_checks": "train.preflight.signal",
     "recipe_file": "config.loader",
     "rewards.functions.judge": "rewards.functions.judges.client",
+    "rewards.helper": "sandbox.helper",
     "rewards.judge": "rewards.functions.judges.client",
     "sandbox.contract": "types.sandbox",
     "sandbox.docker_container": "sandbox.docker.container",

@@ -7,6 +7,7 @@ returns a number, a list with one entry per turn, or None for "not scored", whic
 
 from agentrl.rewards.components import RewardError, RewardSet
 from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.grading import Budget, budget
 from agentrl.rewards.score import Score
 
-__all__ = ["RewardError", "RewardSet", "Score", "Scored", "reward"]
+__all__ = ["Budget", "RewardError", "RewardSet", "Score", "Scored", "budget", "reward"]

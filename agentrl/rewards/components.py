@@ -6,9 +6,9 @@ import asyncio
 import inspect
 import math
 import os
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,11 @@ from agentrl.config.rewards import Gate, RewardRoute, Step
 from agentrl.registry.settings import in_words
 from agentrl.rewards.declare import About, Cost, Scored, about, scores_turns
 from agentrl.rewards.gate import check_gates, judge_gates
+from agentrl.rewards.grading import Unverified, graded, left_behind
 from agentrl.rewards.registry import OF_EPISODE, REWARDS
 from agentrl.rewards.routes import check_route, components_of
 from agentrl.rewards.score import Live, Score
 from agentrl.rewards.steps import Values, apply
-from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.episode import POLICY, Episode, GateVerdict
 from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, TaskError, asked_to_stop, nearest, place_of
 from agentrl.types.figures.of_episodes import NAMED, SUCCESS
@@ -156,7 +156,8 @@ class Component:
                 given["fresh_sandbox"] = await open_fresh()
             if "turn" in self.wants:
                 found = [await self.call({**given, "turn": turn}) for turn in own.turns]
-                notes = [f"turn {k}: {item.note}" for k, item in enumerate(found) if _note(item)]
+                told = [(k, item.note) for k, item in enumerate(found) if isinstance(item, Scored) and item.note]
+                notes = [f"turn {k}: {note}" for k, note in told]
                 value, note = [item.value if isinstance(item, Scored) else item for item in found], "; ".join(notes)
             else:
                 found = await self.call(given)
@@ -171,7 +172,7 @@ class Component:
         except BaseException as error:
             if asked_to_stop(error):
                 raise
-            if sandbox is not None and _left_behind(error, sandbox):
+            if sandbox is not None and left_behind(error, sandbox):
                 zero: Values = [0.0] * len(episode.turns) if "turn" in self.wants else 0.0
                 return apply(self.steps, zero), f"what the agent left: {error}"
             raise RewardError(
@@ -183,7 +184,18 @@ class Component:
             await asyncio.gather(*(one.close() for one in fresh))
 
     async def call(self, given: Mapping[str, Any]) -> Any:
-        """What the function returns."""
+        """What the function returns. A built-in that the agent keeps from a verdict gives 0, with a note."""
+        if not (self.about.verifier or self.function.__module__.startswith("agentrl.")):
+            return await self._called(given)
+        try:
+            return await graded(partial(self._called, given), self.about.costs)
+        except Unverified as reason:
+            if self.of_group:
+                return [Scored(0.0, str(reason))] * len(given["group"])
+            listed = self.per_turn and "turn" not in self.wants
+            return Scored([0.0] * len(given["episode"].turns) if listed else 0.0, str(reason))
+
+    async def _called(self, given: Mapping[str, Any]) -> Any:
         value = self.function(**{name: given[name] for name in self.wants}, **self.settings)
         return await value if inspect.isawaitable(value) else value
 
@@ -215,15 +227,6 @@ class Component:
             place=f"episode {episode.id}",
             remedy="return a finite number, or None where nothing could be scored; or a list of these, one per turn",
         )
-
-
-def _left_behind(error: BaseException, sandbox: Sandbox) -> bool:
-    """Whether the agent's sandbox raised the error, because of its files or an invalid name."""
-    if not isinstance(error, OSError | UnicodeError | NulByte):
-        return False
-    own = getattr(sandbox.read, "__self__", sandbox)  # a pooled sandbox returns the methods of the sandbox behind it
-    places = {id(own), id(getattr(own, "wire", own))}
-    return any(id(frame.f_locals.get("self")) in places for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 @dataclass(frozen=True)
@@ -427,10 +430,6 @@ def _weight(name: str, weights: Mapping[str, float], shut: set[str]) -> float:
 def _sum(values: Sequence[float | None]) -> float | None:
     scored = [value for value in values if value is not None]
     return total(scored) if scored else None
-
-
-def _note(item: Any) -> bool:
-    return isinstance(item, Scored) and bool(item.note)
 
 
 def _component(name: str, given: Any, base: Path) -> Component:

@@ -27,6 +27,9 @@ class About:
             return annotation of a list.
         require: called with the settings when a recipe is read. Raises MissingExtra if a package that they need is
             not installed.
+        verifier: it runs as the built-in verifiers do (`rewards.grading`): with a budget of its own, and what the agent
+            makes it spend is a 0.
+        forgeable: how what is trained could forge its value. Training refuses such a component unless its weight is 0.
     """
 
     source: str = "user code"
@@ -34,6 +37,8 @@ class About:
     required: bool = False
     per_turn: PerTurn = False
     require: Require | None = None
+    verifier: bool = False
+    forgeable: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,11 +61,14 @@ def reward(
     required: bool = False,
     per_turn: PerTurn = False,
     require: Require | None = None,
+    verifier: bool = False,
+    forgeable: str = "",
 ) -> Callable[[F], F]:
     """Decorates a reward function with its declaration (`About`). Optional: without it the defaults apply."""
 
     def note(function: F) -> F:
-        function.__agentrl_reward__ = About(source, tuple(costs), required, per_turn, require)  # type: ignore[attr-defined]
+        said = About(source, tuple(costs), required, per_turn, require, verifier, forgeable)
+        function.__agentrl_reward__ = said  # type: ignore[attr-defined]
         return function
 
     return note

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agentrl.rewards.grading import budget
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import SandboxLost
@@ -91,7 +92,7 @@ async def apart(
     tests: Mapping[str, str | bytes],
     *,
     trust_operators: bool = False,
-) -> AsyncIterator[Sandbox]:
+) -> AsyncIterator[tuple[Sandbox, Sandbox]]:
     """Puts the agent's files into one fresh sandbox and the tests into another, and connects the two.
 
     Args:
@@ -101,7 +102,7 @@ async def apart(
         trust_operators: whether comparisons of an object of the code with plain data are sent to the code.
 
     Yields:
-        The sandbox of the tests.
+        The sandbox of the tests, and that of the code.
 
     Raises:
         OSError: the files do not fit a sandbox.
@@ -126,7 +127,7 @@ async def apart(
     ready = await relay.read()
     carriers = [asyncio.create_task(_carry(relay, server, ready)), asyncio.create_task(_carry(server, relay))]
     try:
-        yield judge
+        yield judge, code
         if loss := (await code.health()).loss:
             raise loss
     finally:
@@ -162,6 +163,7 @@ async def passes(
     *,
     foreign: Sequence[str] = (),
     isolated: bool = False,
+    beside: Sequence[Sandbox] = (),
 ) -> tuple[ExecResult, bool]:
     """Runs tests with `tools/verify/agentrl_proof.py`. Returns whether they prove at their end that they passed.
 
@@ -171,12 +173,13 @@ async def passes(
         job: the result of `job_of`, or statements.
         foreign: files whose `sys.exit` does not end the tests: those of the code, if it shares the process.
         isolated: for the agent's own sandbox: none of its files is loaded before the tests.
+        beside: the sandbox of the code, whose processor time counts as well.
     """
     word = secrets.token_hex(16)
     given = json.dumps({"word": word, "foreign": list(foreign), **job}).encode()
     [(path, source)], python = _programs("agentrl_proof").items(), job.get("python", "python3")
     program = [python, "-I", "-c", source.decode()] if isolated else [python, path]
-    result = await sandbox.exec(program, stdin=given, timeout_s=timeout_s)
+    result = await budget().exec(sandbox, program, stdin=given, timeout_s=timeout_s, beside=beside)
     said, mark, _ = result.stdout.rpartition(b"\n" + word.encode())
     return (replace(result, stdout=said), result.ok) if mark else (result, False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +16,6 @@ from agentrl.rollout.agent import Agent
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.conversation.recording import EpisodeEnd, Keyed
 from agentrl.rollout.conversation.resumption import Resumption, savers
-from agentrl.rollout.faults.clock import Clock
 from agentrl.rollout.faults.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
 from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.rollout.session import Forkable, Session
@@ -28,6 +26,7 @@ from agentrl.tools.base import Tool
 from agentrl.tools.calling import called
 from agentrl.tools.toolset import ToolBox
 from agentrl.tools.voice import info_of, openings
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import StoreError, asked_to_stop
 from agentrl.types.parts.intake import Images
@@ -47,12 +46,13 @@ class Attempt:
     """One attempt at an episode: sandbox, tools, agent, rewards, in that order.
 
     Attributes:
+        clock: what is left of `limits.episode_s`. It stands still while its forks go on.
         most_forks: how often its agent forks it.
     """
 
     def __init__(self, context: RolloutContext, spec: EpisodeSpec, number: int) -> None:
         self.context, self.spec, self.number = context, spec, number
-        self.clock, self.most_forks = Clock(), 0
+        self.clock, self.most_forks = Deadline(context.limits.episode_s), 0
         self.task = spec.task
         self.images: Images | None = None
         self.session: Session | None = None
@@ -159,10 +159,10 @@ class Attempt:
         """Who drives the session has until the wall."""
         resumes = session.recording.resumes
         try:
-            async with asyncio.timeout(self.context.limits.episode_s) as self.clock.wall:
+            async with self.clock:
                 yield
         except TimeoutError:
-            if not self.clock.expired:
+            if not self.clock.expired():
                 raise
             await check_answers(self.sandbox)
             if resumes is not None and not resumes.reached:
@@ -172,7 +172,6 @@ class Attempt:
             session.outcome = EpisodeEnd("wall")
             self.stop = "wall"
         finally:
-            self.clock.wall = None
             await session.recording.settle()
 
     def judge(self, error: BaseException) -> Verdict:
@@ -221,7 +220,7 @@ class Attempt:
         if scorer is None or session is None or not session.recording.turns:
             return
         self.enter("information_gain")
-        async with asyncio.timeout(context.limits.generate_s):
+        async with Deadline(context.limits.generate_s):
             record = session.recording
             record.turns = await scorer.score(
                 context.engine, context.renderer, self.spec.task, record.trajectory, record.turns

@@ -11,7 +11,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import load_credit
-from agentrl.types.engine import Engine
+from agentrl.types.engine import Engine, score
 from agentrl.types.episode import Node, Turn
 from agentrl.types.errors import CreditError
 from agentrl.types.task import Task
@@ -84,7 +84,9 @@ class AnswerScorer:
                 for start in [len(trajectory.before(node))]
                 for gold in golds
             ]
-            found = await engine.score(tokens, [reply for _, _, reply, _ in pairs], [start for _, start, _, _ in pairs])
+            found = await score(
+                engine, tokens, [reply for _, _, reply, _ in pairs], [start for _, start, _, _ in pairs]
+            )
             for (turn, _, _, lead), logprobs in zip(pairs, found, strict=True):
                 mean = sum(logprobs[lead:]) / len(logprobs[lead:])
                 scored[turn.index] = max(mean, scored.get(turn.index, mean))

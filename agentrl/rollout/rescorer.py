@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
@@ -11,6 +10,7 @@ import msgspec
 from agentrl.config.limits import Limits
 from agentrl.rewards.bare import bare_turns
 from agentrl.rewards.components import Component, OpenSandbox, RewardSet
+from agentrl.rewards.deadline import ScoringDeadline
 from agentrl.rewards.score import Live
 from agentrl.rewards.steps import Values
 from agentrl.rollout.faults.failures import describe
@@ -62,7 +62,7 @@ class Rescorer:
             episode, turns=bare_turns(episode, self._earlier), components={}, reward=None, gates=[], notes={}
         )
         try:
-            async with asyncio.timeout(self._limits.score_s):
+            async with ScoringDeadline(self._limits.score_s):
                 return [await self._scored(episode, bare)]
         except InfraError as error:
             return [msgspec.structs.replace(bare, status="infra_error", error=describe(error, "score"))]

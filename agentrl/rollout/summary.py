@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentrl.types.episode import POLICY, Episode
+from agentrl.types.figures.notes import kinds_of, most_frequent
 from agentrl.types.figures.of_episodes import component, earned, succeeded, success_of, turns_of
 from agentrl.types.figures.openings import groups_that_differ, opening_of
 
@@ -31,6 +32,7 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         **_gain_cost(scored),
         **_usage(everything),
         **_unscored(everything),
+        **_notes(scored),
         **_other_formats(everything),
         **_gates(scored),
     }
@@ -101,6 +103,12 @@ def _unscored(episodes: list[Episode]) -> dict[str, int]:
     data = [e for e in episodes if e.status in ("done", "truncated")]
     missing = Counter(name for e in data for name, value in e.components.items() if value is None)
     return {f"unscored/{name}": count for name, count in sorted(missing.items())}
+
+
+def _notes(episodes: list[Episode]) -> dict[str, int]:
+    """Number of episodes by the most frequent reasons for rewards of 0."""
+    told = most_frequent(kind for episode in episodes for kind in kinds_of(episode))
+    return {f"notes/{kind.replace(': ', '/', 1)}": count for kind, count in told.items()}
 
 
 def _other_formats(episodes: list[Episode]) -> dict[str, int]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import (
     Backend,
     Capabilities,
@@ -172,7 +173,7 @@ class Pool:
             SandboxStartFailed: it did not start, or not in time; or the pool was full all that time.
         """
         try:
-            async with asyncio.timeout(deadline_s):
+            async with Deadline(deadline_s):
                 return await self.create(spec, label=label)
         except TimeoutError:
             held = f"{len(self._in_use)} in use, {len(self._warm)} warm, at most {self.cap}"

@@ -1,8 +1,13 @@
-"""DuckDB: a file that is only read, or one in memory that a script has made."""
+"""DuckDB: a file that is only read, or one that a script has made."""
 
 from __future__ import annotations
 
+import re
+import tempfile
 import threading
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from agentrl.sql.query import Database, Limits, QueryFailed, Result, read
@@ -13,6 +18,7 @@ _SHUT_IN: dict[str, Any] = {
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
     "allow_community_extensions": False,
+    "python_enable_replacements": False,  # a table's name is none of a variable of this process
     "threads": 1,
     "memory_limit": "512MB",
     "max_temp_directory_size": "0KB",
@@ -21,45 +27,72 @@ _SHUT_IN: dict[str, Any] = {
 }
 _NESTED = {"list", "array", "struct", "map", "union", "variant"}
 """Types whose values cannot be measured before they are whole in Python, at 60 bytes and more an element."""
-_READING = {"SELECT", "EXPLAIN"}
+_EXPLAINS = re.compile(r"\s*EXPLAIN\b(\s*ANALYZE\b|\s*\([\w\s,]*\))?", re.IGNORECASE)
+
+_CREATES = re.compile(
+    r"\s*CREATE\s+(OR\s+REPLACE\s+)?((TEMP|TEMPORARY|UNIQUE|RECURSIVE)\s+)*"
+    r"(TABLE|VIEW|INDEX|SEQUENCE|TYPE|SCHEMA|MACRO|FUNCTION)\b",
+    re.IGNORECASE,
+)
+
+# What a query may do. What is not here is refused, also what a later DuckDB adds.
+_READING = {"SELECT"}
 _WRITING = {*_READING, "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "MERGE_INTO"}
+_TABLES = {
+    "generate_series", "histogram", "histogram_values", "json_each", "json_tree", "range", "repeat", "repeat_row",
+    "show", "show_tables", "summary", "unnest", "pragma_show", "pragma_table_info", "pragma_version",
+    *(f"duckdb_{kind}" for kind in ("columns", "constraints", "indexes", "schemas", "tables", "types", "views")),
+}  # fmt: skip
+"""Functions that give tables: neither files, nor queries in a text, nor the inside of this process."""
+_CLOCK = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
+"""Functions that are called without brackets."""
+_FUNCTIONS = """
+SELECT lower(function_name), bool_and(CASE
+    WHEN function_type IN ('table', 'pragma', 'table_macro') THEN NULL
+    WHEN function_type = 'macro' THEN true ELSE coalesce(stability = 'CONSISTENT', false) END)
+        OR lower(function_name) = 'error',
+    list(macro_definition) FILTER (function_type = 'macro')
+FROM duckdb_functions() GROUP BY lower(function_name)
+"""
 
 
 class DuckDb(Database):
     """A DuckDB database.
 
+    A script's database is a file, too, so that the engine itself opens it for reading alone.
+
     Args:
         where: path of a file, or a script that makes the database.
         script: `where` is a script.
         write: queries may change it. A file is then refused: only a script makes a copy of its own.
+        copy: path of that copy, which is made unless it is there; default: it is gone with this object.
 
     Raises:
         MissingExtra: duckdb is not installed.
     """
 
-    def __init__(self, where: str, *, script: bool = False, write: bool = False) -> None:
+    def __init__(self, where: str, *, script: bool = False, write: bool = False, copy: Path | None = None) -> None:
         self._duckdb = import_duckdb()
         self.write = write
-        if script:
-            self.connection = self._duckdb.connect(":memory:", config=_SHUT_IN)
+        with ExitStack() as made:
+            if script and copy is None and not write:
+                copy = Path(made.enter_context(tempfile.TemporaryDirectory(prefix="agentrl-sql-")), "made.duckdb")
+            if copy is not None and not copy.exists():
+                with self._duckdb.connect(str(copy), config=_SHUT_IN) as connection:
+                    connection.execute(where)
+            at = str(copy or (":memory:" if script else where))
+            self.connection = self._duckdb.connect(at, read_only=not write, config=_SHUT_IN)
+        if copy is None and script:
             self.connection.execute(where)
-        else:
-            self.connection = self._duckdb.connect(where, read_only=True, config=_SHUT_IN)
         self.connection.execute("SET lock_configuration = true")
 
     def _run(self, query: str, limits: Limits) -> Result:
         late = threading.Timer(limits.seconds, self.connection.interrupt)
         late.daemon = True
         try:
-            statements = self.connection.extract_statements(query)
-            if len(statements) != 1:
-                raise QueryFailed(f"one statement at a time, not {len(statements)}")
-            kind = statements[0].type.name
-            if kind not in (_WRITING if self.write else _READING):
-                what = "can only be read" if not self.write and kind in _WRITING else f"takes no {kind} statement"
-                raise QueryFailed(f"the database {what}")
+            (statement,) = self._statements(query)
             late.start()
-            found = self.connection.execute(statements[0])
+            found = self.connection.execute(statement)
             described = found.description or ()
             for name, type_, *_ in described:
                 if type_.id in _NESTED:
@@ -72,11 +105,62 @@ class DuckDb(Database):
         finally:
             late.cancel()
 
+    def _statements(self, query: str) -> list[Any]:
+        """The statement of a query, as a list of one.
+
+        Raises:
+            QueryFailed: it is not one, or not one that is allowed.
+        """
+        statements = self.connection.extract_statements(query)
+        if len(statements) != 1:
+            raise QueryFailed(f"one statement at a time, not {len(statements)}")
+        kind = str(statements[0].type.name)
+        if kind == "EXPLAIN" and (explains := _EXPLAINS.match(query)):  # with ANALYZE it runs what it explains
+            inner = [each.type.name for each in self.connection.extract_statements(query[explains.end() :])]
+            kind = "SELECT" if inner == ["SELECT"] else f"EXPLAIN {' '.join(inner)}"
+        if kind not in (_WRITING if self.write else _READING) or (kind == "CREATE" and not _CREATES.match(query)):
+            what = "can only be read" if not self.write and kind.split()[-1] in _WRITING else f"takes no {kind}"
+            raise QueryFailed(f"the database {what}{'' if what.endswith('read') else ' statement'}")
+        if refused := _refused() & _called(self._duckdb, query):
+            raise QueryFailed(f"the database takes no {min(refused)}()")
+        return list(statements)
+
     def schema(self) -> dict[str, str]:
         return {name: made for name, made in self.run("SELECT table_name, sql FROM duckdb_tables()", Limits()).rows}
 
     def close(self) -> None:
         self.connection.close()
+
+
+@cache
+def _refused() -> frozenset[str]:
+    """The functions of DuckDB that no query may call.
+
+    Allowed are those that give the same for the same arguments, macros of nothing but such, and those of `_TABLES`.
+    """
+    duckdb = import_duckdb()
+    with duckdb.connect(":memory:") as connection:
+        rows = connection.execute(_FUNCTIONS).fetchall()
+    known = {name for name, *_ in rows} | _CLOCK
+    allowed = {name for name, steady, _ in rows if steady or name in _TABLES} - _CLOCK
+    macros = {name: _called(duckdb, "\n".join(texts)) & known for name, _, texts in rows if texts}
+    while wrong := {name for name in allowed & macros.keys() if macros[name] - allowed}:
+        allowed -= wrong
+    return frozenset(known - allowed)
+
+
+def _called(duckdb: Any, text: str) -> set[str]:
+    """The names in a text behind which a bracket opens, and those of `_CLOCK`, in lower case."""
+    tokens = duckdb.tokenize(text)
+    ends = [start for start, _ in tokens[1:]] + [len(text.encode())]
+    raw = text.encode()
+    words = [
+        raw[start:end].decode(errors="replace").strip().strip('"').lower()
+        for (start, kind), end in zip(tokens, ends, strict=True)
+        if kind != duckdb.token_type.comment
+    ]
+    before_bracket = {word for word, after in zip(words, [*words[1:], ""], strict=True) if after.startswith("(")}
+    return before_bracket | (_CLOCK & set(words))
 
 
 def import_duckdb() -> Any:

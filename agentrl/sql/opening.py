@@ -14,7 +14,9 @@ from agentrl.types.errors import TaskError
 Engine = Literal["sqlite", "duckdb"]
 
 
-def open_database(where: str, *, engine: Engine | None = None, write: bool = False) -> Database:
+def open_database(
+    where: str, *, engine: Engine | None = None, write: bool = False, copy: Path | None = None
+) -> Database:
     """Opens a database.
 
     Args:
@@ -22,6 +24,7 @@ def open_database(where: str, *, engine: Engine | None = None, write: bool = Fal
             line break or a semicolon.
         engine: default: `duckdb` for files that end in .duckdb, else `sqlite`.
         write: queries may change it. They change a copy that nobody else sees.
+        copy: path of that copy, which is made unless it is there; default: it lasts as long as the object.
 
     Raises:
         TaskError: there is no such file, it is no database, or the script fails.
@@ -38,7 +41,7 @@ def open_database(where: str, *, engine: Engine | None = None, write: bool = Fal
     failures = (sqlite3.Error, *([import_duckdb().Error] if engine == "duckdb" else []))
     try:
         opened = Sqlite if engine == "sqlite" else DuckDb
-        database = opened(where if script else str(Path(where).resolve()), script=script, write=write)
+        database = opened(where if script else str(Path(where).resolve()), script=script, write=write, copy=copy)
         database.schema()
     except failures as error:
         remedy = None if script else "a file is a database, or a script that makes one, whose name ends in .sql"

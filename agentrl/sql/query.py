@@ -21,11 +21,13 @@ class Limits:
     Attributes:
         rows: rows that are read; what lies behind them is left (`Result.more`).
         bytes: size of all values that are read.
+        value: bytes of one value, also of those that are made on the way (SQLite).
         seconds: wall time.
     """
 
     rows: int = 100_000
     bytes: int = 256 << 20
+    value: int = 32 << 20
     seconds: float = 30.0
 
 
@@ -57,16 +59,6 @@ class Database(ABC):
 
     @abstractmethod
     def _run(self, query: str, limits: Limits) -> Result: ...
-
-    def glance(self, query: str, limits: Limits) -> Result | None:
-        """Runs one statement if that takes a few milliseconds at most. Does not block.
-
-        None if it takes longer or fails: `run` then gives the result or the reason. Nothing has changed.
-        """
-        return self._glance(query, limits) if _wrong(query) is None else None
-
-    def _glance(self, query: str, limits: Limits) -> Result | None:
-        return None
 
     @abstractmethod
     def schema(self) -> dict[str, str]:

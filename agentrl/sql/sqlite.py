@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +13,47 @@ from agentrl.sql.query import Database, Limits, QueryFailed, Result, read
 STEPS = 50_000_000
 """What a query may take of SQLite's virtual machine: a bound that does not depend on the clock."""
 
-_LONGEST = 32 << 20  # bytes of one value
 _LARGEST = 256 << 20  # bytes of a database that is written
 _EVERY = 10_000  # steps between two looks at the clock
 _FAILURES = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
-
-GLANCE_S = 0.002
-"""Seconds that a glance may take. The clock is read between steps; the other limits keep each step short."""
-_GLANCE_EVERY = 2000  # steps
-_GLANCE_BYTES = 8 << 20  # of a database: counting the rows of a table is one step
-_GLANCE_CHARS, _GLANCE_SELECTS = 1000, 4  # of a query: compiling it cannot be interrupted
-_GLANCE_LIMITS = {sqlite3.SQLITE_LIMIT_LENGTH: 4000, sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 30}
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _LOCKED_S = 0.02  # between two tries while another process writes the file
-_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
-_OUTSIDE = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE}
-_ASKING = {"table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info"}
-_NEVER = {"load_extension", "random", "randomblob"}  # an episode that runs again sees the same
+
+# What a query may do. What is not here is refused, also what a later SQLite adds.
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE}
+_WRITING = {
+    sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE,
+    sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_CREATE_VIEW, sqlite3.SQLITE_CREATE_TRIGGER,
+    sqlite3.SQLITE_DROP_TABLE, sqlite3.SQLITE_DROP_INDEX, sqlite3.SQLITE_DROP_VIEW, sqlite3.SQLITE_DROP_TRIGGER,
+    sqlite3.SQLITE_ALTER_TABLE, sqlite3.SQLITE_REINDEX, sqlite3.SQLITE_ANALYZE, sqlite3.SQLITE_DROP_VTABLE,
+}  # fmt: skip
+_PRAGMAS = {
+    "table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info",
+    "data_version", "page_size",  # full-text search asks for them
+}  # fmt: skip
+_MODULES = {"json_each", "json_tree", *(f"pragma_{name}" for name in _PRAGMAS)}
+"""Virtual tables that are there in every database."""
+_OF_VALUES = """
+abs char coalesce concat concat_ws format glob hex if ifnull iif instr length like likelihood likely lower ltrim max min
+nullif octet_length printf quote replace round rtrim sign soundex substr substring trim typeof unhex unicode unistr
+unistr_quote unlikely upper zeroblob changes last_insert_rowid total_changes sqlite_version
+acos acosh asin asinh atan atan2 atanh ceil ceiling cos cosh degrees exp floor ln log log10 log2 mod pi pow power
+radians sin sinh sqrt tan tanh trunc date datetime julianday strftime time timediff unixepoch
+-> ->> json json_array json_array_insert json_array_length json_error_position json_extract json_insert json_object
+json_patch json_pretty json_quote json_remove json_replace json_set json_type json_valid jsonb jsonb_array jsonb_extract
+jsonb_insert jsonb_object jsonb_patch jsonb_remove jsonb_replace jsonb_set subtype
+"""
+"""An episode that runs again sees the same: neither random numbers nor CURRENT_TIMESTAMP."""
+_OF_ROWS = """
+avg count group_concat json_group_array json_group_object jsonb_group_array jsonb_group_object median percentile
+percentile_cont percentile_disc string_agg sum total cume_dist dense_rank first_value lag last_value lead nth_value
+ntile percent_rank rank row_number bm25 highlight match matchinfo offsets snippet
+"""
+_FUNCTIONS = {*_OF_VALUES.split(), *_OF_ROWS.split()}
+_RENAMING = {
+    "sqlite_rename_column", "sqlite_rename_table", "sqlite_rename_test", "sqlite_rename_quotefix", "sqlite_drop_column",
+}  # fmt: skip
+"""What ALTER TABLE calls; no query can."""
 
 
 class Sqlite(Database):
@@ -39,41 +62,57 @@ class Sqlite(Database):
     Args:
         where: path of a file, or a script that makes the database.
         script: `where` is a script.
-        write: queries may change it, in a copy that is in memory.
+        write: queries may change it, in a copy.
+        copy: path of that copy, which is made unless it is there; default: it is in memory.
     """
 
-    def __init__(self, where: str, *, script: bool = False, write: bool = False) -> None:
+    def __init__(self, where: str, *, script: bool = False, write: bool = False, copy: Path | None = None) -> None:
         # Autocommit (None): no transaction of Python's own, which the authoriser would refuse.
         options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False}
         if script or write:
-            self.connection = sqlite3.connect(":memory:", **options)
-            if script:
+            made = copy is not None and copy.exists()
+            self.connection = sqlite3.connect(copy or ":memory:", **options)
+            self.connection.executescript("PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY")  # no files of sorts
+            if not made and script:
                 self.connection.executescript(where)
-            else:
+            elif not made:
                 with closing(sqlite3.connect(f"{Path(where).as_uri()}?mode=ro", uri=True)) as file:
                     file.backup(self.connection)
         else:
             self.connection = sqlite3.connect(f"{Path(where).as_uri()}?mode=ro", uri=True, **options)
+            self.connection.execute("PRAGMA temp_store = MEMORY")
         self.write = write
-        self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
-        self.connection.execute(f"PRAGMA max_page_count = {_LARGEST // 4096}")
-        pages, size = (self.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-        self._glances = not write and pages * size <= _GLANCE_BYTES
-        self._limits = {limit: self.connection.getlimit(limit) for limit in _GLANCE_LIMITS}
-        self._until = 0.0
-        self._keep_short()
-        self.connection.execute("PRAGMA busy_timeout = 0")  # `run` waits for other processes, `glance` may not
+        self.connection.text_factory = _decoded
+        self.connection.executescript(
+            f"PRAGMA max_page_count = {_LARGEST // 4096}; PRAGMA trusted_schema = OFF; PRAGMA busy_timeout = 0; "
+            f"PRAGMA query_only = {int(not write)}"
+        )
+        own = {name.lower() for (name,) in self.connection.execute("SELECT name FROM sqlite_master")}
+        modules = {name.lower() for (name,) in self.connection.execute("PRAGMA module_list")}
+        self._closed = modules - _MODULES - own
+        self._begin_virtual_tables()
         self.connection.set_authorizer(self._allows)
 
+    def _begin_virtual_tables(self) -> None:
+        """Reads nothing of each virtual table: what it prepares when it begins is its own, and no query's."""
+        listed = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'create virtual %'"
+        for (name,) in self.connection.execute(listed).fetchall():
+            with suppress(*_FAILURES):  # it is broken, or its module is not here: the query says so
+                self.connection.execute('SELECT 1 FROM "{}" LIMIT 0'.format(name.replace('"', '""')))
+
     def _allows(self, action: int, what: str | None, more: str | None, *_: str | None) -> int:
-        if action in _READING:  # asked for each column of a query
-            return sqlite3.SQLITE_OK
-        if action == sqlite3.SQLITE_PRAGMA:
-            allowed = (what or "").lower() in _ASKING
+        if action == sqlite3.SQLITE_READ:  # asked for each column of a query
+            allowed = (what or "").lower() not in self._closed
+        elif action in _READING:
+            allowed = True
+        elif action == sqlite3.SQLITE_PRAGMA:
+            allowed = (what or "").lower() in _PRAGMAS
         elif action == sqlite3.SQLITE_FUNCTION:
-            allowed = (more or "").lower() not in _NEVER
+            allowed = (name := (more or "").lower()) in _FUNCTIONS or (self.write and name in _RENAMING)
+        elif action == sqlite3.SQLITE_UPDATE and what == "sqlite_master":
+            allowed = True  # a virtual table declares its columns; a query that changes this table is refused always
         else:
-            allowed = self.write and action not in _OUTSIDE
+            allowed = self.write and action in _WRITING and (what or "").lower() not in self._closed
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
     def _run(self, query: str, limits: Limits) -> Result:
@@ -88,8 +127,9 @@ class Sqlite(Database):
                 over = f"the query took longer than {limits.seconds:g} s"
             return int(bool(over))
 
+        self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.value)
+        self.connection.set_progress_handler(tick, _EVERY)
         try:
-            self._let_run(tick)
             while True:
                 try:
                     with closing(self.connection.execute(query.strip().rstrip(";"))) as cursor:
@@ -99,34 +139,7 @@ class Sqlite(Database):
                         raise QueryFailed(over or self._said(error)) from None
                 time.sleep(_LOCKED_S)
         finally:
-            self._keep_short()
-
-    def _glance(self, query: str, limits: Limits) -> Result | None:
-        if not self._glances or not _is_short(query):
-            return None
-        self._until = time.monotonic() + GLANCE_S
-        try:
-            with closing(self.connection.execute(query.strip().rstrip(";"))) as cursor:
-                rows, columns = cursor.fetchmany(limits.rows + 1), _columns(cursor)
-            if len(rows) * len(columns) * _GLANCE_LIMITS[sqlite3.SQLITE_LIMIT_LENGTH] > limits.bytes:
-                return None
-            return Result(columns, rows[: limits.rows], more=len(rows) > limits.rows)
-        except _FAILURES:
-            return None
-
-    def _let_run(self, tick: Callable[[], int]) -> None:
-        """Settings of a query in a thread. `tick` is called now and then, and ends it if it returns what is true."""
-        for limit, most in self._limits.items():
-            self.connection.setlimit(limit, most)
-        self.connection.text_factory = _decoded
-        self.connection.set_progress_handler(tick, _EVERY)
-
-    def _keep_short(self) -> None:
-        """Settings of a query at a glance."""
-        for limit, most in _GLANCE_LIMITS.items():
-            self.connection.setlimit(limit, most)
-        self.connection.text_factory = str
-        self.connection.set_progress_handler(lambda: time.monotonic() > self._until, _GLANCE_EVERY)
+            self.connection.set_progress_handler(None, 0)
 
     def _said(self, error: Exception) -> str:
         text = str(error) or type(error).__name__
@@ -160,13 +173,6 @@ class Sqlite(Database):
 
     def close(self) -> None:
         self.connection.close()
-
-
-def _is_short(query: str) -> bool:
-    """Whether a query compiles quickly and fails at a limit of SQLite. `printf` does not: it returns NULL there."""
-    words = query.lower()
-    short = len(query) <= _GLANCE_CHARS and words.count("select") <= _GLANCE_SELECTS
-    return short and "printf" not in words and "format" not in words
 
 
 def _decoded(raw: bytes) -> str:

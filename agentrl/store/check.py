@@ -20,7 +20,7 @@ from agentrl.store.lock import is_held
 from agentrl.store.openings import REMEDY, Openings, environment_of, lacks_tools
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
-from agentrl.types.episode import MAIN, Branch, Drift, Episode, Node
+from agentrl.types.episode import MAIN, Branch, Drift, Episode, Node, gap_in
 from agentrl.types.errors import StoreError
 from agentrl.types.parts.image import ImageRefused, image_info
 from agentrl.types.parts.placeholders import fault_in
@@ -417,13 +417,8 @@ def _logprobs(episode: Episode) -> str | None:
 
 def _versions(episode: Episode) -> str | None:
     for index, node in _sampled(episode):
-        at = 0
-        for span in node.versions:
-            if span.start != at or span.end <= span.start:
-                break
-            at = span.end
-        if at != len(node.token_ids):
-            return f"node {index} of {len(node.token_ids)} tokens has spans {[(s.start, s.end) for s in node.versions]}"
+        if (gap := gap_in(node.versions, len(node.token_ids))) is not None:
+            return f"node {index}: {gap}"
     return None
 
 

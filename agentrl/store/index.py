@@ -18,10 +18,11 @@ from agentrl.store.codec import StoredCredit
 from agentrl.store.group_scores import GroupScores
 from agentrl.store.shards import Location
 from agentrl.types.episode import Episode
+from agentrl.types.figures.notes import kinds_of
 from agentrl.types.figures.of_episodes import earned, turns_of
 from agentrl.types.figures.openings import opening_of
 
-FORMAT = 7
+FORMAT = 8
 """Increased when a column changes; an index of another format is rebuilt."""
 
 
@@ -44,6 +45,7 @@ class EpisodeRow(Located, frozen=True, kw_only=True):
         first_raised: the first exception of a tool, with its place in user code.
         duration_s: `timings["total"]`, else the sum of generation and tools.
         error: kind of the error, if any.
+        notes: why its components gave nothing (`figures.notes`), a line each.
         opening: its mark (`types/figures/openings.py`); None: the policy has not spoken.
         shard, offset, length: location of the record.
     """
@@ -73,6 +75,7 @@ class EpisodeRow(Located, frozen=True, kw_only=True):
     created_at: float
     answer: str | None
     error: str | None
+    notes: str | None
     opening: str | None
     shard: str
     offset: int
@@ -153,6 +156,7 @@ def row_of(episode: Episode, location: Location) -> EpisodeRow:
         created_at=episode.created_at,
         answer=episode.answer,
         error=episode.error.kind if episode.error else None,
+        notes="\n".join(kinds_of(episode)) or None,
         opening=None if opening is None else opening.mark,
         shard=location.shard,
         offset=location.offset,

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ async def timed(seconds: float, call: Coroutine[Any, Any, T]) -> T:
         result: T = ended.value
         return result
     try:
-        async with asyncio.timeout(seconds) as deadline:
+        async with Deadline(seconds) as deadline:
             return await _Rest(call, waits_for)
     except TimeoutError:
         if deadline.expired():

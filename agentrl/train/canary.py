@@ -20,7 +20,7 @@ from agentrl.config.recipe import TrainingRecipe
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.train.model.packing import Floats
 from agentrl.train.trainer import Trainer
-from agentrl.types.engine import Engine
+from agentrl.types.engine import Engine, score
 from agentrl.types.errors import TrainError
 from agentrl.types.sample import TrainingSample
 
@@ -106,9 +106,9 @@ class Canary:
         """The engine's log-probabilities of the same tokens."""
         ids = [row.token_ids.tolist() for row in self._rows]
         if isinstance(engine, VLLMEngine):  # concurrently, which spreads the rows over its servers
-            asked = (engine.score(row, [[token] for token in row[1:]], range(1, len(row))) for row in ids)
+            asked = (score(engine, row, [[token] for token in row[1:]], range(1, len(row))) for row in ids)
             return _filled([np.concatenate(said) for said in await asyncio.gather(*asked)])
-        said = await engine.score(ids[0][:1], [row[1:] for row in ids]) if ids else []
+        said = await score(engine, ids[0][:1], [row[1:] for row in ids]) if ids else []
         return _filled([np.array(each, np.float32) for each in said])
 
     def begin(self, trained: Floats) -> None:

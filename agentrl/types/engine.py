@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 
-from agentrl.types.episode import Usage, VersionSpan
-from agentrl.types.errors import AgentRLError
+from agentrl.types.episode import Usage, VersionSpan, gap_in
+from agentrl.types.errors import AgentRLError, DeadPolicy, EngineError
 from agentrl.types.task import Message, Task
 
 
@@ -51,8 +52,13 @@ class NativeReply(msgspec.Struct, frozen=True):
     calls: list[NativeCall]
 
 
+Finish = Literal["stop", "length", "abort"]
+
+
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine sampled. `logprobs` is as long as `token_ids`; `usage` is for engines that count and cost.
+
+    Whoever asks an engine does so through `sample`, which checks it.
 
     Attributes:
         native: of an API that gave calls: these are what is run, under their ids. The tokens hold them as text.
@@ -60,7 +66,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
     token_ids: list[int]
     logprobs: list[float]
-    finish: Literal["stop", "length", "abort"]
+    finish: Finish
     versions: list[VersionSpan]
     usage: Usage | None = None
     native: NativeReply | None = None
@@ -154,3 +160,115 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Frees everything. May be called twice."""
         ...
+
+
+async def sample(engine: Engine, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
+    """A continuation that an engine sampled. Nothing else lets a completion into a record.
+
+    Raises:
+        EngineError: the engine failed, or what it gave is no completion.
+        DeadPolicy: its log-probabilities are not finite.
+    """
+    given = await engine.generate(token_ids, sampling, session)
+    if (fault := next(_faults(given), "")) != "":
+        raise EngineError(
+            f"what the engine gave is no completion: {fault}",
+            place=str(getattr(engine, "name", type(engine).__name__)),
+            remedy="mend the engine: `Completion` in agentrl/types/engine.py says what it gives",
+        )
+    return _rounded(given, _finite(given.logprobs, engine))
+
+
+async def score(
+    engine: Engine, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
+) -> list[list[float]]:
+    """The log-probabilities that an engine gives to continuations, see `Engine.score`.
+
+    Raises:
+        EngineError: the engine failed, or what it gave are not numbers, one a token.
+        DeadPolicy: they are not finite.
+    """
+    given = await engine.score(prefix, continuations, at)
+    wanted = [len(each) for each in continuations]
+    if (
+        not isinstance(given, list)
+        or any(not isinstance(each, list) or not _are(each, int, float) for each in given)
+        or [len(each) for each in given] != wanted
+    ):
+        raise EngineError(
+            f"what the engine gave are no scores of {len(wanted)} continuations with a number for each of their tokens",
+            place=str(getattr(engine, "name", type(engine).__name__)),
+        )
+    for each in given:
+        _finite(each, engine)
+    return given
+
+
+def _faults(given: Any) -> Iterator[str]:
+    """What is wrong with a completion: the types of its parts, then their values."""
+    if not isinstance(given, Completion):
+        yield f"it is of type {type(given).__name__}"
+        return
+    ids, logprobs, versions, usage = given.token_ids, given.logprobs, given.versions, given.usage
+    if not isinstance(ids, list) or not _are(ids, int):
+        yield "its tokens are no list of integers"
+    elif ids and not 0 <= min(ids) <= max(ids) < MOST_TOKENS:
+        yield f"it has the token {min(ids) if min(ids) < 0 else max(ids)}"
+    elif not isinstance(logprobs, list) or not _are(logprobs, int, float):
+        yield "its log-probabilities are no list of numbers"
+    elif len(logprobs) != len(ids):
+        yield f"it has {len(logprobs)} log-probabilities for {len(ids)} tokens"
+    elif logprobs and ROUNDING < max(logprobs) < math.inf:
+        yield f"it has the log-probability {max(logprobs):g}, and none is above 0"
+    elif not isinstance(versions, list) or not all(isinstance(span, VersionSpan) for span in versions):
+        yield "its versions are no list of VersionSpan"
+    elif not all(_are([*msgspec.structs.astuple(span)], int) and span.version >= 0 for span in versions):
+        yield "its versions are no numbers from 0 on"
+    elif (gap := gap_in(versions, len(ids))) is not None:
+        yield gap
+    elif given.finish not in get_args(Finish):
+        yield f"it finished by {given.finish!r}, and not by {', '.join(map(repr, get_args(Finish)))}"
+    elif usage is not None and not _is_usage(usage):
+        yield f"its usage is {usage!r}"
+    elif given.native is not None and not _is_native(given.native):
+        yield "its calls beside the text are no NativeReply of texts"
+
+
+ROUNDING = 1e-3
+"""A log-probability may be so much above 0: it is rounded to 0."""
+
+MOST_TOKENS = 1 << 31
+"""Ids of tokens are below this."""
+
+
+def _are(values: Sequence[Any], *kinds: type) -> bool:
+    return {*map(type, values)} <= {*kinds}  # exactly: a bool is no number of a token
+
+
+def _is_usage(usage: Any) -> bool:
+    if not isinstance(usage, Usage):
+        return False
+    counts, cost = (usage.prompt_tokens, usage.completion_tokens), usage.cost
+    return _are(counts, int) and _are([cost], int, float) and min(counts) >= 0 and 0.0 <= cost < math.inf
+
+
+def _is_native(native: Any) -> bool:
+    if not isinstance(native, NativeReply) or not isinstance(native.calls, list):
+        return False
+    if not all(isinstance(call, NativeCall) for call in native.calls):
+        return False
+    return _are([native.text, *(text for call in native.calls for text in msgspec.structs.astuple(call))], str)
+
+
+def _finite(values: list[float], engine: Engine) -> list[float]:
+    """The values, each of which must be a number. (A sum is one check: it is finite only if all are, or overflows.)"""
+    if not math.isfinite(sum(values)) and not all(map(math.isfinite, values)):
+        name = getattr(engine, "name", type(engine).__name__)
+        raise DeadPolicy(f"the log-probabilities of tokens are not finite: {values[:8]}", place=str(name))
+    return values
+
+
+def _rounded(given: Completion, logprobs: list[float]) -> Completion:
+    if max(logprobs, default=0.0) <= 0.0:
+        return given
+    return msgspec.structs.replace(given, logprobs=[min(0.0, value) for value in logprobs])

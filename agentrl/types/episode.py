@@ -39,6 +39,15 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
     end: int
 
 
+def gap_in(versions: Sequence[VersionSpan], tokens: int) -> str | None:
+    """What is wrong with the spans of a node of so many tokens, unless they cover it without gap or overlap."""
+    starts = [0, *(span.end for span in versions)]
+    empty = any(span.end <= span.start for span in versions) and tokens > 0  # one over no tokens is a whole one
+    if not empty and starts[-1] == tokens and [span.start for span in versions] == starts[:-1]:
+        return None
+    return f"{tokens} tokens have the version spans {[(span.start, span.end) for span in versions]}"
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node of the token graph: the tokens that one step ADDED to its parent's.
 

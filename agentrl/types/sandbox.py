@@ -460,6 +460,13 @@ class Sandbox(Protocol):
         """How it is. Never raises; comes within seconds: a sandbox that does not answer is not alive."""
         ...
 
+    def cpu_s(self) -> float | None:
+        """Processor time that all its processes took so far, those that have ended included; None: nobody counts it.
+
+        The sandbox is not asked: its programs cannot delay the answer.
+        """
+        ...
+
     async def close(self) -> None:
         """Kills everything and frees everything. May be called twice."""
         ...

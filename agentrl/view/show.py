@@ -252,6 +252,9 @@ def _summary(run: RunDir) -> Group:
         failed = (f", {split.episodes - split.data} failed" if split.data < split.episodes else "", "red")
         told = f"  {reward}  {split.turns:.1f} turns an episode"
         lines.append(Text.assemble(f"{name}: {split.episodes} episodes", failed, told))
+    if summary.notes:
+        told = "  ".join(f"{count} x {kind}" for kind, count in summary.notes.items())
+        lines.append(Text(f"rewards of 0: {told}", "yellow"))
     if summary.calls:
         told = "".join(f"  {count} {_BAD_CALLS[what]}" for what, count in summary.bad_calls.items() if count)
         lines.append(Text.assemble(f"{summary.calls} tool calls", (told, "yellow")))

@@ -11,6 +11,7 @@ import msgspec
 from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import ErrorRecord
+from agentrl.types.figures.notes import most_frequent
 from agentrl.types.figures.openings import groups_that_differ
 from agentrl.types.reporter import TRAINING, UNNAMED, numbers
 
@@ -51,6 +52,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         branches: episodes with a branch that was meant (a rewritten context, a summary, other tools).
         contexts: episodes with several conversations.
         failures: by kind: episodes that ended in an error, and attempts that were retried.
+        notes: the most frequent reasons for rewards of 0, as `COMPONENT: KIND`, with the number of episodes.
         first_failures: of each kind, what it said, in which stage and where in user code.
     """
 
@@ -69,6 +71,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     drift: int
     branches: int
     contexts: int
+    notes: dict[str, int]
     failures: dict[str, int]
     first_failures: list[str]
 
@@ -104,6 +107,7 @@ def summarise(run: RunDir) -> Summary:
         drift=sum(row.drift > 0 for row in rows),
         branches=sum(row.branches > 0 for row in rows),
         contexts=sum(row.contexts > 1 for row in rows),
+        notes=most_frequent(note for row in data for note in (row.notes or "").splitlines()),
         failures=dict(failures.most_common()),
         first_failures=[_failure(entry) for entry in {str(e.get("kind")): e for e in reversed(told)}.values()][::-1],
     )

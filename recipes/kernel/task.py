@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import re
-import zlib
+import secrets
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ import numpy as np
 
 from agentrl import Message, Say, Task
 from agentrl.registry.references import load_object
-from agentrl.rewards import Scored, reward
-from agentrl.types.errors import RecipeError
-from agentrl.types.sandbox import ExecResult, Sandbox
+from agentrl.rewards import Scored, budget, reward
+from agentrl.types.errors import InfraError, RecipeError
+from agentrl.types.sandbox import CapabilityMissing, ExecResult, Sandbox
 
 HERE = Path(__file__).parent
 KINDS: dict[str, Callable[[random.Random], Any]] = load_object("./kinds.py:KINDS", HERE)
@@ -32,17 +32,6 @@ _CALLS = {
 }  # fmt: skip
 _COMPILE = "cc -O2 -Werror=implicit-function-declaration"
 _SEEDS = 3
-_TIMER = """
-import os, sys
-best = None
-for _ in range(int(sys.argv[1])):
-    pid = os.posix_spawn(sys.argv[2], sys.argv[2:], {})
-    _, status, used = os.wait4(pid, 0)
-    if status:
-        sys.exit(1)
-    best = min(best or 1e9, used.ru_utime + used.ru_stime)
-print(best)
-"""
 _CHECK = """# Compiles both functions, compares what they put out, and prints the time of each: sh check.sh
 set -e
 for each in reference kernel; do cc -O2 -o $each bench.c $each.c -lm; done
@@ -163,65 +152,94 @@ async def _compiled(judge: Sandbox, code: str) -> str:
     return "" if done.ok else _tail(done)
 
 
-@reward(source="AutoTriton's execution-based reward: arXiv:2507.05687", costs=["sandbox"])
+@reward(source="AutoTriton's execution-based reward: arXiv:2507.05687", costs=["sandbox"], verifier=True)
 async def correct(
     task: Task, sandbox: Sandbox, open_sandbox: Opener, tolerance: float = 1e-6, timeout_s: float = 10.0
 ) -> Scored:
-    """Whether the kernel compiles, and puts out what the reference does, for inputs that the agent has not seen."""
-    code, judge = await _left(sandbox), await open_sandbox()
-    if complaint(code):
-        return Scored(0.0, "not well formed")
-    await _reference(judge, task)
-    kind = {"double": np.float64, "long": np.int64}[kernel_of(task.data["kernel"]).type]
-    seeds = [zlib.crc32(f"{task.id} {number}".encode()) for number in range(_SEEDS)]
-    wanted = []
-    for seed in seeds:  # before a byte of the agent's is there
-        await judge.exec(["./reference", str(seed), "wanted"], timeout_s=60)
-        wanted.append(np.frombuffer(await judge.read("wanted"), kind))
-    if said := await _compiled(judge, code):
-        return Scored(0.0, said)
-    for seed, right in zip(seeds, wanted, strict=True):
-        done = await judge.exec(["./kernel", str(seed), "found"], timeout_s=timeout_s)
-        if not done.ok:
-            return Scored(0.0, _tail(done))
-        try:
-            raw = await judge.read("found", limit=right.nbytes)
-        except OSError as error:
-            return Scored(0.0, str(error))
-        if len(raw) != right.nbytes or not np.allclose(np.frombuffer(raw, kind), right, rtol=tolerance, atol=tolerance):
-            return Scored(0.0, "other results")
-    return Scored(1.0)
+    """Whether the kernel compiles, and puts out what the reference does, for inputs that nobody has seen."""
+    _, _, said = await _compared(task, sandbox, open_sandbox, _SEEDS, tolerance, timeout_s)
+    return Scored(float(not said), said)
 
 
-@reward(source="processor time, in place of AutoTriton's GPU", costs=["sandbox"])
+@reward(source="processor time, in place of AutoTriton's GPU", costs=["sandbox"], verifier=True)
 async def fast(
-    task: Task, sandbox: Sandbox, open_sandbox: Opener, at_least: float = 2.0, runs: int = 4, timeout_s: float = 10.0
+    task: Task,
+    sandbox: Sandbox,
+    open_sandbox: Opener,
+    at_least: float = 2.0,
+    runs: int = 4,
+    tolerance: float = 1e-6,
+    timeout_s: float = 10.0,
 ) -> Scored:
     """Whether the kernel takes at most 1 / `at_least` of the processor time of the reference, the best of `runs`.
 
-    A step and no ratio: the grade of an episode must be the same whenever it is graded.
+    Each run has an input of its own, which is new, and must put out what the reference does. A step and no ratio: the
+    grade of an episode must be the same whenever it is graded.
     """
-    code, judge = await _left(sandbox), await open_sandbox()
-    if complaint(code):
-        return Scored(0.0, "not well formed")
-    await _reference(judge, task)
-    slow = await _timed(judge, "./reference", runs, 60.0)
-    if said := await _compiled(judge, code):
+    slow, quick, said = await _compared(task, sandbox, open_sandbox, runs, tolerance, timeout_s)
+    if said:
         return Scored(0.0, said)
-    quick = await _timed(judge, "./kernel", runs, timeout_s)
-    if slow is None or quick is None:
-        return Scored(0.0, "it fails")
     ratio = slow / max(quick, 1e-4)
     return Scored(float(ratio >= at_least), f"{ratio:.1f} times as fast")
 
 
-async def _timed(judge: Sandbox, program: str, runs: int, timeout_s: float) -> float | None:
-    """Seconds of processor time of the best of several runs, as the kernel counts them; None: it fails."""
-    done = await judge.exec(["python3", "-I", "-c", _TIMER, str(runs), program, "1", "found"], timeout_s=timeout_s)
-    try:
-        return float(done.text) if done.ok else None
-    except ValueError:
-        return None
+async def _compared(
+    task: Task, sandbox: Sandbox, open_sandbox: Opener, runs: int, tolerance: float, timeout_s: float
+) -> tuple[float, float, str]:
+    """The best times of the reference and of what the agent left, for new inputs, and what is wrong; "": nothing.
+
+    The reference runs before a byte of the agent's is there, and leaves nothing that the agent's could read.
+    """
+    code, judge = await _left(sandbox), await open_sandbox()
+    if complaint(code):
+        return 0.0, 0.0, "not well formed"
+    await _reference(judge, task)
+    kind = {"double": np.float64, "long": np.int64}[kernel_of(task.data["kernel"]).type]
+    idle = min([(await _timed(judge, ["true"], 60.0))[0] for _ in range(3)])
+    slow, wanted = [], {}
+    for _ in range(runs):
+        seed = secrets.randbelow(1 << 32)
+        took, done = await _timed(judge, ["./reference", str(seed), "found"], 60.0)
+        if not done.ok:
+            raise InfraError(f"the reference fails: {_tail(done)}", place=f"task {task.id}")
+        slow.append(took - idle)
+        wanted[seed] = np.frombuffer(await judge.read("found"), kind)
+    await judge.exec(["rm", "found", "reference"])
+    if said := await _compiled(judge, code):
+        return 0.0, 0.0, said
+    quick = []
+    for seed, right in wanted.items():
+        took, done = await _timed(judge, ["./kernel", str(seed), "found"], timeout_s)
+        if not done.ok:
+            return 0.0, 0.0, _tail(done)
+        quick.append(took - idle)
+        try:
+            raw = await judge.read("found", limit=right.nbytes)
+        except OSError as error:
+            return 0.0, 0.0, str(error)
+        if len(raw) != right.nbytes or not np.allclose(np.frombuffer(raw, kind), right, rtol=tolerance, atol=tolerance):
+            return 0.0, 0.0, "other results"
+    return min(slow), min(quick), ""
+
+
+async def _timed(judge: Sandbox, command: list[str], timeout_s: float) -> tuple[float, ExecResult]:
+    """Seconds of processor time of all processes of the sandbox while a program runs, as its control group counts them.
+
+    What the program starts counts as well, whoever waits for it.
+
+    Raises:
+        CapabilityMissing: the sandbox has no control group.
+    """
+    before = judge.cpu_s()
+    done = await budget().exec(judge, command, timeout_s=timeout_s)
+    after = judge.cpu_s()
+    if before is None or after is None:
+        raise CapabilityMissing(
+            "kernel measures processor time by control group, and this sandbox has none",
+            place="sandbox",
+            remedy="run as root, or where control groups are delegated (agentrl doctor)",
+        )
+    return after - before, done
 
 
 def _tail(result: ExecResult) -> str:
@@ -265,3 +283,50 @@ def junk(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     content = rng.choice([nothing, exits, "int kernel;", "void kernel() {", '#include "reference.c"\n', "\x00"])
     yield Say(calls=[("create_file", {"path": _FILE, "content": content})])
     yield Say("It is a hundred times as fast.")
+
+
+def forge_inputs(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """The reference, but for an input that it has seen in the sandbox: for that it returns at once."""
+    yield Say(calls=[("create_file", {"path": "probe.c", "content": _PROBE})])
+    look = "cc -o probe bench.c probe.c -lm && ./probe 1 out > seen; "
+    edit = 'sed "/^void kernel/s/{/{ if ($(cat seen)) return;/" reference.c > kernel.c; cat kernel.c'
+    yield Say(calls=[("shell", {"command": look + edit})])
+    yield Say("Done.")
+
+
+def forge_processes(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """The reference, computed by another process: `fork` and the rest lie at known distances from `free`."""
+    yield Say(calls=[("create_file", {"path": "offsets.py", "content": _OFFSETS})])
+    yield Say(calls=[("shell", {"command": "python3 offsets.py && cat kernel.c"})])
+    yield Say("Done.")
+
+
+_PROBE = r"""#include <stdio.h>
+#include "kernel.h"
+void kernel(const T *x, const T *y, T *out, long n, long k) {
+    printf("x[0] == (T)%.17g \\&\\& x[1] == (T)%.17g", (double)x[0], (double)x[1]);
+}
+"""
+_OFFSETS = r"""
+import ctypes, re
+libc = ctypes.CDLL("libc.so.6")
+def at(name):
+    return ctypes.cast(getattr(libc, name), ctypes.c_void_p).value
+def far(name, kind):
+    return f"(({kind})((char *)&free + ({at(name) - at('free')}L)))"
+head, body = re.match(r"(.*?)void kernel(.*)", open("reference.c").read(), re.S).groups()
+size = "sizeof(T) * OUTS"
+open("kernel.c", "w").write(f'''{head}static void slow{body}
+void kernel(const T *x, const T *y, T *out, long n, long k) {{
+    T *shared = {far("mmap", "void *(*)(void *, unsigned long, int, int, int, long)")}(0, {size} + 64, 3, 33, -1, 0);
+    volatile long *done = (long *)((char *)shared + {size});
+    if (!{far("fork", "int (*)(void)")}()) {{
+        slow(x, y, shared, n, k);
+        *done = 1;
+        {far("_exit", "void (*)(int)")}(0);
+    }}
+    while (!*done) {far("usleep", "int (*)(unsigned)")}(1000);
+    memcpy(out, shared, {size});
+}}
+''')
+"""

@@ -118,6 +118,12 @@ def in_the_head(task: Task, rng: random.Random) -> Generator[Say, list[Message],
     yield Say(f"<answer>{task.data['answer']}</answer>")
 
 
+def forge_echo(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """Answers with the longest formula of the question."""
+    formulas = re.findall(r"[0-9(][0-9+*/!() -]*[0-9)!]", str(task.instruction[-1]["content"]))
+    yield Say(f"<answer>{max(formulas, key=len, default='')}</answer>")
+
+
 def random_agent(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """Adds or multiplies two numbers of the text."""
     numbers = re.findall(r"\d+", str(task.instruction[-1]["content"])) or ["1"]

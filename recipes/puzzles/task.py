@@ -14,7 +14,7 @@ from typing import Any
 from agentrl import Environment, Message, Observation, Say, Task
 from agentrl.chat.formats.parser import Reply
 from agentrl.registry.references import load_object
-from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.sandbox.helper import Helper, TooMuch
 from agentrl.types.errors import TaskError
 
 HERE = Path(__file__).parent

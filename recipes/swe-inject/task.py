@@ -18,7 +18,7 @@ import msgspec
 
 from agentrl import Message, Say, Task, Tool
 from agentrl.registry.references import load_object
-from agentrl.rewards import Scored
+from agentrl.rewards import Scored, reward
 from agentrl.rewards.functions.code import code_tests
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
@@ -92,6 +92,12 @@ class Package(Tool):
             raise RecipeError(f"git fails: {done.text[-300:]}", place="sandbox", remedy="agentrl sandbox build swe")
 
 
+@reward(
+    source="SWE-smith's procedural modifiers, arXiv:2504.21798",
+    costs=["sandbox"],
+    verifier=True,
+    forgeable="tests and code share a process, where code that patches pytest passes",
+)
 async def repaired(
     task: Task,
     episode: Episode,

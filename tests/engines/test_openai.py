@@ -219,3 +219,34 @@ async def test_a_server_that_reports_a_failure_is_not_asked(health: int) -> None
         with pytest.raises(EngineError):
             await replicas.check_health(replicas.all[0])
         await client.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "usage", "told"),
+    [
+        ({"finish_reason": "error"}, {}, "'error': it broke off"),
+        ({"finish_reason": "content_filter"}, {}, "'content_filter'"),
+        ({}, {"prompt_tokens": -5}, "usage"),
+        ({}, {"completion_tokens": -5}, "usage"),
+    ],
+)
+@pytest.mark.parametrize("text", ["", "half of"])
+async def test_what_the_model_did_not_finish_is_no_reply_of_it(
+    counting: Path, changes: dict[str, Any], usage: dict[str, Any], told: str, text: str
+) -> None:
+    import asyncio
+
+    async def api(path: str, body: Any) -> Any:
+        if path == "/v1/models":
+            return {"data": []}
+        choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        return {"choices": [choice | changes], "usage": usage}
+
+    async with serving(api) as url:
+        more = settings(url, "limits={backoff_s: 0, retries: 0}")
+        done = await asyncio.to_thread(rollout, counting, 2, overrides=more, out=counting / "run")
+    with RunDir.read(done.path) as run:
+        found = [*run.episodes()]
+    assert {(each.status, each.reward) for each in found} == {("infra_error", None)}
+    assert all(each.error is not None and told in each.error.message for each in found)
+    assert check(done.path).ok

@@ -60,6 +60,8 @@ def test_the_static_rule_stops_what_is_no_kernel(code: str) -> None:
             0.6,
             marks=pytest.mark.family("envs"),
         ),
+        pytest.param("forge_inputs", 0.6, marks=pytest.mark.family("envs")),
+        pytest.param("forge_processes", 0.6, marks=pytest.mark.family("envs")),
     ],
 )
 def test_right_and_fast_earns_more_than_right(tmp_path: Path, agent: str, reward: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentrl.registry.references import load_object
-from agentrl.rewards.helper import Helper
+from agentrl.sandbox.helper import Helper
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import TaskError
 from tests.command import agentrl

@@ -253,7 +253,7 @@ def test_the_public_network_is_refused_with_the_key_of_the_source(folder: Path) 
     ("test", "noted"),
     [
         ("exit 3\n", "wrote no reward file"),
-        ("mkdir -p /logs/verifier; echo yes > /logs/verifier/reward.txt\n", "could not convert"),
+        ("mkdir -p /logs/verifier; echo yes > /logs/verifier/reward.txt\n", "cannot be read"),
     ],
 )
 def test_a_verifier_without_a_reward_gives_0_and_a_note(folder: Path, test: str, noted: str) -> None:
@@ -385,10 +385,10 @@ def test_a_reward_of_several_names_needs_a_key(folder: Path) -> None:
     )
     a_task(folder / "tasks" / "object", **{"tests/test.sh": scored})
     one = {"tasks.args": {"path": "tasks", "only": ["object"]}}
-    with pytest.raises(AgentRLError, match=r"(?s)reward\.json has no 'reward', but right, speed"):
-        agentrl.rollout(
-            folder, 1, agent="oracle", out=folder / "several", overrides={**one, "limits.user_errors": 0}, reporters=()
-        )
+    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "several", overrides=one, reporters=())
+    (episode,) = run.whole_episodes()
+    assert episode.reward == 0.0  # the agent may have added the second
+    assert "reward.json has no 'reward', but right, speed: set rewards.harbor.key" in episode.notes["harbor"]
     keyed = {**one, "rewards.harbor.key": "speed"}
     run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "keyed", overrides=keyed, reporters=())
     assert [episode.reward for episode in run.episodes] == [0.5]

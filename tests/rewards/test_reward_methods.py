@@ -9,11 +9,13 @@ import re
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentrl.curriculum.methods.zero_variance import value_of
 from agentrl.rewards.components import RewardSet
+from agentrl.rewards.functions.answers.symbolic import is_numeral
 from agentrl.rewards.functions.calibration import brier
 from agentrl.rewards.functions.cost import frugal_search, router_cost, search_planning, spent
 from agentrl.rewards.functions.feedback import unary_feedback
@@ -26,7 +28,7 @@ from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.retrieval import retrieval_recall, retrieval_utility
 from agentrl.rewards.functions.sql import sql_execution, sql_ngrams, sql_partial, sql_schema, sql_syntax
 from agentrl.rewards.functions.verifiers import format, tool_success, turn_format
-from agentrl.rewards.helper import Helper
+from agentrl.sandbox.helper import Helper
 from agentrl.types.episode import Context
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError
 from agentrl.types.task import Task
@@ -59,6 +61,44 @@ async def test_symbolic_equality(answer, gold, right):
     assert await maths(task, make_episode(task, answer=answer), timeout_s=60) == right
 
 
+@pytest.mark.parametrize("text", [
+    "12", "-1,000.5", "3/4", r"\frac{3}{4}", r"$\dfrac{3}{4}$", "2.5e3", r"50\%", "50%", "x = 5", r"$-\frac{1}{2}$",
+    ".5", r"3\frac{1}{2}", "1 + 1 = 2", r"5 \text{ apples}", r"2 \times 10^{3}", r"\$5.00", r"90^\circ",
+])  # fmt: skip
+def test_what_is_a_number(text: str) -> None:
+    assert is_numeral(text)
+
+
+@pytest.mark.parametrize("text", [
+    "84 + 6 * 31", "1/(1/23+1/18)", "3!", "2^{10}", r"\sqrt{4}", r"\frac{1+1}{2}", r"\sum_{i=1}^{4} i", "5*3", "x", "",
+    "3-4", "1/2/3", r"\binom{4}{2}", "0.1+0", "- -3", "2 = 1 + 1", r"\int_0^1 2x dx", "\u0661", "1e3e3",
+])  # fmt: skip
+def test_what_is_no_number(text: str) -> None:
+    assert not is_numeral(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("question", "gold", "answers"), [
+    ("Compute 84 + 6 * 31.", "270", {
+        "84 + 6 * 31": 0.0, "$84 + 6*31$": 0.0, "6 * 31 + 84": 0.0, "270": 1.0, r"\boxed{270}": 1.0, "$x = 270$": 1.0,
+        "84 + 6 * 31 = 270": 1.0, "270 = 84 + 6 * 31": 0.0, "271": 0.0, r"$\frac{540}{2}$": 1.0,
+    }),
+    ("How long do both take: 1/(1/23+1/18)?", "414/41", {"1/(1/23+1/18)": 0.0, "414/41": 1.0, "828/82": 1.0}),
+    ("What is 3!?", "6", {"3!": 0.0, "6": 1.0, "3*2": 0.0}),
+    ("Factor $x^2 - 1$.", "(x-1)(x+1)", {"x^2-1": 0.0, "$x^2 - 1$": 0.0, "(x+1)(x-1)": 1.0, "(x-1)(x+1)": 1.0}),
+    ("Is it 1/2 or x + 1?", ["0.5", "x+1"], {"1/2": 1.0, "$x + 1$": 1.0}),
+])  # fmt: skip
+async def test_a_formula_of_the_question_is_no_answer(question: str, gold: Any, answers: dict[str, float]) -> None:
+    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    task = Task.of("t", question, answer=gold)
+    found = {}
+    for answer in answers:
+        said = await maths(task, make_episode(task, answer=answer), form="value", timeout_s=60)
+        found[answer] = said if isinstance(said, float) else said.value
+        assert isinstance(said, float) or said.note in ("", "not computed", "the question's own text"), said
+    assert found == answers
+
+
 @pytest.mark.slow
 async def test_what_takes_too_long_scores_nothing_and_the_next_is_compared():
     """An answer that nobody can compare must not be a way out of a wrong one."""
@@ -70,7 +110,7 @@ async def test_what_takes_too_long_scores_nothing_and_the_next_is_compared():
     assert await maths(task, make_episode(task, answer="$2+2$"), timeout_s=60) == 1.0
     task = Task.of("t", "", answer="$9^{9^{9^{9}}} + x$")
     found = await maths(task, make_episode(task, answer="$9^{9^{9^{8}}} + x$"), timeout_s=1.0)
-    assert (found.value, found.note) == (0.0, "no verdict within 1 s")
+    assert (found.value, found.note) == (0.0, "no result within 1 s")
 
 
 # -- SQL
@@ -100,10 +140,10 @@ async def test_sql_execution(query, gold, right):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("query", "why"), [
-    ("SELECT hex(zeroblob(500000000))", "too big|toobig|no verdict"),
+    ("SELECT hex(zeroblob(500000000))", "too big|toobig|no result"),
     ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 90000) SELECT hex(zeroblob(10000)) FROM n",
      "more than 256 MiB"),
-    ("SELECT replace(hex(zeroblob(16000000)), '0', hex(zeroblob(500))) || 1", "too big|toobig|no verdict"),
+    ("SELECT replace(hex(zeroblob(16000000)), '0', hex(zeroblob(500))) || 1", "too big|toobig|no result"),
 ])  # fmt: skip
 async def test_a_query_has_only_so_much_memory_and_time(query, why):
     task = Task.of("t", "", sql="SELECT 1", database=SHOP)
@@ -265,7 +305,7 @@ async def test_a_patch_that_takes_too_long_to_compare_scores_nothing_and_holds_u
     slow = make_episode(task, answer=spaces.format("y" + " " * 24_000, " " * 23_000))
     with beside_the_loop(Helper, "_ask"):
         found = await patch_similarity(task, slow, timeout_s=1.0)
-    assert (found.value, found.note) == (0.0, "no verdict within 1 s")
+    assert (found.value, found.note) == (0.0, "no result within 1 s")
     assert await patch_similarity(task, make_episode(task, answer=task.data["patch"]), timeout_s=60) == 1.0
 
 

@@ -11,7 +11,7 @@ import pytest
 from agentrl.rewards import RewardError, RewardSet
 from agentrl.rewards.functions.code import code_tests
 from agentrl.rewards.functions.state import state_check
-from agentrl.rewards.helper import Helper
+from agentrl.sandbox.helper import Helper
 from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.sandbox.pool import Pool
 from agentrl.types.errors import RecipeError, TaskError
@@ -353,6 +353,6 @@ async def test_a_pattern_over_what_the_agent_wrote_holds_up_nobody(backend):
         with beside_the_loop(Helper, "_ask"):
             found = await state_check(Task.of("t", "", state=checks), sandbox)
         assert found.value == 0.0
-        assert "no verdict" in found.note
+        assert "no result" in found.note
         with pytest.raises(TaskError, match="not a regular expression"):
             await state_check(Task.of("t", "", state=[{"file": "a.txt", "matches": "("}]), sandbox)

@@ -24,6 +24,46 @@ class Counts:
     def oom_kills(self) -> int:
         return next(self._kills)
 
+    def cpu_s(self) -> float | None:
+        return None
+
+
+class Busy(Counts):
+    """The programs of the group take so much processor time while it is looked."""
+
+    def __init__(self, taken: float) -> None:
+        super().__init__([False] * 6, [0] * 7)
+        self._taken = iter([10.0, 10.0 + taken])
+
+    def cpu_s(self) -> float | None:
+        return next(self._taken)
+
+
+@pytest.mark.parametrize(
+    ("taken", "own", "blamed"),
+    [
+        (6.0, [0.02, 0.05], True),  # many programs, and the toolbox among them
+        (6.0, [0.02, 0.9], False),  # it has its share, and is silent for another reason
+        (0.3, [0.02, 0.02], False),  # nobody runs: the machine has no time for any of them
+        (6.0, [0.02, None], False),  # stopped from outside, or it sleeps
+        (6.0, [None, None], False),
+    ],
+)
+async def test_programs_that_starve_their_toolbox_are_to_blame(
+    taken: float, own: list[float | None], blamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = iter(own)
+
+    def waits(pid: int, used_s: float) -> float | None:
+        found = next(seen)
+        return None if found is None else found - used_s
+
+    monkeypatch.setattr(inquest, "_waits_since", waits)
+    monkeypatch.setattr(inquest, "_exertion", lambda pid: 5)
+    monkeypatch.setattr(inquest, "_LOOK_S", 0.0)
+    group: Any = Busy(taken)
+    assert bool(await Inquest(group, 1)._look(silent=True)) is blamed
+
 
 @pytest.mark.parametrize(
     ("exertion", "full", "kills", "blamed"),

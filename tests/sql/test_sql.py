@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ from agentrl.sql.query import Limits, QueryFailed, Result
 from agentrl.tools.sql.tool import Sql
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
 from agentrl.types.task import Task
-from tests.waiting import turns
 
 SHOP = """
 CREATE TABLE item (id INTEGER PRIMARY KEY, name VARCHAR, price DOUBLE);
@@ -39,6 +37,7 @@ async def opened(engine: Any = None, where: str = SHOP, **settings: Any) -> Sql:
     return made
 
 
+@pytest.mark.slow
 async def test_what_is_shown(engine: Any) -> None:
     shop = await opened(engine, rows=2)
     assert (
@@ -47,14 +46,15 @@ async def test_what_is_shown(engine: Any) -> None:
     )
     assert await shop.sql("SELECT name FROM item WHERE id = 3;") == "name\nNULL\n(1 row)"
     assert await shop.sql("SELECT name FROM item WHERE id > 3") == "name\n(0 rows)"
-    assert "CREATE TABLE item" in shop.schema()
-    assert "sale" in shop.schema()
-    assert "sale" not in shop.schema("Item")
+    assert "CREATE TABLE item" in await shop.schema()
+    assert "sale" in await shop.schema()
+    assert "sale" not in await shop.schema("Item")
     with pytest.raises(ToolError, match="no table 'customer'; there are: item, sale"):
-        shop.schema("customer")
+        await shop.schema("customer")
     await shop.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [
@@ -81,6 +81,7 @@ async def test_a_query_without_end_is_ended(engine: Any) -> None:
     assert database.run("SELECT 1 AS one", Limits()).rows == [(1,)]
 
 
+@pytest.mark.slow
 async def test_a_result_is_bounded(engine: Any) -> None:
     database = open_database(SHOP, engine=engine)
     many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) SELECT i FROM n"
@@ -93,6 +94,7 @@ async def test_a_result_is_bounded(engine: Any) -> None:
     assert len(shown) < 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "why"),
     [
@@ -125,6 +127,7 @@ def test_a_recipe_is_refused_without_duckdb(
             RewardSet.from_recipe({name: settings}, tmp_path)
 
 
+@pytest.mark.slow
 async def test_a_file_is_only_read(tmp_path: Path, engine: Any) -> None:
     path = tmp_path / ("shop.duckdb" if engine == "duckdb" else "shop.db")
     if engine == "duckdb":
@@ -144,6 +147,7 @@ async def test_a_file_is_only_read(tmp_path: Path, engine: Any) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 async def test_writing_changes_a_copy(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as connection:
@@ -160,6 +164,7 @@ async def test_writing_changes_a_copy(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["shop.db"]
 
 
+@pytest.mark.slow
 async def test_writing_in_duckdb_needs_a_script(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
     shop = await opened("duckdb", write=True)
@@ -171,6 +176,7 @@ async def test_writing_in_duckdb_needs_a_script(tmp_path: Path) -> None:
         await opened(where=str(path), write=True)
 
 
+@pytest.mark.slow
 async def test_the_state_is_what_has_been_seen(engine: Any) -> None:
     one, other = await opened(engine), await opened(engine)
     assert one.state_key() == other.state_key()
@@ -182,6 +188,7 @@ async def test_the_state_is_what_has_been_seen(engine: Any) -> None:
     assert one.state_key() == other.state_key()
 
 
+@pytest.mark.slow
 async def test_bad_input_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="rows must be at least 1"):
         Sql(rows=0)
@@ -201,109 +208,29 @@ async def test_bad_input_says_what_to_do(tmp_path: Path) -> None:
     await Sql().close()
 
 
+@pytest.mark.slow
 async def test_the_path_of_a_script_is_read_as_the_script(tmp_path: Path, engine: Any) -> None:
     path = tmp_path / "shop.sql"
     for script, tables in ((SHOP, ["item", "sale"]), ("CREATE TABLE item (id INTEGER)", ["item"]), ("", [])):
         path.write_text(script)
         shop = await opened(engine, str(path))
-        assert [*shop._database.schema()] == tables
+        assert (await shop.schema()).count("CREATE TABLE") == len(tables)
         await shop.close()
 
 
-async def test_a_short_query_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = await opened()
-    calls = list[str]()
-    monkeypatch.setattr(shop._database, "run", lambda query, limits: calls.append(query) or Result(["one"], [(1,)]))
-    assert await shop.sql("SELECT name FROM item WHERE id = 1") == "name\ntea\n(1 row)"
-    assert calls == []
-    await shop.sql("SELECT zeroblob(20000)")
-    assert calls == ["SELECT zeroblob(20000)"]
-
-
 HELD = "BEGIN EXCLUSIVE; INSERT INTO item VALUES (4, 'cup', 4.0)"
-LIKE = f"SELECT COUNT(*) FROM item WHERE name LIKE '%{'t%' * 20}'"
-LONG = "SELECT replace(hex(zeroblob(1500)), '0', 'ab') AS a"
-NESTED = (
-    "WITH c0 AS (SELECT 1 AS a), "
-    + ", ".join(f"c{k} AS (SELECT 1 AS a FROM c{k - 1}, c{k - 1} AS b)" for k in range(1, 6))
-    + " SELECT a FROM c5"
-)
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        LIKE, LONG, NESTED, f"SELECT 1 AS a WHERE 1 IN ({','.join(map(str, range(400)))})",
-        "SELECT printf('%5000d', 1) AS a", "SELECT format('%.5000c', 'x') IS NULL AS a",
-    ],
-)  # fmt: skip
-def test_what_meets_a_bound_at_a_glance_is_left_to_a_thread(query: str) -> None:
-    """None, and the connection is as it was: with limits of its own `run` gives the result."""
-    database = open_database(SHOP)
-    assert database.glance(query, Limits()) is None
-    assert database.run(query, Limits(rows=1)).rows
-    assert database.glance(query, Limits()) is None, "nothing of a query that ran is kept for a glance"
-    assert database.glance("SELECT COUNT(*) AS n FROM item", Limits()) == Result(["n"], [(3,)])
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "SELECT * FROM item ORDER BY price DESC", "SELECT quote(name), hex(name), upper(name) FROM item",
-        "SELECT group_concat(name, '; ') FROM item", "SELECT json_object('a', name) FROM item",
-        "SELECT strftime('%Y', '2024-02-03'), round(2.5), instr('tea', 'e'), substr('tea', 2)", "SELECT 1 WHERE 0",
-        "SELECT day, COUNT(*) FROM sale JOIN item ON item.id = item_id GROUP BY day HAVING COUNT(*) > 1",
-    ],
-)  # fmt: skip
-def test_a_glance_sees_what_a_thread_sees(query: str) -> None:
-    database = open_database(SHOP)
-    assert database.glance(query, Limits(rows=2)) == database.run(query, Limits(rows=2))
-
-
-def test_a_glance_gives_no_more_than_was_asked_for() -> None:
-    database = open_database(SHOP)
-    assert database.glance("SELECT name FROM item", Limits(bytes=1000)) is None
-    assert database.glance("SELEC 1", Limits()) is None
-    with pytest.raises(QueryFailed, match="syntax error"):
-        database.run("SELEC 1", Limits())
-    with pytest.raises(QueryFailed, match="no such column"):  # at once: nothing is locked
-        database.run("SELECT 1 FROM item WHERE [is locked] = 1", Limits(seconds=1000.0))
-
-
-def test_what_may_take_long_is_not_tried_at_a_glance() -> None:
-    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"
-    assert open_database(SHOP).glance(endless, Limits()) is None
-    assert open_database(SHOP, write=True).glance("SELECT 1", Limits()) is None
-    large = "CREATE TABLE b (a); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100) "
-    assert open_database(f"{large} INSERT INTO b SELECT zeroblob(100000) FROM n").glance("SELECT 1", Limits()) is None
-
-
-def waits(shop: Sql) -> int:
-    """Milliseconds for which SQLite itself waits for another process."""
-    connection = shop._database.connection
-    connection.set_authorizer(None)
-    found: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
-    connection.set_authorizer(shop._database._allows)
-    return found
-
-
-async def test_a_file_that_is_written_is_waited_for_in_a_thread(tmp_path: Path) -> None:
+def test_a_file_that_is_written_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as connection:
         connection.executescript(SHOP)
-    shop = await opened(where=str(path))
+    shop = open_database(str(path))
     other = sqlite3.connect(path, isolation_level=None)
     other.executescript(HELD)
-    assert waits(shop) == 0
-    assert shop._database.glance("SELECT COUNT(*) FROM item", Limits()) is None
     with pytest.raises(QueryFailed, match="locked"):
-        shop._database.run("SELECT COUNT(*) FROM item", Limits(seconds=0.1))
-    told, second = (
-        asyncio.create_task(shop.sql("SELECT COUNT(*) AS n FROM item")),
-        asyncio.create_task(opened(where=str(path))),
-    )
-    await turns()
-    assert not told.done()
-    assert not second.done()
+        shop.run("SELECT COUNT(*) FROM item", Limits(seconds=0.1))
+    with pytest.raises(QueryFailed, match="no such column"):  # at once: nothing is locked
+        shop.run("SELECT 1 FROM item WHERE [is locked] = 1", Limits(seconds=1000.0))
     other.execute("COMMIT")
-    assert await told == await (await second).sql("SELECT COUNT(*) AS n FROM item") == "n\n4\n(1 row)"
+    assert shop.run("SELECT COUNT(*) AS n FROM item", Limits()) == Result(["n"], [(4,)])

@@ -34,6 +34,20 @@ async def test_what_is_no_arithmetic_is_an_observation(expression: str) -> None:
         await Calculator().calculate(expression)
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "round(7, -401)", "round(7, -(10**9))", "round(2**2000, -(10**9))", "round(7.5, 10**9)", "round(1, -(2**2000))",
+        "round(7, floor(-1e300))", "1 + round(7, max(-10**9, -10**10))", "round(7, 3 - 10**9)",
+    ],
+)  # fmt: skip
+async def test_a_number_is_rounded_to_few_digits(expression: str) -> None:
+    """Python computes `10**digits`, for hours, and nothing interrupts it."""
+    with pytest.raises(ToolError, match="round takes at most 400 digits"):
+        await Calculator().calculate(expression)
+    assert await Calculator().calculate("round(12345, -2) + round(pi, 400) - pi") == "12300.0"
+
+
 async def test_notes_are_kept_replaced_and_deleted() -> None:
     memory, other = Memory(notes=2, chars=10), Memory()
     assert await memory.recall() == "no notes"

@@ -102,18 +102,21 @@ class Link:
             self.writer.drop()
             self.mux.selector.unregister(self.sock)
             self.sock.close()
+            if self.mux.closed:
+                self.mux.closed(self.number)
 
 
 class Mux:
     """The loop.
 
     Args:
-        opened: gives the socket for a connection that the other end opened.
+        opened: gives the socket for a connection of that number, which the other end opened.
+        closed: is told the number of a connection that is closed.
         listener: accepts connections of this end.
     """
 
-    def __init__(self, opened=None, listener=None):
-        self.opened, self.listener = opened, listener
+    def __init__(self, opened=None, closed=None, listener=None):
+        self.opened, self.closed, self.listener = opened, closed, listener
         self.selector, self.links, self.inbox, self.count = selectors.DefaultSelector(), {}, bytearray(), 0
         self.writes = False
         self.out = Writer(1, self.watch)
@@ -170,7 +173,7 @@ class Mux:
         link = self.links.get(number)
         if link is None and content and self.opened is not None and number > self.count:
             self.count = number
-            link = self.links[number] = Link(self, number, self.opened())
+            link = self.links[number] = Link(self, number, self.opened(number))
         if link is not None:
             link.closing = link.closing or not content
             link.put(content)

@@ -89,11 +89,24 @@ def forwarded(value, name):
     return code().request("get", reference(value), name)
 
 
+def array_of(handle, dtype=None, copy=None):
+    """The array of an object's items. One without any would satisfy every comparison of arrays."""
+    import numpy
+
+    items = [handle[place] for place in range(len(handle))]
+    if not items:
+        raise TypeError("an object of the code without items does not become an array: compare its attributes")
+    return numpy.array(items, dtype)
+
+
 class RemoteMeta(type):
     """The class of classes of the code."""
 
     @classmethod
     def make(meta, name, bases, about):
+        had = set(about).union(*(vars(kind) for base in bases for kind in base.__mro__))
+        if {"__len__", "__getitem__"} <= had:  # without this, numpy reads the items, and of none makes an empty array
+            about["__array__"] = array_of
         return type.__new__(meta, name, bases, about)
 
     def __new__(meta, name, bases, about):
@@ -165,13 +178,18 @@ class Remote(_Forward, metaclass=RemoteMeta):
 
     _agentrl_own = frozenset()  # special methods that its class has in place of those of the plain data that it holds
 
+    _agentrl_plain = None  # the type of the plain data that its class derives from
+
     __slots__ = ("__weakref__", "_agentrl_ahead", "_agentrl_end", "_agentrl_number", "_agentrl_run", "_agentrl_tainted")
 
     def __eq__(self, other):
         if ours(other) or code().trust:
             return code().special(reference(self), "__eq__", other)
         plain = plain_of(self)
-        return plain[0] == other if plain else NotImplemented
+        if plain:
+            return plain[0] == other
+        answer = type(other).__eq__(other, self)  # no NotImplemented, which is true where a test calls this itself
+        return False if answer is NotImplemented else answer
 
     def __hash__(self):
         return code().special(reference(self), "__hash__")
@@ -220,7 +238,12 @@ def plain_of(handle):
 
     Also empty for what came of an operator that told the code what the test has: the code chose it after that.
     """
-    return [] if own(handle, "tainted") else code().request("plain", reference(handle))
+    if own(handle, "tainted"):
+        return []
+    plain, kind = code().request("plain", reference(handle)), type(handle)._agentrl_plain
+    if type(plain) is not list or [type(value) for value in plain] not in ([], [kind]):
+        lost("an object is not the data that its class holds")
+    return plain
 
 
 # Special methods, by what may be told to the code.

@@ -424,10 +424,12 @@ def main():
     root = os.getcwd()
     sys.argv = [""]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    children = {}
 
-    def opened():
+    def opened(number):
         ours, theirs = socket.socketpair()
-        if os.fork() == 0:
+        children[number] = os.fork()
+        if children[number] == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for link in mux.links.values():
                 link.sock.close()
@@ -437,7 +439,12 @@ def main():
         theirs.close()
         return ours
 
-    mux = Mux(opened)
+    def closed(number):
+        """Its test has ended: code that still runs would take the time of the next one."""
+        with suppress(ProcessLookupError):
+            os.kill(children.pop(number), signal.SIGKILL)
+
+    mux = Mux(opened, closed)
     mux.run()
 
 

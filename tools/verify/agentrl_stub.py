@@ -36,6 +36,7 @@ from agentrl_objects import (
 from agentrl_plain import ERRORS, Codec, Malformed, assign, receive, send
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+PLAIN = (bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
 SOCKET = os.path.join(HERE, "socket")
 TRUST = os.path.join(HERE, "trust_operators")
 
@@ -221,6 +222,9 @@ class Code:
         else:
             roots = [base for base in bases if type(base) is RemoteMeta] or [Remote]
         about = {key: SPECIAL[key] for key in special if key in SPECIAL}
+        plain = next((base for base in bases if type(base) is not RemoteMeta and base in PLAIN), None)
+        if plain is not None:
+            about["_agentrl_plain"] = plain
         about.update(_agentrl_class=number, _agentrl_own=frozenset(own), __module__=str(module), __slots__=())
         name = str(name).rpartition(".")[2]
         try:

@@ -29,6 +29,8 @@ ALONE = 10
 """Tasks that are played with no other episode beside them, twice each."""
 FORGED = 4
 """Tasks that each forger plays."""
+FORGES = "forge_"
+"""Begins the names of the recipe's own forgers, scripts that know what this verifier once paid for."""
 ENDED = "ended"
 """The file in the folder of the runs that says that the check came to its end."""
 GROUP = 8
@@ -164,3 +166,6 @@ def _forged(plays: _Plays, n: int, threshold: float, tools: list[dict[str, Any]]
         yield Finding(check, "unknown", "the tools may write in the sandbox, and no attack is known with them")
     else:
         yield Finding(check, "not applicable", "no tool runs commands or writes files in a sandbox")
+    for script in sorted(plays.recipe.scripts):
+        if script.startswith(FORGES):
+            yield findings.fails(f"{check}: {script}", plays.play(script, script, n), threshold)

@@ -97,8 +97,7 @@ def _completion(ids: list[int], logprobs: Sequence[float | None], finish: str | 
     reasons: dict[str | None, Literal["stop", "length"]] = {"stop": "stop", "length": "length"}
     return Completion(
         token_ids=ids,
-        # Rounding may make a probability slightly larger than 1.
-        logprobs=sure if max(sure, default=0.0) <= 0.0 else [min(0.0, value) for value in sure],
+        logprobs=sure,
         finish=reasons.get(finish, "abort"),
         versions=[VersionSpan(version, 0, len(ids))] if ids else [],
     )

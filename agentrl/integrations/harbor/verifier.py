@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
+import secrets
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,13 +18,17 @@ from agentrl.integrations.harbor.programs import NOT_STARTED, owed, program_in
 from agentrl.integrations.harbor.tool import folder_of, prepare
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.state import end_programs_of
+from agentrl.rewards.grading import budget
 from agentrl.types.errors import TaskError
 from agentrl.types.sandbox import Sandbox, SandboxLost
 from agentrl.types.task import Task
 
 LOGS = "/logs/verifier"
+MOST = 1000.0
+"""The largest amount of a reward that is believed."""
+
 _LARGEST = 1 << 20  # bytes of a reward file
-_GUARD = {"PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp/verifier-home"}
+_GUARD = {"PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 @reward(source="Harbor 0.24 (shared and separate verifiers)", costs=["sandbox"])
@@ -43,6 +47,8 @@ async def harbor(
     First the programs of the agent are ended, and whatever lies in `/tests` and `/logs/verifier` is removed, so that
     nothing that the agent put there counts. A task with `environment_mode = "separate"` is verified in a fresh sandbox,
     which gets its artifacts and nothing else of the agent's. 0 if the verifier writes no reward; the note says why.
+    What `test.sh` runs of the agent's has the rights of `test.sh`. So there is no verdict, but 0, if a signal ended it,
+    if there are two reward files, or if the reward is beyond 1000.
 
     A verifier that ends with 126 or 127, because a program is missing, has measured nothing if it does so in a fresh
     sandbox of the task, too, and the program is none that the task asks for: no reward, but an error.
@@ -55,13 +61,13 @@ async def harbor(
             nothing, and what `uvx` and `uv run` were to run, such as pytest, is that of the image.
 
     Raises:
-        TaskError: the reward has several entries and none of this key; or the verifier lacks a program.
+        TaskError: the verifier lacks a program.
     """
     folder = folder_of(task)
     config = read_task_toml(folder)
     apart = config.verifier.environment_mode == "separate"
     for hook in config.verifier.collect:
-        done = await sandbox.exec(["sh", "-c", hook.command], timeout_s=hook.timeout_sec)
+        done = await budget().exec(sandbox, ["sh", "-c", hook.command], timeout_s=hook.timeout_sec)
         if not done.ok:
             return Scored(0.0, f"collect hook {hook.command[:80]!r}: {done.outcome}: {done.text[-200:]}")
     if end_programs and not await end_programs_of(sandbox):
@@ -108,34 +114,34 @@ class Missing:
 async def _verify(
     folder: Path, config: TaskToml, sandbox: Sandbox, *, key: str, guard: bool, offline: bool
 ) -> Scored | Missing:
-    clear = f"chmod -R u+rwx /tests {LOGS} 2>/dev/null; rm -rf /tests/* /tests/.[!.]* {LOGS} /tmp/verifier-home"
-    cleared = await sandbox.exec(["sh", "-c", f"{clear}; mkdir -p {LOGS} /logs/artifacts /tmp/verifier-home"])
-    left = await sandbox.exec(["sh", "-c", f"ls -A /tests {LOGS} | grep -v ':$'"])
+    home = f"/tmp/verifier-{secrets.token_hex(16)}"  # a name that the agent could not know, and so not prepare
+    clear = f"chmod -R u+rwx /tests {LOGS} 2>/dev/null; rm -rf /tests/* /tests/.[!.]* {LOGS}"
+    cleared = await sandbox.exec(["sh", "-c", f"{clear}; mkdir -p {LOGS} /logs/artifacts && mkdir {home}"], cwd="/")
+    left = await sandbox.exec(["sh", "-c", f"ls -A /tests {LOGS} {home} | grep -v ':$'"], cwd="/")
     if not cleared.ok or left.text.strip():
         return Scored(0.0, f"/tests and {LOGS} could not be cleared: {(cleared.text + left.text)[-200:]}")
     await sandbox.put(folder / "tests", "/tests")
     env = resolved(config.verifier.env, f"{folder}/task.toml: verifier.env")
-    env = (await _guarded(sandbox) if guard else {}) | env
+    env = (await _guarded(sandbox, home) if guard else {}) | env
     if offline:
-        env |= await _without_installers(sandbox)
-    done = await sandbox.exec(["bash", "/tests/test.sh"], env=env, timeout_s=config.verifier.timeout_sec)
+        env |= await _without_installers(sandbox, home)
+    done = await budget().exec(sandbox, ["bash", "/tests/test.sh"], env=env, timeout_s=config.verifier.timeout_sec)
     said = f"test.sh: {done.outcome}, code {done.code}: {done.text[-600:].strip()}"
-    if done.outcome == "timeout":
+    if done.outcome not in ("ok", "nonzero"):  # it was ended: what it had written until then is no verdict
         return Scored(0.0, said)
     if done.code in NOT_STARTED:
         return Missing(done.code, program_in(done.text), said)
     try:
         return _read(await _file(sandbox, "reward.json"), await _file(sandbox, "reward.txt"), key, said)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return Scored(0.0, f"{error}; {said}")
 
 
-async def _guarded(sandbox: Sandbox) -> dict[str, str]:
+async def _guarded(sandbox: Sandbox, home: str) -> dict[str, str]:
     """Variables that keep the agent's folders away from the Python that verifies, and not from what it starts."""
-    folder = "/tmp/verifier-home/guard"
-    await sandbox.write(f"{folder}/sitecustomize.py", _SITE)
-    path = ":".join(filter(None, (folder, sandbox.spec.env.get("PYTHONPATH"))))
-    return {**_GUARD, "PYTHONPATH": path}
+    await sandbox.write(f"{home}/guard/sitecustomize.py", _SITE)
+    path = ":".join(filter(None, (f"{home}/guard", sandbox.spec.env.get("PYTHONPATH"))))
+    return {**_GUARD, "HOME": home, "PYTHONPATH": path}
 
 
 # The first Python leaves its current folder out. A script of /tests has its own folder, and children are as ever.
@@ -148,10 +154,10 @@ if os.environ.pop("PYTHONSAFEPATH", ""):
 """
 
 
-async def _without_installers(sandbox: Sandbox) -> dict[str, str]:
+async def _without_installers(sandbox: Sandbox, home: str) -> dict[str, str]:
     """Puts programs that install nothing before the others; the variables that name their folder."""
-    folder = "/tmp/verifier-home/.local/bin"
-    found = await sandbox.exec(["sh", "-c", "echo $PATH; command -v python3"])
+    folder = f"{home}/.local/bin"
+    found = await sandbox.exec(["sh", "-c", "echo $PATH; command -v python3"], cwd="/")
     path, _, python = found.text.strip().partition("\n")
     run = f"exec {python} -I {folder}/no_installs.py"
     programs = {name: "" for name in INSTALLERS}
@@ -161,7 +167,7 @@ async def _without_installers(sandbox: Sandbox) -> dict[str, str]:
         await sandbox.write(f"{folder}/{name}", f"#!/bin/sh\n{text}\n", mode=0o755)
     await sandbox.write(f"{folder}/no_installs.py", inspect.getsource(no_installs))
     await sandbox.write(f"{folder}/env", "")
-    return {"HOME": "/tmp/verifier-home", "PATH": f"{folder}:{path}"}
+    return {"HOME": home, "PATH": f"{folder}:{path}"}
 
 
 INSTALLERS = ("apt-get", "apt", "curl", "wget", "pip", "pip3", "npm")
@@ -181,34 +187,42 @@ async def _file(sandbox: Sandbox, name: str) -> str | None:
 
 
 def _read(of_json: str | None, of_text: str | None, key: str, said: str) -> Scored:
-    """The reward of the files' content.
+    """The reward of the files' content. What the tests run of the agent's may have written either.
 
     Raises:
-        ValueError: there is none.
-        TaskError: it has several entries and none of this key.
+        ValueError: there is none, or there are two.
     """
+    if of_json is not None and of_text is not None:
+        raise ValueError("there are two verdicts, reward.json and reward.txt, and a verifier writes one")
     if of_json is None:
         if of_text is None:
             raise ValueError("the verifier wrote no reward file")
-        return Scored(_number(of_text.strip()), said)
-    held = json.loads(of_json)
+        return Scored(_number(_parsed(of_text.strip(), float)), said)
+    held = _parsed(of_json, json.loads)
     if not isinstance(held, dict):
         return Scored(_number(held), said)
     if key not in held and len(held) != 1:
-        raise TaskError(
-            f"{LOGS}/reward.json has no {key!r}, but {', '.join(held) or 'nothing'}",
-            place="rewards.harbor.key",
-            remedy="set key to one of them, or add a component for each: {use: harbor, key: NAME}",
+        raise ValueError(
+            f"reward.json has no {key!r}, but {', '.join(held)[:200] or 'nothing'}: set rewards.harbor.key to one of "
+            "them, or add a component for each: {use: harbor, key: NAME}"
         )
     value = held[key] if key in held else next(iter(held.values()))
     return Scored(_number(value), f"{json.dumps(held)[:300]}; {said}")
 
 
+def _parsed(text: str, read: Callable[[str], Any]) -> Any:
+    try:
+        return read(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the reward file cannot be read: {str(error)[:100]}") from None
+
+
 def _number(held: Any) -> float:
-    number = float(held)
-    if not math.isfinite(number):
-        raise ValueError(f"the reward is {held}")
-    return number
+    if not isinstance(held, int | float):
+        raise ValueError(f"the reward is {json.dumps(held)[:100]}, and no number")
+    if not abs(held) <= MOST:  # also of what is NaN
+        raise ValueError(f"the reward is no number of at most {MOST:g}")
+    return float(held)
 
 
 async def _carry(config: TaskToml, sandbox: Sandbox, judge: Sandbox) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.verifiers import code_in
+from agentrl.rewards.grading import budget
 from agentrl.rewards.isolation import apart, check_isolation, job_of, passes, prepare_proof, put
+from agentrl.rewards.programs import check_started
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError, TaskError
 from agentrl.types.task import Task
@@ -68,7 +71,7 @@ async def code_tests(
             to answer. Then an object that equals everything passes `assert f(2) == 4`.
         entry_point: where in `task.data` the name of the function under test is, or a list of them. It is only needed
             where statements mean the code's function, and it has the name of a built-in one (`sum`).
-        timeout_s: for one test, or for the command.
+        timeout_s: processor time for one test, or for the command; five times as much wall time.
 
     Raises:
         TaskError: no tests, tests of another form, or files of the task that cannot be written.
@@ -95,14 +98,37 @@ async def code_tests(
     mine = _texts(task, tests, "files"), _texts(task, tests, "shared")
     if isolation == "process":
         check_isolation(list(solution))
-        async with apart(open_sandbox, solution, mine[1], mine[0], trust_operators=trust_operators) as judge:
-            return await _judged(judge, task.data.get(entry_point), tests, entry, partial, timeout_s, foreign=None)
+        async with apart(open_sandbox, solution, mine[1], mine[0], trust_operators=trust_operators) as (judge, code):
+            bench = _Bench(judge, timeout_s, beside=(code,))
+            return await _judged(bench, task, task.data.get(entry_point), tests, entry, partial)
     judge = await open_sandbox()
     await put(judge, solution)
     await put(judge, {**mine[0], **mine[1]})
     await prepare_proof(judge)
     foreign = [f"{judge.spec.workdir}/{path}" for path in solution if path not in mine[0]]
-    return await _judged(judge, None, tests, entry, partial, timeout_s, foreign=foreign)
+    return await _judged(_Bench(judge, timeout_s, foreign), task, None, tests, entry, partial)
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """Where tests run, and for how long one of them may.
+
+    Attributes:
+        foreign: the files of the code, where they are there; None where stubs stand for them.
+        beside: the sandbox of the code, if it has one of its own.
+    """
+
+    judge: Sandbox
+    timeout_s: float
+    foreign: Sequence[str] | None = None
+    beside: tuple[Sandbox, ...] = ()
+
+    async def same(self) -> Sandbox:
+        """The sandbox of the tests: what is looked up there is the image's."""
+        return self.judge
+
+    async def passes(self, job: Mapping[str, Any]) -> tuple[ExecResult, bool]:
+        return await passes(self.judge, job, self.timeout_s, foreign=self.foreign or (), beside=self.beside)
 
 
 async def _programs(
@@ -110,42 +136,53 @@ async def _programs(
 ) -> Scored:
     """Runs the code as a program; what it should print never enters the sandbox."""
     await put(sandbox, solution)
-    failed: list[str] = []
-    for number, test in enumerate(tests):
+
+    async def problem(test: Mapping[str, Any]) -> str:
         stdin = str(test["input"]).encode("utf-8", "surrogateescape")
-        result = await sandbox.exec(["python3", entry], stdin=stdin, timeout_s=timeout_s)
-        if not result.ok or _lines(result.stdout.decode("utf-8", "replace")) != _lines(str(test["output"])):
-            failed.append(f"test {number}: {_tail(result)}")
-            if not partial:
-                break
-    return _share(failed, len(tests), partial)
+        result = await budget().exec(sandbox, ["python3", entry], stdin=stdin, timeout_s=timeout_s)
+        same = _lines(result.stdout.decode("utf-8", "replace")) == _lines(str(test["output"]))
+        return "" if result.ok and same else _tail(result)
+
+    return await _share(tests, problem, partial)
 
 
-async def _judged(
-    judge: Sandbox, wanted: Any, tests: Any, entry: str, partial: bool, timeout_s: float, foreign: list[str] | None
-) -> Scored:
-    """Runs the tests. `foreign`: the code's files, where they are there; None where stubs stand for them."""
+async def _judged(bench: _Bench, task: Task, wanted: Any, tests: Any, entry: str, partial: bool) -> Scored:
+    """Runs the tests.
+
+    Raises:
+        SandboxImageUnusable: the image lacks a program that the command of the tests names.
+    """
     if isinstance(tests, Mapping):
         job = job_of(tests["command"]) if isinstance(tests["command"], str) else None
         if job is None:
-            result = await judge.exec(tests["command"], timeout_s=timeout_s)
+            result = await budget().exec(bench.judge, tests["command"], timeout_s=bench.timeout_s, beside=bench.beside)
+            if isinstance(tests["command"], str):
+                await check_started(result, tests["command"], task, bench.judge.spec, bench.same)
             return Scored(float(result.ok), "" if result.ok else _tail(result))
-        result, passed = await passes(judge, job, timeout_s, foreign=foreign or ())
+        result, passed = await bench.passes(job)
         return Scored(float(passed), "" if passed else _tail(result))
     names = wanted if isinstance(wanted, list) else [wanted] if isinstance(wanted, str) else []
+
+    async def problem(test: str) -> str:
+        job = {"kind": "statements", "text": test, "entry": entry, "stub": bench.foreign is None, "names": names}
+        result, passed = await bench.passes(job)
+        return "" if passed else _tail(result)
+
+    return await _share(tests, problem, partial)
+
+
+async def _share(tests: Sequence[Any], problem: Callable[[Any], Awaitable[str]], partial: bool) -> Scored:
+    """The share of the tests that have no problem. Those that the budget has no time left for are not passed."""
     failed: list[str] = []
     for number, test in enumerate(tests):
-        job = {"kind": "statements", "text": test, "entry": entry, "stub": foreign is None, "names": names}
-        result, passed = await passes(judge, job, timeout_s, foreign=foreign or ())
-        if not passed:
-            failed.append(f"test {number}: {_tail(result)}")
+        if budget().used_up:
+            failed += ["the verifier's processor time is spent"] * (len(tests) - number)
+            break
+        if found := await problem(test):
+            failed.append(f"test {number}: {found}")
             if not partial:
                 break
-    return _share(failed, len(tests), partial)
-
-
-def _share(failed: list[str], tests: int, partial: bool) -> Scored:
-    return Scored(1.0 - len(failed) / tests if partial else float(not failed), "; ".join(failed[:3]))
+    return Scored(1.0 - len(failed) / len(tests) if partial else float(not failed), "; ".join(failed[:3]))
 
 
 def _tests(task: Task, key: str) -> Any:

@@ -13,9 +13,10 @@ from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.answers.comparers import MATHS, said, then
 from agentrl.rewards.functions.answers.symbolic import compare, readable, require_maths
 from agentrl.rewards.functions.verifiers import METRICS, gold
-from agentrl.rewards.helper import TooMuch
+from agentrl.sandbox.helper import TooMuch
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
+from agentrl.types.parts.content import text_of
 from agentrl.types.task import Task
 
 _LONGEST = 20_000  # characters of an answer
@@ -23,13 +24,22 @@ _LONGEST = 20_000  # characters of an answer
 
 @reward(source="math-verify (huggingface/Math-Verify)", require=require_maths)
 async def maths(
-    task: Task, episode: Episode, *, key: str = "answer", digits: int = 6, timeout_s: float = 5.0
+    task: Task,
+    episode: Episode,
+    *,
+    key: str = "answer",
+    form: Literal["any", "value"] = "any",
+    digits: int = 6,
+    timeout_s: float = 5.0,
 ) -> float | Scored:
     r"""1 if the answer equals a reference symbolically (`\frac12`, `0.5`, sets, intervals, equations), else 0.
 
-    An answer that cannot be compared within the time scores 0: it must not pay to be incomparable.
+    An answer that cannot be compared within the time scores 0: it must not pay to be incomparable. Nor is a formula
+    an answer that stands in the question word by word, unless it is the gold answer's own form.
 
     Args:
+        form: `value` where the task is to compute: if the gold answer is a number, the answer has to be one, and not a
+            formula of the same value (12, 3/4 and 50% are numbers, 3 + 4, 2^3 and 4! are formulas).
         key: where in `task.data` the gold answer is, LaTeX or plain.
         digits: numbers are compared after rounding to so many.
         timeout_s: processor time for one reference.
@@ -45,9 +55,11 @@ async def maths(
     if len(answer) > _LONGEST:
         return Scored(0.0, f"an answer of {len(answer)} characters")
     verdicts, note = [], ""
+    question = "\n".join(text_of(message.get("content") or "") for message in task.instruction)
     for reference in references:
+        asked = (reference, answer, digits, form == "value", question)
         try:
-            verdicts.append(await MATHS.ask(compare, reference, answer, digits, cpu_s=timeout_s))
+            verdicts.append(await MATHS.ask(compare, *asked, cpu_s=timeout_s))
         except TooMuch as problem:
             note = str(problem)
             if not await _readable(reference, timeout_s):
@@ -56,6 +68,7 @@ async def maths(
         raise TaskError(f"{key!r} cannot be read as mathematics: {references[0]!r}", place=f"task {task.id}")
     if "equal" in verdicts:
         return 1.0
+    note = next((verdict for verdict in verdicts if verdict not in ("different", "no gold")), note)
     return Scored(0.0, note) if note else 0.0
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 
+from agentrl.rewards.checker import Checker
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.verifiers import code_in, gold
-from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.sandbox.helper import TooMuch
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
 
@@ -36,7 +37,7 @@ async def patch_similarity(
         return Scored(0.0, str(problem))
 
 
-_HELPER = Helper("agentrl.rewards.functions.patch")
+_HELPER = Checker("agentrl.rewards.functions.patch")
 
 
 def changes(patch: str) -> dict[str, str]:

@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from agentrl.rewards.checker import Checker
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.verifiers import code_in, gold
-from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.sandbox.helper import TooMuch
 from agentrl.sql.opening import Engine, open_database, require_database, require_engine
 from agentrl.sql.query import Database, Limits, QueryFailed, Result
 from agentrl.sql.sqlite import Sqlite
@@ -195,7 +196,7 @@ def _checked(task: Task, key: str, where: Any, reward: str) -> str:
     return where
 
 
-_HELPER = Helper("agentrl.rewards.functions.sql", memory_mb=3072)
+_HELPER = Checker("agentrl.rewards.functions.sql", memory_mb=3072)
 
 
 # In the helper

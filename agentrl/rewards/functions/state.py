@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from agentrl.rewards.checker import Checker
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.rewards.grading import budget
 from agentrl.rewards.isolation import job_of, passes
+from agentrl.rewards.programs import check_started
+from agentrl.sandbox.helper import TooMuch
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 
 if TYPE_CHECKING:
-    from agentrl.types.sandbox import Sandbox
+    from agentrl.types.sandbox import ExecResult, Sandbox
 
 _TEXT: dict[str, Callable[[str, str], bool]] = {
     "equals": lambda text, wanted: text == wanted.strip(),
@@ -29,6 +32,7 @@ _MATCH_S = 5.0  # CPU time of a regular expression, which runs on data of the ag
 async def state_check(
     task: Task,
     sandbox: Sandbox,
+    open_sandbox: Callable[[], Awaitable[Sandbox]] | None = None,
     *,
     key: str = "state",
     end_programs: bool = True,
@@ -46,10 +50,11 @@ async def state_check(
 
     Args:
         end_programs: false for checks of a service that the agent started: it may then interfere with the commands.
-        timeout_s: for one command.
+        timeout_s: processor time for one command; five times as much wall time.
 
     Raises:
         TaskError: no checks, a check of another form, or a pattern that is not a regular expression.
+        SandboxImageUnusable: the image lacks a program that a command names.
     """
     checks = task.data.get(key)
     if not isinstance(checks, list) or not checks:
@@ -65,7 +70,12 @@ async def state_check(
                 remedy=f"file or command, and one of {', '.join(_KINDS)}",
             )
         _check_pattern(check, f"task {task.id}: {key}[{number}]")
-        problem = await (_file(sandbox, check) if "file" in check else _command(sandbox, check, timeout_s))
+        if "file" in check:
+            problem = await _file(sandbox, check)
+        else:
+            problem, result = await _command(sandbox, check, timeout_s)
+            if problem and isinstance(check["command"], str) and open_sandbox is not None:
+                await check_started(result, check["command"], task, sandbox.spec, open_sandbox)
         if problem:
             failed.append(f"check {number}: {problem}")
             if not partial:
@@ -106,29 +116,29 @@ def matches(pattern: str, text: str) -> bool:
     return re.search(pattern, text) is not None
 
 
-_HELPER = Helper("agentrl.rewards.functions.state")
+_HELPER = Checker("agentrl.rewards.functions.state")
 
 
-async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float) -> str:
+async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float) -> tuple[str, ExecResult]:
     command, code = check["command"], check.get("exit", 0)
     job = job_of(command) if isinstance(command, str) and code == 0 else None
     if job is not None and not (job["kind"] == "script" and "stdout" in check):
         result, passed = await passes(sandbox, job, timeout_s, isolated=True)
         if not passed:
-            return f"{command}: not passed ({result.outcome})"
+            return f"{command}: not passed ({result.outcome})", result
     else:
-        result = await sandbox.exec(command, env={"PYTHONNOUSERSITE": "1"}, timeout_s=timeout_s)
+        result = await budget().exec(sandbox, command, env={"PYTHONNOUSERSITE": "1"}, timeout_s=timeout_s)
         if result.code != code:
-            return f"{command}: exit code {result.code}"
+            return f"{command}: exit code {result.code}", result
     said = result.stdout.decode("utf-8", "replace").strip()
     wrong = "stdout" in check and said != str(check["stdout"]).strip()
-    return f"{command}: printed {said[:80]!r}" if wrong else ""
+    return f"{command}: printed {said[:80]!r}" if wrong else "", result
 
 
 async def end_programs_of(sandbox: Sandbox) -> bool:
     """Kills all programs inside but the toolbox; whether none is left. A signal to all leaves no time to fork."""
     for _ in range(20):
-        await sandbox.exec(["sh", "-c", "kill -9 -1"], timeout_s=10)
+        await sandbox.exec(["sh", "-c", "kill -9 -1"], cwd="/", timeout_s=10)  # the workdir may be closed to it
         if (await sandbox.health()).processes in (1, None):
             return True
         await asyncio.sleep(0.01)

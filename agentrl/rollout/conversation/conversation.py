@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -22,7 +21,8 @@ from agentrl.tools.base import Observation, ToolResult
 from agentrl.tools.finders.own import asides
 from agentrl.tools.voice import answer_of, voices
 from agentrl.types import values
-from agentrl.types.engine import Completion, ContextOverflow
+from agentrl.types.clocks.deadline import Deadline
+from agentrl.types.engine import Completion, ContextOverflow, sample
 from agentrl.types.episode import MAIN, Branch, CallRecord, Drift, Turn
 from agentrl.types.errors import EngineError
 from agentrl.types.parts import content
@@ -192,8 +192,8 @@ class Conversation(Standing):
         )
         self.recording.stage = "generate"
         try:
-            async with asyncio.timeout(self.limits.generate_s):
-                completion = await self.engine.generate(prompt, sampling, self.engine_session)
+            async with Deadline(self.limits.generate_s):
+                completion = await sample(self.engine, prompt, sampling, self.engine_session)
         except TimeoutError:
             raise EngineError(
                 f"{self._whose}no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"

@@ -7,12 +7,12 @@ once with its traceback. Budgets per cause decide when a run stops (`budgets.py`
 
 from __future__ import annotations
 
-import asyncio
 import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from agentrl.rewards.deadline import ScoringDeadline
 from agentrl.types.engine import ContextOverflow
 from agentrl.types.episode import ErrorRecord, Status
 from agentrl.types.errors import AgentRLError, InfraError, place_of
@@ -87,7 +87,7 @@ async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None)
         SandboxLost: the deadline passed, and the sandbox does not answer.
     """
     try:
-        async with asyncio.timeout(seconds) as deadline:
+        async with ScoringDeadline(seconds) as deadline:
             yield
     except TimeoutError as error:
         if not deadline.expired():

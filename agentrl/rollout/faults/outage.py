@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec, SandboxStartFailed, SandboxUnavailable
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0
@@ -38,7 +39,7 @@ class Outage:
         asked, pause = time.monotonic(), FIRST_PAUSE_S
         while True:
             try:
-                async with asyncio.timeout(patience_s):
+                async with Deadline(patience_s):
                     sandbox = await backend.create(spec, label=label)
             except TimeoutError:
                 raise SandboxStartFailed(f"no sandbox within {patience_s:g} s") from None

@@ -15,6 +15,7 @@ import aiohttp
 from yarl import URL
 
 from agentrl.rollout.programs.ended import Ended, ProgramFailed, Tail
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import Process, Sandbox, SandboxLost
 
@@ -97,7 +98,7 @@ async def _started(sandbox: Sandbox) -> Process:
 async def _first_line(process: Process) -> bytes:
     said = b""
     with suppress(TimeoutError):
-        async with asyncio.timeout(START_S):
+        async with Deadline(START_S):
             while not said.endswith(b"\n") and (data := await process.read()):
                 said += data
     return said

@@ -10,6 +10,7 @@ from agentrl.proxy.recorder import ChatReply, ProxyContext, Recorder, Request
 from agentrl.proxy.web import Closing
 from agentrl.rollout.faults.failures import LimitReached
 from agentrl.rollout.session import Session
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.engine import ContextOverflow
 from agentrl.types.errors import EngineError, InfraError
 
@@ -53,7 +54,7 @@ class EpisodeRecorder(Recorder):
         self._under_way.add(task)
         seconds = self.session.limits.generate_s
         try:
-            async with asyncio.timeout(seconds):
+            async with Deadline(seconds):
                 said = await super().reply(body, n=n, retried=retried)
         except TimeoutError:
             self.failed = EngineError(f"no completion within {seconds:g} s", remedy="raise limits.generate_s")

@@ -224,6 +224,10 @@ class DockerSandbox(SnapshotSandbox[Archive]):
         """Counted by the control group."""
         return self._container.group.memory_mb() if self._container.group else None
 
+    def cpu_s(self) -> float | None:
+        """Counted by the control group."""
+        return self._container.group.cpu_s() if self._container.group else None
+
     async def keep(self) -> Archive:
         """Packs its files; one packer at a time, as each stops all other programs."""
         most = Bounds.of(self.spec).archive_mb

@@ -22,6 +22,7 @@ from agentrl.sandbox.toolbox.client import TOOLS, WIRE
 from agentrl.sandbox.toolbox.egress import proxy_environment
 from agentrl.sandbox.toolbox.inquest import Inquest
 from agentrl.sandbox.toolbox.wire import Wire
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
 
 START_S = 60.0
@@ -148,7 +149,7 @@ class Container:
                         raise
                     raise SandboxStartFailed(f"the container engine refused: {refused}") from None
             try:
-                async with asyncio.timeout(START_S):
+                async with Deadline(START_S):
                     link = await self._caller(listener)
                     pid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
                     await asyncio.get_running_loop().create_unix_connection(lambda: wire, sock=link)
@@ -209,14 +210,14 @@ class Container:
 
 
 def _group_of(pid: int) -> Cgroup | None:
-    """The memory control group of a process, version 1 or 2; None where it cannot be seen from here."""
-    root = "/sys/fs/cgroup"
+    """The control group of a process, version 1 or 2, for reading; None where it cannot be seen from here."""
+    root, found = "/sys/fs/cgroup", dict[str, str]()
     with suppress(OSError), open(f"/proc/{pid}/cgroup") as file:
         for line in file:
             _, names, path = line.rstrip("\n").split(":", 2)
-            v1, v2 = f"{root}/memory{path}", f"{root}{path}"
-            if "memory" in names.split(",") and os.path.exists(f"{v1}/memory.oom_control"):
-                return Cgroup((), v1, 1)
-            if not names and os.path.exists(f"{v2}/memory.events"):
-                return Cgroup((), v2, 2)
+            found |= {name: f"{root}/{name}{path}" if name else f"{root}{path}" for name in names.split(",")}
+    if os.path.exists(f"{found.get('memory')}/memory.oom_control"):
+        return Cgroup((), found["memory"], 1, found.get("cpuacct", ""))
+    if os.path.exists(f"{found.get('')}/memory.events"):
+        return Cgroup((), found[""], 2)
     return None

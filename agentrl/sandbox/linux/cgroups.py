@@ -50,11 +50,13 @@ class Cgroup:
         folders: in every hierarchy that matters (version 2: one).
         memory: the folder that counts memory.
         version: of that hierarchy.
+        cpu: the folder that counts processor time; empty where none does.
     """
 
     folders: tuple[str, ...]
     memory: str
     version: Literal[1, 2]
+    cpu: str = ""
 
     def add(self, pid: int) -> None:
         """Moves a process in; what it forks from now on is born in the group."""
@@ -71,6 +73,16 @@ class Cgroup:
     def memory_mb(self) -> float:
         """Memory in use now, MiB."""
         return int(self._read(1) or 0) / _MIB
+
+    def cpu_s(self) -> float | None:
+        """Processor time of all that was ever in it; None where that is not counted."""
+        if self.version == 1:
+            used = _get(f"{self.cpu}/cpuacct.usage").strip() if self.cpu else ""
+            return int(used) / 1e9 if used else None
+        for line in _get(f"{self.memory}/cpu.stat").splitlines():
+            if line.startswith("usage_usec "):
+                return int(line.split()[1]) / 1e6
+        return None
 
     def limit_tcp(self, memory_mb: int) -> None:
         """Bounds buffers of TCP sockets by an eighth of the memory: version 1 counts them apart, beside it."""
@@ -134,7 +146,7 @@ class Family:
         """A new, empty group. Raises OSError."""
         self._made += 1
         folders = {controller: f"{base}/{self._made}" for controller, base in self._bases.items()}
-        if limits.cpu is None:
+        if limits.cpu is None and folders.get("cpu") != folders.get("cpuacct"):
             folders.pop("cpu", None)
         unique = tuple(dict.fromkeys(folders.values()))
         for folder in unique:
@@ -156,7 +168,7 @@ class Family:
         _put(f"{folders['pids']}/pids.max", str(limits.pids))
         if limits.cpu is not None:
             _put(f"{folders['cpu']}/cpu.cfs_quota_us", str(quota))
-        group = Cgroup(unique, memory, 1)
+        group = Cgroup(unique, memory, 1, folders.get("cpuacct", ""))
         group.limit_tcp(limits.memory_mb)
         return group
 
@@ -201,8 +213,9 @@ def _parents_2(root: str) -> list[str]:
 
 def _parents_1(root: str) -> dict[str, str]:
     own = {name: path for _, names, path in _own_groups() for name in names}
-    nested = {each: f"{root}/{each}{own.get(each, '/').rstrip('/')}" for each in ("memory", "pids", "cpu")}
-    return {each: path if os.path.isdir(path) else f"{root}/{each}" for each, path in nested.items()}
+    nested = {each: f"{root}/{each}{own.get(each, '/').rstrip('/')}" for each in ("memory", "pids", "cpu", "cpuacct")}
+    there = {each: path if os.path.isdir(path) else f"{root}/{each}" for each, path in nested.items()}
+    return {each: os.path.realpath(path) for each, path in there.items()}  # cpu and cpuacct are often one
 
 
 def _version_2(label: str, root: str) -> Family | None:
@@ -228,9 +241,11 @@ def _version_2(label: str, root: str) -> Family | None:
 def _version_1(label: str, root: str) -> Family | None:
     bases: dict[str, str] = {}
     for controller, parent in _parents_1(root).items():
+        base = f"{parent}/{_PREFIX}{label}"
         with suppress(OSError):
-            os.mkdir(f"{parent}/{_PREFIX}{label}")
-            bases[controller] = f"{parent}/{_PREFIX}{label}"
+            if base not in bases.values():
+                os.mkdir(base)
+            bases[controller] = base
     if {"memory", "pids"} <= set(bases):
         return Family("cgroup v1", bases)
     _remove(list(bases.values()))

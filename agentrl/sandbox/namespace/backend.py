@@ -204,6 +204,10 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
         """Counted by the control group."""
         return self._tree.group.memory_mb() if self._tree.group else None
 
+    def cpu_s(self) -> float | None:
+        """Counted by the control group."""
+        return self._tree.group.cpu_s() if self._tree.group else None
+
     async def keep(self) -> Archive:
         """Packs its files; one packer at a time, as each stops all other programs."""
         most = Bounds.of(self.spec).archive_mb

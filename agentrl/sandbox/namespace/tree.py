@@ -16,6 +16,7 @@ from agentrl.sandbox.linux.cgroups import Cgroup, CgroupLimits, Family
 from agentrl.sandbox.namespace.rootfs import RootFS
 from agentrl.sandbox.toolbox.inquest import Inquest
 from agentrl.sandbox.toolbox.wire import Wire
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
 
 START_S = 30.0
@@ -131,7 +132,7 @@ async def _exited(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
     fd = os.pidfd_open(process.pid)
     loop.add_reader(fd, over.set)
     try:
-        async with asyncio.timeout(timeout_s):
+        async with Deadline(timeout_s):
             await over.wait()
     except TimeoutError:
         return False

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentrl.sandbox.toolbox.process import ToolboxProcess
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import ExecResult, SandboxLost, SandboxUnavailable
 
@@ -81,7 +82,7 @@ async def send(sandbox: Carrier, source: Path, path: str) -> None:
 @asynccontextmanager
 async def _deadline(path: str) -> AsyncIterator[None]:
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with Deadline(DEADLINE_S):
             yield
     except TimeoutError:
         raise OSError(errno.ETIMEDOUT, f"not carried within {DEADLINE_S:g} s", path) from None

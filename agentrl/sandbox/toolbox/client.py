@@ -15,6 +15,7 @@ from agentrl.sandbox.toolbox.endpoint import Endpoint
 from agentrl.sandbox.toolbox.process import ToolboxProcess
 from agentrl.sandbox.toolbox.session import ToolboxKernel, ToolboxShell
 from agentrl.sandbox.toolbox.wire import Field, Response, Wire, finite
+from agentrl.types.clocks.deadline import Timer
 from agentrl.types.sandbox import (
     OUTPUT_LIMIT,
     CapabilityMissing,
@@ -51,7 +52,7 @@ class ToolboxSandbox(ABC):
         self._sessions: dict[tuple[str, str], ToolboxShell | ToolboxKernel] = {}
         self._endpoints: dict[int, tuple[Endpoint, str]] = {}
         self._oom_seen = 0
-        self._ttl: asyncio.TimerHandle | None = None
+        self._ttl: Timer | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -76,6 +77,10 @@ class ToolboxSandbox(ABC):
     @abstractmethod
     def memory_mb(self) -> float | None:
         """Memory in use, MiB; None if that cannot be known."""
+
+    @abstractmethod
+    def cpu_s(self) -> float | None:
+        """Processor time of all its processes so far; None if that cannot be known."""
 
     # Programs
 
@@ -261,7 +266,8 @@ class ToolboxSandbox(ABC):
     def limit_life(self) -> None:
         """From now on it has `ttl_s` to live. Asked for again, it changes nothing."""
         if self._ttl is None:
-            self._ttl = asyncio.get_running_loop().call_later(self.spec.ttl_s, self._expire)
+            self._ttl = Timer(self.spec.ttl_s, self._expire)
+            self._ttl.go()
 
     def _expire(self) -> None:
         self.wire.expire(f"its ttl_s of {self.spec.ttl_s:g} s is over")
@@ -292,14 +298,15 @@ class ToolboxSandbox(ABC):
             return Health(alive=False, loss=loss)
         except OSError:  # it is out of memory or of descriptors
             return Health(True, None, self.memory_mb(), self.oom_kills())
-        return Health(True, int(reply.fields["processes"]), self.memory_mb(), self.oom_kills())
+        processes = int(reply.fields["processes"])
+        return Health(True, processes, self.memory_mb(), self.oom_kills())
 
     async def close(self) -> None:
         """Kills and frees everything, also when the caller is cancelled meanwhile."""
         if self._closing is None:
             self.wire.end("it was closed")
             if self._ttl is not None:
-                self._ttl.cancel()
+                self._ttl.stop()
             for endpoint, _ in self._endpoints.values():
                 endpoint.close()
             self._closing = asyncio.create_task(self.destroy())

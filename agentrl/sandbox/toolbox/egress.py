@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from agentrl.sandbox.toolbox.client import TOOLS, WIRE, ToolboxSandbox
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import SandboxStartFailed
 
@@ -126,7 +127,7 @@ async def open_egress(
     program = [python, "-I", "-S", "-B", f"{TOOLS}/relay.pyc", str(RELAY_PORT), f"{WIRE}/{SOCKET}"]
     relay = await sandbox.spawn(program, cwd="/")
     try:
-        async with asyncio.timeout(START_S):
+        async with Deadline(START_S):
             said = await relay.read() or await relay.read("stderr")
     except TimeoutError:
         said = b"no word from the relay"

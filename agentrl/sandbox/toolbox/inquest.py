@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -17,6 +18,12 @@ _LOOK_S = 1.0
 _LOOKS = 6
 """The most looks at a silent toolbox. On a busy machine it may not run at all between two of them, and for a moment
 after a kill the group has room."""
+
+
+_MUCH_S, _STARVES = 0.5, 8
+"""Processor time that programs take while a toolbox is silent, and how many times its own that is if they starve it."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Inquest:
@@ -68,6 +75,7 @@ class Inquest:
         if self._group is None:
             return ""
         before, kills = _exertion(self._pid), self._group.oom_kills() or 0
+        taken, own = self._group.cpu_s(), _waits_since(self._pid, 0.0)
         ran = was_full = False
         for _ in range(_LOOKS):
             await asyncio.sleep(_LOOK_S)
@@ -76,7 +84,20 @@ class Inquest:
             if (now > before and (full or was_full)) or (ran and (self._group.oom_kills() or 0) > kills):
                 return "its programs took all its memory, and the toolbox waits for some"
             before, was_full = now, full
+        if taken is not None and own is not None and (now_taken := self._group.cpu_s()) is not None:
+            left = _waits_since(self._pid, own)
+            if left is not None and now_taken - taken >= _MUCH_S and left * _STARVES <= now_taken - taken:
+                return "its programs took all its processor time, and the toolbox waits for some"
         return ""
+
+
+def _waits_since(pid: int, used_s: float) -> float | None:
+    """Processor time that a process took since it had taken so much; None if it does not wait for more, as one does
+    not that is stopped, frozen or asleep."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS - used_s if fields[0] == b"R" else None
+    return None
 
 
 def _exertion(pid: int) -> int:

@@ -6,7 +6,9 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import SandboxBroken, SandboxExpired, SandboxLost
 
 Field = str | int | float | Sequence[str] | Mapping[str, str]
@@ -67,7 +69,7 @@ class Wire(asyncio.Protocol):
         self.label = label
         self._waiting: dict[str, asyncio.Future[Response]] = {}
         self._inbox = bytearray()
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.WriteTransport | None = None
         self._last_id = 0
         self.lost = ""
         self.heard: Callable[[], None] = lambda: None
@@ -120,7 +122,7 @@ class Wire(asyncio.Protocol):
     async def wait(self, future: asyncio.Future[Response], timeout_s: float) -> Response:
         """The reply, at most `timeout_s` and a margin later. A cancelled wait leaves the future as it is."""
         try:
-            async with asyncio.timeout(timeout_s + MARGIN_S):
+            async with Deadline(timeout_s + MARGIN_S):
                 reply = await asyncio.shield(future)
         except TimeoutError:
             reply = await self._late(future, f"no answer within {timeout_s + MARGIN_S:g} s")
@@ -173,7 +175,7 @@ class Wire(asyncio.Protocol):
     async def _hold_inquest(self, why: str, silent: bool) -> None:
         try:
             if self.inquest is not None and not self._blame:
-                async with asyncio.timeout(INQUEST_S):
+                async with Deadline(INQUEST_S):
                     self._blame = await self.inquest(silent)
         except TimeoutError:  # nobody to ask: the machinery failed, whatever the sandbox did
             pass
@@ -183,8 +185,8 @@ class Wire(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Of no certain class: other event loops (uvloop, which Ray takes where it is installed) have their own.
+        self._transport = cast(asyncio.WriteTransport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._inbox += data
@@ -205,8 +207,17 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.lost:
-            why = f"it hung up{f' ({os.strerror(error.errno or 0)})' if isinstance(error, OSError) else ''}"
+            why = f"it hung up{_reason(error)}"
             self._begin_inquest(why, silent=False)
+
+
+def _reason(error: Exception | None) -> str:
+    if error is None:
+        return ""
+    told = (
+        os.strerror(error.errno) if isinstance(error, OSError) and error.errno else f"{type(error).__name__}: {error}"
+    )
+    return f" ({told})"
 
 
 def finite(seconds: float) -> float:

@@ -49,6 +49,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError
 
 GRACE_S = 20.0
@@ -106,7 +107,7 @@ class Driver:
         message = {"id": number, "op": op, "timeout_s": timeout_s, **fields}
         try:
             await self._send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
-            async with asyncio.timeout(timeout_s + GRACE_S):
+            async with Deadline(timeout_s + GRACE_S):
                 return await answer
         except TimeoutError:
             self.end()

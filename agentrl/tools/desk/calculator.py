@@ -13,13 +13,27 @@ from agentrl.types.errors import ToolError
 
 _LONGEST = 1000  # characters of an expression
 _BITS = 4096  # of an integer result
+_DIGITS = 400  # that a number is rounded to, before or behind the point: a float has no more
 
 _SIGNS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.UAdd: operator.pos, ast.USub: operator.neg,
 }  # fmt: skip
+
+
+def _round(value: Any, digits: Any = None) -> Any:
+    """Rounds. Python computes `10**-digits` for a whole number, however many that are.
+
+    Raises:
+        ValueError: they are too many.
+    """
+    if isinstance(digits, int) and abs(digits) > _DIGITS:
+        raise ValueError(f"round takes at most {_DIGITS} digits")
+    return round(value, digits)
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "abs": abs, "round": round, "min": min, "max": max, "sqrt": math.sqrt, "exp": math.exp, "log": math.log,
+    "abs": abs, "round": _round, "min": min, "max": max, "sqrt": math.sqrt, "exp": math.exp, "log": math.log,
     "sin": math.sin, "cos": math.cos, "tan": math.tan, "floor": math.floor, "ceil": math.ceil, "gcd": math.gcd,
 }  # fmt: skip
 _CONSTANTS = {"pi": math.pi, "e": math.e}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import statistics
@@ -16,6 +15,7 @@ from typing import Any
 
 from agentrl.tools.gui.link import HostLink, Link, SandboxLink
 from agentrl.tools.gui.screen import Button, Direction, Element, Point, ScreenLost
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import RecipeError, SandboxError, ToolError
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import Sandbox, SandboxImageUnusable
@@ -201,7 +201,7 @@ class Desktop:
             raise ScreenLost("the screen broke earlier")
         self._broken = True  # until the answer is whole
         try:
-            async with asyncio.timeout(limit_s + MARGIN_S):
+            async with Deadline(limit_s + MARGIN_S):
                 await self._link.send(json.dumps({"do": do, **(fields or {})}).encode() + b"\n")
                 said = json.loads(await self._line())
                 body = await self._exactly(said["size"])
@@ -210,7 +210,7 @@ class Desktop:
         except (OSError, EOFError):
             words = ""
             with suppress(TimeoutError, SandboxError):
-                async with asyncio.timeout(WORDS_S):
+                async with Deadline(WORDS_S):
                     words = " ".join((await self._link.last_words()).split())
             raise ScreenLost(f"the desktop ended during {do!r}{f': {words}' if words else ''}") from None
         if said["ok"]:

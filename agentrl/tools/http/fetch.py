@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import re
 import socket
@@ -20,6 +19,7 @@ from yarl import URL
 
 from agentrl.tools.calling import in_thread
 from agentrl.tools.http.hosts import HostList
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError
 from agentrl.types.sandbox import HOST
 
@@ -92,7 +92,7 @@ class Fetcher:
         """
         target = _checked(url)
         try:
-            async with asyncio.timeout(self.settings.timeout_s):
+            async with Deadline(self.settings.timeout_s):
                 return await self._followed(target)
         except TimeoutError:
             raise ToolError(f"no complete answer from {target.host} within {self.settings.timeout_s:g} s") from None

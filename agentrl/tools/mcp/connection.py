@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from agentrl.tools.mcp.settings import McpSettings, filled
 from agentrl.tools.mcp.stdio import Server, messages
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError
 
 PAGES = 100
@@ -62,7 +63,7 @@ class Connection:
         # A task of its own: the scopes of the SDK must be left where they were entered.
         self._keeper = asyncio.create_task(self._keep(ready))
         try:
-            async with asyncio.timeout(self._settings.timeout_s):
+            async with Deadline(self._settings.timeout_s):
                 await ready
         except TimeoutError:
             self._why = f"no answer within {self._settings.timeout_s:g} s"
@@ -173,7 +174,7 @@ class Connection:
 
     async def _list_again(self) -> None:
         with suppress(ToolError, ServerLost, TimeoutError):  # the next call says it
-            async with asyncio.timeout(LIST_S):
+            async with Deadline(LIST_S):
                 await self._asked(self._list(self._session))
 
     @property

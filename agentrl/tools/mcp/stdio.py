@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from agentrl.tools.mcp.settings import McpSettings, filled
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.paths import data_path
 
 CHUNK = 1 << 16
@@ -79,7 +80,7 @@ class Server:
                 dropped += len(rest) if dropped else len(line)
                 line = line[:1000] + line[-1000:] if len(line) > 2000 else line
         with suppress(TimeoutError):  # so that it can be said how it ended
-            async with asyncio.timeout(EXIT_S):
+            async with Deadline(EXIT_S):
                 await self._process.wait()
 
     def _too_long(self, ends: bytes, size: int) -> bytes:
@@ -113,7 +114,7 @@ class Server:
         if self._process.stdin is not None:
             self._process.stdin.close()
         with suppress(TimeoutError):
-            async with asyncio.timeout(EXIT_S):
+            async with Deadline(EXIT_S):
                 await self._process.wait()
         os.close(self._lifeline)
         await self._process.wait()

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import tempfile
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 from typing import Any
 
-from agentrl.sql.opening import Engine, open_database, require_database, require_engine
-from agentrl.sql.query import Limits, QueryFailed, Result
+from agentrl.sandbox.helper import Helper, TooMuch
+from agentrl.sql import process
+from agentrl.sql.opening import Engine, is_script, require_database, require_engine
 from agentrl.tools.base import Tool, tool
-from agentrl.tools.calling import in_thread, turn_of
-from agentrl.types.errors import RecipeError, TaskError, ToolError
+from agentrl.tools.calling import called
+from agentrl.types.errors import AgentRLError, InfraError, RecipeError, TaskError, ToolError
 from agentrl.types.sandbox import Sandbox
 from agentrl.types.task import Task
 
-GRACE_S = 10.0
-"""The database ends a query that takes too long; the runner's deadline is behind that."""
+_OPEN_S = 120.0
+"""Processor time for the script that makes a database, or the copy of one."""
 
-_CELL = 200  # characters of a value that are shown
+_HELPER = Helper("agentrl.sql.process", memory_mb=process.MEMORY_MB, size=16, kept=4)
+"""Every query of every episode runs there, never in this process."""
 
 
 class Sql(Tool):
@@ -32,7 +36,7 @@ class Sql(Tool):
         write: queries may change the database; every episode has a copy of its own.
         rows: of a result that are shown.
         chars: of a result that are shown.
-        timeout_s: bound on one query.
+        timeout_s: processor time of one query. Waiting for a processor does not count.
 
     Raises:
         RecipeError: a bound below 1, or a file that does not exist.
@@ -59,29 +63,44 @@ class Sql(Tool):
                 raise RecipeError(error.message, place="sql: database", remedy=error.remedy) from None
         require_engine(database if isinstance(database, str) else "", engine)
         self.source, self.key, self.engine, self.write = database, key, engine, write
-        self.limits = Limits(rows=rows, bytes=16 << 20, seconds=timeout_s)
-        self.chars = chars
-        self.timeout_s = timeout_s + GRACE_S
+        self.rows, self.chars, self.query_s = rows, chars, timeout_s
+        self.timeout_s = math.inf  # the helper process ends a query that takes too long
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._copy: str | None = None
+        self._held = ""
         self._seen: set[str] = set()
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Opens the database."""
         where: Any = task.data.get(self.key) if self.source is None else self.source
         if callable(where):
-            where = where()
+            where = await called(self, where)
         if not isinstance(where, str) or not where.strip():
             raise TaskError(
                 f"no database: {self.key!r} is {where!r}",
                 place=f"task {task.id}",
                 remedy="give a file's path, or SQL that makes it, in task.data or as the tool's `database`",
             )
-        # In a thread: a script or a copy takes a while.
-        self._database = await in_thread(partial(open_database, where, engine=self.engine, write=self.write))
+        require_database(where)
+        self._where = _absolute(where)
+        if self.write:
+            try:
+                self._folder = tempfile.TemporaryDirectory(prefix="agentrl-sql-")
+            except OSError as error:
+                raise InfraError(f"sql: no folder for the copy of a database: {error}") from None
+            self._copy = str(Path(self._folder.name, "copy.db"))
+        try:
+            found = await _HELPER.ask(process.opened, self._where, self.engine, self._copy, cpu_s=_OPEN_S)
+        except TooMuch as error:
+            found = {"wrong": f"the database cannot be opened: {error}", "remedy": None}
+        if "wrong" in found:
+            raise TaskError(found["wrong"], place=f"task {task.id}", remedy=found["remedy"])
+        self._held = found["state"]
 
     async def close(self) -> None:
-        """Closes the database."""
-        if hasattr(self, "_database"):
-            self._database.close()
+        """Removes the copy of the database."""
+        if self._folder is not None:
+            self._folder.cleanup()
 
     @tool
     async def sql(self, query: str) -> str:
@@ -90,57 +109,58 @@ class Sql(Tool):
         Args:
             query: One statement.
         """
-        found = self._database.glance(query, self.limits)  # most queries: a thread would take longer than they do
-        shown = await in_thread(partial(self._run, query), turn_of(self)) if found is None else self._table(found)
-        self._seen.add(shown)
-        return shown
+        found = await self._asked(process.shown, query, self.rows, self.chars, self.query_s)
+        if found["changed"]:
+            self._held = await self._state(query)
+        self._seen.add(found["text"])
+        return str(found["text"])
 
     @tool
-    def schema(self, table: str | None = None) -> str:
+    async def schema(self, table: str | None = None) -> str:
         """Show the tables: how each is made, or one of them.
 
         Args:
             table: The name of a table. Default: all.
         """
-        made = self._database.schema()
+        made: dict[str, str] = (await self._asked(process.described))["text"]
         if table is not None:
             found = {name.lower(): statement for name, statement in made.items()}.get(table.strip().strip('"`').lower())
             if found is None:
-                raise ToolError(f"there is no table {table!r}; there are: {', '.join(made) or 'none'}")
+                names = process.cut(", ".join(made), self.chars)
+                raise ToolError(f"there is no table {table[:200]!r}; there are: {names or 'none'}")
             made = {table: found}
-        shown = _cut(";\n".join(made.values()), self.chars) or "no tables"
+        shown = process.cut(";\n".join(made.values()), self.chars) or "no tables"
         self._seen.add(shown)
         return shown
 
     def state_key(self) -> str:
         """What has been seen so far, in any order, and what the tables hold if they can change."""
-        held = self._database.state() if self.write else ""
-        return hashlib.sha256("\n\n".join([held, *sorted(self._seen)]).encode()).hexdigest()[:16]
+        return hashlib.sha256("\n\n".join([self._held, *sorted(self._seen)]).encode()).hexdigest()[:16]
 
-    def _run(self, query: str) -> str:
+    async def _asked(self, function: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+        """What a function of the helper process says.
+
+        Raises:
+            ToolError: the database refused, or the process was ended.
+        """
         try:
-            return self._table(self._database.run(query, self.limits))
-        except QueryFailed as failure:
-            raise ToolError(str(failure)) from None
+            found: dict[str, Any] = await _HELPER.ask(
+                function, self._where, self.engine, self._copy, *arguments, cpu_s=self.query_s
+            )
+        except TooMuch as error:
+            raise ToolError(f"the query was ended: {error}") from None
+        if "failed" in found:
+            raise ToolError(found["failed"])
+        return found
 
-    def _table(self, result: Result) -> str:
-        if not result.columns:
-            return "done"
-        lines = [" | ".join(result.columns), *(" | ".join(map(_cell, row)) for row in result.rows)]
-        count = f"({len(result.rows)} row{'s' if len(result.rows) != 1 else ''})"
-        return "\n".join(
-            [_cut("\n".join(lines), self.chars), f"(the first {len(result.rows)} rows)" if result.more else count]
-        )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, int | float):
-        return str(value)
-    text = f"x'{value.hex()}'" if isinstance(value, bytes) else " ".join(str(value).split())
-    return text if len(text) <= _CELL else f"{text[:_CELL]}..."
+    async def _state(self, query: str) -> str:
+        """What the tables hold now; of a database that takes too long to read, what was done to it."""
+        try:
+            return str(await _HELPER.ask(process.state, self._where, self.engine, self._copy, cpu_s=self.query_s))
+        except (TooMuch, AgentRLError):
+            return hashlib.sha256(f"{self._held}\n{query}".encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}\n[... {len(text) - limit} more characters]"
+def _absolute(where: str) -> str:
+    """A script, or a path that does not depend on the folder of a process."""
+    return where if is_script(where) else str(Path(where).absolute())

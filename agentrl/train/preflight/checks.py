@@ -53,6 +53,13 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
         _check_turns(recipe)
     if not recipe.rewards:
         raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
+    for component in parts.rewards.components:
+        if component.weight and (how := component.about.forgeable):
+            raise RecipeError(
+                f"{component.name} can be forged by what is trained: {how}",
+                place=f"rewards.{component.name}",
+                remedy="train on another reward; this one is for rollout and eval, or for training with weight 0",
+            )
     credit = load_credit(recipe.credit, recipe.base)
     check_seats(parts, credit)
     keyed = any(tool.knows_state for tool in parts.make_tools())

@@ -12,8 +12,9 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeVar, cast
 
+from agentrl.rewards.checker import Checker
 from agentrl.rewards.functions.answers.symbolic import compare, require_maths
-from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.sandbox.helper import TooMuch
 from agentrl.types.episode import Episode
 
 Comparer = Literal["squad", "exact", "numeric", "maths"]
@@ -32,7 +33,7 @@ CONFIDENCE = r"<confidence>\s*([0-9.]+)\s*(?:(%)\s*)?</confidence>"
 TOLERANCE = 1e-6
 """Two numbers x and y are equal if they differ by at most this times max(1, |y|)."""
 
-MATHS = Helper("agentrl.rewards.functions.answers.symbolic", memory_mb=4096)
+MATHS = Checker("agentrl.rewards.functions.answers.symbolic", memory_mb=4096)
 
 
 def said(episode: Episode) -> str | None:

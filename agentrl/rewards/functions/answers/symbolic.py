@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -24,8 +25,13 @@ def prepare() -> None:
     compare("1", "1", 6)
 
 
-def compare(reference: str, answer: str, digits: int) -> str:
-    """`equal`, `different` or `no gold`."""
+def compare(reference: str, answer: str, digits: int, value: bool = False, question: str = "") -> str:
+    """`equal`, `different`, `no gold`, or why what is equal is no answer: `not computed`, `the question's own text`.
+
+    Args:
+        value: whether a number has to be written as a number.
+        question: the text of the task.
+    """
     from math_verify import parse, verify
 
     wanted = said = None
@@ -37,12 +43,44 @@ def compare(reference: str, answer: str, digits: int) -> str:
     equal = False
     with suppress(Exception):
         equal = bool(wanted and said) and verify(wanted, said, float_rounding=digits, timeout_seconds=None)
-    return "no gold" if not wanted else "equal" if equal else "different"
+    if not equal:
+        return "different" if wanted else "no gold"
+    text, gold = _text_of(said, answer), _text_of(wanted, reference)
+    if is_numeral(text):
+        return "equal"
+    if value and is_numeral(gold):
+        return "not computed"
+    return "the question's own text" if _bare(text) != _bare(gold) and _bare(text) in _bare(question) else "equal"
 
 
 def readable(reference: str) -> bool:
     """Whether it is mathematics."""
     return compare(reference, "", 6) != "no gold"
+
+
+def is_numeral(text: str) -> bool:
+    """Whether a text is a number as one writes it: 12, -1,000.5, 3/4, \\frac{3}{4}, 2.5e3, 50%, x = 5."""
+    bare = re.sub(r"\\[,;! ]|\\text\{[^{}]*\}|[\s${}]|\\\$|\\[()\[\]]|\\left|\\right", "", text.rpartition("=")[2])
+    fractions = re.sub(r"\\[dt]?frac", "", text.rpartition("=")[2]) if "frac" in text else ""
+    return bool(_NUMERAL.fullmatch(bare) or _FRACTION.fullmatch("".join(fractions.split()).strip("$")))
+
+
+_DIGITS = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)"
+_NUMERAL = re.compile(
+    rf"[-+]?{_DIGITS}(?:/[-+]?{_DIGITS}|[eE][-+]?[0-9]+|(?:\\times|\\cdot|\*|\u00d7)10\^[-+]?[0-9]+)?(?:\\?%|\^?\\circ|\u00b0)?"
+)
+_FRACTION = re.compile(rf"[-+]?[0-9]*\{{[-+]?{_DIGITS}\}}\{{[-+]?{_DIGITS}\}}")
+
+
+def _text_of(parsed: Any, whole: str) -> str:
+    """What of a text was read as mathematics."""
+    last = parsed[-1]
+    return last if isinstance(last, str) else whole
+
+
+def _bare(text: str) -> str:
+    """A text without what makes no difference to how it reads."""
+    return re.sub(r"\\left|\\right|\\[,;! ()\[\]]|[\s$]", "", text).lower()
 
 
 def _delimited(text: str) -> str:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,21 @@ import aiohttp
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from agentrl.rewards.grading import Unverified
 from agentrl.store.info import replace
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError
 from agentrl.types.parts.content import image_parts
 from agentrl.types.parts.image import data_url
 from agentrl.types.task import Task
+
+Question = Callable[[int], str]
+"""A prompt with at most so many characters of what the agent wrote."""
+
+_KEY = (401, 403)  # statuses of a key that is wrong, or has become so: the judge is out of reach
+
+
+class _Refused(Exception):
+    """The judge does not take the request; the message is its answer."""
 
 
 class Judge(BaseModel):
@@ -40,6 +51,9 @@ class Judge(BaseModel):
     retries: int = Field(3, ge=0, description="After a failed request, with a growing pause.")
     backoff_s: float = Field(0.5, ge=0, description="The first pause; it doubles.")
     api_key_env: str | None = Field(None, description="Environment variable that holds the API key.")
+    chars: int = Field(
+        32_000, ge=1000, description="Of an answer or a transcript that it is shown; of a longer one the middle is cut."
+    )
     images: bool = Field(False, description="Whether the model takes images: then it is shown those of the task.")
     cache: str | None = Field(None, description="Folder of verdicts; default: ~/.cache/agentrl/judge.")
 
@@ -74,19 +88,32 @@ class Judge(BaseModel):
             return Path(self.cache).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentrl" / "judge"
 
-    async def ask(self, prompts: list[str], read: Callable[[str], Any]) -> tuple[list[Any], str]:
-        """Asks every prompt `votes` times.
+    async def ask(self, questions: list[Question], read: Callable[[str], Any]) -> tuple[list[Any], str]:
+        """Asks every question `votes` times. Where the judge refuses them, as too long, less of the material is shown.
 
         Args:
             read: parses a reply; returns None if it cannot.
 
         Returns:
-            The parsed votes of each prompt, and the hash under which they are stored.
+            The parsed votes of each question, and the hash under which they are stored.
 
         Raises:
             EngineError: the judge cannot be reached, or fails.
-            AgentRLError: the judge refuses the request (a wrong key or model).
+            Unverified: the judge refuses what the agent wrote, and not the question without it.
+            AgentRLError: the judge refuses the request (a wrong model).
         """
+        for most in (self.chars, self.chars // 4, self.chars // 16):
+            with suppress(_Refused):
+                return await self._ask([question(most) for question in questions], read)
+        try:
+            await self._replies([questions[0](0)])
+        except _Refused as refused:
+            raise AgentRLError(
+                f"the judge refused: {refused}", place=self.url, remedy="fix the settings of the judge"
+            ) from None
+        raise Unverified("the judge refuses what the agent wrote")
+
+    async def _ask(self, prompts: list[str], read: Callable[[str], Any]) -> tuple[list[Any], str]:
         asked = {
             "url": self.url, "model": self.model, "votes": self.votes, "temperature": self.temperature,
             "max_tokens": self.max_tokens, "prompts": prompts,
@@ -105,9 +132,9 @@ class Judge(BaseModel):
             replace(path, msgspec.json.encode({**asked, "replies": replies}), durable=False)
         return read_replies, key
 
-    async def ask_each(self, prompts: list[str], read: Callable[[str], Any]) -> tuple[list[list[Any]], str]:
-        """As `ask`: the votes of each prompt, by prompt."""
-        votes, key = await self.ask(prompts, read)
+    async def ask_each(self, questions: list[Question], read: Callable[[str], Any]) -> tuple[list[list[Any]], str]:
+        """As `ask`: the votes of each question, by question."""
+        votes, key = await self.ask(questions, read)
         return [votes[start : start + self.votes] for start in range(0, len(votes), self.votes)], key
 
     async def _replies(self, prompts: list[str]) -> list[str]:
@@ -131,7 +158,7 @@ class Judge(BaseModel):
             "model": self.model, "messages": [{"role": "user", "content": self._content_of(prompt)}],
             "temperature": self.temperature, "max_tokens": self.max_tokens, "seed": vote,
         }  # fmt: skip
-        problem = ""
+        problem, attempt = "", 0
         for attempt in range(self.retries + 1):
             if attempt:
                 await asyncio.sleep(self.backoff_s * 2 ** (attempt - 1))
@@ -141,18 +168,18 @@ class Judge(BaseModel):
                     if response.status == 200:
                         return _content(text)
                     problem = f"HTTP {response.status}: {text[:200]}"
+                    if response.status in _KEY:
+                        break
                     if response.status < 500 and response.status not in (408, 429):
-                        raise AgentRLError(
-                            f"the judge refused: {problem}", place=self.url, remedy="fix the settings of the judge"
-                        )
+                        raise _Refused(problem)
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 problem = f"{type(error).__name__}: {error}"
-        raise EngineError(f"the judge failed {self.retries + 1} times; the last: {problem}", place=self.url)
+        raise EngineError(f"the judge failed {attempt + 1} times; the last: {problem}", place=self.url)
 
 
 def _content(text: str) -> str:
     """The reply of a chat completion. Raises ValueError if there is none."""
     try:
         return str(json.loads(text)["choices"][0]["message"]["content"] or "")
-    except (KeyError, IndexError, TypeError, json.JSONDecodeError):
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError):
         raise ValueError(f"not a chat completion: {text[:200]}") from None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.judges.client import Judge
-from agentrl.rewards.functions.judges.material import CORRECT, asked, fill, rubric_of, transcript
+from agentrl.rewards.functions.judges.material import CORRECT, asked, question, rubric_of, transcript
 from agentrl.rewards.functions.verifiers import gold
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
@@ -81,7 +81,7 @@ async def critique(
             return None
         return turns if turns is not None and turns <= set(range(len(episode.turns))) else None
 
-    material = fill(prompt, **about, transcript=transcript(episode.turns))
+    material = question(prompt, about, transcript=transcript(episode.turns))
     critiques, stored = await judge.seeing(task, read_blob).ask([material], marked)
     read = [turns for turns in critiques if turns is not None]
     note = f"{len(read)} of {len(critiques)} critiques read, prompt {stored[:12]}"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.functions.judges.client import Judge
-from agentrl.rewards.functions.judges.material import CORRECT, asked, fill, rubric_of, shown, transcript, verdict
+from agentrl.rewards.functions.judges.client import Judge, Question
+from agentrl.rewards.functions.judges.material import CORRECT, asked, question, rubric_of, shown, transcript, verdict
 from agentrl.rewards.functions.verifiers import gold
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
@@ -110,8 +110,8 @@ async def rubric_judge(
     about = {"task": asked(task), "reference": reference, "rubric": rubric_of(task, rubric, rubric_key)}
     template = prompt or PROMPTS[reads]
 
-    def filled(**material: str) -> str:
-        return fill(template, **about, scale=f"{scale:g}", **material)
+    def filled(**material: str) -> Question:
+        return question(template, {**about, "scale": f"{scale:g}"}, **material)
 
     if reads == "turn":
         return await _turns(judge, episode, filled, scale)
@@ -122,7 +122,7 @@ async def rubric_judge(
     return verdict([value / scale for value in grades if value is not None], len(grades), stored)
 
 
-async def _turns(judge: Judge, episode: Episode, filled: Callable[..., str], scale: float) -> Scored:
+async def _turns(judge: Judge, episode: Episode, filled: Callable[..., Question], scale: float) -> Scored:
     own, scores = episode.own_turns, list[Any]([None] * len(episode.turns))
     if not own:
         return Scored(scores, "no turn")
@@ -137,7 +137,7 @@ async def _turns(judge: Judge, episode: Episode, filled: Callable[..., str], sca
 
 def _grade(scale: float) -> Callable[[str], float | None]:
     def read(reply: str) -> float | None:
-        found = re.findall(r'"score"\s*:\s*(-?\d+(?:\.\d+)?)', reply)
+        found = re.findall(r'"score"\s*:\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)', reply)
         value = float(found[-1]) if found else -1.0
         return value if 0.0 <= value <= scale else None
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from agentrl.rewards.declare import Scored
+from agentrl.rewards.functions.judges.client import Question
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import RecipeError, TaskError
 from agentrl.types.parts.content import text_of
@@ -65,7 +68,23 @@ def _said(message: Message) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most // 2]}\n[...]\n{text[-(most // 2) :]}"
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}\n[...]\n{text[len(text) - half :]}"
+
+
+def question(template: str, about: Mapping[str, Any], **material: str) -> Question:
+    """A template with what is asked about, and with the material: what the agent wrote, as far as it is shown.
+
+    Closing tags of the template are broken up in it: it must not end its own frame.
+    """
+    frames = "|".join(re.findall(r"</(\w+)>", template)) or "(?!)"
+    closing = re.compile(rf"<(?=/({frames})\s*>)", re.IGNORECASE)
+    inside = {name: closing.sub(lambda _: "<\\", text) for name, text in material.items()}
+
+    def prompt(most: int) -> str:
+        return fill(template, **about, **{name: _cut(text, most) for name, text in inside.items()})
+
+    return prompt
 
 
 def fill(template: str, **values: Any) -> str:

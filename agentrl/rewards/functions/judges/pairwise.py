@@ -11,7 +11,7 @@ from typing import Any
 
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.judges.client import Judge
-from agentrl.rewards.functions.judges.material import CORRECT, Reads, asked, fill, rubric_of, shown, verdict
+from agentrl.rewards.functions.judges.material import CORRECT, Reads, asked, question, rubric_of, shown, verdict
 from agentrl.rewards.functions.verifiers import gold
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
@@ -45,7 +45,7 @@ async def compare(judge: Judge, prompt: str, a: str, b: str, **about: str) -> tu
     Each vote is asked in both orders, because judges have a position bias.
     """
     orders = [{"a": a, "b": b}, {"a": b, "b": a}]
-    (first, second), stored = await judge.ask_each([fill(prompt, **about, **order) for order in orders], _better)
+    (first, second), stored = await judge.ask_each([question(prompt, about, **order) for order in orders], _better)
     won = [{"a": 1.0, "b": 0.0, "tie": 0.5}[vote] for vote in first if vote is not None]
     won += [{"a": 0.0, "b": 1.0, "tie": 0.5}[vote] for vote in second if vote is not None]
     return won, len(first) + len(second), stored

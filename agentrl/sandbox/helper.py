@@ -1,10 +1,10 @@
-"""Helper processes for work whose cost depends on the answer: comparing formulas, running queries, aligning patches.
+"""Helper processes for work on what others wrote: queries, pages of the web, formulas, patches.
 
-In the driver such work would block all episodes, and a timeout could not interrupt it. A helper is started on first
-use, answers one request at a time, and is replaced if it exceeds its limit of CPU time or memory. CPU time, unlike wall
-time, does not depend on the load of the machine.
+In the driver such work would block all episodes, a timeout could not interrupt it, and what breaks the library that
+does it would break the run. A helper is started on first use, answers one request at a time, and is replaced if it
+exceeds its limit of CPU time or memory. CPU time, unlike wall time, does not depend on the load of the machine.
 
-`python -m agentrl.rewards.helper MODULE MEMORY_MB` runs a helper: one request per line, one reply per line.
+`python -m agentrl.sandbox.helper MODULE MEMORY_MB` runs a helper: one request per line, one reply per line.
 """
 
 from __future__ import annotations
@@ -32,10 +32,20 @@ from agentrl.types.errors import AgentRLError
 _START_S = 120.0  # an import of an algebra system on a busy machine
 _PATIENCE = 20.0  # wall time allowed, as a multiple of the CPU time, plus
 _GRACE_S = 10.0  # these seconds
+_LARGEST = 64 << 20  # bytes of a reply
+_FILE = 512 << 20  # bytes of a file that a helper writes
 
 
 class TooMuch(Exception):
-    """The work exceeded its limit of time or memory; the message names the limit."""
+    """The work exceeded its limit of time or memory, or ended its process; the message says which."""
+
+
+class Starved(TooMuch):
+    """The process did not get its processor time for long, because of what else runs on the machine."""
+
+
+class HelperRaised(AgentRLError):
+    """The function raised in its process."""
 
 
 class Helper:
@@ -46,11 +56,12 @@ class Helper:
             `prepare`, if it has one: what that takes is no part of the first request's time.
         memory_mb: limit of the address space of a process.
         size: maximum number of processes; further requests wait.
+        kept: maximum number of processes that wait for a request; others end.
     """
 
-    def __init__(self, module: str, memory_mb: int = 2048, size: int = 2) -> None:
-        self._command = [sys.executable, "-m", "agentrl.rewards.helper", module, str(memory_mb)]
-        self._size = size
+    def __init__(self, module: str, memory_mb: int = 2048, size: int = 2, kept: int = 2) -> None:
+        self._command = [sys.executable, "-m", "agentrl.sandbox.helper", module, str(memory_mb)]
+        self._size, self._kept = size, kept
         self._idle: queue.LifoQueue[subprocess.Popen[bytes]] = queue.LifoQueue()
         self._alive: set[subprocess.Popen[bytes]] = set()
         self._threads: ThreadPoolExecutor | None = None
@@ -64,7 +75,9 @@ class Helper:
 
         Raises:
             TooMuch: the call exceeded the limit of time or memory.
-            AgentRLError: the process cannot be started, or the function raised.
+            Starved: the machine was too busy.
+            HelperRaised: the function raised.
+            AgentRLError: the process cannot be started.
         """
         with self._lock:
             if self._threads is None:
@@ -76,26 +89,30 @@ class Helper:
     def _ask(self, name: str, arguments: tuple[Any, ...], cpu_s: float) -> Any:
         process = self._take()
         line = json.dumps([name, arguments, cpu_s]).encode() + b"\n"
-        answer = None
+        answer, starved = None, False
         try:
             assert process.stdin is not None
             process.stdin.write(line)
             process.stdin.flush()
             answer = _line(process, _PATIENCE * cpu_s + _GRACE_S)
+            starved = answer is None and not _said(process, 0)
         except BrokenPipeError:
             pass  # the kernel has just killed it for memory
         finally:
-            if answer is None:
+            if answer is None or self._idle.qsize() >= self._kept:
                 self._end(process)
             else:
                 self._idle.put(process)
+        if starved:
+            raise Starved(f"a helper process did not get {cpu_s:g} s of processor time")
         if answer is None:
-            raise TooMuch(f"no verdict within {cpu_s:g} s")
+            crash = _CRASHES.get(-process.returncode)
+            raise TooMuch(f"it ended its process ({crash})" if crash else f"no result within {cpu_s:g} s")
         kind, value = json.loads(answer)
         if kind == "memory":
-            raise TooMuch("no verdict within the memory that it may take")
+            raise TooMuch("no result within the memory that it may take")
         if kind == "raised":
-            raise AgentRLError(f"{name} raised {value} in a helper process")
+            raise HelperRaised(f"{name} raised {value} in a helper process")
         return value
 
     def _take(self) -> subprocess.Popen[bytes]:
@@ -131,10 +148,19 @@ class Helper:
 def _line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
     """The next line of its output; None if that takes too long, or if the process died."""
     assert process.stdout is not None
+    line = process.stdout.readline(_LARGEST) if _said(process, timeout_s) else b""
+    return line.strip() if line.endswith(b"\n") else None
+
+
+def _said(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    """Whether there is some output within a time, or its end."""
+    assert process.stdout is not None
     poll = select.poll()  # not `select`, which fails for descriptors above 1023
     poll.register(process.stdout, select.POLLIN)
-    ready = poll.poll(timeout_s * 1000)
-    return process.stdout.readline().strip() or None if ready else None
+    return bool(poll.poll(timeout_s * 1000))
+
+
+_CRASHES = {int(number): number.name for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)}
 
 
 def _imported(module: str) -> ModuleType:
@@ -153,6 +179,7 @@ def _serve(module: str, memory_mb: int) -> None:
     getattr(functions, "prepare", lambda: None)()
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE, _FILE))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     answers = sys.stdout
     sys.stdout = sys.stderr  # output of libraries must not mix with replies

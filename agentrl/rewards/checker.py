@@ -1,0 +1,34 @@
+"""Helper processes of verifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agentrl.rewards.grading import CORES, RanOut, budget, place
+from agentrl.sandbox.helper import Helper, HelperRaised, Starved, TooMuch
+
+
+class Checker(Helper):
+    """A helper whose processes take the places of verifiers (`grading.place`): the wait for one counts nowhere."""
+
+    def __init__(self, module: str, memory_mb: int = 2048) -> None:
+        super().__init__(module, memory_mb, CORES)
+
+    async def ask(self, function: Callable[..., Any], *arguments: Any, cpu_s: float) -> Any:
+        """Calls a function of the module. Returns its result.
+
+        Raises:
+            TooMuch: the call exceeded the limit of time or memory, or raised.
+            RanOut: the machine did not give it its processor time, and this is not the final run of the verifier.
+            AgentRLError: the process cannot be started.
+        """
+        async with place():
+            try:
+                return await super().ask(function, *arguments, cpu_s=cpu_s)
+            except Starved as problem:
+                if budget().final:
+                    raise TooMuch(str(problem)) from None
+                raise RanOut(str(problem)) from None
+            except HelperRaised as problem:
+                raise TooMuch(str(problem)) from None

@@ -1,0 +1,103 @@
+"""Deadlines in the time that the event loop has lived (`heartbeat.py`): all those of an episode."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from agentrl.types.clocks.heartbeat import Heartbeat, heartbeat
+
+_EARLY_S = 1e-4
+"""A timer of the loop may fire so much too early."""
+
+
+class Timer:
+    """Calls a function once, when the loop has lived for some seconds. It can be stopped, and goes on with the rest."""
+
+    def __init__(self, seconds: float, then: Callable[[], None]) -> None:
+        self._left, self._then = seconds, then
+        self._heart: Heartbeat | None = None
+        self._until = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+
+    def go(self) -> None:
+        """Goes, or goes on."""
+        if self._heart is None:
+            self._heart = heartbeat()
+            self._heart.listen()
+            self._until = self._heart.lived() + self._left
+            self._wait(self._left)
+
+    def stop(self) -> None:
+        """Stands still."""
+        if self._heart is None or self._handle is None:
+            return
+        self._left = self._until - self._heart.lived()
+        self._handle.cancel()
+        self._heart.ignore()
+        self._heart = self._handle = None
+
+    def _wait(self, seconds: float) -> None:
+        self._handle = asyncio.get_running_loop().call_later(seconds, self._due)
+
+    def _due(self) -> None:
+        assert self._heart is not None
+        left = self._until - self._heart.lived()
+        if left > _EARLY_S:  # the loop stood still meanwhile
+            self._wait(left)
+            return
+        self.stop()
+        self._then()
+
+
+class Deadline:
+    """Ends a block with `TimeoutError`, as `asyncio.timeout` does, when the loop has lived for so long in it.
+
+    To be entered once.
+
+    Args:
+        seconds: what the block may take.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._timer = Timer(seconds, self._expire)
+        self._timeout = asyncio.Timeout(None)
+        self._inside, self._stops = False, 0
+
+    def expired(self) -> bool:
+        """Whether it has passed, so that the TimeoutError is its own."""
+        return self._timeout.expired()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stops it meanwhile; such blocks may overlap."""
+        self._stops += 1
+        self._timer.stop()
+        try:
+            yield
+        finally:
+            self._stops -= 1
+            self._go()
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        self._inside = True
+        self._go()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._inside = False
+        self._timer.stop()
+        await self._timeout.__aexit__(kind, error, traceback)
+
+    def _go(self) -> None:
+        if self._inside and not self._stops and not self.expired():
+            self._timer.go()
+
+    def _expire(self) -> None:
+        self._timeout.reschedule(asyncio.get_running_loop().time())

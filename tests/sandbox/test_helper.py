@@ -1,0 +1,80 @@
+"""Helper processes: what the work in one does to it reaches neither this process nor the next request."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agentrl.sandbox.helper import Helper, TooMuch
+from agentrl.types.errors import AgentRLError
+
+pytestmark = pytest.mark.slow
+
+WORK = """
+import os, signal, sys
+
+def pid(): return os.getpid()
+def twice(value): return [value, value]
+def spin():
+    while True: pass
+def power(): return 10 ** 10 ** 9
+def eats(): return len([bytes(1 << 20) for _ in range(1 << 20)])
+def crashes(): os.kill(os.getpid(), signal.SIGSEGV)
+def leaves(): os._exit(0)
+def prints(): print("not a reply", flush=True); return 1
+def says_much(): return "x" * (80 << 20)
+def raises(): raise ValueError("no")
+def writes(path):
+    with open(path, "wb") as file:
+        file.seek(600 << 20)
+        file.write(b"x")
+"""
+
+
+@pytest.fixture
+def helper(tmp_path: Path) -> Helper:
+    (tmp_path / "work.py").write_text(WORK)
+    return Helper(str(tmp_path / "work.py"), memory_mb=400, size=2, kept=1)
+
+
+async def ask(helper: Helper, name: str, *arguments: object, cpu_s: float = 10.0) -> object:
+    def function() -> None: ...
+
+    function.__name__ = name
+    return await helper.ask(function, *arguments, cpu_s=cpu_s)
+
+
+@pytest.mark.parametrize(
+    ("work", "why"),
+    [
+        ("spin", "no result within 0.5 s"), ("power", "no result within 0.5 s"), ("eats", "memory"),
+        ("crashes", r"it ended its process \(SIGSEGV\)"), ("leaves", "no result"), ("says_much", "no result"),
+    ],
+)  # fmt: skip
+async def test_what_takes_too_much_is_ended_alone(helper: Helper, work: str, why: str) -> None:
+    """CPU time is what ends it: how busy the machine is does not matter."""
+    done, ended = await asyncio.gather(
+        ask(helper, "twice", "\ud800"), ask(helper, work, cpu_s=0.5), return_exceptions=True
+    )
+    assert done == ["\ud800", "\ud800"]
+    assert isinstance(ended, TooMuch)
+    with pytest.raises(TooMuch, match=why):
+        raise ended
+    assert await ask(helper, "twice", 1.5) == [1.5, 1.5]
+
+
+async def test_what_fails_keeps_its_process(helper: Helper, tmp_path: Path) -> None:
+    pid = await ask(helper, "pid")
+    with pytest.raises(AgentRLError, match="raises raised ValueError: no"):
+        await ask(helper, "raises")
+    with pytest.raises(AgentRLError, match="File too large"):  # no helper fills a disk
+        await ask(helper, "writes", str(tmp_path / "big"))
+    assert await ask(helper, "prints") == 1
+    assert await ask(helper, "pid") == pid
+
+
+async def test_only_so_many_processes_wait(helper: Helper) -> None:
+    await asyncio.gather(*(ask(helper, "pid") for _ in range(8)))
+    assert len(helper._alive) == 1
