@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentrl.rewards.declare import Scored, reward
-from agentrl.sandbox.helper import Helper, TooMuch
 from agentrl.rewards.isolation import job_of, passes
+from agentrl.sandbox.helper import Helper, TooMuch
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 
