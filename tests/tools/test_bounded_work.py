@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 
 import msgspec
 import pytest
@@ -13,6 +14,8 @@ from agentrl.tools.patching import tool
 from agentrl.tools.patching.patch import Change, patched, read_patch
 from agentrl.tools.patching.tool import ApplyPatch
 from agentrl.types.errors import ToolError
+from agentrl.types.parts.image import image_info
+from tests.images import png
 
 
 def v4a(*lines: str) -> str:
@@ -61,3 +64,16 @@ def test_an_answer_of_a_model_is_parted_in_linear_time(text: str) -> None:
 def test_documents_are_found() -> None:
     text = "Sure:\nDoc 1: tea\nis green\n\n**Document 2**: pot\n3) cup\n (4). can"
     assert [" ".join(part.split()) for part in simulated._HEAD.split(text)[1:]] == ["tea is green", "pot", "cup", "can"]
+
+
+def test_a_screenshot_larger_than_the_screen_is_not_decoded() -> None:
+    from agentrl.tools.gui.gui import _resized
+    from agentrl.tools.gui.scale import Scale
+
+    scale = Scale((320, 200), (160, 100), "pixels")
+    assert image_info(_resized(png(320, 200), scale)).width == 160
+    large = bytearray(png(320, 200))
+    large[16:24] = (30_000).to_bytes(4, "big") * 2  # the header alone says so
+    large[29:33] = zlib.crc32(bytes(large[12:29])).to_bytes(4, "big")
+    with pytest.raises(ToolError, match="30000 x 30000 pixels, the screen 320 x 200"):
+        _resized(bytes(large), scale)
