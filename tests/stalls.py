@@ -22,8 +22,9 @@ PACKAGE = str(Path(agentrl.__file__).parent)
 
 
 def is_ours(stall: Stall) -> bool:
-    """Whether a coroutine of agentrl was at work."""
-    return any(frame.waits and frame.file.startswith(PACKAGE) for frame in stall.stack)
+    """Whether the coroutine that was at work is agentrl's, and not one of a test."""
+    at_work = next((frame for frame in stall.stack if frame.waits), None)
+    return at_work is not None and at_work.file.startswith(PACKAGE)
 
 
 @pytest.fixture(autouse=True)

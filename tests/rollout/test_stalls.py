@@ -11,9 +11,9 @@ import pytest
 
 from agentrl.config.limits import Limits
 from agentrl.rollout.faults import stalls
-from agentrl.rollout.faults.stalls import STALL_S, Stall, Stalls, watched
+from agentrl.rollout.faults.stalls import STALL_S, Frame, Stall, Stalls, watched
 from agentrl.rollout.scheduler import RolloutScheduler
-from tests.stalls import is_ours
+from tests.stalls import PACKAGE, is_ours
 
 
 def compute(seconds: float) -> None:
@@ -102,6 +102,14 @@ async def test_the_scheduler_reports_stalls_with_its_metrics() -> None:
         found = scheduler.utilization()
     assert found["loop_stalls"] == 1
     assert found["loop_stall_s"] > STALL_S
+
+
+def test_a_tool_of_ours_that_computes_fails_its_test() -> None:
+    ours = Frame(f"{PACKAGE}/tools/desk/calculator.py", 60, "Calculator.calculate", waits=True)
+    computes, of_a_test = Frame("lib.py", 1, "round", waits=False), Frame("tests/x.py", 2, "test_x", waits=True)
+    assert is_ours(Stall(1.0, (computes, ours, of_a_test)))
+    assert not is_ours(Stall(1.0, (computes, of_a_test, ours)))
+    assert not is_ours(Stall(1.0, (computes,)))
 
 
 def test_a_watchdog_ends_with_what_it_watches() -> None:

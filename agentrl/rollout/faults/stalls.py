@@ -74,12 +74,14 @@ class Watchdog:
         self._stack: tuple[Frame, ...] = ()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="agentrl-watchdog", daemon=True)
-        self._thread.start()
+        with suppress(RuntimeError):  # this machine starts no more threads: nothing is looked at
+            self._thread.start()
 
     def stop(self) -> None:
         """Ends it. A stall under way is told."""
         self._over.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._end(time.clock_gettime(self._clock))
 
     def _watch(self) -> None:
