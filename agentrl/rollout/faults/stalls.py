@@ -70,38 +70,45 @@ class Watchdog:
         self._clock = time.pthread_getcpuclockid(self._loop)
         self._handle: Any = None
         self._since = self._last = time.clock_gettime(self._clock)
-        self._starved = 0.0
+        self._lived = time.monotonic()  # without the time in which this machine did not run the watchdog
         self._stack: tuple[Frame, ...] = ()
-        self._over = threading.Event()
+        self._over = threading.Lock()
+        self._over.acquire()
         self._thread = threading.Thread(target=self._watch, name="agentrl-watchdog", daemon=True)
         with suppress(RuntimeError):  # this machine starts no more threads: nothing is looked at
             self._thread.start()
 
     def stop(self) -> None:
         """Ends it. A stall under way is told."""
-        self._over.set()
+        self._over.release()
         if self._thread.ident is not None:
             self._thread.join()
         self._end(time.clock_gettime(self._clock))
 
     def _watch(self) -> None:
-        self._starved = _starved_s()
-        while not self._over.wait(_LOOK_S):
-            with suppress(OSError):  # the loop's thread has ended
+        with suppress(OSError):  # the loop's thread has ended
+            self._look()
+            while not self._over.acquire(timeout=_LOOK_S):  # a lock: an Event does much of its own before it returns
                 self._look()
 
     def _look(self) -> None:
-        used, starved = time.clock_gettime(self._clock), _starved_s()
-        frame = sys._current_frames().get(self._loop)
+        # Until the stack is taken nothing here waits: the loop's thread would go on meanwhile.
+        used, frame = time.clock_gettime(self._clock), sys._current_frames().get(self._loop)
         handle = _running(frame)
-        if handle is not self._handle:
+        known = handle is self._handle
+        long = handle is not None and used - (self._since if known else self._last) > STALL_S
+        stack = tuple(_frames(frame)) if long and not (known and self._stack) else ()
+        del frame
+        lived = time.monotonic() - _starved_s()
+        if not known:
             self._end(self._last)
             # A call of C that does not let go of the interpreter keeps this thread from looking: all since then is its.
-            held = used - self._last if starved - self._starved < _LOOK_S else 0.0
-            self._handle, self._since = handle, used - held if held > STALL_S else used
-        if handle is not None and not self._stack and used - self._since > STALL_S:
-            self._stack = tuple(_frames(frame))
-        self._last, self._starved = used, starved
+            held = long and lived - self._lived > STALL_S
+            self._handle, self._since = handle, self._last if held else used
+            self._stack = stack if held else ()
+        elif stack:
+            self._stack = stack
+        self._last, self._lived = used, lived
 
     def _end(self, used: float) -> None:
         """The callback that was looked at has ended."""
@@ -170,8 +177,8 @@ def _frames(frame: FrameType | None) -> Iterator[Frame]:
 
 
 def _starved_s() -> float:
-    """Seconds for which this thread could have run and had no processor; 0 where the system does not say."""
+    """Seconds for which this thread could have run and had no processor."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
-        return time.monotonic()  # as if it always were: nothing is concluded from it
+        return time.monotonic()  # the system does not say: as if it always were, and nothing is concluded
