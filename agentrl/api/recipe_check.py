@@ -13,6 +13,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import load_credit
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.launchers import check_launcher
+from agentrl.integrations.harbor import cautions as of_harbor
 from agentrl.reporters.registry import trackers
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.voices.open import check_voices
@@ -77,7 +78,11 @@ def check(name: str, overrides: list[str]) -> CheckedRecipe:
         scripts=list(recipe.scripts),
         stages={stage.name: stage.kind for stage in recipe.stages},
         certificate=told(recipe),
-        warnings=[caution for each in trained for caution in cautions(each)],
+        warnings=[
+            *(f"tasks: {told}" for told in tasks.told_of_skipped()),
+            *of_harbor.cautions(recipe, tasks.tasks),
+            *(caution for each in trained for caution in cautions(each)),
+        ],
     )
 
 

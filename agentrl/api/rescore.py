@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all
 from agentrl.types.episode import Episode
 from agentrl.types.errors import REMEDY, RecipeError, StoreError
+from agentrl.types.figures.sums import total
 
 
 def rescore(
@@ -66,9 +67,10 @@ def rescore(
             raise RecipeError("names no recipe", place=str(path), remedy="agentrl reward RUN --recipe R")
         resolved = given_recipe(asked, overrides)
         rewards = _rewards(resolved)
-        described = json.loads(resolved.model_dump_json(include={"rewards", "gate", "reward_of"}))
-        if described["reward_of"] is None:  # scores of earlier versions do not mention it
-            del described["reward_of"]
+        described = json.loads(resolved.model_dump_json(include={"rewards", "gate", "reward_of", "success"}))
+        for later in ("reward_of", "success"):  # scores of earlier versions do not mention them
+            if described[later] is None:
+                del described[later]
         described["code"] = {component.name: _code(component) for component in rewards.components}
         rows = [row for row in stored.rows() if row.id.startswith(prefix)]
         left_out = _left_out(rows, path)
@@ -167,13 +169,14 @@ async def _score(
 
 def _comparison(episodes: list[Episode], scores: dict[str, Rescore], rewards: RewardSet) -> dict[str, Any]:
     names = [component.name for component in rewards.components]
-    old = [(dict(e.components), [turn.rewards for turn in e.turns], e.reward) for e in episodes]
-    new = [(score.components, score.turns, score.reward) for score in scores.values()]
-    lines = {name: (_values(old, name), _values(new, name)) for name in names}
-    lines["reward"] = ([reward for *_, reward in old], [reward for *_, reward in new])
+    old = [Rescore.of(episode) for episode in episodes]
+    new = [scores[episode.id] for episode in episodes if episode.id in scores]
+    own = {episode.id: [turn.index for turn in episode.own_turns] for episode in episodes}
+    lines = {name: (_values(old, own, name), _values(new, own, name)) for name in names}
+    lines["reward"] = ([score.earned for score in old], [score.earned for score in new])
     return {
         "episodes": len(episodes),
-        "scored": len(scores),
+        "scored": len(new),
         "components": {
             name: {"recorded": _mean(before), "new": _mean(after), "unscored": sum(value is None for value in after)}
             for name, (before, after) in lines.items()
@@ -181,14 +184,20 @@ def _comparison(episodes: list[Episode], scores: dict[str, Rescore], rewards: Re
     }
 
 
-def _values(scores: list[Any], name: str) -> list[float | None]:
-    """A component of every episode that it scores: its outcome, or the sum over its turns."""
+def _values(scores: Iterable[Rescore], own: Mapping[str, list[int]], name: str) -> list[float | None]:
+    """A component of every episode that it scores: its outcome, or the sum over the policy's turns.
+
+    Args:
+        own: these turns, by episode.
+    """
     values: list[float | None] = []
-    for components, turns, _ in scores:
-        if name not in components and not any(name in turn for turn in turns):
-            continue
-        scored = [turn[name] for turn in turns if turn.get(name) is not None]
-        values.append(components.get(name) if name in components else sum(scored) if scored else None)
+    for score in scores:
+        turns = [score.turns[turn] for turn in own[score.episode_id]]
+        if name in score.components:
+            values.append(score.components[name])
+        elif any(name in turn for turn in turns):
+            scored = [value for turn in turns if (value := turn.get(name)) is not None]
+            values.append(total(scored) if scored else None)
     return values
 
 

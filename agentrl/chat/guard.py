@@ -35,9 +35,11 @@ class Guard:
 
     def message(self, message: Message) -> Message:
         """A message that is safe to render."""
-        own = {"assistant": self.own, "system": self.said, "developer": self.said, "user": self.said}
-        pattern = own.get(message["role"], self.foreign)
-        return {key: _broken_up(value, pattern) if key in _TEXTS else value for key, value in message.items()}
+        role = message["role"]
+        if role == "assistant":
+            return {key: _broken_up(value, self.own) for key, value in message.items()}
+        pattern = self.said if role in _SPEAKERS else self.foreign
+        return {key: _broken_up(value, pattern if key == "content" else self.foreign) for key, value in message.items()}
 
     def tools(self, definitions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Tool definitions that are safe to render."""
@@ -73,5 +75,5 @@ def _broken_up(value: Any, pattern: Pattern) -> Any:
     return [_broken_up(inner, pattern) for inner in value] if isinstance(value, list) else value
 
 
-_TEXTS: Collection[str] = frozenset({"content", "tool_calls", "reasoning_content", "thinking", "name", "tool_call_id"})
-"""Keys of a message that hold what somebody wrote."""
+_SPEAKERS: Collection[str] = frozenset({"system", "developer", "user"})
+"""Roles whose contents the recipe and the user write. Their other keys are read by some templates, too."""

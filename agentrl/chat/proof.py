@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 
+from agentrl.chat.formats.native_calls import told
+from agentrl.chat.presence import LEFT_OUT
 from agentrl.chat.recognise import called_message, writes_unknown_calls
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.samples import conversation_with_images, sample_conversations
-from agentrl.chat.stand_ins import MARK, STAND_IN, USER
+from agentrl.chat.stand_ins import MARK, PROBE, REPLY, STAND_IN, USER, result
 from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.types.errors import RenderError
@@ -49,6 +51,8 @@ def check(renderer: Renderer) -> None:
         renderer.notes.append(CALLS_UNKNOWN.format(renderer.parser.name))
     if (note := thoughts_note(renderer.tokenizer, *renderer.parser.thought)) is not None:
         renderer.notes.append(note)
+    if _drops_what_stands_beside_calls(renderer):
+        renderer.notes.append(LEFT_OUT["beside calls"])
 
 
 def _gets_around(renderer: Renderer) -> bool:
@@ -89,7 +93,19 @@ def thoughts_note(tokenizer: Tokenizer, opened: str, closed: str) -> str | None:
         return None
     if STAND_IN in shown:
         return None
-    return "the chat template drops the thoughts of earlier replies; here every reply stays as it was sampled"
+    return LEFT_OUT["thoughts"]
+
+
+def _drops_what_stands_beside_calls(renderer: Renderer) -> bool:
+    """Whether the template shows the calls of an earlier reply, and not what else it says."""
+    if not renderer._calls_as_keys:
+        return False
+    calling = {**called_message("probe", renderer._results[1]), "content": PROBE}
+    try:
+        shown = renderer.tokenizer.render([USER, calling, result("", renderer._results[1]), REPLY, USER], None, True)
+    except RenderError:
+        return False
+    return PROBE not in shown
 
 
 def _prove_prompt(renderer: Renderer, messages: list[Message], replies: list[int]) -> None:
@@ -132,7 +148,7 @@ def _marked(renderer: Renderer, message: Message, index: int, calls: bool) -> Me
     mark = f"{STAND_IN}-{index}-"
     if calls:
         return called_message("probe", renderer._results[1], argument=mark)
-    return {**message, "content": message["content"] + mark}
+    return told([{**message, "content": message["content"] + mark}], renderer.parser, renderer._calls_as_keys)[0]
 
 
 def _pieces(renderer: Renderer, whole: str, replies: list[int], calls: set[int]) -> list[str]:

@@ -16,8 +16,10 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from agentrl.chat.encoder import TextEncoder
+from agentrl.chat.formats.native_calls import in_call_order, told, with_long_ids
 from agentrl.chat.formats.parser import Parser, Reply
 from agentrl.chat.guard import Guard, frames
+from agentrl.chat.presence import Presence
 from agentrl.chat.processor import Processor, as_template_content, expanded, sampled_image
 from agentrl.chat.recognise import called_message, writes_calls_of
 from agentrl.chat.roles import Roles
@@ -112,6 +114,7 @@ class Renderer:
         self._turn_ends = control_pattern(stops if self._own_ends else stops | ends)
         self._guard = Guard(self._turn_ends, control_pattern(said), foreign)
         self._roles = Roles(tokenizer, [close.text for close in self._closes])
+        self._presence = Presence(tokenizer.name)
         prompt = tokenizer.render([USER], None, True)
         bare = tokenizer.render([USER], None, False)
         self._generation = prompt.removeprefix(bare) if prompt.startswith(bare) else ""
@@ -150,8 +153,9 @@ class Renderer:
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of the opening messages and of the generation prompt."""
-        self._roles.prove(messages, self._opening_text)
+        messages = told(in_call_order(messages), self.parser, self._calls_as_keys)
         text = self._opening_text(messages)
+        self._presence.prove(messages, text, self._opening_text, ("start", *self._ways))
         head, end, rest = text.partition(self._end_text)
         if not end:
             return self._with_images(self._encode(text, after=""), messages)
@@ -167,8 +171,9 @@ class Renderer:
             sampled_ids: what the engine sampled, its stop token included if it sampled one.
         """
         called = self._ends_as_a_call(sampled_ids)
-        self._roles.prove(new_messages, lambda messages: self._after(messages, called=called)[1])
         close, text = self._after(new_messages, called=called)
+        kind = "extend", called, *self._ways
+        self._presence.prove(new_messages, text, lambda messages: self._after(messages, called=called)[1], kind)
         last = self._stop_texts.get(sampled_ids[-1], "") if sampled_ids else ""
         # A reply that calls may end with the turn at once, where others end with a token of their own first (Cohere's).
         ended = close.text if last == close.end else close.text + last
@@ -276,6 +281,11 @@ class Renderer:
 
     # What follows is for `agentrl.chat.proof`, too.
 
+    @property
+    def _ways(self) -> tuple[bool, bool]:
+        """What changes the prompts of one template."""
+        return self._template_tools is not None, self._system_role
+
     def _opening_text(self, messages: Sequence[Message], *, generation: bool = True) -> str:
         return self._text(self._described(messages, self._guard.tools(self.tools)), self._template_tools, generation)
 
@@ -345,8 +355,6 @@ class Renderer:
             place = f"message {index} ({message['role']})"
             content = as_template_content(content, self.processor, self.tokenizer.name, place)
             message = {**message, "content": content}
-        if message["role"] == "assistant" and self._calls_as_keys and "tool_calls" not in message:
-            message = {**message, **self.parser.message(content)} if isinstance(content, str) else message
         return self._guard.message(message)
 
     def _adapt(self, messages: list[Message]) -> list[Message]:
@@ -366,11 +374,8 @@ class Renderer:
             answers = answers and (isinstance(content, str) or self._results_take_images)
             if role == "tool" and not answers:
                 role, content = "user", joined("<tool_response>\n", content, "\n</tool_response>")
-            elif role == "tool" and long_ids:
-                message = {**message, "tool_call_id": _long_id(str(message.get("tool_call_id", "")))}
-            elif "tool_calls" in message and long_ids:
-                calls = [{**call, "id": _long_id(str(call.get("id", "")))} for call in message["tool_calls"]]
-                message = {**message, "tool_calls": calls}
+            elif long_ids and (role == "tool" or "tool_calls" in message):
+                message = with_long_ids(message)
             elif role == "user" and before["role"] == "tool" and not self._user_after_results:
                 role, content = "tool", joined(before["content"], "\n\n", content)
                 message = adapted.pop()
@@ -485,12 +490,6 @@ class Renderer:
         return tuple(
             dict.fromkeys([*(controls[text] for text in ends), *self.tokenizer.stop_ids]) - {inner: None}.keys()
         )
-
-
-def _long_id(call_id: str) -> str:
-    """Nine letters and digits, as Mistral's templates ask for."""
-    plain = re.sub(r"[^A-Za-z0-9]", "", call_id)
-    return plain[-9:].rjust(9, "0")
 
 
 _TAG = re.compile(r"<[^<>]+>")

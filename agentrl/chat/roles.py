@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from agentrl.chat.stand_ins import PROBE, REPLY, STAND_IN, USER
 from agentrl.chat.tokenizer import Tokenizer
@@ -28,7 +27,6 @@ class Roles:
     def __init__(self, tokenizer: Tokenizer, closes: Sequence[str]) -> None:
         self._tokenizer, self._closes = tokenizer, closes
         self._shown: dict[tuple[str, ...], bool] = {}
-        self._proven: set[tuple[Any, ...]] = set()
 
     def fitting(self, messages: Sequence[Message]) -> list[Message]:
         """The messages in roles that the template shows.
@@ -59,30 +57,6 @@ class Roles:
             made.append({**message, "role": role})
         return made
 
-    def prove(self, messages: Sequence[Message], render: Callable[[list[Message]], str]) -> None:
-        """Proves that a prompt of such messages holds each of them: once for every order of roles.
-
-        Args:
-            render: makes the text of a prompt, or of the part of it that is new.
-
-        Raises:
-            RenderError: the template leaves one out.
-        """
-        order = tuple([(message["role"], isinstance(message["content"], str)) for message in messages])
-        if order in self._proven:
-            return
-        probes = {index: f"{PROBE}x{index}x" for index, m in enumerate(messages) if m["role"] != "assistant"}
-        asked = [_saying(message, probes.get(index)) for index, message in enumerate(messages)]
-        text = render(asked)
-        for index, probe in probes.items():
-            if probe not in text:
-                raise RenderError(
-                    f"the chat template leaves out message {index} ({messages[index]['role']}) of {len(messages)}",
-                    place=self._tokenizer.name,
-                    remedy="other roles, or a template that shows every message (model.template)",
-                )
-        self._proven.add(order)
-
     def _shows(self, role: str, before: str) -> bool:
         """Whether the template shows a message of this role at the beginning, or behind one of another role."""
         if (role, before) not in self._shown:
@@ -100,11 +74,3 @@ class Roles:
             ended = before != "assistant" or any(map(tail.startswith, self._closes))
             self._shown[role, before] = ended and PROBE in tail
         return self._shown[role, before]
-
-
-def _saying(message: Message, text: str | None) -> Message:
-    """A message that says another text."""
-    if text is None or isinstance(message["content"], str):
-        return message if text is None else {**message, "content": text}
-    parts = [part for part in message["content"] if part.get("type") != "text"]
-    return {**message, "content": [{"type": "text", "text": text}, *parts]}

@@ -70,12 +70,12 @@ class Thread:
             of: what `messages` are copies of, one for one.
         """
         if messages is not None:
-            kept = _kept(messages, of, self.messages)
+            kept, self._own = _kept(messages, of, self.messages), [*map(dict, messages)]
             stay = [{} if k is None else self.messages[k] for k in kept]
-            for message, new in zip(stay, messages, strict=True):
+            for message, new in zip(stay, self._own, strict=True):
                 message.clear()
                 message.update(new)
-            self.messages[:], self._own = stay, [*map(dict, messages)]
+            self.messages[:] = stay
         self._replies, self._read, self._hides = [], 0, False
         self._hide()
 

@@ -18,6 +18,7 @@ from agentrl.api.run_dirs import require_whole
 from agentrl.commands.output import write_json
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
+from agentrl.types.figures.of_episodes import earned, turns_of
 
 INTRO = """[b]agentrl quickstart[/b]: a tiny policy, built on the spot, learns to find a flag in mazes of real folders.
 A real shell in a sandbox without network runs its tool calls ([b]cd[/b], [b]look[/b]); the reward is 1 in the flag's
@@ -97,5 +98,5 @@ def _panel(run: RunDir, episode: Episode, when: str) -> Panel:
         bar = "█" * round(8 * abs(advantage) / scale)
         credit = Text(f"{advantage:+.2f} {bar}", "green" if advantage > 0 else "red")
         table.add_row(str(turn.index + 1), did[:9], call.result[:14] if call else "", credit)
-    title = f"{when}: {episode.task.id}, reward {episode.reward:g}, {len(episode.turns)} turns"
+    title = f"{when}: {episode.task.id}, reward {earned(episode):g}, {turns_of(episode)} turns"
     return Panel(table, title=title, subtitle=f"iteration {episode.iteration + 1}", width=50)

@@ -238,6 +238,11 @@ class Recipe(Section):
     tools: list[ToolSettings] = Field(
         [], description="Built-in tools by name (shell, files, search, answer, ...), or references to user code."
     )
+    openings: Annotated[Literal["same", "differ"], MAY_CHANGE] = Field(
+        "same",
+        description="What the episodes of a group are shown first. same: a rollout warns of a group in which that "
+        "differs, and agentrl check finds the run not sound. differ: this is meant (dates, names that are drawn anew).",
+    )
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")
     reward_of: RewardRoute | None = Field(

@@ -33,7 +33,9 @@ class TaskSettings(Section, Short):
     prompt: str | None = Field(
         None, description="The instruction of a row; {field} is replaced by the row's value of this field."
     )
-    messages: str | None = Field(None, description="In place of prompt: field with the instruction's chat messages.")
+    messages: str | None = Field(
+        None, description="In place of prompt: field with the instruction's chat messages; dots lead inside."
+    )
     id: str | None = Field(None, description="Field with the task's id; default: the number of the line or row.")
     tools: str | None = Field(None, description="Field with the names or definitions of the task's tools.")
     images: str | None = Field(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentrl.credit.arrays import Floats, Ints
 from agentrl.credit.table import Weighting
 from agentrl.types.errors import CreditError
+from agentrl.types.figures.sums import TOLERANCE
 
 Std = Literal["sample", "population", "none"]
 Singleton = Literal["zero", "raw", "error"]
@@ -119,7 +120,7 @@ def deviation(
 ) -> Floats:
     """The divisor of `normalise`: deviation + eps of centred values [n_groups].
 
-    Infinite for groups without variance; 1 if `std` is `none`.
+    Infinite for groups without variance, that of rounding apart; 1 if `std` is `none`.
     """
     total = np.bincount(groups, weights)
     if std == "none":
@@ -127,7 +128,7 @@ def deviation(
     freedom = total - 1 if std == "sample" else total
     variance = np.bincount(groups, weights * centred**2) / np.where(freedom > 0, freedom, 1)
     # Without variance, only values of weight 0 differ from the mean: they have no scale either.
-    return np.where(variance > 0, np.sqrt(variance + floor) + eps, np.inf)
+    return np.where(variance > TOLERANCE**2, np.sqrt(variance + floor) + eps, np.inf)
 
 
 def centre(
@@ -161,5 +162,4 @@ def whiten(values: Floats, weights: Floats, *, std: Std, eps: float) -> Floats:
         return centred
     freedom = total - 1 if std == "sample" else total
     variance = (weights * centred**2).sum() / freedom if freedom > 0 else 0.0
-    scale = np.sqrt(variance + eps)
-    return centred / scale if scale > 0 else centred
+    return centred / np.sqrt(variance + eps) if variance > TOLERANCE**2 or eps > 0 else centred

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from agentrl.types.episode import Episode
@@ -16,25 +16,28 @@ class Rewarded(Protocol):
     def id(self) -> str: ...
     @property
     def group_id(self) -> str: ...
-    @property
-    def reward(self) -> float | None: ...
 
 
 R = TypeVar("R", bound=Rewarded)
 
 
-def best_and_worst(members: Iterable[R], *, min_gap: float = 1e-6) -> list[tuple[R, R]]:
+def best_and_worst(
+    members: Iterable[R], reward: Callable[[R], float | None], *, min_gap: float = 1e-6
+) -> list[tuple[R, R]]:
     """The best and the worst of every group whose rewards differ by `min_gap` at least, in order of ids.
 
     Of equals the one whose id is smaller counts, so that the order of the members does not.
+
+    Args:
+        reward: gives what a member earned; None: it was not scored.
 
     Raises:
         TrainError: there is no such group.
     """
     groups: dict[str, list[tuple[float, R]]] = {}
     for member in sorted(members, key=lambda each: each.id):
-        if member.reward is not None:
-            groups.setdefault(member.group_id, []).append((member.reward, member))
+        if (value := reward(member)) is not None:
+            groups.setdefault(member.group_id, []).append((value, member))
     pairs = []
     for known in groups.values():
         best, worst = (extreme(known, key=lambda each: each[0]) for extreme in (max, min))

@@ -57,9 +57,10 @@ class _Asked:
         self.settings = settings
         self.prompt = _fields(settings.prompt) if settings.prompt is not None else []
         shown = f"the prompt is {settings.prompt!r} ({_BRACES})"
-        special = {getattr(settings, key): f"tasks.{key} names it" for key in _NAMING}
+        self.named = {key: getattr(settings, key) for key in _NAMING if getattr(settings, key)}
         self.needed = {name: f"tasks.columns.{name} asks for it" for name in settings.columns}
-        self.needed |= {name: why for name, why in special.items() if name} | dict.fromkeys(self.prompt, shown)
+        self.needed |= {path: f"tasks.{key} names it" for key, path in self.named.items() if "." not in path}
+        self.needed |= dict.fromkeys(self.prompt, shown)
         kinds = {name: {"type": kind} if isinstance(kind, str) else kind for name, kind in settings.columns.items()}
         if wrong := [kind for kind in settings.columns.values() if isinstance(kind, str) and kind not in _TYPES]:
             raise TaskError(f"there is no type {wrong[0]!r}", place="tasks.columns", remedy=f"take {', '.join(_TYPES)}")
@@ -75,27 +76,28 @@ class _Asked:
         for name, why in self.needed.items():
             if name not in data:
                 raise TaskError(f"the row has no field {name!r}", remedy=f"it has: {', '.join(data)}; {why}")
+        held = {key: _inside(data, path, key) for key, path in self.named.items()}
         for name in self.prompt:
             if data[name] is None:
                 raise TaskError(f"{name!r} is empty (null), and the prompt shows it", remedy="drop or fill such rows")
         if (wrong := complaint(self.schema, data)) is not None:
             wrong = wrong.replace("argument", "column", 1)
             raise TaskError(f"{wrong}; it is {_held(wrong, data)}", remedy="tasks.columns says what rows hold")
-        if settings.id and not isinstance(data[settings.id], str | int):
-            raise TaskError(f"the id {settings.id!r} is {data[settings.id]!r:.80}", remedy="give text or whole numbers")
-        id = str(data[settings.id]) if settings.id else f"{row.stem}-{row.number}"
-        tools, sandbox = (data[field] if field else None for field in (settings.tools, settings.sandbox))
-        instruction = self._instruction(row)
-        data = {name: value for name, value in data.items() if name != settings.images or not _holds_bytes(value)}
-        data |= {name: _inside(row.data, path, name) for name, path in settings.fields.items()}
-        seed = data.get("seed") or 0
+        if "id" in held and not isinstance(held["id"], str | int):
+            raise TaskError(f"the id {settings.id!r} is {held['id']!r:.80}", remedy="give text or whole numbers")
+        id = str(held["id"]) if "id" in held else f"{row.stem}-{row.number}"
+        instruction = self._instruction(row, held)
+        if "images" in held:
+            data = {name: value for name, value in data.items() if not _holds_bytes(value)}
+        data |= {name: _inside(row.data, path, f"fields.{name}") for name, path in settings.fields.items()}
+        seed, tools, sandbox = data.get("seed") or 0, held.get("tools"), held.get("sandbox")
         return Task(id=id, instruction=instruction, data=data, seed=seed, tools=tools, sandbox=sandbox).checked()
 
-    def _instruction(self, row: Row) -> list[dict[str, Any]]:
+    def _instruction(self, row: Row, held: Mapping[str, Any]) -> list[dict[str, Any]]:
         settings, data = self.settings, row.data
-        images = _images(data[settings.images], settings.images, row.folder) if settings.images else None
+        images = _images(held["images"], str(settings.images), row.folder) if "images" in held else None
         if settings.messages:
-            messages = _messages(data[settings.messages], settings.messages)
+            messages = _messages(held["messages"], settings.messages)
             return [*messages[:-1], {**messages[-1], "content": _with(messages[-1].get("content"), images)}]
         assert settings.prompt is not None
         try:
@@ -106,7 +108,7 @@ class _Asked:
 
 
 _NAMING = ("messages", "id", "tools", "sandbox", "images")
-"""Keys of `tasks` that name a field of the rows."""
+"""Keys of `tasks` that name a field of the rows, by a path of dots."""
 
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
@@ -131,14 +133,14 @@ def _with(content: Any, images: list[Any] | None) -> Any:
     return [*([content] if isinstance(content, str) else content), *images]
 
 
-def _inside(data: Mapping[str, Any], path: str, name: str) -> Any:
-    """The value that a path of dots leads to."""
+def _inside(data: Mapping[str, Any], path: str, key: str) -> Any:
+    """The value that a path of dots leads to. `key`: of `tasks`, that names it."""
     found: Any = data
-    for key in [path] if path in data else path.split("."):
-        if not isinstance(found, Mapping) or key not in found:
+    for step in [path] if path in data else path.split("."):
+        if not isinstance(found, Mapping) or step not in found:
             there = f"it has: {', '.join(map(str, found))}" if isinstance(found, Mapping) else f"there is {found!r:.60}"
-            raise TaskError(f"tasks.fields.{name}: the row has no {path!r} (at {key!r})", remedy=there)
-        found = found[key]
+            raise TaskError(f"tasks.{key}: the row has no {path!r} (at {step!r})", remedy=there)
+        found = found[step]
     return found
 
 

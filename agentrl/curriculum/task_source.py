@@ -6,7 +6,7 @@ import inspect
 import itertools
 import random
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,21 @@ MOST = 1_000_000
 
 class TaskSource:
     """The tasks of a recipe, in order. Position k of an endless walk over them is a function of k alone, so a
-    resumed run needs no cursor but its iteration."""
+    resumed run needs no cursor but its iteration.
 
-    def __init__(self, tasks: list[Task], *, shuffle: bool = False, seed: int = 0) -> None:
+    Attributes:
+        skipped: why the source left out tasks of its own accord, by task.
+    """
+
+    def __init__(
+        self, tasks: list[Task], *, shuffle: bool = False, seed: int = 0, skipped: Mapping[str, str] | None = None
+    ) -> None:
         self.tasks, self.shuffle, self.seed = tasks, shuffle, seed
+        self.skipped = dict(skipped or {})
+
+    def told_of_skipped(self) -> list[str]:
+        """Each reason with the tasks that it left out, those with most first."""
+        return _told(self.skipped)
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -55,7 +66,9 @@ def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
         raise RecipeError(
             "the recipe has no tasks", place="tasks", remedy="tasks: {source: ./task.py:NAME}, or {jsonl: ./file.jsonl}"
         )
-    found = tasks_of_rows(settings, base) if settings.rows is not None else _from_callable(settings, base, seed)
+    skipped: dict[str, str] = {}
+    by_rows = settings.rows is not None
+    found = tasks_of_rows(settings, base) if by_rows else _from_callable(settings, base, seed, skipped)
     used: set[str] = set()
     tasks = list(itertools.islice(_without(settings, found, used), settings.limit or MOST + 1))
     where = getattr(settings, settings.rows or "source")
@@ -65,13 +78,23 @@ def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
     if len(tasks) > MOST:
         raise TaskError(f"{where} does not end", remedy="give tasks.limit")
     if not tasks:
-        raise TaskError(f"{where} has no task")
+        raise TaskError("; ".join([f"{where} has no task", *_told(skipped)]))
     seen: set[str] = set()
     for task in tasks:
         if task.id in seen:
             raise TaskError(f"task id {task.id!r} comes twice", place=where, remedy="episode ids need unique task ids")
         seen.add(task.id)
-    return TaskSource(tasks, shuffle=settings.shuffle, seed=seed)
+    return TaskSource(tasks, shuffle=settings.shuffle, seed=seed, skipped=skipped)
+
+
+def _told(skipped: Mapping[str, str]) -> list[str]:
+    by_reason: dict[str, list[str]] = {}
+    for id, reason in skipped.items():
+        by_reason.setdefault(reason, []).append(id)
+    return [
+        f"left out {len(ids)}, because {reason}: {', '.join(ids[:3])}{', ...' if len(ids) > 3 else ''}"
+        for reason, ids in sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    ]
 
 
 def _without(settings: TaskSettings, found: Iterator[Task], used: set[str]) -> Iterator[Task]:
@@ -83,14 +106,14 @@ def _without(settings: TaskSettings, found: Iterator[Task], used: set[str]) -> I
             yield task
 
 
-def _from_callable(settings: TaskSettings, base: Path, seed: int) -> Iterator[Task]:
+def _from_callable(settings: TaskSettings, base: Path, seed: int, skipped: dict[str, str]) -> Iterator[Task]:
     assert settings.source is not None
     function, args = _function(settings.source, base), dict(settings.args)
     parameters = inspect.signature(function).parameters
     filled: dict[str, Any] = {}
     if not is_reference(settings.source):
         args = resolve_references(args, base)
-        filled = {"base": base, "excluded_by": settings.excluded_by}
+        filled = {"base": base, "excluded_by": settings.excluded_by, "skipped": skipped}
     own = [name for name in parameters if name not in filled]
     unknown = [name for name in args if name not in own]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):

@@ -16,7 +16,7 @@ SOURCES: Registry[Callable[..., Any]] = Registry(
     },
     wanted="a function that returns or yields tasks",
     accept=any_function,
-    filled=("seed", "base", "exclude"),
+    filled=("seed", "base", "excluded_by", "skipped"),
 )
 
 TOOLS_OF = {"harbor": "harbor"}

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from agentrl.chat.formats.native_calls import NO_RESULT, answers, as_text, ids_of, rounds
 from agentrl.chat.formats.parser import definitions_of
-from agentrl.chat.native_calls import NO_RESULT, answers, as_text, ids_of, rounds
 from agentrl.chat.renderer import Renderer
 from agentrl.config.engine import EngineSettings
 from agentrl.engines.http import HttpClient, Refused

@@ -34,6 +34,7 @@ class ReplayEngine:
         rows = sorted(run.rows(), key=lambda row: row.status in ("done", "truncated"))
         self._stored = {planned_id(row.id): row.id for row in rows}
         self._live: dict[str, tuple[Episode, str, int]] = {}
+        self._top_p = run.info["recipe"].get("sampling", {}).get("top_p", 1.0)
 
     async def start(self) -> None:
         """Nothing to wait for."""
@@ -80,9 +81,17 @@ class ReplayEngine:
         Raises:
             ContextOverflow: the stored episode ended with a full context here.
             StoreError: the temperature or the prompt differs from the stored one (the environment answered
-                differently), or the stored episode has no further turn.
+                differently), the stored run cut the distribution where this one does not, or the stored episode has no
+                further turn.
         """
         episode, name, turn = self._live[session]
+        if self._top_p < 1 == sampling.top_p:
+            raise StoreError(
+                f"was sampled with sampling.top_p {self._top_p:g}, and is replayed with 1: its log-probabilities would "
+                "be recorded as those of the whole distribution",
+                place=str(self.run.path),
+                remedy=f"set sampling.top_p={self._top_p:g}, as it was recorded",
+            )
         if sampling.temperature != episode.temperature:
             raise StoreError(
                 f"episode {session} was sampled at temperature {episode.temperature:g}, and is replayed at "

@@ -55,6 +55,8 @@ def tasks(
         raise TaskError(said, place=place, remedy=_REMEDY)
     for index, row in enumerate(map(json.loads, listed.stdout.splitlines())):
         guest = {"command": command, "kind": kind, "spec": asked, "index": index}
+        if row.get("declares"):
+            guest["declares"] = row["declares"]
         yield Task.of(row["id"], row["instruction"], **{**row.get("data", {}), "guest": guest})
 
 

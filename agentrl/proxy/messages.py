@@ -7,8 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from agentrl.chat.formats import native_calls
+from agentrl.chat.formats.native_calls import as_text, read_arguments
 from agentrl.chat.formats.parser import Parser, Reply
-from agentrl.chat.native_calls import as_text, read_arguments
 from agentrl.types.engine import NativeCall
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import Content, Part, TakeImage, checked, joined, text_of
@@ -102,22 +103,10 @@ def calls_of(message: dict[str, Any]) -> list[NativeCall]:
     Raises:
         BadRequest: they are no list, or one of them has no name.
     """
-    given = message.get("tool_calls") or []
-    if not isinstance(given, list):
-        raise BadRequest("'tool_calls' of a message must be a list")
-    return [_native(call) for call in given]
-
-
-def _native(call: Any) -> NativeCall:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise BadRequest("a tool call of the conversation has no function with a name")
-    given = function.get("arguments")
-    return NativeCall(str(call.get("id") or ""), function["name"], given if isinstance(given, str) else _dumped(given))
-
-
-def _dumped(arguments: Any) -> str:
-    return "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
+    try:
+        return native_calls.calls_of(message)
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
 
 
 def key_of(messages: Sequence[dict[str, Any]]) -> str:

@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from agentrl.chat.formats.native_calls import in_call_order, read_arguments
 from agentrl.chat.formats.parser import Parser
-from agentrl.chat.native_calls import in_call_order, read_arguments
 from agentrl.chat.renderer import Renderer
 from agentrl.proxy.messages import BadRequest, calls_of, from_openai, key_of, refuse_image, to_openai
 from agentrl.proxy.stops import before_stop
@@ -265,6 +265,8 @@ class Recorder:
     ) -> tuple[int, list[int], bool]:
         """Where a conversation goes on: the node, the tokens to append there, and whether history was edited."""
         last = max((k for k, message in enumerate(messages) if message.get("role") == "assistant"), default=-1)
+        if last == len(messages) - 1:
+            raise BadRequest("the conversation ends with a reply: there is nothing to reply to")
         key = given + key_of(messages[: last + 1])
         turn = self._tips.get(key)
         if turn is None:
@@ -272,8 +274,6 @@ class Recorder:
                 self._examples.add(key)
             edited = last >= 0 and key not in self._examples
             return ROOT, renderer.start(self._ours(messages, parser)), edited
-        if last == len(messages) - 1:
-            raise BadRequest("the conversation ends with a reply: there is nothing to reply to")
         new = self._ours(messages[last + 1 :], parser)
         self._observe(turn, messages[last], new)
         node = self.turns[turn].node

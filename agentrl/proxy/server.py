@@ -19,6 +19,7 @@ from agentrl.proxy.messages import NoSession
 from agentrl.proxy.recorder import ProxyContext, Recorder
 from agentrl.proxy.web import Closing, Sessions
 from agentrl.types.episode import Episode
+from agentrl.types.figures.of_episodes import earned, turns_of
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Proxy(Sessions):
         self._ending.add(scoring)
         scoring.add_done_callback(self._ending.discard)
         episode = await asyncio.shield(scoring)
-        return {"episode": episode.id, "turns": len(episode.turns), "reward": episode.reward}
+        return {"episode": episode.id, "turns": turns_of(episode), "reward": earned(episode)}
 
     async def _scored_and_stored(self, episode: Episode) -> Episode:
         episode = await self._score(episode)

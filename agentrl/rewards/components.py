@@ -25,9 +25,9 @@ from agentrl.rewards.routes import check_route, components_of
 from agentrl.rewards.score import Live, Score
 from agentrl.rewards.steps import Values, apply
 from agentrl.sandbox.toolbox.wire import NulByte
-from agentrl.types.episode import Episode, GateVerdict
+from agentrl.types.episode import POLICY, Episode, GateVerdict
 from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, TaskError, asked_to_stop, nearest, place_of
-from agentrl.types.figures.of_episodes import SUCCESS
+from agentrl.types.figures.of_episodes import NAMED, SUCCESS
 from agentrl.types.figures.sums import total
 from agentrl.types.sandbox import SandboxBroken, SandboxExpired
 from agentrl.types.task import Task
@@ -270,9 +270,9 @@ class RewardSet:
         check_gates(gates, names)
         if route is not None:
             check_route(route, names)
-        if success is not None and success not in names:
+        if success is not None and success not in {*names} - (NAMED.keys() - {SUCCESS}):
             raise RecipeError(
-                f"{success!r} is no component: rewards has {sorted(names) or 'none'}",
+                f"{success!r} is no component, or the name of their sum: rewards has {sorted(names) or 'none'}",
                 place="success",
                 remedy=nearest(success, names, "components"),
             )
@@ -370,10 +370,11 @@ class RewardSet:
             {**turn.rewards, **{name: values[k] for name, values in by_turn.items()}}
             for k, turn in enumerate(episode.turns)
         ]
+        own = [each for turn, each in zip(episode.turns, turns, strict=True) if episode.policy_of(turn) == POLICY]
         names = {name: None for turn in turns for name in turn}
-        sums = {name: _sum([turn[name] for turn in turns if name in turn]) for name in names}
+        sums = {name: _sum([turn[name] for turn in own if name in turn]) for name in names}
         sums |= {name: 0.0 for name, values in by_turn.items() if not values}  # an episode without turns
-        verdicts = judge_gates(self.gates, {**sums, **outcomes})
+        verdicts = judge_gates(self.gates, outcomes | sums | outcomes)
         shut = {name for verdict in verdicts if not verdict.open for name in verdict.shuts}
         weights = {component.name: 0.0 if component.name in shut else component.weight for component in self.components}
         reward = self._total(outcomes, by_turn, weights, sums, verdicts)
@@ -400,9 +401,8 @@ class RewardSet:
         verdicts: Sequence[GateVerdict],
     ) -> float | None:
         values = {**sums, **outcomes}
-        if any(component.required and values.get(component.name) is None for component in self.components):
-            return None
-        if any(verdict.open is None for verdict in verdicts):
+        needed = [component.name for component in self.components if component.required]
+        if any(values.get(name) is None for name in needed) or any(verdict.open is None for verdict in verdicts):
             return None
         counted = {component.name for component in self.components if component.weight}
         terms = [weights[name] * v for name, v in outcomes.items() if v is not None and name in counted]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from agentrl.config.rewards import Gate
 from agentrl.types.episode import GateVerdict
 from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.figures.sums import exceeds, reaches
 
 
 def check_gates(gates: Sequence[Gate], names: Iterable[str]) -> None:
@@ -42,7 +43,7 @@ def is_open(gate: Gate, value: float | None) -> bool | None:
     """Whether a gate is open at `value`; None if the value is None."""
     if value is None:
         return None
-    return value >= gate.at_least if gate.at_least is not None else value > (gate.above or 0.0)
+    return reaches(value, gate.at_least) if gate.at_least is not None else exceeds(value, gate.above or 0.0)
 
 
 def judge_gates(gates: Sequence[Gate], values: Mapping[str, float | None]) -> list[GateVerdict]:

@@ -55,7 +55,7 @@ class Collector:
             on_failure=self.run.add_failure,
             on_stage=self.reporter.episode_stage,
         )
-        recipe, record = self.parts.recipe, StoredGroups(self.run, self.reporter.episode)
+        recipe, record = self.parts.recipe, StoredGroups(self.run, self.reporter.episode, self.reporter.warning)
         return RolloutScheduler(
             self.players.player(context),
             concurrency=recipe.concurrency,

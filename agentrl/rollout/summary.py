@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentrl.types.episode import POLICY, Episode
-from agentrl.types.figures.of_episodes import earned, succeeded, success_of, turns_of
+from agentrl.types.figures.of_episodes import component, earned, succeeded, success_of, turns_of
+from agentrl.types.figures.openings import groups_that_differ, opening_of
 
 
 def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
@@ -17,6 +18,7 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
     return {
         "episodes": len(everything),
         **_forks(everything),
+        **_mixed(everything),
         "failed": len(everything) - len(scored),
         "reward": _mean(earned(e) or 0.0 for e in scored),
         "success": _mean(succeeded(e) for e in scored if success_of(e) is not None),
@@ -40,6 +42,13 @@ def _forks(episodes: list[Episode]) -> dict[str, int]:
     return {"forks": forks} if forks else {}
 
 
+def _mixed(episodes: list[Episode]) -> dict[str, int]:
+    """Number of groups whose episodes were shown different things first, if there are some."""
+    marks = ((episode.group_id, opening.mark) for episode in episodes if (opening := opening_of(episode)) is not None)
+    mixed = len(groups_that_differ(marks))
+    return {"mixed_groups": mixed} if mixed else {}
+
+
 def _branches(episodes: list[Episode]) -> dict[str, int]:
     """Number of branches by reason, of drift by kind, and of contexts beside the main one. Zeros are left out."""
     found = Counter(f"branches/{branch.reason}" for episode in episodes for branch in episode.branches)
@@ -57,17 +66,15 @@ def _voices(episodes: list[Episode]) -> dict[str, float]:
 def _components(episodes: list[Episode]) -> dict[str, float]:
     """Mean of each reward component over the episodes that it scored, if there are several components.
 
-    It is the value before weights and gates; a component of turns counts with its sum over turns. If the task names
-    its components (`reward_of`), these are the means by source of the tasks.
+    It is the value before weights and gates; a component of turns counts with its sum over the policy's turns. If the
+    task names its components (`reward_of`), these are the means by source of the tasks.
     """
     found: dict[str, list[float]] = {}
     for episode in episodes:
-        totals = {name: value for name, value in episode.components.items() if value is not None}
-        for name, value in (item for turn in episode.turns for item in turn.rewards.items()):
-            if value is not None:
-                totals[name] = totals.get(name, 0.0) + value
-        for name, value in totals.items():
-            found.setdefault(name, []).append(value)
+        names = [*episode.components, *(name for turn in episode.own_turns for name in turn.rewards)]
+        for name in dict.fromkeys(names):
+            if (value := component(episode, name)) is not None:
+                found.setdefault(name, []).append(value)
     return {f"rewards/{name}": sum(values) / len(values) for name, values in sorted(found.items()) if len(found) > 1}
 
 

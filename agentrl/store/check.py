@@ -17,6 +17,7 @@ from agentrl.store.codec import decode_credit, decode_episode
 from agentrl.store.group_scores import decode_group_scores
 from agentrl.store.index import blobs_of, row_of
 from agentrl.store.lock import is_held
+from agentrl.store.openings import REMEDY, Openings, environment_of, lacks_tools
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
 from agentrl.types.episode import MAIN, Branch, Drift, Episode, Node
@@ -116,6 +117,7 @@ _ABOUT = {
     "scores": "scores of groups belong to stored episodes and have a number per turn",
     "credit": "credit belongs to a stored episode and has a number per turn",
     "blobs": "every blob that is named is there, whole, and no other",
+    "groups": "the episodes of a group were shown one task, unless the recipe says `openings: differ`",
     "images": "images are what their messages say, and placeholder tokens are whole images of their episode",
 }
 
@@ -153,6 +155,7 @@ def _check_episodes(
     pending = 0
     blobs: dict[str, str] = {}
     images: dict[tuple[str, ...], str] = {}
+    openings, without_tools = Openings(run), 0
     for place, line in _lines(run.path / "episodes", invariants["readable"], notes):
         try:
             episode = decode_episode(line)
@@ -180,7 +183,16 @@ def _check_episodes(
             invariants["index"].take(None if same else f"the index differs from {place}", episode.id)
         for name, problem_of in _OF_AN_EPISODE.items():
             invariants[name].take(_safely(problem_of, episode), episode.id)
+        invariants["groups"].take(_safely(openings.problem, episode), episode.id)
+        without_tools += lacks_tools(episode, run.info)
         invariants["forks"].take(_safely(partial(_of_parent, parent=_parent_of(episode, run)), episode), episode.id)
+    if invariants["groups"].failed:
+        notes.append(f"credit compares the episodes of a group: {REMEDY}")
+    if without_tools:
+        notes.append(
+            f"{without_tools} episodes had no tool to call, although {environment_of(run.info)} or their task declares "
+            "some"
+        )
     if pending:
         notes.append(f"{pending} episodes wait for the score of their group")
     for id, row in indexed.items():

@@ -19,8 +19,9 @@ from agentrl.store.group_scores import GroupScores
 from agentrl.store.shards import Location
 from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import earned, turns_of
+from agentrl.types.figures.openings import opening_of
 
-FORMAT = 6
+FORMAT = 7
 """Increased when a column changes; an index of another format is rebuilt."""
 
 
@@ -43,6 +44,7 @@ class EpisodeRow(Located, frozen=True, kw_only=True):
         first_raised: the first exception of a tool, with its place in user code.
         duration_s: `timings["total"]`, else the sum of generation and tools.
         error: kind of the error, if any.
+        opening: its mark (`types/figures/openings.py`); None: the policy has not spoken.
         shard, offset, length: location of the record.
     """
 
@@ -71,6 +73,7 @@ class EpisodeRow(Located, frozen=True, kw_only=True):
     created_at: float
     answer: str | None
     error: str | None
+    opening: str | None
     shard: str
     offset: int
     length: int
@@ -123,6 +126,7 @@ def row_of(episode: Episode, location: Location) -> EpisodeRow:
     """The index row of an episode that is stored at `location`."""
     outcomes = Counter(call.outcome for turn in episode.turns for call in turn.calls)
     spent = sum(turn.generate_s + turn.tools_s for turn in episode.turns)
+    opening = opening_of(episode)
     return EpisodeRow(
         id=episode.id,
         group_id=episode.group_id,
@@ -149,6 +153,7 @@ def row_of(episode: Episode, location: Location) -> EpisodeRow:
         created_at=episode.created_at,
         answer=episode.answer,
         error=episode.error.kind if episode.error else None,
+        opening=None if opening is None else opening.mark,
         shard=location.shard,
         offset=location.offset,
         length=location.length,
@@ -190,7 +195,7 @@ def _score_rows(scores: GroupScores, location: Location) -> list[ScoreRow]:
         ScoreRow(
             id=each.episode_id,
             group_id=scores.group_id,
-            reward=each.reward if each.total is None else each.total,
+            reward=each.earned,
             shard=shard,
             offset=offset,
             length=length,

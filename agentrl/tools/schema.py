@@ -62,7 +62,9 @@ def schema_tool(
         raise RecipeError(f"its schema is no JSON: {error}", place=place) from None
     if plain and not schemas.names_arguments(plain):
         plain.setdefault("additionalProperties", True)
-    properties = plain.setdefault("properties", {})
+    if not plain.get("properties"):
+        plain["properties"] = {}  # none at all; PHP writes an empty object as []
+    properties = plain["properties"]
     kind = plain.setdefault("type", "object")
     if isinstance(kind, list) and "object" in kind:
         plain["type"] = kind = "object"

@@ -17,6 +17,7 @@ from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
+from agentrl.types.figures.of_episodes import earned, turns_of
 from agentrl.types.parts.image import ImageRefused, data_url
 from agentrl.types.parts.placeholders import placed
 from agentrl.view.summary import series, summarise
@@ -125,7 +126,7 @@ def _record(run: RunDir, episode: Episode, rescores: dict[str, dict[str, Rescore
             node["logprobs"] = [round(value, 3) for value in node["logprobs"]]
     credit = run.credit(episode.id)
     record["credit"] = msgspec.to_builtins(credit) if credit else None
-    record["sampled"] = episode.sampled_tokens
+    record |= {"reward": earned(episode), "own_turns": turns_of(episode), "sampled": episode.sampled_tokens}
     again = {name: scores[episode.id] for name, scores in rescores.items() if episode.id in scores}
     record["rescored"] = msgspec.to_builtins(again)
     return record

@@ -21,6 +21,7 @@ from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import MAIN, POLICY, Branch, CallRecord, Context, Episode, GateVerdict, Node, Turn
 from agentrl.types.errors import StoreError, nearest
+from agentrl.types.figures.of_episodes import earned
 from agentrl.types.parts.content import line_of, text_of, with_images
 from agentrl.types.task import Message
 from agentrl.view.folding import folded, repeated
@@ -237,6 +238,8 @@ def _summary(run: RunDir) -> Group:
         Text(f"{count} {name}", STATUS_STYLE.get(name, "")) for name, count in summary.statuses.items()
     )
     lines.append(Text.assemble(f"{summary.episodes} episodes in {summary.groups} groups   ", statuses))
+    if summary.mixed_groups:
+        lines.append(Text(f"{summary.mixed_groups} groups whose episodes were shown different things first", "yellow"))
     lines += [Text(_stage_line(stage)) for stage in summary.stages]
     for name, split in summary.splits.items():
         if not split.data:
@@ -282,7 +285,7 @@ def _some(texts: list[str]) -> list[Text]:
 
 def _episode_head(episode: Episode, credit: StoredCredit | None, again: Mapping[str, Rescore]) -> Panel:
     head = Text.assemble((episode.status, STATUS_STYLE[episode.status]), f"  {episode.stop}".rstrip())
-    head.append("  reward ").append_text(_number(episode.reward))
+    head.append("  reward ").append_text(_number(earned(episode)))
     for name, value in episode.components.items():
         head.append(f"  {name} ", "dim").append_text(_number(value))
     if episode.pending:
@@ -295,7 +298,7 @@ def _episode_head(episode: Episode, credit: StoredCredit | None, again: Mapping[
         lines.append(Text(f"answer: {episode.answer}"))
     lines += _why(episode.gates, episode.notes)
     for name, score in again.items():
-        line = Text.assemble(f"rewards {name!r}: reward ", _number(score.reward))
+        line = Text.assemble(f"rewards {name!r}: reward ", _number(score.earned))
         for component, value in score.components.items():
             line.append(f"  {component} ", "dim").append_text(_number(value))
         sums = {name for turn in score.turns for name in turn}

@@ -11,6 +11,7 @@ import msgspec
 from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import ErrorRecord
+from agentrl.types.figures.openings import groups_that_differ
 from agentrl.types.reporter import TRAINING, UNNAMED, numbers
 
 
@@ -39,6 +40,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Counts and means of a run.
 
     Attributes:
+        mixed_groups: those whose episodes were shown different things first.
         statuses, stops: episodes by each.
         stages: those of a run that has several, in order.
         splits: what each came to: demonstrations, training and evaluation are not comparable. With the stage's name
@@ -54,6 +56,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     episodes: int
     groups: int
+    mixed_groups: int
     statuses: dict[str, int]
     stops: dict[str, int]
     stages: list[StageSummary]
@@ -85,6 +88,7 @@ def summarise(run: RunDir) -> Summary:
     return Summary(
         episodes=len(rows),
         groups=len({row.group_id for row in rows}),
+        mixed_groups=len(groups_that_differ((row.group_id, row.opening) for row in rows)),
         statuses=_counts(rows, "status"),
         stops=_counts(data, "stop"),
         stages=_stages(run.metrics()),

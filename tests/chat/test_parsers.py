@@ -134,7 +134,7 @@ MALFORMED: list[tuple[str, str, str]] = [
         "nested too deeply",
     ),
     ("hermes", '<tool_call>{"name": "search", "arguments": {"query": "\\ud800"}}</tool_call>', "surrogate"),
-    ("hermes", '<tool_call>{"name": "look", "id": 3}</tool_call>', '"id" must be a string'),
+    ("hermes", '<tool_call>{"name": "look", "id": [3]}</tool_call>', '"id" must be a string'),
     ("hermes", '<Tool_Call>{"name": "look"}</Tool_Call>', "found '<Tool_Call>'"),
     ("hermes", '<toolcall>{"name": "look"}</toolcall>', "found '<toolcall>'"),
     ("hermes", '{"name": "look"}</tool_call>', "found '</tool_call>'"),

@@ -71,3 +71,36 @@ def test_adapters_on_a_model_from_nothing_are_refused(trainable: Path) -> None:
     assert refused.returncode != 0
     assert "train.lora" in refused.stdout + refused.stderr
     assert "Traceback" not in refused.stdout + refused.stderr
+
+
+PULLED = """
+from agentrl.train.losses.loss import Loss
+
+def pulled(batch, settings):
+    "A policy gradient with a pull to the reference."
+    ratio = batch.ref_log_ratio
+    return -batch.advantage * batch.logprob + 0.5 * ratio.pow(2), ratio != ratio
+
+PULLED = Loss("pulled", pulled, reference=True)
+"""
+
+
+def test_a_loss_of_ones_own_trains_with_the_reference_that_it_asks_for(counting: Path, trained_model: Path) -> None:
+    """Without `train.kl`, and with the same one after the training was continued."""
+    (counting / "losses.py").write_text(PULLED)
+    with (counting / "recipe.yaml").open("a") as file:
+        file.write(
+            ADAPTERS.replace("lora: {rank: 4},", "loss: ./losses.py:PULLED,").replace(
+                "kl: {coef: 0.01, estimator: k3}, ", ""
+            )
+            % trained_model
+        )
+    here = counting.parent
+    assert agentrl("recipe", "check", "counting", cwd=here).returncode == 0
+    train(here, "run", "--set", "train.iterations=2")
+    train(here, "run")
+    train(here, "whole")
+    assert_sound(here / "run")
+    first, *_ = [m for m in metrics(here / "whole") if m["split"] == "train"]
+    assert first["loss"] is not None
+    assert metrics(here / "run")[-1]["loss"] == pytest.approx(metrics(here / "whole")[-1]["loss"], abs=1e-6)

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from agentrl.credit.discount import discounted
-from agentrl.credit.normalise import normalise
+from agentrl.credit.normalise import normalise, whiten
 from agentrl.credit.registry import ESTIMATORS, CreditAssigner
 from agentrl.credit.table import CreditTable
 from agentrl.types.errors import CreditError
@@ -185,6 +185,14 @@ def test_equal_values_give_exactly_zero(scores, copies, std, weights):
     values = np.repeat(scores, copies)
     groups = np.repeat(np.arange(len(scores)), copies)
     assert not normalise(values, groups, np.array(weights[: len(values)], float), std=std).any()
+
+
+@pytest.mark.parametrize("std", ["sample", "population"])
+def test_what_rounding_makes_different_has_no_variance(std):
+    values = np.array([0.1 + 0.2, 0.3, 0.3])
+    groups = np.zeros(3, np.int64)
+    assert not normalise(values, groups, std=std, eps=0.0).any()
+    assert np.abs(whiten(values, np.ones(3), std=std, eps=0.0)).max() < 1e-15
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), NUMBERS, st.integers(1, 4)), min_size=1, max_size=8), STD)

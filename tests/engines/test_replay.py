@@ -36,3 +36,16 @@ async def test_what_was_sampled_at_another_temperature_is_not_replayed(tmp_path:
             await engine.generate(episode.nodes[0].token_ids, Sampling(), "e")
         said = await engine.generate(episode.nodes[0].token_ids, Sampling(temperature=0.5), "e")
         assert said.token_ids == episode.nodes[1].token_ids
+
+
+async def test_a_part_of_the_distribution_is_not_replayed_as_the_whole(tmp_path: Path) -> None:
+    """A rollout that replays it would be recorded with top_p 1, and train (`agentrl train --from`)."""
+    episode = make_episode("e", turns=1)
+    with RunDir.create(tmp_path / "run", {"recipe": {"sampling": {"top_p": 0.7}}}) as run:
+        run.add(episode)
+        engine = ReplayEngine(run)
+        engine.begin_session("e", episode.task, [], 0)
+        with pytest.raises(StoreError, match=r"with sampling.top_p 0.7, and is replayed with 1"):
+            await engine.generate(episode.nodes[0].token_ids, Sampling(), "e")
+        said = await engine.generate(episode.nodes[0].token_ids, Sampling(top_p=0.7), "e")
+        assert said.token_ids == episode.nodes[1].token_ids

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentrl.api.rollout import rollout
-from agentrl.chat.native_calls import NO_RESULT
+from agentrl.chat.formats.native_calls import NO_RESULT
 from agentrl.store.run_dir import RunDir
 
 from .http_server import serving

@@ -15,6 +15,7 @@ from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.scripted import Say
 from agentrl.integrations.harbor.config import read_task_toml
 from agentrl.integrations.harbor.dockerfile import Copy, Run, plan_of, root_of
+from agentrl.integrations.harbor.programs import called_in, program_in
 from agentrl.types.errors import AgentRLError, RecipeError, TaskError
 from agentrl.types.task import Task
 
@@ -263,6 +264,106 @@ def test_a_verifier_without_a_reward_gives_0_and_a_note(folder: Path, test: str,
     (episode,) = run.whole_episodes()
     assert episode.reward == 0.0
     assert noted in episode.notes["harbor"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("test", "program"),
+    [
+        ("rewardkit-none /tests\n", "rewardkit-none"),
+        ("echo 0 > /logs/verifier/reward.txt; exec no-such-checker\n", "no-such-checker"),
+        ("sh -c 'grader-none; exit $?'\n", "grader-none"),
+        ("touch /tmp/x; /tmp/../usr/x/no-such-grader\n", "no-such-grader"),
+    ],
+)
+def test_a_verifier_whose_program_is_missing_measures_nothing(folder: Path, test: str, program: str) -> None:
+    """It is named, counts as a failure, and is never a reward of 0."""
+    a_task(folder / "tasks" / "shared", **{"tests/test.sh": test})
+    only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
+    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "out", overrides=only, reporters=())
+    (episode,) = run.whole_episodes()
+    assert (episode.status, episode.reward) == ("user_error", None)
+    assert episode.error is not None
+    assert program in episode.error.message.partition("test.sh:")[0]
+    assert "tasks.args.image" in episode.error.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("files", "noted"),
+    [
+        ({"tests/test.sh": "/app/made-by-you\n"}, "which the agent was to make"),
+        ({"tests/test.sh": "./made-by-you\n"}, "which the agent was to make"),
+        ({"tests/test.sh": "greet\n", "instruction.md": "Put a program `greet` into the PATH."}, "agent was to make"),
+        ({"tests/test.sh": "[ -e /app/sum.txt ] && echo 'x: foo: command not found' && exit 127\n"}, "only after"),
+        ({"tests/test.sh": "[ -e /app/sum.txt ] && exit 127; exit 126\n"}, "only after"),
+    ],
+)
+def test_an_agent_cannot_get_out_of_a_bad_reward_by_a_missing_program(
+    folder: Path, files: dict[str, str], noted: str
+) -> None:
+    a_task(folder / "tasks" / "shared", **files)
+    only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
+    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "out", overrides=only, reporters=())
+    (episode,) = run.whole_episodes()
+    assert episode.reward == 0.0
+    assert noted in episode.notes["harbor"]
+
+
+@pytest.mark.slow
+def test_a_check_says_what_is_left_to_the_image_and_what_was_left_out(folder: Path) -> None:
+    a_task(folder / "tasks" / "apart", **{"task.toml": TOML + "gpus = 1"})
+    more = "{skip: true, network: none, path: tasks}"
+    found = check(str(folder), [f"tasks.args={more}", "sandbox.use=namespace"]).warnings
+    assert "tasks: left out 1, because it asks for GPUs (environment.gpus): apart" in found
+    assert "left to the image, and not run: apt-get install -y jq (object, shared)" in found
+    a_task(folder / "tasks" / "shared", **{"tests/test.sh": "#!/bin/bash\nno-such-grader --all\n"})
+    found = check(str(folder), [f"tasks.args={more}", "sandbox.use=namespace"]).warnings
+    assert any(each.startswith("tests/test.sh of shared calls no-such-grader") for each in found)
+
+
+def test_why_there_is_no_task(folder: Path) -> None:
+    """Each cause with the tasks of which it is true."""
+    a_task(folder / "tasks" / "apart", **{"task.toml": TOML + "gpus = 1"})
+    a_task(folder / "tasks" / "object", **{"task.toml": TOML + "gpus = 1"})
+    a_task(folder / "tasks" / "shared", **{"task.toml": TOML.replace(":-10}", "}")})
+    with pytest.raises(
+        TaskError, match=r"no task; left out 2, because it asks for GPUs.*: apart, object; left out 1,.*not s"
+    ):
+        tasks(folder, skip=True)
+
+
+@pytest.mark.parametrize(
+    ("script", "called"),
+    [
+        ("#!/bin/bash\nset -e\ncd /app\npytest -q\n", {"pytest"}),
+        ("FOO=1 uvx \\\n  --with pytest \\\n  pytest /tests\n", {"uvx"}),
+        ("python3 - <<'END'\nimport json\nEND\njq . x\n", {"python3", "jq"}),
+        ("python3 -c '\nimport json\nprint(1)\n'\n", {"python3"}),
+        ("check() {\n  grep x y\n}\ncheck\n", {"grep"}),
+        ("if diff a b; then\n  echo 1 > r\nelse\n  echo 0 > r\nfi\n", set()),
+        ("A=$(cat x)\n# rewardkit\n$A run\n/usr/bin/env x\n", set()),
+    ],
+)
+def test_the_programs_of_a_script(tmp_path: Path, script: str, called: set[str]) -> None:
+    """Those that stand first in a line: no text in quotes, here-documents, comments or functions."""
+    (tmp_path / "test.sh").write_text(script)
+    assert called_in(tmp_path / "test.sh") == called
+
+
+@pytest.mark.parametrize(
+    ("said", "program"),
+    [
+        ("/tests/test.sh: line 3: rewardkit: command not found", "rewardkit"),
+        ("sh: 1: jq: not found", "jq"),
+        ("env: 'node': No such file or directory", "node"),
+        ("/tests/test.sh: line 2: ./run: Permission denied\n", "./run"),
+        ("a: command not found\nb: command not found", "b"),
+        ("exit 127", ""),
+    ],
+)
+def test_the_program_that_a_shell_misses(said: str, program: str) -> None:
+    assert program_in(said) == program
 
 
 def test_folders_that_are_none(folder: Path) -> None:

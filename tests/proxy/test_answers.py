@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.chat.native_calls import NO_RESULT
+from agentrl.chat.formats.native_calls import NO_RESULT
 from agentrl.chat.tokenizer import ByteTokenizer
 
 from .test_proxy import ADD, Parrot, connected, user

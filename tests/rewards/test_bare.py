@@ -11,6 +11,8 @@ from agentrl.api.rollout import rollout
 from agentrl.rewards.bare import bare_turns
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
+from agentrl.types.errors import StoreError
+from agentrl.types.figures.of_episodes import earned, figure
 from tests.store.make import make_episode
 
 CODE = """
@@ -51,6 +53,22 @@ def test_scoring_again_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytes
     assert again.turns[0].rewards == turn.rewards
     assert [(gate.value, gate.open) for gate in episode.gates] == [(0.25, False)]  # the outcome, not the turns' sum
     assert (again.turns[0].reward, again.reward) == (turn.reward, episode.reward)
+
+
+def test_scores_under_another_success_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were taken for those that are there, and success stayed what it had been."""
+    (tmp_path / "task.py").write_text(CODE)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    (tmp_path / "t.jsonl").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=())
+    told = rescore("run", overrides=["gate=[]"])["components"]
+    with RunDir.read(tmp_path / "run") as run:
+        (episode,) = rescored(run.episodes(), load(tmp_path / "run", "again"))
+    assert told["reward"]["new"] == earned(episode) == 0.25 + 1.0 + 2.0 + 0.5
+    assert told["whole"]["new"] == figure(episode, "whole") == 0.25
+    with pytest.raises(StoreError, match="again"):
+        rescore("run", overrides=["gate=[]", "success=whole"])
 
 
 def test_what_functions_gave_turns_is_taken_off_and_what_tools_gave_stays() -> None:

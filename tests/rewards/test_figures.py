@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from agentrl.api.certify.findings import passed
+from agentrl.config.rewards import Gate
 from agentrl.credit.registry import EpisodeCredit
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
@@ -69,15 +71,22 @@ def dialogue(turns: int = 2, user: str = "user", **given: Any) -> Episode:
     )  # fmt: skip
 
 
-def scored(rewards: dict[str, Any], values: dict[str, Any], success: str | None = None, **given: Any) -> Episode:
+def scored(
+    rewards: dict[str, Any],
+    values: dict[str, Any],
+    success: str | None = None,
+    gates: Sequence[Gate] = (),
+    **given: Any,
+) -> Episode:
     episode = Episode(id="e", group_id="g", task=TASK, status="done", answer="x", **given)
-    return RewardSet.from_recipe(rewards, success=success).combine(episode, values).onto(episode)
+    return RewardSet.from_recipe(rewards, gates=gates, success=success).combine(episode, values).onto(episode)
 
 
 @pytest.mark.parametrize("weights", [(0.7, 0.2, 0.1), (0.6, 0.3, 0.1), (0.1,) * 10, (0.3, 0.3, 0.4)])
 def test_an_episode_that_earns_everything_is_a_success(weights: tuple[float, ...]) -> None:
     rewards = {f"r{k}": {"use": full, "weight": weight} for k, weight in enumerate(weights)}
     episode = scored(rewards, dict.fromkeys(rewards, 1.0))
+    assert episode.reward == 1.0  # as written: sums are rounded once
     assert summary([episode])["success"] == 1.0
     assert passed(episode, 1.0)
     part = Relift(Relift.Settings(script="oracle", buffer=1))
@@ -94,6 +103,19 @@ def test_success_is_what_the_recipe_names() -> None:
         assert passed(each, 1.0) is succeeded(each) is is_one
     with pytest.raises(RecipeError, match="'setled' is no component"):
         RewardSet.from_recipe(rewards, success="setled")
+
+
+@pytest.mark.parametrize("name", ["reward", "total"])
+def test_a_component_named_as_the_sum_of_all_is_not_taken_for_it(name: str) -> None:
+    """`zero_variance` without a metric dropped a group whose outcomes differ, and half a reward was a success."""
+    rewards: dict[str, Any] = {name: {"use": full, "weight": 0.5}, "other": {"use": none, "weight": 0.5}}
+    episodes = [scored(rewards, {name: 1.0, "other": value}) for value in (0.0, 1.0)]
+    assert [figure(episode, name) for episode in episodes] == [0.5, 1.0]
+    assert [succeeded(episode) for episode in episodes] == [False, True]
+    group = Group("g", TASK, episodes)
+    assert ZeroVariance().select([group], 1, CONTEXT) == [group]
+    with pytest.raises(RecipeError, match=f"'{name}' is no component, or the name of their sum"):
+        RewardSet.from_recipe(rewards, success=name)
 
 
 def test_a_component_success_tells_it_where_no_other_is_named() -> None:
@@ -125,6 +147,46 @@ def test_what_was_not_scored_is_no_failure() -> None:
     unknown = scored(rewards, {"score": 1.0, "settled": None}, "settled")
     assert not succeeded(unknown)
     assert summary([unknown])["success"] is None
+
+
+def test_a_turn_reward_named_as_an_outcome_is_not_added_to_it() -> None:
+    rewards = {"letters": full, "other": none}
+    paid = [turn(0, rewards={"letters": 0.5}), turn(1, rewards={"hint": 0.25})]
+    episode = scored(rewards, {"letters": 1.0, "other": 0.0}, turns=paid)
+    found = summary([episode])
+    assert found["rewards/letters"] == figure(episode, "letters") == 1.0
+    assert found["rewards/hint"] == figure(episode, "hint") == 0.25
+
+
+def test_rewards_of_other_voices_count_nowhere() -> None:
+    gated = [Gate(on="polite", at_least=1.0), Gate(on="far", above=5.0)]
+    rewards = {"polite": by_turn, "far": by_turn, "right": full}
+    talk = dialogue(reward=None)
+    score = RewardSet.from_recipe(rewards, gates=gated).combine(
+        talk, {"polite": [0.0, 1.0, 0.0, 1.0], "far": [3.0, 9.0, 2.0, 9.0], "right": 1.0}
+    )
+    assert [(gate.on, gate.value, gate.open) for gate in score.gates] == [("polite", 0.0, False), ("far", 5.0, False)]
+    episode = score.onto(talk)
+    found = summary([episode])
+    assert [found[f"rewards/{name}"] for name in rewards] == [figure(episode, name) for name in rewards] == [0, 5, 1]
+
+
+@pytest.mark.parametrize(
+    ("gate", "values", "opens"),
+    [
+        ({"at_least": 0.9}, [0.3, 0.3, 0.3 - 1e-16], True),
+        ({"above": 0.3}, [0.1, 0.2, 0.0], False),
+        ({"above": 0.3}, [0.1, 0.2, 0.1], True),
+    ],
+)
+def test_a_gate_opens_at_its_threshold_whatever_the_rounding(
+    gate: dict[str, float], values: list[float], opens: bool
+) -> None:
+    rewards = {"steps": by_turn, "right": full}
+    episode = scored(
+        rewards, {"steps": values, "right": 1.0}, turns=[turn(k) for k in range(3)], gates=[Gate(on="steps", **gate)]
+    )
+    assert episode.gates[0].open is opens
 
 
 PENALISED = [
@@ -208,13 +270,22 @@ def answering(answer: str, gold: str = "3") -> Episode:
     [
         ("3", "-3", False), ("15", "1.5", False), ("12", "1/2", False), ("-0.5", "0.5", False), ("1,000", "1000", True),
         ("3", "3.", True), ("The Beatles", "beatles", True), ("1,5", "15", False), ("2", " 2 ", True),
-        ("-3", "\u22123", True),
+        ("-3", "\u22123", True), ("3 km", "-3 km", False), ("15 km", "1.5 km", False), ("12 km", "1/2 km", False),
+        ("2x", "-2x", False), ("23", "(2,3)", False), ("(2, 3)", "(2,3)", True), ("1012", "10-12", False),
+        ("3", "-$3", False), ("-3", "-$3", True), ("1912", "(1912)", True), ("1912", "the 1912!", True),
+        ("3", "$3", True), ("F-16", "f16", True), ("Mu\u0308ller", "M\xfcller", True),
     ],
 )  # fmt: skip
 def test_numbers_are_compared_as_numbers(gold: str, said: str, same: bool) -> None:
     episode = answering(said, gold)
     assert exact_match(episode.task, episode) == float(same)
     assert unary_feedback(episode.task, episode).value == [float(same)]
+
+
+def test_words_shared_by_answers_leave_numbers_whole() -> None:
+    task = Task.of("t", "?", answer="-1.5 km")
+    values = [f1(task, answering(said, "-1.5 km")) for said in ("-1.5 km", "1.5 km", "15 km")]
+    assert values == [1.0, 0.5, 0.5]
 
 
 def test_votes_for_different_numbers_are_different() -> None:
@@ -228,6 +299,8 @@ def test_votes_for_different_numbers_are_different() -> None:
         ("exact", ["The end", "the end", " The end "], [0, 1, 0]),
         ("squad", ["The end", "the end!", None], [0, 0, None]),
         ("numeric", ["x = 1/2", "0.5", "5"], [0, 0, 2]),
+        ("numeric", ["none", "3", " none", "-$3", "-3"], [0, 1, 0, 3, 3]),
+        ("exact", ["e\u0301", "\xe9", "E"], [0, 0, 2]),
     ],
 )
 def test_comparers(how: Comparer, answers: list[str | None], expected: list[int | None]) -> None:

@@ -46,10 +46,10 @@ async def test_weighted_sum_of_sync_and_async_components():
 
 async def test_none_is_not_zero():
     assert (await score({"a": lambda: None, "b": lambda: 0.5})).total == 0.5
-    assert await score({"a": lambda: None}) == Score(components={"a": None})
+    assert await score({"a": lambda: None}) == Score(components={"a": None}, success="reward")
     # What carries no weight cannot turn "never scored" into a reward of 0.0.
     assert (await score({"a": lambda: None, "metric": {"use": lambda: 1.0, "weight": 0}})).total is None
-    assert await score({}) == Score()
+    assert await score({}) == Score(success="reward")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "1", [1.0], np.float32("nan")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from pathlib import Path
@@ -13,9 +14,11 @@ from agentrl.api.recipe_check import check as check_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.credit.registry import EpisodeCredit, over_all_turns
 from agentrl.credit.table import CreditTable
+from agentrl.engines import replicas
 from agentrl.engines.scripted import Say
 from agentrl.rollout.agent import Agent
 from agentrl.rollout.builder import build
+from agentrl.rollout.faults.budgets import EngineDown
 from agentrl.rollout.summary import summary
 from agentrl.rollout.voices.open import open_voices
 from agentrl.store import RunDir, check
@@ -23,6 +26,8 @@ from agentrl.train.supervised.conversation import Conversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, RecipeError
 from agentrl.types.sample import training_samples
+from tests.clock import Clock
+from tests.engines.http_server import serving, status
 from tests.engines.vllm_world import small_model
 from tests.rollout.world import collect, make_context, make_parts, specs
 
@@ -145,3 +150,50 @@ async def test_a_voice_that_nobody_names_is_noted(tmp_path: Path, caplog: pytest
         async with open_voices(build(parts.recipe)) as voices:
             await collect(make_context(parts, writer, voices=voices), specs(1))
     assert "policies.critic: no context of an episode named it" in caplog.text
+
+
+class Talks(Agent):
+    """The user speaks, and the policy answers, time after time."""
+
+    async def run(self, session: Any) -> None:
+        user = session.context("user", [{"role": "user", "content": "Hello."}], policy="user")
+        for _ in range(2):
+            session.say((await user.generate()).text)
+            user.say((await session.generate()).text)
+        session.finish()
+
+
+async def test_a_voice_that_goes_away_is_told_at_once_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And again while that lasts; the failure that stops the run names it, too. The policy's engine is there."""
+    monkeypatch.setattr(replicas, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(replicas, "LONGEST_PAUSE_S", 0.0)
+    clock, away = Clock(monkeypatch), asyncio.Event()
+
+    async def answer(path: str, body: Any) -> Any:
+        if path.endswith("/models"):
+            return {}
+        if away.is_set():
+            clock.forward(replicas.SAY_EVERY_S / 2)
+            return status(503, "the user has left")
+        away.set()
+        message = {"role": "assistant", "content": "I am here."}
+        return {"choices": [{"message": message, "finish_reason": "stop"}]}
+
+    async with serving(answer) as url:
+        engine = {"use": "openai", "urls": [f"{url}/v1"], "model": "user", "retries": 3, "api_key_env": "PATH"}
+        parts = make_parts(
+            tmp_path,
+            agent={"use": f"{HERE}:Talks"},
+            policies={"user": {"engine": engine}},
+            rewards={"exact_match": {"key": "answer"}},
+            limits={"retries": 0, "backoff_s": 0.0, "engine_failures": 2, "user_errors": 1000},
+        )
+        async with open_voices(parts) as voices:
+            context = make_context(parts, writer, voices=voices)
+            with pytest.raises(EngineDown, match=r"policies\.user: 4 attempts failed"):
+                await collect(context, specs(4))
+    told = [each for each in caplog.messages if "trying again" in each]
+    assert all(each.startswith("policies.user: http://127.0.0.1") for each in told)
+    assert len(told) > 1, "at once, and again while it lasts"

@@ -207,7 +207,7 @@ def test_a_program_that_does_not_do_its_work_is_a_user_error(folder: Path, progr
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"program": ["no-such-program"]}, "task tasks-.*: the program cannot be started: .*no-such-program"),
+        ({"program": ["no-such-program"]}, "agent.program: there is no program 'no-such-program'"),
         ({"program": ["echo", "{data.ghost}"]}, "task tasks-.*: the task has no 'data.ghost'"),
     ],
 )

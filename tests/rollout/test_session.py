@@ -374,3 +374,29 @@ async def test_a_thought_that_a_prompt_leaves_open_and_nothing_closes_is_no_answ
     reply = await session.generate()
     assert (reply.answer, reply.text) == (None, "")
     assert "never closed" in reply.errors[0].message
+
+
+def _written(*calls: str) -> str:
+    return "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in calls)
+
+
+@pytest.mark.parametrize("order", [("whole", "broken"), ("broken", "whole"), ("whole", "broken", "unknown", "whole")])
+async def test_what_came_back_is_in_the_order_of_the_calls(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """A template that shows no ids shows faults and results by their order alone: faults stood first."""
+    forms = {
+        "whole": '{{"name": "echo", "arguments": {{"text": "said {k}"}}}}',
+        "broken": '{{"name": "echo", "arguments": {{"text": ',
+        "unknown": '{{"name": "shout", "arguments": {{}}}}',
+    }
+
+    def script(task: Any, rng: Any) -> Any:
+        yield Say(_written(*(forms[kind].format(k=k) for k, kind in enumerate(order))))
+
+    parts = make_parts(tmp_path, agent={"format": "hermes"})
+    turn = (await play_one(make_context(parts, script))).turns[0]
+    outcome = {"whole": "ok", "broken": "malformed", "unknown": "unknown"}
+    assert [call.outcome for call in turn.calls] == [outcome[kind] for kind in order]
+    assert [call.result for call in turn.calls if call.outcome == "ok"] == [
+        f"said {k}" for k, kind in enumerate(order) if kind == "whole"
+    ]
+    assert [message["tool_call_id"] for message in turn.observations] == [call.id for call in turn.calls]

@@ -26,7 +26,7 @@ class Unsure(ScriptedEngine):
     """Has log-probabilities."""
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
-        turn = self._live[session].seen // 2
+        turn = len(self._live[session].seen) // 2
         found = await super().generate(token_ids, sampling, session)
         return msgspec.structs.replace(
             found, logprobs=[-SURE[turn % 4] - 0.01 * ("." in session)] * len(found.token_ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import random
 
@@ -151,6 +152,9 @@ ONE = "*** Update File: a.py\n@@\n-one\n+ONE"
         ([ONE, "*** Update File: link.py\n@@\n-three\n+THREE"], "names link.py twice"),
         ([MOVED, "*** Add File: c.py\n+added"], "names c.py twice"),
         ([MOVED, "*** Update File: a.py\n*** Move to: ./c.py\n-one\n+1"], "twice"),
+        (["*** Add File: d/n.py\n+1", "*** Add File: same/n.py\n+2"], "names same/n.py twice"),
+        ([MOVED, "*** Add File: gone/../c.py\n+2"], "twice"),
+        ([ONE, "*** Delete File: gone.py"], "no such file or directory\nNothing was changed"),
         ([ONE, "*** Add File: a.py/x.py\n+hi"], "as a file"),
         ([ONE, "*** Add File: b.py/x.py\n+hi"], "Nothing was changed"),
         ([ONE, "*** Add File: new/deep/y.py\n+hi", "*** Add File: /proc/x.py\n+hi"], "Nothing was changed"),
@@ -164,10 +168,13 @@ async def test_a_patch_that_cannot_be_carried_out_changes_nothing(
 ) -> None:
     tool = ApplyPatch(file_limit=200)
     await tool.open(Task.of("t", "do"), sandbox)
-    await sandbox.exec("printf 'one\\ntwo\\nthree\\n' > a.py; printf 'x\\n' > b.py; mkdir d; ln -s a.py link.py")
+    await sandbox.exec(
+        "printf 'one\\ntwo\\nthree\\n' > a.py; printf 'x\\n' > b.py; mkdir d; ln -s d same; ln -s a.py link.py"
+    )
     before = (await sandbox.exec("find . | sort; cat a.py b.py")).text
-    with pytest.raises(ToolError, match=why):
+    with pytest.raises(ToolError, match=why) as refused:
         await toolbox([tool])["apply_patch"].call(v4a_of(*parts))
+    assert str(refused.value).endswith("Nothing was changed.")
     assert (await sandbox.exec("find . | sort; cat a.py b.py")).text == before
 
 
@@ -190,3 +197,36 @@ async def test_a_step_that_fails_late_is_undone(sandbox: NamespaceSandbox) -> No
     assert (await sandbox.exec("ls; cat a.py b.py g.py; stat -c %a a.py")).text.split() == [
         "a.py", "b.py", "g.py", "one", "x", "g", "755",
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut_at", ["n/m.py", "a.py", "b.py", "rm g.py"])
+async def test_a_patch_that_is_cut_off_is_undone(sandbox: NamespaceSandbox, cut_at: str) -> None:
+    """By its time limit or by that of the episode, before or after the step that hangs has written."""
+    tool = ApplyPatch()
+    await tool.open(Task.of("t", "do"), sandbox)
+    await sandbox.exec("printf 'one\\n' > a.py; printf 'x\\n' > b.py; printf 'g\\n' > g.py")
+    before = (await sandbox.exec("find . | sort; cat a.py b.py g.py")).text
+    write, remove, reached = tool._files.write, tool._remove, asyncio.Event()
+
+    async def hanging(path: str) -> None:
+        if path == cut_at and not reached.is_set():
+            reached.set()
+            await asyncio.Event().wait()
+
+    async def slow_write(path: str, text: str, mode: int) -> None:
+        await write(path, text, mode)
+        await hanging(path)
+
+    async def slow_remove(path: str) -> None:
+        await remove(path)
+        await hanging(f"rm {path}")
+
+    tool._files.write, tool._remove = slow_write, slow_remove  # type: ignore[method-assign]
+    parts = [ONE, "*** Add File: n/m.py\n+hi", "*** Delete File: g.py", "*** Update File: b.py\n@@\n-x\n+y"]
+    call = asyncio.create_task(toolbox([tool])["apply_patch"].call(v4a_of(*parts)))
+    await reached.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (await sandbox.exec("find . | sort; cat a.py b.py g.py")).text == before

@@ -32,6 +32,12 @@ from tests.chat.families import tokenizer_of
 from tests.images import BLUE, RED
 
 WIDTH, HEIGHT = 8, 6
+TEXTS_ONLY = (
+    "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}"
+    "{%- for part in m.content if m.content is not string and part.type == 'text' %}{{- part.text }}{%- endfor %}"
+    "{{- (m.content if m.content is string else '') + '<|im_end|>\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+)
 
 
 @dataclass
@@ -126,6 +132,7 @@ def test_a_model_that_takes_text_only_is_shown_no_image() -> None:
 
 def test_a_template_that_drops_an_image_is_refused() -> None:
     hf = tokenizer_of("qwen3")
+    hf.hf.chat_template = TEXTS_ONLY
     tokenizer: Any = HFTokenizer(hf.hf)
     tokenizer.processor = Grid()
     tokenizer.controls = {**tokenizer.controls, "<|image_pad|>": 5}

@@ -1,4 +1,5 @@
 import io
+import json
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ from rich.console import Console
 from agentrl.store import RunDir
 from agentrl.types.episode import Branch, Context, ErrorRecord
 from agentrl.types.errors import StoreError
+from agentrl.view.html import export_html
 from agentrl.view.show import show_episode, show_run, signed_bar
 from agentrl.view.summary import headline, series, summarise
 from agentrl.view.terminal import Unwrapped, Visible
@@ -145,6 +147,23 @@ def test_an_episode_as_text(run):
     for part in ("system: You explore a house.", "branch: rewrite at token 24", "+0.500", "-1.000", "step -0.500"):
         assert part in text
     assert "gone" in text_of(show_episode, run, "c"), "why it failed"
+
+
+def test_an_episode_has_the_reward_and_the_turns_that_its_row_has(tmp_path: Path) -> None:
+    """The outcome is 0.5, and turns earned 0.25; of the four turns another voice spoke one."""
+    episode = make_episode("a")
+    turns = [msgspec.structs.replace(turn, reward=0.125 * (turn.index < 2)) for turn in episode.turns]
+    turns[-1] = msgspec.structs.replace(turns[-1], context="user")
+    user = Context(role="user", prompt=[], policy="user")
+    with RunDir.create(tmp_path / "run", {}) as run:
+        run.add(msgspec.structs.replace(episode, reward=0.5, turns=turns, contexts={"user": user}))
+        (row,) = run.rows()
+        text = text_of(show_episode, run, "a")
+        page = export_html(run, tmp_path / "page.html").read_text()
+    (shown,) = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["episodes"]
+    assert row.reward == shown["reward"] == 0.75
+    assert row.turns == shown["own_turns"] == len(turns) - 1
+    assert "reward 0.750" in text
 
 
 LOOK = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {

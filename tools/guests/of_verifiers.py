@@ -18,9 +18,12 @@ def tasks(spec):
     if "taskset" in spec:
         yield from _listed(spec)
         return
-    for index, row in enumerate(_rows(_environment(spec), spec)):
+    env = _environment(spec)
+    declares = bool(getattr(env, "tools", None) or getattr(env, "tool_defs", None))
+    for index, row in enumerate(_rows(env, spec)):
         data = {"answer": row.get("answer"), "info": row.get("info")}
-        yield {"id": f"{_name(spec)}-{index}", "instruction": _said(row["prompt"]), "data": data}
+        said = {"instruction": _said(row["prompt"]), "data": data, "declares": declares}
+        yield {"id": f"{_name(spec)}-{index}", **said}
 
 
 def play(spec, index, model):
@@ -97,7 +100,14 @@ def _listed(spec):
     for index, task in enumerate(itertools.islice(taskset, spec.get("n"))):
         info = task.data.model_dump(mode="json", exclude={"prompt"}, exclude_none=True)
         data = {"answer": info.get("answer"), "info": info}
-        yield {"id": f"{spec['taskset']}-{index}", "instruction": _said(task.data.prompt), "data": data}
+        said = {"instruction": _said(task.data.prompt), "data": data, "declares": _declares(type(taskset), type(task))}
+        yield {"id": f"{spec['taskset']}-{index}", **said}
+
+
+def _declares(*classes):
+    """Whether a class of the environment has a hook for tools, of this version of verifiers or of another one."""
+    bases = [base for cls in classes for base in cls.__mro__ if not base.__module__.startswith("verifiers.")]
+    return any("tool" in name for base in bases for name in vars(base) if name[0] != "_")
 
 
 async def _episode(spec, index, model):

@@ -8,13 +8,23 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentrl.chat.formats.json_calls import bare_json_fault, call_fault
-from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, read_json, signature_lines
+from agentrl.chat.formats.parser import (
+    Call,
+    Found,
+    ParsedCall,
+    ParseFault,
+    Parser,
+    arguments_of,
+    read_json,
+    signature_lines,
+)
 
 JSON_BLOCK = "tool_call"
 LANGUAGES = {"py": "python", "python3": "python", "ipython": "python", "bash": "shell", "sh": "shell", "zsh": "shell"}
 """Languages of blocks and the tool they stand for, where no tool has the language's own name."""
 
 _FENCE = re.compile(r"^[ \t]*+(`{3,}+)[ \t]*+([\w.+-]*+)[ \t]*+$", re.MULTILINE)
+_FULL = re.compile(r"^[ \t]*+`{3,}+[ \t]*+([\w.+-]++)[ \t]++[^`\s][^`\n]*+$", re.MULTILINE)
 _NEAR_MISS = re.compile(r"```[ \t]*+tool[ _-]?calls?\b", re.IGNORECASE)
 
 
@@ -57,7 +67,7 @@ class FencedParser(Parser):
 
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
         for block in _blocks(text):
-            tool = block.language if block.language in tools else LANGUAGES.get(block.language, block.language)
+            tool = _tool_of(block.language, tools)
             if block.language != JSON_BLOCK and tool not in tools:
                 continue
             written = text[block.start : block.end]
@@ -76,7 +86,8 @@ class FencedParser(Parser):
             return self._fault(written, f"the JSON is wrong: {error}", tools)
         if (why := call_fault(value)) is not None:
             return self._fault(written, why, tools)
-        return self._offered(ParsedCall(value["name"], value.get("arguments", {}), value.get("id")), written, tools)
+        arguments, id = arguments_of(value.get("arguments", {})), value.get("id")
+        return self._offered(ParsedCall(value["name"], arguments, None if id is None else str(id)), written, tools)
 
     def _text_call(self, tool: str, body: str, written: str, tools: Collection[str]) -> ParsedCall | ParseFault:
         main = self._main_argument(tool)
@@ -88,7 +99,16 @@ class FencedParser(Parser):
         if (near := _NEAR_MISS.search(prose)) is not None:
             why = f"the line {near[0]!r} must hold nothing but ```{JSON_BLOCK}"
             return self._fault(prose[near.start() :], why, tools)
+        for full in _FULL.finditer(prose):
+            if (tool := _tool_of(full[1], tools)) in tools:
+                why = f"the line {full[0][:60]!r} must hold nothing but ```{full[1]}"
+                return self._fault(prose[full.start() :], why, tools, tool)
         return None if acted else bare_json_fault(self, prose, tools, f"the JSON is not in a ```{JSON_BLOCK} block")
+
+
+def _tool_of(language: str, tools: Collection[str]) -> str:
+    """The tool that a block of a language calls."""
+    return language if language in tools else LANGUAGES.get(language.lower(), language.lower())
 
 
 def _blocks(text: str) -> Iterator[_Block]:

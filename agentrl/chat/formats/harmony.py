@@ -10,10 +10,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, Reply, follows, read_json
+from agentrl.chat.formats.parser import (
+    Call,
+    Found,
+    ParsedCall,
+    ParseFault,
+    Parser,
+    Reply,
+    arguments_of,
+    follows,
+    read_json,
+)
 from agentrl.types.task import Message
 
 CHANNEL, BODY, END, CALL, RETURN = "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>"
@@ -59,10 +70,9 @@ class HarmonyParser(Parser):
         call = next((part for part in _parts(said) if part.to), None)
         if call is None:
             return {"role": "assistant", "content": said, **({"thinking": thought} if thought else {})}
-        try:
-            arguments = read_json(said[call.at : call.end])
-        except ValueError:
-            arguments = {}
+        arguments: Any = said[call.at : call.end]
+        with suppress(ValueError):
+            arguments = arguments_of(arguments)
         function = {"name": call.to, "arguments": arguments}
         content = "\n".join(part for part in (thought, said[: call.start].strip()) if part)
         return {"role": "assistant", "content": content, "tool_calls": [{"type": "function", "function": function}]}
@@ -81,9 +91,10 @@ class HarmonyParser(Parser):
             value = read_json(text[part.at : part.end])
         except ValueError as error:
             return self._fault(written, f"the JSON is wrong: {error}", tools, part.to)
-        if not isinstance(value, dict):
-            return self._fault(written, "the arguments must be a JSON object", tools, part.to)
-        return self._offered(ParsedCall(part.to, value), written, tools)
+        try:
+            return self._offered(ParsedCall(part.to, arguments_of(value)), written, tools)
+        except ValueError as error:
+            return self._fault(written, str(error), tools, part.to)
 
     def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
         if not acted and (stray := _STRAY.search(prose)) is not None:

@@ -3,14 +3,13 @@ Nemotron, Cohere. They differ in what stands around the objects, and in what the
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, Reply, read_json
+from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, Reply, arguments_of, read_json
 
 
 class JsonParser(Parser):
@@ -84,23 +83,22 @@ class JsonParser(Parser):
         if isinstance(value, dict):
             value = {key: item for key, item in value.items() if key != "type" or item != "function"}
         why = call_fault(value, self.keys)
-        arguments: Any = value.get(arguments_key, {}) if why is None else {}
-        if isinstance(arguments, str):
-            with contextlib.suppress(ValueError):
-                arguments = read_json(arguments)
-            if not isinstance(arguments, dict):
-                why = f'"{arguments_key}" must be a JSON object, found a string'
         if why is not None:
             name = value.get(name_key) if isinstance(value, dict) else None
             return self._fault(written, why, tools, name if isinstance(name, str) else None)
-        return self._offered(ParsedCall(value[name_key], arguments, value.get(id_key)), written, tools)
+        arguments, id = arguments_of(value.get(arguments_key, {})), value.get(id_key)
+        return self._offered(ParsedCall(value[name_key], arguments, None if id is None else str(id)), written, tools)
 
     def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
         if self.near_miss is not None and (near := self.near_miss.search(prose)) is not None:
             why = f"found {near[0]!r} where {self.opening}...{self.closing} is needed"
             return self._fault(prose[near.start() :], why, tools)
+        if acted:
+            return None
+        if self.closing and (at := prose.find(self.closing)) >= 0:
+            return self._fault(prose[at:], f"there is no {self.opening} before {self.closing}", tools)
         place = f"between {self.opening} and {self.closing}" if self.closing else f"after {self.opening}"
-        return None if acted else bare_json_fault(self, prose, tools, f"the JSON is not {place}")
+        return bare_json_fault(self, prose, tools, f"the JSON is not {place}")
 
 
 class HermesParser(JsonParser):
@@ -243,7 +241,7 @@ class Llama3Parser(JsonParser):
 
 
 def call_fault(value: Any, keys: tuple[str, str, str] = HermesParser.keys) -> str | None:
-    """What is wrong with a call's JSON value; None if nothing is. Arguments may be an object or a string.
+    """What is wrong with a call's JSON value; None if nothing is. Arguments may be an object, or JSON of one in a text.
 
     Args:
         keys: of the tool's name, its arguments, the call's id.
@@ -257,9 +255,11 @@ def call_fault(value: Any, keys: tuple[str, str, str] = HermesParser.keys) -> st
         return f'"{name}" must be the name of a tool, found {_kind(value[name])}'
     if unexpected := [key for key in value if key not in keys]:
         return f'unexpected key {unexpected[0][:60]!r}: the arguments belong into "{arguments}"'
-    if not isinstance(value.get(arguments, {}), (dict, str)):
+    try:
+        arguments_of(value.get(arguments, {}))
+    except ValueError:
         return f'"{arguments}" must be a JSON object, found {_kind(value[arguments])}'
-    if not isinstance(value.get(call_id, ""), str):
+    if not isinstance(value.get(call_id), str | int | None):
         return f'"{call_id}" must be a string, found {_kind(value[call_id])}'
     return None
 

@@ -75,15 +75,18 @@ def _words(text: str, tools: Collection[str]) -> Iterator[Lost]:
 
 @lru_cache(64)
 def _forms(tools: tuple[str, ...]) -> re.Pattern[str]:
-    """Tags that name a tool in an attribute or in their content, `Action: ...` lines, headers of harmony without their
-    control tokens, and a reply or a block of code that is nothing but a call as Python has it."""
+    """Tags that name a tool in an attribute or in their content, `Action: ...` lines, headers of harmony and calls of
+    Gemma without their control tokens, a name behind a garbled control token, and a reply or a block of code that is
+    nothing but a call as Python has it."""
     names = rf"(?:functions\.)?({'|'.join(map(re.escape, sorted(tools, key=len, reverse=True)))})"
     forms = (
         rf'<[^<>\s]{{1,40}}+\s[^<>]{{0,80}}?\b(?:name|tool|function)\s?=\s?["\']?{names}["\']?\s?/?>',
         rf"<(?:[\w|｜]{{1,20}}[_:-])?(?:tool|tool_name|function|function_name|invoke|action)>\s*+{names}\s*+</",
         rf"^[ \t*]*+Action[ *]*+:[ *]*+{names}\b(?=[^\n]*+\n\s*+[ *]*+Action[ _]Input)",
         rf"\bto=functions\.{names}\b",
-        rf"^```\w*+[ \t]*+\n\s*+(?:print\()?{names}\((?:\s*+\w++\s?=[^`]*)?\)\s*```",
-        rf"\A\s*+(?:```\w*+\s*+)?(?:print\()?{names}\((?:\s*+(?:\w++\s?=|[\"'{{\[])[\s\S]*)?\)\s*(?:```\s*)?\Z",
+        rf"\bcall:{names}[{{(]",
+        rf"<[|｜][^<>\s]{{1,40}}+>\s*+{names}(?=\s*+(?:[<({{\[`]|:\d|\Z))",
+        rf"^```\w*+[ \t]*+\n\s*+(?:\w++\s?=\s?)?(?:print\()?{names}\((?:\s*+\w++\s?=[^`]*)?\)\s*```",
+        rf"\A\s*+(?:```\w*+\s*+)?(?:\w++\s?=\s?)?(?:print\()?{names}\((?:\s*+(?:\w++\s?=|[\"'{{\[])[\s\S]*)?\)\s*(?:```\s*)?\Z",
     )
     return re.compile("|".join(forms), re.MULTILINE)

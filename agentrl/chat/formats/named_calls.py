@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, follows, read_json
+from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, arguments_of, follows, read_json
 
 
 class NamedParser(Parser):
@@ -50,9 +50,7 @@ class NamedParser(Parser):
             value, end = read_json(text, at)
         except ValueError as error:
             raise ValueError(f"the JSON is wrong: {error}") from None
-        if not isinstance(value, dict):
-            raise ValueError("the arguments must be a JSON object")
-        return value, end
+        return arguments_of(value), end
 
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
         at = 0
@@ -103,6 +101,7 @@ class MistralParser(NamedParser):
     head = re.compile(r"\[TOOL_CALLS\]\s*+(?P<name>[\w.-]*+)(?:\[CALL_ID\](?P<id>\w++))?\[ARGS\]")
     written = "[TOOL_CALLS]{name}[ARGS]{arguments}"
     mark = re.compile(r"\[TOOL_CALLS\]\s*+[\w.-]*+(?:\[CALL_ID\]|\[ARGS\])")
+    thought = ("[THINK]", "[/THINK]")
 
 
 class DeepSeekV3Parser(NamedParser):

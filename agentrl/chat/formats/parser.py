@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agentrl.chat.formats.lost import lost_call
@@ -23,11 +24,13 @@ class ParsedCall:
 
     Attributes:
         id: if the model gave one.
+        at: its place in the reply, before or behind other calls and faults.
     """
 
     name: str
     arguments: dict[str, Any]
     id: str | None = None
+    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class ParseFault:
         tool: the name that was called, if all that is wrong is that there is no such tool.
         foreign: the name of the format, if it is a call in another format than the parser's.
         id: if an API gave one.
+        at: as `ParsedCall.at`.
     """
 
     snippet: str
@@ -47,6 +51,7 @@ class ParseFault:
     tool: str = ""
     foreign: str = ""
     id: str | None = None
+    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class Parser(ABC):
         mark: matches a reply that holds a call in this format, whatever the tools are called.
         ends: the control tokens that end a reply and a reply that calls, where the chat template does not write what
             the model samples; None: those that the template writes.
-        thought: what stands before and behind a thought.
+        thought: what stands before and behind a thought. In a reply without these marks, `<think>` is one, too.
         others: formats that a reply without a call is searched for, so that their calls are faults and no answers.
     """
 
@@ -118,18 +123,19 @@ class Parser(ABC):
         Args:
             tools: names of the tools that may be called now; a call of any other is a fault.
         """
-        parts = apart(text, lambda part: list(self._find(part, tools)), _is_call, self.thought)
+        opened, closed = self.thought if any(mark in text for mark in self.thought) else Parser.thought
+        parts = apart(text, lambda part: list(self._find(part, tools)), _is_call, (opened, closed))
         thought = "\n".join(parts.thoughts) if parts.thoughts else None
-        opened, closed = self.thought
         said = [text[begin:end] for begin, end, _ in parts.spoken]
         prose = [_without(text, *spoken) for spoken in parts.spoken]
         found = [item for _, _, items in parts.spoken for item in items]
         answer, rest, faults = _answer("\n".join(filter(None, prose)))
-        calls = [item.outcome for item in found if isinstance(item.outcome, ParsedCall)]
+        placed = [replace(item.outcome, at=item.start) for item in found]
+        calls = [each for each in placed if isinstance(each, ParsedCall)]
         if parts.open_at is not None:
             why = f"{opened} is never closed: end your thoughts with {closed}, then act"
             return Reply(rest.strip(), thought, errors=[ParseFault(_snippet(text[parts.open_at :]), why)])
-        faults += [item.outcome for item in found if isinstance(item.outcome, ParseFault)]
+        faults += [each for each in placed if isinstance(each, ParseFault)]
         acted = bool(calls) or answer is not None
         if not faults and (wrong := self._leftover(rest, tools, acted)) is not None:
             faults.append(wrong)
@@ -203,7 +209,9 @@ class Parser(ABC):
         return ParseFault(_snippet(text), message, foreign=found.name)
 
     def _lost(self, prose: str, tools: Collection[str]) -> ParseFault | None:
-        """A fault for what looks like a call in a form that no format has."""
+        """A fault for what begins as a call, or looks like one in a form that no format has."""
+        if tools and self.mark is not None and (begun := self.mark.search(prose)) is not None:
+            return self._fault(prose[begun.start() :], "it begins as a call, and does not go on as one", tools)
         if not tools or (found := lost_call(prose, tools, read_json)) is None:
             return None
         why = f"it looks like a call of {found.tool[:100]!r}, and does not have the form of one"
@@ -214,7 +222,7 @@ class Parser(ABC):
         return call if call.name in tools else self._unknown(call.name, written, tools)
 
     def _unknown(self, name: str, written: str, tools: Collection[str]) -> ParseFault:
-        near = difflib.get_close_matches(name[:100], tools, 1)
+        near = difflib.get_close_matches(name[:100], tools, 1) or sorted(filter(name.__contains__, tools), key=len)[-1:]
         hint = f"did you mean {near[0]!r}? " if near else ""
         offer = f"tools: {', '.join(tools)}" if tools else "no tool can be called now"
         return ParseFault(_snippet(written), f"there is no tool {name[:100]!r}; {hint}{offer}", name[:100])
@@ -313,7 +321,7 @@ def _first(faults: list[ParseFault]) -> list[ParseFault]:
         return faults
     last = faults[MAX_FAULTS - 1]
     more = f"{last.message}\n({len(faults) - MAX_FAULTS} more tool calls of this reply cannot be read)"
-    return [*faults[: MAX_FAULTS - 1], ParseFault(last.snippet, more)]
+    return [*faults[: MAX_FAULTS - 1], ParseFault(last.snippet, more, at=last.at)]
 
 
 def _snippet(written: str) -> str:
@@ -365,6 +373,21 @@ def read_json(text: str, at: int | None = None) -> Any:
     if text[end:].strip():
         raise ValueError(f"something follows the JSON: {_snippet(text[end:])[:40]!r}")
     return value
+
+
+def arguments_of(value: Any) -> dict[str, Any]:
+    """The arguments of a call: an object, or JSON of one in a text.
+
+    Raises:
+        ValueError: they are neither.
+    """
+    read = value
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            read = read_json(value)
+    if not isinstance(read, dict):
+        raise ValueError("the arguments must be a JSON object")
+    return read
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from agentrl.chat.formats.parser import MAX_DEPTH, Call, Found, ParsedCall, ParseFault, Parser
+from agentrl.chat.formats.parser import MAX_DEPTH, Call, Found, ParsedCall, ParseFault, Parser, follows
 
 
 class PythonicParser(Parser):
@@ -20,14 +20,18 @@ class PythonicParser(Parser):
     Attributes:
         begin: matches what stands before the calls.
         closing: what stands behind them; it may be missing at the end of a reply, where sampling ended.
+        after: what a model may write behind them.
         layout: of a reply's calls.
         between: what stands between two calls.
     """
 
     name = "pythonic"
     native: ClassVar[re.Pattern[str] | None] = re.compile(r"\[func_name1\(")
-    begin: ClassVar[re.Pattern[str]] = re.compile(r"^[ \t]*+(?=\[[ \t]*+[A-Za-z_][\w.]*+\()", re.MULTILINE)
+    begin: ClassVar[re.Pattern[str]] = re.compile(
+        r"^[ \t]*+(?:<\|python_start\|>\s*+)?(?=\[[ \t]*+[A-Za-z_][\w.-]*+\()", re.MULTILINE
+    )
     closing: ClassVar[str] = ""
+    after: ClassVar[str] = "<|python_end|>"
     layout: ClassVar[str] = "[{calls}]"
     between: ClassVar[str] = ", "
 
@@ -49,6 +53,7 @@ class PythonicParser(Parser):
         at = 0
         while (begin := self.begin.search(text, at)) is not None:
             body_at, body_end, at = begin.end(), *self._end(text, begin.end())
+            at = follows(text, at, self.after) or at
             written = text[begin.start() : at]
             for number, outcome in enumerate(self._read(text[body_at:body_end].strip(), written, tools)):
                 yield Found(at if number else begin.start(), at, outcome)
@@ -69,7 +74,7 @@ class PythonicParser(Parser):
     def _read(self, body: str, written: str, tools: Collection[str]) -> list[ParsedCall | ParseFault]:
         try:
             with warnings.catch_warnings(action="ignore"):  # of what models write, such as "\\d"
-                tree = ast.parse(body)
+                tree = _parsed(body)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             what = error.msg if isinstance(error, SyntaxError) else str(error) or type(error).__name__
             return [self._fault(written, f"it is no Python: {what}", tools)]
@@ -137,6 +142,21 @@ class Olmo3Parser(PythonicParser):
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|\'(?:[^\'\\]|\\.)*+(?:\'|\Z)|[\[\](){}<\n]', re.DOTALL)
 _DEPTH = {"[": 1, "(": 1, "{": 1, "]": -1, ")": -1, "}": -1}
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
+
+
+def _parsed(body: str) -> ast.Module:
+    """The tree of a text as Python has it, in which strings may have raw line breaks.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: as `ast.parse`.
+    """
+    try:
+        return ast.parse(body)
+    except SyntaxError:
+        escaped = _TOKEN.sub(lambda found: found[0] if found[0] == "\n" else found[0].replace("\n", "\\n"), body)
+        if escaped == body:
+            raise
+        return ast.parse(escaped)
 
 
 def _calls_of(line: ast.stmt) -> list[ast.expr | None]:

@@ -164,6 +164,7 @@ class SeedParser(XmlParser):
     name = "seed-oss"
     wrapper = ("<seed:tool_call>", "</seed:tool_call>")
     native = mark = re.compile(r"<seed:tool_call>")
+    thought = ("<seed:think>", "</seed:think>")
 
 
 class GlmParser(XmlParser):

@@ -100,6 +100,10 @@ class VLLMEngine:
         self._open.set()
         self._idle.set()
 
+    def called(self, who: str) -> None:
+        """Names whose engine it is, for messages."""
+        self.replicas.who = who
+
     @property
     def tells_versions(self) -> bool:
         """Whether the servers report the weight version of every token."""

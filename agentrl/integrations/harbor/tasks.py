@@ -35,6 +35,7 @@ def tasks(
     resources: bool = True,
     skip: bool = False,
     excluded_by: Callable[[str], str | None] = lambda id: None,
+    skipped: dict[str, str] | None = None,
 ) -> Iterator[Task]:
     """The task folders in a folder, and in folders of it; or the one that it is.
 
@@ -46,6 +47,7 @@ def tasks(
         resources: false: `cpus` and `memory_mb` of tasks do not count, and the recipe's spec holds.
         skip: leaves out tasks that ask for what cannot be had here, instead of refusing them; and, with a warning,
             those whose `task.toml` is broken, or that lack a file of the format.
+        skipped: takes why a task is left out (`skip`).
         excluded_by: `TaskSettings.excluded_by`: the files of a task that is left out are not read.
 
     Raises:
@@ -64,6 +66,8 @@ def tasks(
         except TaskError as error:
             if not skip:
                 raise
+            if skipped is not None:
+                skipped[id] = error.message
             if not isinstance(error, Unsupported):
                 _log.warning("the task %s is left out (tasks.args.skip): %s", id, error)
 

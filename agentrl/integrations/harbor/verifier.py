@@ -7,11 +7,14 @@ import json
 import math
 import tempfile
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentrl.integrations.harbor import no_installs
 from agentrl.integrations.harbor.config import TaskToml, read_task_toml, resolved
+from agentrl.integrations.harbor.programs import NOT_STARTED, owed, program_in
 from agentrl.integrations.harbor.tool import folder_of, prepare
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.state import end_programs_of
@@ -41,6 +44,9 @@ async def harbor(
     nothing that the agent put there counts. A task with `environment_mode = "separate"` is verified in a fresh sandbox,
     which gets its artifacts and nothing else of the agent's. 0 if the verifier writes no reward; the note says why.
 
+    A verifier that ends with 126 or 127, because a program is missing, has measured nothing if it does so in a fresh
+    sandbox of the task, too, and the program is none that the task asks for: no reward, but an error.
+
     Args:
         key: of the object in `reward.json`; one with a single entry needs none. The other entries are in the note.
         end_programs: false for tasks whose verifier speaks to a program that the agent started.
@@ -49,7 +55,7 @@ async def harbor(
             nothing, and what `uvx` and `uv run` were to run, such as pytest, is that of the image.
 
     Raises:
-        TaskError: the reward has several entries and none of this key.
+        TaskError: the reward has several entries and none of this key; or the verifier lacks a program.
     """
     folder = folder_of(task)
     config = read_task_toml(folder)
@@ -66,10 +72,42 @@ async def harbor(
         await prepare(task, judge)
         if problem := await _carry(config, sandbox, judge):
             return Scored(0.0, problem)
-    return await _verify(folder, config, judge, key, guard, offline)
+    verify = partial(_verify, folder, config, key=key, guard=guard, offline=offline)
+    found = await verify(judge)
+    if isinstance(found, Scored):
+        return found
+    if owed(found.program, folder, sandbox.spec):
+        return Scored(0.0, f"{found.program} is missing, which the agent was to make; {found.said}")
+    fresh = await open_sandbox()
+    await prepare(task, fresh)
+    untouched = await verify(fresh)
+    if isinstance(untouched, Scored) or (untouched.code, untouched.program) != (found.code, found.program):
+        return Scored(0.0, f"it lacks a program only after the agent's work; {found.said}")
+    raise TaskError(
+        f"its verifier lacks {found.program or 'a program'}: {found.said}",
+        place=f"task {task.id!r}",
+        remedy="use an image that has it (tasks.args.image), or leave the task out (tasks.exclude)",
+    )
 
 
-async def _verify(folder: Path, config: TaskToml, sandbox: Sandbox, key: str, guard: bool, offline: bool) -> Scored:
+@dataclass(frozen=True)
+class Missing:
+    """A verifier that could not start a program, so that it measured nothing.
+
+    Attributes:
+        code: the exit code.
+        program: as the shell names it; "" if it does not.
+        said: what it wrote, for the note.
+    """
+
+    code: int
+    program: str
+    said: str
+
+
+async def _verify(
+    folder: Path, config: TaskToml, sandbox: Sandbox, *, key: str, guard: bool, offline: bool
+) -> Scored | Missing:
     clear = f"chmod -R u+rwx /tests {LOGS} 2>/dev/null; rm -rf /tests/* /tests/.[!.]* {LOGS} /tmp/verifier-home"
     cleared = await sandbox.exec(["sh", "-c", f"{clear}; mkdir -p {LOGS} /logs/artifacts /tmp/verifier-home"])
     left = await sandbox.exec(["sh", "-c", f"ls -A /tests {LOGS} | grep -v ':$'"])
@@ -84,6 +122,8 @@ async def _verify(folder: Path, config: TaskToml, sandbox: Sandbox, key: str, gu
     said = f"test.sh: {done.outcome}, code {done.code}: {done.text[-600:].strip()}"
     if done.outcome == "timeout":
         return Scored(0.0, said)
+    if done.code in NOT_STARTED:
+        return Missing(done.code, program_in(done.text), said)
     try:
         return _read(await _file(sandbox, "reward.json"), await _file(sandbox, "reward.txt"), key, said)
     except ValueError as error:
@@ -114,7 +154,7 @@ async def _without_installers(sandbox: Sandbox) -> dict[str, str]:
     found = await sandbox.exec(["sh", "-c", "echo $PATH; command -v python3"])
     path, _, python = found.text.strip().partition("\n")
     run = f"exec {python} -I {folder}/no_installs.py"
-    programs = {name: "" for name in _INSTALLERS}
+    programs = {name: "" for name in INSTALLERS}
     programs |= {name: f'{run} {name} "$@"' for name in ("uv", "uvx", "pytest")}
     programs |= {name: _PYTHON.format(run=run, python=python) for name in ("python", "python3")}
     for name, text in programs.items():
@@ -124,7 +164,7 @@ async def _without_installers(sandbox: Sandbox) -> dict[str, str]:
     return {"HOME": "/tmp/verifier-home", "PATH": f"{folder}:{path}"}
 
 
-_INSTALLERS = ("apt-get", "apt", "curl", "wget", "pip", "pip3", "npm")
+INSTALLERS = ("apt-get", "apt", "curl", "wget", "pip", "pip3", "npm")
 _PYTHON = """case "$1 $2" in
 "-m pip" | "-m ensurepip" | "-m uv" | "-m pytest") {run} python "$@" ;;
 *) exec {python} "$@" ;;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 from agentrl.credit.pairs import best_and_worst, check_prompts
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError, needs
+from agentrl.types.figures.of_episodes import earned
+from agentrl.types.figures.sums import reaches
 from agentrl.types.sample import TrainingSample, learned_samples
 
 with needs("trl"):
@@ -27,7 +30,8 @@ def sft_rows(episodes: Iterable[Episode], *, min_reward: float | None = None) ->
     Args:
         min_reward: only episodes that earned so much; None: all that were scored.
     """
-    chosen = (e for e in episodes if e.reward is not None and (min_reward is None or e.reward >= min_reward))
+    least = -math.inf if min_reward is None else min_reward
+    chosen = (e for e in episodes if (value := earned(e)) is not None and reaches(value, least))
     return [row for episode in chosen for row in learned_samples(episode)]
 
 
@@ -58,7 +62,7 @@ def preference_dataset(episodes: Iterable[Episode], *, min_gap: float = 1e-6) ->
         TrainError: no group is left.
     """
     whole = [episode for episode in episodes if episode.scored and len(learned_samples(episode)) == 1]
-    return datasets.Dataset.from_list([_pair(*pair) for pair in best_and_worst(whole, min_gap=min_gap)])
+    return datasets.Dataset.from_list([_pair(*pair) for pair in best_and_worst(whole, earned, min_gap=min_gap)])
 
 
 def _pair(chosen: Episode, rejected: Episode) -> dict[str, Any]:

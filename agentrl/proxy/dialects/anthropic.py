@@ -19,6 +19,8 @@ from agentrl.proxy.dialects.dialect import (
     listed,
     refuse,
     refuse_choice,
+    refuse_demand,
+    refuse_unread,
 )
 from agentrl.proxy.messages import BadRequest
 from agentrl.proxy.stops import stop_strings
@@ -35,6 +37,16 @@ ERRORS = {
 """Anthropic's error types by the proxy's error codes; others are `invalid_request_error`."""
 
 
+_READ = ("messages", "system", "tools", "tool_choice", "max_tokens", "stop_sequences")
+_HOLDS: dict[str, tuple[Any, ...]] = {
+    "output_config": ({}, {"effort": "low"}, {"effort": "medium"}, {"effort": "high"})
+}
+"""Values that ask for what is done anyway, by field."""
+
+
+_THOUGHTS = ("thinking", "redacted_thinking")
+
+
 class Messages(Dialect):
     """`POST /v1/messages`."""
 
@@ -48,6 +60,9 @@ class Messages(Dialect):
         tools = [_tool(tool) for tool in listed(body.get("tools") or [], "'tools'")]
         choice = body.get("tool_choice")
         refuse_choice("'tool_choice'", choice.get("type") if isinstance(choice, dict) else choice, tools)
+        if isinstance(choice, dict):
+            refuse_demand("'disable_parallel_tool_use'", choice.get("disable_parallel_tool_use"), (None, False))
+        refuse_unread(body, _READ, _HOLDS)
         limit = at_least_one(body.get("max_tokens"), "'max_tokens'")
         stop = stop_strings(body.get("stop_sequences"), "'stop_sequences'")
         opening += joined(messages)
@@ -88,7 +103,7 @@ def _messages(message: Body) -> list[Body]:
 
 def _assistant(blocks: list[Body]) -> Body:
     """Thinking blocks are dropped: the proxy sends thinking as text of the reply, never as a block."""
-    text = "".join(_text([block]) for block in blocks if block.get("type") not in ("tool_use", "thinking"))
+    text = "".join(_text([block]) for block in blocks if block.get("type") not in ("tool_use", *_THOUGHTS))
     calls = [call(b.get("id"), b.get("name"), b.get("input")) for b in blocks if b.get("type") == "tool_use"]
     return {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from agentrl.proxy.dialects.dialect import (
     Answer,
@@ -14,9 +15,24 @@ from agentrl.proxy.dialects.dialect import (
     listed,
     refuse,
     refuse_choice,
-    refuse_demand,
+    refuse_unread,
 )
 from agentrl.proxy.stops import stop_strings
+
+_READ = (
+    "messages", "tools", "tool_choice", "n", "stop", "max_tokens", "max_completion_tokens", "agentrl_rewards",
+)  # fmt: skip
+_HOLDS: dict[str, tuple[Any, ...]] = {
+    "response_format": ({"type": "text"},),
+    "parallel_tool_calls": (True,),
+    "modalities": (["text"],),
+    "function_call": ("auto",),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "top_logprobs": (0,),
+}
+"""Values that ask for what is done anyway, by field."""
 
 
 class ChatCompletions(Dialect):
@@ -30,9 +46,7 @@ class ChatCompletions(Dialect):
         n, stop = at_least_one(body.get("n"), "'n'"), stop_strings(body.get("stop"), "'stop'")
         tools = _tools(body)
         refuse_choice("'tool_choice'", body.get("tool_choice"), tools)
-        refuse_demand("'response_format'", body.get("response_format"), (None, {"type": "text"}))
-        for key in ("functions", "function_call", "logit_bias"):
-            refuse_demand(f"'{key}'", body.get(key), (None, [], {}))
+        refuse_unread(body, _READ, _HOLDS)
         return {**body, "max_tokens": limit, "n": n, "stop": stop, "tools": tools}
 
     def whole(self, answer: Answer) -> Body:

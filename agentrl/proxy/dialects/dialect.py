@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,6 +92,13 @@ def refuse(what: str, remedy: str | None = None) -> BadRequest:
     return BadRequest(f"{what} cannot be recorded token by token", remedy=remedy)
 
 
+_INSTEAD = {
+    "'seed'": "leave 'seed' out: seeds follow from that of the recipe, and the episodes of a group must differ",
+    "'tool_choice'": "say 'auto' (smolagents: OpenAIModel(..., tool_choice='auto')), and answer a reply without a call",
+}
+"""Ways on, where there are others than to leave a field out."""
+
+
 def refuse_demand(name: str, value: Any, allowed: Sequence[Any]) -> None:
     """Refuses a value that asks for more than the model's own reply: nothing here would see to it.
 
@@ -102,8 +110,41 @@ def refuse_demand(name: str, value: Any, allowed: Sequence[Any]) -> None:
         raise BadRequest(
             f"{name} is {told if len(told) <= 80 else told[:77] + '...'}, which nothing here sees to: the reply is "
             "what the model samples",
-            remedy=f"leave {name} out, and check the reply in the program",
+            remedy=_INSTEAD.get(name, f"leave {name} out, and check the reply in the program"),
         )
+
+
+HINTS = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    model stream stream_options user metadata store service_tier safety_identifier prompt_cache_key
+    prompt_cache_retention prediction cache_control
+    temperature top_p top_k min_p
+    reasoning reasoning_effort verbosity thinking effort
+    """,
+    )
+)
+"""Fields that ask for nothing which a record would have to hold: who asks, how it is sent and billed, how long the
+model should think. The sampling parameters of the recipe hold for all requests (docs/programs.md)."""
+
+_NOTHING: tuple[Any, ...] = (None, False, [], {})
+"""Values of fields of which a dialect says no more that ask for nothing."""
+
+
+def refuse_unread(body: Body, read: Sequence[str], holds: Mapping[str, Sequence[Any]]) -> None:
+    """Refuses the fields of a request that nothing here reads, unless their values ask for nothing.
+
+    Args:
+        read: the fields that the dialect reads.
+        holds: by field, the values beside null that hold anyway; of others: false and what is empty.
+
+    Raises:
+        BadRequest: there is one.
+    """
+    for name, value in body.items():
+        if name not in read and name not in HINTS:
+            refuse_demand(f"'{name}'", value, [None, *holds[name]] if name in holds else _NOTHING)
 
 
 def refuse_choice(name: str, value: Any, tools: Sequence[Body]) -> None:

@@ -20,10 +20,23 @@ from agentrl.proxy.dialects.dialect import (
     refuse,
     refuse_choice,
     refuse_demand,
+    refuse_unread,
 )
 from agentrl.proxy.messages import BadRequest
 
 _TEXTS = ("input_text", "output_text", "text", "refusal")
+
+
+_FIELDS = (
+    "input", "instructions", "tools", "tool_choice", "max_output_tokens", "previous_response_id", "text",
+)  # fmt: skip
+_HOLDS: dict[str, tuple[Any, ...]] = {
+    "parallel_tool_calls": (True,),
+    "truncation": ("disabled",),
+    "include": ([], ["reasoning.encrypted_content"]),  # no thought is an item, so there is none to include
+    "top_logprobs": (0,),
+}
+"""Values that ask for what is done anyway, by field."""
 
 
 class Responses(Dialect):
@@ -46,6 +59,7 @@ class Responses(Dialect):
         refuse_choice("'tool_choice'", body.get("tool_choice"), tools)
         form = body["text"].get("format") if isinstance(body.get("text"), dict) else None
         refuse_demand("'text.format'", form, (None, {"type": "text"}))
+        refuse_unread(body, _FIELDS, _HOLDS)
         limit = at_least_one(body.get("max_output_tokens"), "'max_output_tokens'")
         return {"messages": [*system, *messages], "tools": tools, "max_tokens": limit, "asked": body}
 

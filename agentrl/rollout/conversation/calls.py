@@ -47,6 +47,7 @@ class CallRunner:
         """Calls of one tool instance in the order in which they were written, those of different tools side by side.
 
         All run in that order if one of their tools may end the reply. Faults of the reply are recorded as calls, too.
+        The records are in the order in which calls and faults were written, whatever ran first.
         """
         ended: list[str] = []
         if len(reply.calls) > 1 and _side_by_side([methods.get(call.name) for call in reply.calls]):
@@ -56,8 +57,9 @@ class CallRunner:
             for k, call in enumerate(reply.calls):
                 await give_way()
                 pairs.append(await self._call_in_turn(k, call, methods, ended))
-        faults = [_unread(k, fault) for k, fault in enumerate(reply.errors)]
-        return [*faults, *(record for record, _ in pairs)], [result for _, result in pairs]
+        placed = [(fault.at, _unread(k, fault)) for k, fault in enumerate(reply.errors)]
+        placed += [(call.at, record) for call, (record, _) in zip(reply.calls, pairs, strict=True)]
+        return [record for _, record in sorted(placed, key=lambda each: each[0])], [result for _, result in pairs]
 
     async def _call_in_turn(
         self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], ended: list[str]

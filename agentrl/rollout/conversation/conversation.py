@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from agentrl.chat.formats.native_calls import reply_of
 from agentrl.chat.formats.parser import Reply
-from agentrl.chat.native_calls import reply_of
 from agentrl.chat.thread import Prompt
 from agentrl.rollout.conversation.calls import cut_middle
 from agentrl.rollout.conversation.recording import EpisodeEnd, SessionMisused

@@ -23,7 +23,6 @@ _LOOSER: tuple[Callable[[str], str], ...] = (str, str.rstrip, str.strip)
 """How lines are compared, in this order: as they are, without space at their end, without space around them."""
 _SHOWN = 6
 _PATH_CHARS = 4096  # of a path: Linux takes no longer one
-NOTHING = "Nothing was changed."
 
 
 @dataclass
@@ -215,7 +214,7 @@ def patched(change: Change, text: str) -> str:
         start = _behind(hunk.anchors, lines, position, place)
         at = _found(hunk, lines, start)
         if at is None:
-            raise ToolError(f"{place} does not apply: {_why(hunk, lines, start)}\n{NOTHING}")
+            raise ToolError(f"{place} does not apply: {_why(hunk, lines, start)}")
         done += lines[position:at]
         kept = iter(lines[at : at + len(hunk.old)])
         for mark, line in hunk.lines:
@@ -234,7 +233,7 @@ def _behind(anchors: Sequence[str], lines: Sequence[str], position: int, place: 
     for anchor in anchors:
         found = next((n for n in range(position, len(lines)) if lines[n].strip() == anchor), None)
         if found is None:
-            raise ToolError(f"{place} does not apply: no line after line {position} is {anchor!r}\n{NOTHING}")
+            raise ToolError(f"{place} does not apply: no line after line {position} is {anchor!r}")
         position = found + 1
     return position
 

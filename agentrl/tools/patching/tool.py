@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from agentrl.sandbox.helper import Helper, TooMuch
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.files import Files
 from agentrl.tools.patching import patch as reading
-from agentrl.tools.patching.patch import NOTHING, Change
+from agentrl.tools.patching.patch import Change
 from agentrl.tools.words import Word
 from agentrl.types.errors import ToolError
 from agentrl.types.sandbox import Sandbox
@@ -31,7 +32,7 @@ class ApplyPatch(Tool):
     """Offers `apply_patch(patch)`: the V4A form that coding models write, or a unified diff.
 
     Every hunk is tried before the first file is written: a patch that does not apply changes nothing, and the model
-    is told which hunk it was. If a file cannot be written, those before it are put back.
+    is told which hunk it was. If a file cannot be written, or the time is over, those before it are put back.
 
     Args:
         timeout_s: bound on one patch.
@@ -59,29 +60,36 @@ class ApplyPatch(Tool):
                 '*** Update File: PATH' with hunks that begin with '@@' (lines with ' ', '-' or '+' in front),
                 '*** Add File: PATH' with lines that begin with '+', or '*** Delete File: PATH'. Or a unified diff.
         """
-        read = await _worked(reading.read, patch)
-        changes = msgspec.convert(read["changes"], list[Change])
-        await self._refuse_collisions(changes)
-        steps = [await self._step(change) for change in changes]
+        try:
+            read = await _worked(reading.read, patch)
+            changes = msgspec.convert(read["changes"], list[Change])
+            await self._refuse_collisions(changes)
+            steps = [await self._step(change) for change in changes]
+        except ToolError as error:
+            raise ToolError(f"{error}\n{NOTHING}") from None
         await self._carry_out(steps)
         return "\n".join(step.told for step in steps)
 
     async def _refuse_collisions(self, changes: Sequence[Change]) -> None:
         """Refuses a patch that names a file twice, under whatever names, or a file where it has a folder."""
-        here = (await self.sandbox.exec(["pwd"], timeout_s=self.timeout_s)).text.strip() or "/"
         known: dict[str, str] = {}
         for change in changes:
-            if change.moved is not None and _normal(here, change.moved) == _normal(here, change.path):
+            if change.moved is not None and await self._place(change.moved) == await self._place(change.path):
                 change.moved = None
             for path in filter(None, (change.path, change.moved)):
-                names = {_normal(here, path), await self._inode(path)} - {""}
+                names = {await self._place(path), await self._inode(path)} - {""}
                 if other := next((known[name] for name in names if name in known), None):
                     what = f"{path} twice" + (f" (as {other})" if other != path else "")
-                    raise ToolError(f"the patch names {what}; put all of its hunks under one heading\n{NOTHING}")
+                    raise ToolError(f"the patch names {what}; put all of its hunks under one heading")
                 known |= dict.fromkeys(names, path)
         for name, path in known.items():
             if over := next((known[folder] for folder in _folders(name) if folder in known), None):
-                raise ToolError(f"the patch has {over} as a file, and {path} in it\n{NOTHING}")
+                raise ToolError(f"the patch has {over} as a file, and {path} in it")
+
+    async def _place(self, path: str) -> str:
+        """The path from the root, through no link to a folder and no `..`; its last folders may be missing."""
+        found = await self.sandbox.exec(["sh", "-c", _PLACE, "sh", path], timeout_s=self.timeout_s)
+        return posixpath.normpath(found.text.removesuffix("\n"))
 
     async def _inode(self, path: str) -> str:
         """What a file is, whatever its name; "" if there is none."""
@@ -92,7 +100,7 @@ class ApplyPatch(Tool):
         """What is to be done with a file; nothing is written."""
         for path in filter(None, (change.path if change.kind == "add" else None, change.moved)):
             if await self._files.mode_of(path) is not None:
-                raise ToolError(f"{path} exists already\n{NOTHING}")
+                raise ToolError(f"{path} exists already")
         old = None if change.kind == "add" else await self._files.text_of(change.path, folder_ok=False)
         mode = 0o644 if change.kind == "add" else await self._files.mode_of(change.path) or 0o644
         new = None
@@ -104,6 +112,8 @@ class ApplyPatch(Tool):
 
     async def _carry_out(self, steps: Sequence[_Step]) -> None:
         """Makes new files, then changes those that are there, then removes: what fails first is easiest undone.
+
+        One that is cut off, by its limit or by that of the episode, is undone, too, before the cut goes up.
 
         Raises:
             ToolError: a step failed, and those before it were undone.
@@ -119,9 +129,12 @@ class ApplyPatch(Tool):
                     undo.append(partial(self._write, step.change.path, step.old or "", step.mode))
                     await self._remove(step.change.path)
         except ToolError as error:
-            left = [str(worse) for back in reversed(undo) if (worse := await _failed(back)) is not None]
+            left = await _undone(undo)
             rest = "\n".join(["what was changed before it could not be undone:", *left]) if left else NOTHING
             raise ToolError(f"{error}\n{rest}") from None
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.ensure_future(_undone(undo)))
+            raise
 
     async def _way_back(self, step: _Step) -> Callable[[], Awaitable[None]]:
         """How the write of a step is undone."""
@@ -152,7 +165,7 @@ async def _worked(function: Callable[..., dict[str, Any]], *arguments: Any) -> d
     try:
         found: dict[str, Any] = await _HELPER.ask(function, *arguments, cpu_s=_CPU_S)
     except TooMuch as error:
-        raise ToolError(f"the patch is too much work: {error}\n{NOTHING}") from None
+        raise ToolError(f"the patch is too much work: {error}") from None
     if "refused" in found:
         raise ToolError(found["refused"])
     return found
@@ -194,18 +207,23 @@ class _Step:
         return f"{self.change.path} {done}" + (f", now {self.change.moved}" if self.change.moved else "")
 
 
+NOTHING = "Nothing was changed."
+_PLACE = """d=$(dirname -- "$1"); rest=$(basename -- "$1")
+while [ ! -d "$d" ]; do rest=$(basename -- "$d")/$rest; d=$(dirname -- "$d"); done
+cd -- "$d" && printf '%s/%s\\n' "$(pwd -P)" "$rest\""""
 _MISSING = """d=$(dirname -- "$1"); top=; while [ ! -e "$d" ]; do top=$d; d=$(dirname -- "$d"); done; echo "$top\""""
 _UNMAKE = """rm -f -- "$1"; [ -n "$2" ] || exit 0; d=$(dirname -- "$1")
 while rmdir -- "$d" 2>/dev/null && [ "$d" != "$2" ]; do d=$(dirname -- "$d"); done"""
 
 
-def _normal(here: str, path: str) -> str:
-    return posixpath.normpath(posixpath.join(here, path))
-
-
 def _folders(name: str) -> list[str]:
     """The folders that a normal path lies in."""
     return [name[:at] for at in range(1, len(name)) if name[at] == "/"]
+
+
+async def _undone(undo: Sequence[Callable[[], Awaitable[None]]]) -> list[str]:
+    """Undoes steps, the last one first; what could not be undone."""
+    return [str(worse) for back in reversed(undo) if (worse := await _failed(back)) is not None]
 
 
 async def _failed(back: Callable[[], Awaitable[None]]) -> ToolError | None:

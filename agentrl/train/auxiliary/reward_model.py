@@ -19,6 +19,7 @@ from agentrl.train.parallel.shards import (
     load_full_optimizer_state_dict,
     load_full_state_dict,
 )
+from agentrl.types.figures.sums import reaches
 from agentrl.types.sample import TrainingSample
 
 
@@ -73,7 +74,7 @@ class ImplicitRewardModel:
         names = {name: number for number, name in enumerate(dict.fromkeys(sample.episode_id for sample in samples))}
         owner = np.array([names[sample.episode_id] for sample in samples])
         good = np.zeros(len(names))
-        good[owner] = [sample.reward >= settings.threshold for sample in samples]
+        good[owner] = [reaches(sample.reward, settings.threshold) for sample in samples]
         packs = self.ranks.packs(samples, self.token_budget, self.policy.layout)
         loss = accuracy = 0.0
         for _ in range(settings.steps):

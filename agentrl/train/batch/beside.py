@@ -12,6 +12,7 @@ from agentrl.train.batch.credit_giver import CreditGiver
 from agentrl.train.batch.truncation import Truncation
 from agentrl.train.batch.views import own_views
 from agentrl.types.episode import Episode
+from agentrl.types.figures.of_episodes import earned
 from agentrl.types.sample import TrainingSample, untrained_samples, with_advantages
 
 
@@ -42,6 +43,6 @@ class BesideBuilder:
             if credit.episode_id in trained
             for sample in with_advantages(samples[credit.episode_id], credit.turn_advantages, credit.token_advantages)
         ]
-        rewards = [each.reward or 0.0 for each in seen]
+        rewards = [earned(each) or 0.0 for each in seen]
         told["reward"] = sum(rewards) / len(rewards) if rewards else None
         return BesideBatch(training, credits, {f"{self._name}/{key}": value for key, value in told.items()})

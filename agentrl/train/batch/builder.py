@@ -19,6 +19,8 @@ from agentrl.train.batch.credit_giver import CreditGiver, Samples
 from agentrl.train.batch.truncation import Truncation
 from agentrl.train.batch.views import together
 from agentrl.train.trainer import Trainer
+from agentrl.types.figures.of_episodes import earned
+from agentrl.types.figures.sums import vary
 from agentrl.types.reporter import Reporter
 from agentrl.types.sample import TrainingSample, mask_turns, untrained_samples, with_advantages
 
@@ -123,6 +125,6 @@ def _with_advantages(groups: list[Group], credits: Iterable[EpisodeCredit]) -> l
 
 def _groups_in_words(groups: list[Group]) -> str:
     sizes = [len(group.episodes) for group in groups]
-    flat = sum(len({episode.reward for episode in group.episodes}) < 2 for group in groups)
+    flat = sum(not vary(earned(episode) or 0.0 for episode in group.episodes) for group in groups)
     of = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{max(sizes)}"
     return f"{len(groups)} groups of {of} scored episodes, {flat} without a difference in reward"

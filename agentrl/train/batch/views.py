@@ -9,6 +9,7 @@ import msgspec
 from agentrl.config.agent import PolicySettings
 from agentrl.credit.registry import EpisodeCredit
 from agentrl.types.episode import Episode
+from agentrl.types.figures.sums import total
 
 
 def own_views(chosen: Iterable[Episode], name: str, settings: PolicySettings) -> list[Episode]:
@@ -27,7 +28,7 @@ def own_view(episode: Episode, name: str, settings: PolicySettings) -> Episode:
         return seen
     values = {each: episode.components.get(each) for each in settings.outcome}
     known = [weight * value for each, weight in settings.outcome.items() if (value := values[each]) is not None]
-    return msgspec.structs.replace(seen, reward=sum(known) if len(known) == len(values) else None)
+    return msgspec.structs.replace(seen, reward=total(known) if len(known) == len(values) else None)
 
 
 def together(credits: Iterable[EpisodeCredit]) -> list[EpisodeCredit]:

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from agentrl.chat.formats.parser import Parser
@@ -24,6 +25,8 @@ from agentrl.train.stages.stage import Stage
 from agentrl.train.supervised.conversation import Conversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, RenderError, TrainError
+from agentrl.types.figures.of_episodes import earned
+from agentrl.types.figures.sums import reaches
 from agentrl.types.sample import TrainingSample
 
 
@@ -110,7 +113,8 @@ def _supervised(
         return [Example.of(episode) for episode in demonstrations]
     with _placed(stage, "run"):
         rows = stored.earning(settings.min_reward)
-    return [Example.of(episode) for episode in stored.episodes(rows)]
+        episodes = stored.episodes(rows)
+        return [Example.of(each) for each in (episodes if settings.min_reward is None else _of_one_outcome(episodes))]
 
 
 def _preferred(stage: Stage, settings: PreferenceStage, parser: Parser, stored: Stored | None) -> list[Example]:
@@ -126,14 +130,37 @@ def _preferred(stage: Stage, settings: PreferenceStage, parser: Parser, stored: 
 
 def _labelled(settings: PreferenceStage, stored: Stored) -> list[Example]:
     if (threshold := settings.threshold) is not None:
-        episodes = stored.episodes(stored.earning(None))
-        return [Example.of(episode, float((episode.reward or 0.0) >= threshold)) for episode in episodes]
+        episodes = _of_one_outcome(stored.episodes(stored.earning(None)))
+        return [Example.of(episode, float(reaches(earned(episode) or 0.0, threshold))) for episode in episodes]
     found = []
-    for pair in best_and_worst(stored.rows, min_gap=settings.min_gap):
-        chosen, rejected = stored.episodes(pair)
+    for pair in best_and_worst(stored.rows, attrgetter("reward"), min_gap=settings.min_gap):
+        chosen, rejected = _of_one_outcome(stored.episodes(pair))
         check_prompts(chosen, rejected)
         found += [Example.of(chosen, 1.0), Example.of(rejected, 0.0)]
     return found
+
+
+def _of_one_outcome(episodes: Iterable[Episode]) -> Iterator[Episode]:
+    """The episodes as they come.
+
+    Raises:
+        TrainError: the seats of one have outcomes of their own. The winner's reward says nothing of the loser's turns,
+            which would be imitated with it.
+    """
+    for episode in episodes:
+        if any(context.outcome is not None for context in episode.contexts.values()):
+            raise seats_refused(f"episode {episode.id}")
+        yield episode
+
+
+def seats_refused(place: str) -> TrainError:
+    """The error for a stage that chooses whole episodes by their reward, where each seat has an outcome of its own."""
+    return TrainError(
+        "the seats of an episode have outcomes of their own, and the stage chooses whole episodes by one reward: it "
+        "would learn from the turns of the losers as from those of the winners",
+        place=place,
+        remedy="train by rl with role_grpo or mars, or store episodes in which one seat is the policy's",
+    )
 
 
 def preference_loss(stage: Stage) -> PreferenceLoss:

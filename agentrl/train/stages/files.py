@@ -7,12 +7,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from agentrl.chat.formats.native_calls import answers, ids_of, in_call_order, read_arguments, rounds
 from agentrl.chat.formats.parser import Parser
-from agentrl.chat.native_calls import answers, ids_of, in_call_order, read_arguments, rounds
 from agentrl.train.supervised.conversation import Conversation, Said
 from agentrl.types import values
 from agentrl.types.errors import TaskError
 from agentrl.types.jsonl import JsonRow, read_rows
+from agentrl.types.parts import schemas
 from agentrl.types.task import Message
 
 Labelled = tuple[Conversation, float]
@@ -232,4 +233,7 @@ def _call(call: Any, parser: Parser) -> tuple[str, Mapping[str, Any]]:
     function = call["function"]
     if parser.functions and function["name"] not in parser.functions:
         raise ValueError(f"the recipe's tools have no {function['name']!r}, but {', '.join(parser.functions)}")
-    return str(function["name"]), read_arguments(function["arguments"])
+    given = read_arguments(function["arguments"])
+    known = schemas.arguments(parser.functions.get(function["name"], {}).get("parameters"))
+    # A table has one column for the arguments of all tools, and fills it with nulls.
+    return str(function["name"]), {k: v for k, v in given.items() if v is not None or not known or k in known}

@@ -9,7 +9,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.config.stages import PreferenceStage, SftStage
 from agentrl.rollout.builder import Parts, build
 from agentrl.train.preflight.checks import check_model, check_training
-from agentrl.train.stages.data import examples_of, key_of, parser_of, preference_loss, stored_for
+from agentrl.train.stages.data import examples_of, key_of, parser_of, preference_loss, seats_refused, stored_for
 from agentrl.train.stages.stage import Stage, stages_of
 from agentrl.types.errors import AgentRLError, RecipeError
 
@@ -61,5 +61,14 @@ def _check_offline(stage: Stage, stages: Iterable[Stage], parts: Parts) -> None:
     with stored_for(stage, None, stages) as stored:
         if isinstance(settings, SftStage) and settings.script is not None:
             parts.script(settings.script)
+        elif stored is None and getattr(settings, "run", None) is not None and _chooses(stage):
+            if parts.make_agent().seats:  # the run's episodes will be of this recipe's agent
+                raise seats_refused(key_of(stage, "run"))
         elif getattr(settings, "jsonl", None) is not None or stored is not None:
             examples_of(stage, parser_of(parts), stored, [])
+
+
+def _chooses(stage: Stage) -> bool:
+    """Whether a stage chooses among stored episodes by their reward."""
+    settings = stage.settings
+    return isinstance(settings, PreferenceStage) or getattr(settings, "min_reward", None) is not None

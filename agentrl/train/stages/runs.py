@@ -11,6 +11,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.train.supervised.conversation import Conversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
+from agentrl.types.figures.sums import reaches
 from agentrl.types.sample import TrainingSample, learned_samples
 
 LEARNED = ("demo", "rollout", "train")
@@ -44,7 +45,7 @@ class Stored:
         Raises:
             TrainError: there are none.
         """
-        chosen = [row for row in self.rows if min_reward is None or (row.reward or 0.0) >= min_reward]
+        chosen = [row for row in self.rows if min_reward is None or reaches(row.reward or 0.0, min_reward)]
         if not chosen:
             best = max((row.reward or 0.0 for row in self.rows), default=None)
             found = "it has no scored episode" if best is None else f"the best of {len(self.rows)} earned {best:g}"

@@ -37,15 +37,16 @@ def success_of(episode: Episode) -> float | None:
     only turns are rewarded their sum. The score of an episode names it; a record without a name is read likewise.
     """
     name = episode.success or (SUCCESS if SUCCESS in episode.components else "reward")
-    return _component(episode, SUCCESS) if name == SUCCESS else figure(episode, name)
+    return component(episode, SUCCESS) if name == SUCCESS else figure(episode, name)
 
 
 def figure(episode: Episode, metric: str) -> float | None:
     """A figure by name: `success`, `reward` (the outcome), `total` (that and the rewards of the policy's turns), or a
-    component of the recipe before its weight (of turns: their sum). None: it was not scored."""
-    if metric == SUCCESS or (metric in NAMED and metric not in episode.components):
-        return NAMED[metric](episode)
-    return _component(episode, metric)
+    component of the recipe before its weight (of turns: their sum). None: it was not scored.
+
+    A component may be named `reward`, too: the figure is the outcome all the same.
+    """
+    return NAMED[metric](episode) if metric in NAMED else component(episode, metric)
 
 
 def _credited(episode: Episode) -> float | None:
@@ -53,7 +54,11 @@ def _credited(episode: Episode) -> float | None:
     return None if episode.reward is None else total([episode.reward, *map(immediate, episode.own_turns)])
 
 
-def _component(episode: Episode, name: str) -> float | None:
+def component(episode: Episode, name: str) -> float | None:
+    """The value of a component before its weight; of turns the sum over those of the policy. None: not scored.
+
+    An outcome goes before the rewards that a tool gave to turns under its name.
+    """
     if name in episode.components:
         return episode.components[name]
     given = [score for turn in episode.own_turns if (score := turn.rewards.get(name)) is not None]

@@ -19,6 +19,11 @@ def reaches(value: float, threshold: float) -> bool:
     return value >= threshold - TOLERANCE
 
 
+def exceeds(value: float, threshold: float) -> bool:
+    """Whether a value is more than the threshold."""
+    return value > threshold + TOLERANCE
+
+
 def vary(values: Iterable[float]) -> bool:
     """Whether some of the values differ."""
     known = [*values]

@@ -127,9 +127,13 @@ class Argument(NamedTuple):
 
     @property
     def placeholder(self) -> Any:
-        """A value for an example."""
+        """A value for an example, at best one that its bare text stands for."""
         found = [value for part in _parts(self.root, self.schema) for value in _examples(part) if value is not None]
-        return next(filter(self.fits, found), found[0] if found else "...")
+        fitting = [value for value in found if self.fits(value)]
+        return next(filter(self._is_read_back, fitting), (fitting or found or ["..."])[0])
+
+    def _is_read_back(self, value: Any) -> bool:
+        return _same(self.value(value if isinstance(value, str) else json.dumps(value), json.loads), value)
 
     @property
     def _takes_all(self) -> bool:

@@ -42,6 +42,37 @@ def test_a_good_one_passes(folder: Path) -> None:
     assert [stage.name for stage, _ in stages] == ["format", "prefer", "learn"]
 
 
+SEATS = """
+from agentrl import ToolAgent
+
+class Table(ToolAgent):
+    seats = True
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ("sft={run: learn, min_reward: 1}", True),
+        ("sft={run: learn}", False),
+        ("preference={run: learn}", True),
+        ("preference={run: learn, loss: kto, threshold: 1}", True),
+    ],
+)
+def test_a_stage_does_not_choose_episodes_with_seats_by_one_reward(folder: Path, settings: str, refused: bool) -> None:
+    (folder / "task.py").write_text(CODE + SEATS)
+    first = "{name: learn, rl: {credit: role_grpo}}"
+    kind, _, given = settings.partition("=")
+    overrides = ["agent=./task.py:Table", f"stages=[{first}, {{name: b, {kind}: {given}}}]"]
+    recipe = load_recipe(str(folder), overrides)
+    if not refused:
+        assert len(check_stages(recipe)) == 2
+        return
+    with pytest.raises(AgentRLError, match="seats of an episode have outcomes of their own") as error:
+        check_stages(recipe)
+    assert f"stages.1.{kind}.run" in str(error.value.place)
+
+
 @pytest.mark.parametrize(
     ("override", "said", "remedy"),
     [

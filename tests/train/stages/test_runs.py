@@ -18,7 +18,7 @@ from agentrl.train.stages.data import Example, examples_of, fitting, stored_for
 from agentrl.train.stages.runs import is_of, samples_of
 from agentrl.train.stages.stage import Stage, stages_of
 from agentrl.train.supervised.conversation import Conversation
-from agentrl.types.episode import Episode, Node, Parent, Turn
+from agentrl.types.episode import Context, Episode, Node, Parent, Turn
 from agentrl.types.errors import StoreError, TrainError
 from agentrl.types.task import Task
 
@@ -86,11 +86,44 @@ def test_the_best_and_the_worst_of_a_group(tmp_path: Path, run: RunDir) -> None:
     assert [label for _, label in labelled] == [0.0, 1.0, 1.0, 1.0, 1.0]
 
 
+def test_rewards_of_turns_make_an_episode_good(tmp_path: Path, run: RunDir) -> None:
+    """Its outcome is 0; what it earned is the index's reward, which `min_reward` and pairs read, too."""
+    paid = episode("learn/train/g7#0", 0.0)
+    paid = msgspec.structs.replace(paid, turns=[msgspec.structs.replace(turn, reward=0.7) for turn in paid.turns])
+    run.add(paid)
+    labelled = chosen(tmp_path, run, LEARN + "{name: b, preference: {run: learn, threshold: 0.6, loss: kto}}")
+    assert dict(labelled)["learn/train/g7#0"] == 1.0
+    earned = chosen(tmp_path, run, LEARN + "{name: b, sft: {run: learn, min_reward: 0.7}}")
+    assert "learn/train/g7#0" in dict(earned)
+
+
 def test_pairs_of_different_prompts_are_refused(tmp_path: Path, run: RunDir) -> None:
     run.add(episode("learn/train/g5#0", 0.0))
     run.add(episode("learn/train/g5#1", 1.0, prompt=[{"role": "user", "content": "go, with a hint"}]))
     with pytest.raises(TrainError, match="of one group have different prompts"):
         chosen(tmp_path, run, LEARN + "{name: b, preference: {run: learn}}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ("sft: {run: learn, min_reward: 0.5}", True),
+        ("preference: {run: learn}", True),
+        ("preference: {run: learn, threshold: 0.5, loss: kto}", True),
+        ("sft: {run: learn}", False),
+    ],
+)
+def test_seats_with_outcomes_of_their_own_are_not_chosen_by_one_reward(
+    tmp_path: Path, run: RunDir, settings: str, refused: bool
+) -> None:
+    """The turns of who lost would be imitated with those of who won."""
+    other = {"player 1": Context(role="player 1", prompt=PROMPT, outcome=0.0)}
+    run.add(episode("learn/train/g6#0", 1.0, contexts=other), episode("learn/train/g6#1", 0.0, contexts=other))
+    if not refused:
+        assert ("learn/train/g6#1", 0.0) in chosen(tmp_path, run, f"{LEARN}{{name: b, {settings}}}")
+        return
+    with pytest.raises(TrainError, match=r"seats of an episode have outcomes of their own(?s:.)*role_grpo"):
+        chosen(tmp_path, run, f"{LEARN}{{name: b, {settings}}}")
 
 
 def test_what_is_missing_is_named(tmp_path: Path, run: RunDir) -> None:

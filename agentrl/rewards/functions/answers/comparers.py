@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+import unicodedata
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeVar, cast
 
 from agentrl.rewards.functions.answers.symbolic import compare, require_maths
@@ -18,8 +19,9 @@ from agentrl.types.episode import Episode
 Comparer = Literal["squad", "exact", "numeric", "maths"]
 """How answers are compared.
 
-`squad`: equal after SQuAD normalisation, and as numbers if they are numbers (-3 is not 3, 1.5 not 15). `exact`: equal
+`squad`: equal after SQuAD normalisation, which leaves numbers whole (-3 is not 3, 1.5 km not 15 km). `exact`: equal
 but for white space around. `numeric`: their last numbers are equal. `maths`: symbolically equal (needs math-verify).
+Answers without a number, or that are no mathematics, are the same only if their texts are.
 """
 
 T = TypeVar("T")
@@ -70,18 +72,37 @@ async def _later(value: Awaitable[Any], follows: Callable[[Any], T]) -> T:
 def normalise(text: str) -> str:
     """SQuAD normalisation: lower case, no ASCII punctuation, no articles, single spaces.
 
-    A text that consists of nothing else ("The", "+") keeps its letters: it must not equal every other such text.
+    Unlike SQuAD's, it leaves numbers whole: signs, points and bars of fractions are no punctuation, and what stands
+    between the numbers of a pair or a date keeps them apart. A text that consists of nothing else ("The", "+") keeps
+    its letters: it must not equal every other such text.
     """
-    lower = text.lower()
-    bare = "".join(character for character in lower if character not in _PUNCTUATION)
+    lower = _plain(text).lower()
+    bare = _MARKS.sub(_without_marks, lower)
     words = re.sub(r"\b(a|an|the)\b", " ", bare).split()
     return " ".join(words or lower.split())
+
+
+def _without_marks(match: re.Match[str]) -> str:
+    """A number without what does not change it, a space between two numbers, nothing for other punctuation."""
+    if match["number"] is not None:
+        return re.sub(r"[,%\s]", "", match["number"]).removeprefix("+")
+    return " " if match["between"] else ""
+
+
+def _plain(text: str) -> str:
+    """A text whose minus signs are ASCII's, and beside their numbers: -$3 is $-3."""
+    return _SIGNED.sub(r"\1-", _composed(text).replace("\u2212", "-"))
+
+
+def _composed(text: str) -> str:
+    """Letters with their accents as one character: both forms look alike."""
+    return unicodedata.normalize("NFC", text)
 
 
 def last_number(text: str) -> list[float]:
     """The readings of the last number in a text: empty without a number, two for a percentage (share and as
     written)."""
-    text = re.sub(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}", r"\1/\2", text).replace("\u2212", "-").replace("\\%", "%")
+    text = re.sub(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}", r"\1/\2", _plain(text)).replace("\\%", "%")
     for match in reversed(list(_NUMBER.finditer(text))):
         value = float(match["top"].replace(",", ""))
         if match["bottom"]:
@@ -99,20 +120,11 @@ def equal_numbers(answers: Sequence[float], references: Sequence[float], toleran
 
 
 def _same(one: str, other: str, how: Comparer) -> bool:
-    if how == "numeric":
-        return equal_numbers(last_number(other), last_number(one))
-    return bool(_KEYS[how](one) == _KEYS[how](other))
-
-
-def _squad(text: str) -> Hashable:
-    """The normalised text, and its value if it is a number and nothing else: punctuation is part of a number."""
-    bare = text.replace("\u2212", "-").strip()
-    bare = bare.rstrip(".") or bare
-    whole = _NUMBER.fullmatch(bare)
-    return normalise(bare), tuple(last_number(bare)) if whole else None
-
-
-_KEYS: dict[str, Callable[[str], Hashable]] = {"squad": _squad, "exact": str.strip}
+    if how == "squad":
+        return normalise(one) == normalise(other)
+    if how == "numeric" and (numbers := last_number(one)):
+        return equal_numbers(last_number(other), numbers)
+    return _composed(one).strip() == _composed(other).strip()
 
 
 async def _any_equal(references: Sequence[str], answer: str) -> bool:
@@ -145,9 +157,11 @@ async def _equal(one: str, other: str, cpu_s: float = 5.0) -> bool:
         return False
 
 
-_PUNCTUATION = frozenset(string.punctuation)
+_PUNCTUATION = re.escape(string.punctuation)
 _DIGITS = r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+(?!\w))?"
 # A sign belongs to a number only where no word or bracket ends before it: "10-12" ends in 12, "x = -3" in -3.
 _NUMBER = re.compile(
     rf"(?P<top>(?:(?<![\w.)\]])[-+])?(?<![\w.]){_DIGITS})(?:\s?/\s?(?P<bottom>{_DIGITS}))?(?P<percent>\s?%)?"
 )
+_MARKS = re.compile(rf"(?P<number>{_NUMBER.pattern})|(?P<between>(?<=\d)[{_PUNCTUATION}]+(?=\d))|[{_PUNCTUATION}]")
+_SIGNED = re.compile(r"(?<![\w.)\]])-([$\u20ac\xa3\xa5])(?=\d)")

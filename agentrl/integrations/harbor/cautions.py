@@ -1,0 +1,46 @@
+"""What of Harbor tasks may fail for lack of an image, before anything is played."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from agentrl.config.recipe import Recipe
+from agentrl.integrations.harbor.programs import lacking
+from agentrl.integrations.harbor.verifier import INSTALLERS
+from agentrl.types.task import Task
+
+
+def cautions(recipe: Recipe, tasks: Iterable[Task]) -> Iterator[str]:
+    """What Dockerfiles leave to the image, and programs of verifiers that a sandbox without an image does not have."""
+    left: dict[str, list[str]] = defaultdict(list)
+    missing: dict[str, list[str]] = defaultdict(list)
+    for task in tasks:
+        about = task.data.get("harbor")
+        if not isinstance(about, Mapping):
+            continue
+        for command in about.get("left_to_the_image") or ():
+            left[str(command)].append(task.id)
+        spec = recipe.sandbox.spec
+        image = (task.sandbox or {}).get("image") or spec.image
+        if recipe.sandbox.use == "namespace" and image is None:
+            for program in lacking(Path(about["folder"], "tests", "test.sh")) - _installers(recipe):
+                missing[program].append(task.id)
+    for program, ids in sorted(missing.items()):
+        yield (
+            f"tests/test.sh of {_some(ids)} calls {program}, which this machine does not have, and the sandbox has no "
+            "image: name one that has it (tasks.args.image)"
+        )
+    for command, ids in left.items():
+        yield f"left to the image, and not run: {' '.join(command.split())[:120]} ({_some(ids)})"
+
+
+def _installers(recipe: Recipe) -> set[str]:
+    """Programs for which the verifier brings stand-ins."""
+    offline = any(each.use == "harbor" and each.settings.get("offline") for each in recipe.rewards.values())
+    return {*INSTALLERS, "uv", "uvx", "pytest"} if offline else set()
+
+
+def _some(ids: list[str]) -> str:
+    return ", ".join(ids[:3]) + (f" and {len(ids) - 3} more tasks" if len(ids) > 3 else "")

@@ -1,0 +1,95 @@
+"""Programs of verifiers: which one was missing, whether the agent owed it, and which ones this machine lacks."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from agentrl.types.sandbox import SandboxSpec
+
+NOT_STARTED = (126, 127)
+"""Exit codes of shells: a program cannot be run, or is not there."""
+
+_SAID = re.compile(
+    r"^(?:.*: )?(?:line )?(?:\d+: )?[‘'`\"]?([\w./+-]+)[’'\"]?: "
+    r"(?:command not found|not found|No such file or directory|Permission denied|cannot execute.*)$",
+    re.MULTILINE,
+)
+_WORD = re.compile(r"^\s*(?:(?:then|else|do|!|sudo|exec|time)\s+)*(?:\w+=\S*\s+)*([A-Za-z][\w.-]*)(?=\s|$|;)")
+_HERE = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?")
+_SHELL = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    alias bg bind break builtin caller case cd command compgen continue coproc declare dirs disown do done echo elif
+    else enable esac eval exec exit export false fg fi for function getopts hash help history if in jobs kill let local
+    logout mapfile popd printf pushd pwd read readarray readonly return select set shift shopt source suspend test then
+    time times trap true type typeset ulimit umask unalias unset until wait while
+    """,
+    )
+)
+"""Words that are the shell's own."""
+
+
+def program_in(said: str) -> str:
+    """The last program that a shell says it cannot start; "" if it names none."""
+    found = _SAID.findall(said)
+    return found[-1] if found else ""
+
+
+def owed(program: str, folder: Path, spec: SandboxSpec) -> bool:
+    """Whether a task asks its agent for a program: it lies in a folder that the agent writes, or the instruction or the
+    solution names it."""
+    if "/" in program:
+        path = PurePosixPath(spec.workdir, program)
+        return any(path.is_relative_to(each) for each in (spec.workdir, *spec.writable) if each != "/tests")
+    texts = (folder / "instruction.md", *sorted((folder / "solution").rglob("*")))
+    word = re.compile(rf"(?<![\w.-]){re.escape(program)}(?![\w-])") if program else None
+    return word is not None and any(
+        word.search(each.read_text(errors="replace")) is not None for each in texts if each.is_file()
+    )
+
+
+def called_in(script: Path) -> set[str]:
+    """Plain names of programs that stand first in a line of a shell script, without the shell's own."""
+    lines = [*_lines(script.read_text(errors="replace"))]
+    defined = set(re.findall(r"^\s*(?:function\s+)?([\w-]+)\s*\(\)", "\n".join(lines), re.MULTILINE))
+    return {match[1] for line in lines if (match := _WORD.match(line))} - defined - _SHELL
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines of a script that begin a command: none of here-documents, in quotes, or that go on from another."""
+    end, quote, goes_on = "", "", False
+    for line in text.splitlines():
+        if end:
+            end = "" if line.strip() == end else end
+            continue
+        begins = not goes_on and not quote and not line.lstrip().startswith("#")
+        if begins:
+            yield line
+        quote = _open_quote(line, quote) if quote or begins else ""
+        goes_on = line.endswith("\\")
+        here = None if quote else _HERE.search(line)
+        end = here[1] if here else ""
+
+
+def _open_quote(line: str, quote: str) -> str:
+    """The quote that is open behind a line; "": none."""
+    escaped = False
+    for letter in line:
+        if escaped:
+            escaped = False
+        elif letter == "\\" and quote != "'":
+            escaped = True
+        elif quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+    return quote
+
+
+def lacking(script: Path) -> set[str]:
+    """The programs that a script calls and that this machine does not have."""
+    return {name for name in called_in(script) if shutil.which(name) is None}
