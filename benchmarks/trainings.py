@@ -27,7 +27,8 @@ TINY = ["warm_start.episodes=8", "warm_start.steps=2", "train.groups=2", "train.
 _ITERATION = re.compile(r"(\w+ )?train \d")
 """An iteration of reinforcement, in the lines that a training prints where there is no terminal."""
 
-MEASURED = ("rollout_s", "train_s", "episodes_in_flight", "rollouts_wait_s", "canary_s", "at")
+MEASURED = ("rollout_s", "train_s", "episodes_in_flight", "rollouts_wait_s", "canary_s", "at",
+            "loop_stalls", "loop_stall_s")  # fmt: skip
 """Metrics that are times."""
 
 HIGH_ENTROPY = ("warm_start.steps=60", "eval.episodes=32")

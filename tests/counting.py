@@ -79,7 +79,7 @@ class Held(Counter):
 """
 """Code for the recipe: with this tool, episodes wait while there is a file `hold`, but for the first."""
 
-TIMES = ("rollout_s", "train_s", "episodes_in_flight", "rollouts_wait_s")
+TIMES = ("rollout_s", "train_s", "episodes_in_flight", "rollouts_wait_s", "loop_stalls", "loop_stall_s")
 # The canary compares with the last version that arrived. A resumed run does not know it yet.
 CANARY = ("canary_gap", "canary_moved", "canary_arrived", "canary_s")
 # Log-probabilities that the engine reported carry the rounding of batches whose make-up depends on timing.

@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from agentrl.types.errors import EngineError, InfraError
+from agentrl.types.parts.body import REPLY, BodyRefused, whole
 
 T = TypeVar("T")
 
@@ -51,11 +52,14 @@ class HttpClient:
     Args:
         timeout_s: timeout of one request, from first byte sent to last byte received.
         headers: sent with every request.
+        max_bytes: of a reply.
     """
 
-    def __init__(self, *, timeout_s: float, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, *, timeout_s: float, headers: dict[str, str] | None = None, max_bytes: int = REPLY) -> None:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(30.0, timeout_s))
-        self._headers = {"Content-Type": "application/json", **(headers or {})}
+        # Nothing packed is asked for: servers are near, and packing takes them time.
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **(headers or {})}
+        self._max_bytes = max_bytes
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, url: str, body: Any, kind: type[T]) -> T:
@@ -80,11 +84,15 @@ class HttpClient:
     async def _request(self, method: str, url: str, data: bytes | None, kind: type[T]) -> T:
         try:
             async with self._open().request(method, url, data=data) as response:
-                body = await response.read()
+                body = await whole(
+                    response.content.iter_any(), response.headers.get("Content-Encoding", ""), self._max_bytes
+                )
         except aiohttp.ConnectionTimeoutError:
             raise EngineError(f"no connection within {self._timeout.sock_connect:g} s", place=url) from None
         except TimeoutError:
             raise EngineError(f"no reply within {self._timeout.total:g} s", place=url) from None
+        except BodyRefused as error:
+            raise EngineError(f"a reply that cannot be read: {error}", place=url) from None
         except (aiohttp.ClientError, OSError) as error:
             raise EngineError(f"cannot be reached: {error or type(error).__name__}", place=url) from error
         if response.status in TRY_AGAIN:
@@ -105,6 +113,7 @@ class HttpClient:
                 connector=connector,
                 timeout=self._timeout,
                 headers=self._headers,
+                auto_decompress=False,  # `whole` bounds what comes out
                 cookie_jar=aiohttp.DummyCookieJar(),  # engines set none, and looking for them takes time
             )
         return self._session
@@ -127,5 +136,5 @@ async def back_off(attempt: int, first_s: float = 0.25, most_s: float = 15.0) ->
     await asyncio.sleep(min(most_s, first_s * 2**attempt))
 
 
-def _text(body: bytes) -> str:
+def _text(body: bytearray) -> str:
     return " ".join(body[:500].decode("utf-8", "replace").split())

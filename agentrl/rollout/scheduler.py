@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from agentrl.config.limits import Limits
 from agentrl.rollout.faults.budgets import Budgets
+from agentrl.rollout.faults.stalls import Stalls, watched
 from agentrl.rollout.garbage import rare_collections
 from agentrl.rollout.groups.scorer import GroupScorer
 from agentrl.rollout.player import Player
@@ -76,10 +77,12 @@ class RolloutScheduler(Generic[Item]):
         self._failure: Exception | None = None
         self._begins = False  # a pass that begins jobs is scheduled
         self._utilization = Utilization()
+        self._stalls = Stalls()
         self._calm = ExitStack()
 
     async def __aenter__(self) -> RolloutScheduler[Item]:
         self._calm.enter_context(rare_collections())
+        self._calm.enter_context(watched(self._stalls))
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -151,8 +154,11 @@ class RolloutScheduler(Generic[Item]):
             self._groups.renew_budgets()
 
     def utilization(self) -> dict[str, float]:
-        """Since the last call: `episodes_in_flight` (mean), and `rollouts_wait_s`, the seconds without any."""
-        return self._utilization.metrics()
+        """Since the last call: `episodes_in_flight` (mean), and `rollouts_wait_s`, the seconds without any.
+
+        With `loop_stalls` and `loop_stall_s`, if something computed in the event loop for too long.
+        """
+        return self._utilization.metrics() | self._stalls.metrics()
 
     async def close(self) -> None:
         """Cancels and discards the episodes in flight. May be called twice."""

@@ -15,9 +15,10 @@ from pydantic import Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from agentrl.tools.base import Environment, FunctionTool, Tool, ToolResult, name_of, own_methods
-from agentrl.tools.calling import called
+from agentrl.tools.calling import called, in_thread
 from agentrl.tools.schema import SchemaTool, fitting
 from agentrl.types.errors import RecipeError, ToolError
+from agentrl.types.parts.image import is_pil
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,10 @@ class ToolMethod:
             own = msgspec.to_builtins(arguments)
             checked = self._by_schema(own) if self.arguments is None else self._by_hints(own)
         result = await called(self.owner, self.function, **checked)
-        return result if isinstance(result, ToolResult) else ToolResult(result)
+        if isinstance(result, ToolResult):
+            return result
+        # To write a large picture as PNG takes seconds.
+        return await in_thread(lambda: ToolResult(result)) if is_pil(result) else ToolResult(result)
 
     def _by_hints(self, arguments: dict[str, Any]) -> Mapping[str, Any]:
         assert self.arguments is not None

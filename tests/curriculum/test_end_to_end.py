@@ -27,7 +27,10 @@ SMALL = {
     "rorecomp": "{every: 2}",
     "relift": "{script: oracle, buffer: 1, lr: 1.0e-3}",
 }
-NOT_MEASURED = ("rollout_s", "train_s", "episodes_in_flight", "rollouts_wait_s", "mismatch_mean", "mismatch_max", "at")
+NOT_MEASURED = (
+    "rollout_s", "train_s", "episodes_in_flight", "rollouts_wait_s", "mismatch_mean", "mismatch_max", "at",
+    "loop_stalls", "loop_stall_s",
+)  # fmt: skip
 NOT_MEASURED += ("canary_gap", "canary_moved", "canary_arrived", "canary_s")
 OLDER = ("dart_successes", "rorecomp")
 """They train on episodes of older policies, which the recipe must correct for."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import pytest
+
+from agentrl.tools.http import tool
 from agentrl.tools.http.fetch import HttpSettings
 from agentrl.tools.http.tool import Http
 from agentrl.tools.methods import toolbox
@@ -59,16 +63,25 @@ def answer(body: bytes, *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
+def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are read in this process, as the helper process would: for tests that are about something else."""
+
+    async def ask(function: Callable[..., Any], *arguments: Any, cpu_s: float) -> Any:
+        return function(*json.loads(json.dumps(arguments)))
+
+    monkeypatch.setattr(tool._HELPER, "ask", ask)
+
+
 @asynccontextmanager
 async def http(*ports: int, **settings: Any) -> AsyncIterator[Callable[..., Awaitable[str]]]:
     """`get` as a model calls it, of a tool that may reach these ports of this machine."""
     allow = [entry for port in ports for entry in (f"127.0.0.1:{port}", f"localhost:{port}")]
-    tool = Http(HttpSettings.model_validate({"allow": allow, "timeout_s": 300.0, **settings}))
+    opened = Http(HttpSettings.model_validate({"allow": allow, "timeout_s": 300.0, **settings}))
 
     async def get(url: str, **arguments: Any) -> str:
-        return (await toolbox([tool])["get"].call({"url": url, **arguments})).text
+        return (await toolbox([opened])["get"].call({"url": url, **arguments})).text
 
     try:
         yield get
     finally:
-        await tool.close()
+        await opened.close()

@@ -22,7 +22,7 @@ from agentrl.tools.http.hosts import HostList
 from agentrl.tools.http.tool import Http
 from agentrl.types.errors import InfraError, MissingExtra, RecipeError, ToolError
 from tests.engines.http_server import serving
-from tests.http.servers import answer, endless, http, saying, talking
+from tests.http.servers import answer, endless, http, read_here, saying, talking
 from tests.rollout.world import make_parts
 
 ARTICLE = """<!doctype html><html><head><title>Tea  times</title></head><body>
@@ -33,6 +33,11 @@ ARTICLE = """<!doctype html><html><head><title>Tea  times</title></head><body>
 
 
 LONG = ARTICLE.replace("<p id", f"<p>{'Tea is picked, dried and poured. ' * 40}</p><p id")
+
+
+@pytest.fixture(autouse=True)
+def _read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_here(monkeypatch)
 
 
 async def refused(get: Any, url: str, **arguments: Any) -> str:

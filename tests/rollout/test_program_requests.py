@@ -14,6 +14,7 @@ from aiohttp import web
 
 from agentrl.proxy.messages import BadRequest
 from agentrl.proxy.web import listening
+from agentrl.rollout.programs import inside
 from agentrl.rollout.programs.inside import relayed
 from agentrl.rollout.programs.recorder import EpisodeRecorder
 from agentrl.rollout.session import Session
@@ -107,3 +108,54 @@ async def test_requests_side_by_side_stay_within_the_turns(monkeypatch: pytest.M
     found = await asyncio.gather(*(recorder.reply({"k": k}) for k in range(5)), return_exceptions=True)
     assert [isinstance(one, BadRequest) for one in found] == [False, False, True, True, True]
     assert len(recorder.turns) == 3
+
+
+class _Says:
+    """A process of the sandbox to whose output the agent writes."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts, self.killed, self.answers = [*parts], False, list[bytes]()
+
+    async def read(self) -> bytes:
+        await asyncio.sleep(0)
+        return self.parts.pop(0) if self.parts and not self.killed else b""
+
+    async def write(self, data: bytes) -> None:
+        self.answers.append(data)
+
+    async def kill(self) -> None:
+        self.killed = True
+
+
+ASKED = b'{"id": 1, "method": "GET", "path": "@", "headers": {}, "body": ""}'
+
+
+@pytest.mark.parametrize(
+    "said", [b"no JSON\n", b"[" * 5000 + b"\n", b"[]\n", b'{"id": "x"}\n', b"\xff\n", ASKED[:-3] + b"1}\n", b"\n"]
+)
+async def test_an_agent_that_writes_as_the_relay_ends_it(said: bytes) -> None:
+    process = _Says(ASKED[:9], ASKED[9:] + b"\n" + ASKED + b"\n", said, ASKED + b"\n")
+    await inside._carry(cast("Any", process), "http://127.0.0.1:1")
+    assert process.killed
+    assert len(process.parts) == 1
+
+
+async def test_a_line_without_end_and_many_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inside, "LINE", 1000)
+    process = _Says(*[b"x" * 300] * 10)
+    await inside._carry(cast("Any", process), "http://127.0.0.1:1")
+    assert process.killed
+    assert len(process.parts) == 6
+    most, now = 0, 0
+
+    async def counted(*_: Any) -> None:
+        nonlocal most, now
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        now -= 1
+
+    monkeypatch.setattr(inside, "_pass", counted)
+    await inside._carry(cast("Any", _Says(*[(ASKED + b"\n") * 500] * 4)), "http://127.0.0.1:1")
+    assert most == inside.AT_ONCE

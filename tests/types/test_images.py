@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +104,16 @@ def test_contents_are_joined() -> None:
         {"type": "text", "text": "a"}, image, {"type": "text", "text": "b"},
     ]  # fmt: skip
     assert content.text_of(content.joined("a", [image], "b")) == "a[image]b"
+
+
+def test_an_image_of_a_million_parts_is_refused() -> None:
+    """To look through them takes seconds in the event loop."""
+    chunk = struct.pack(">I4s", 0, b"teXt") + struct.pack(">I", zlib.crc32(b"teXt"))
+    png = encoded("PNG")
+    assert image_info(png[:33] + chunk * 1000 + png[33:]).width == 31
+    jpeg = encoded("JPEG")
+    for many in (png[:33] + chunk * 200_000 + png[33:], jpeg[:2] + b"\xff\xfe\x00\x02" * 200_000 + jpeg[2:]):
+        with pytest.raises(ImageRefused, match="damaged"):
+            image_info(many)
+    with pytest.raises(ImageRefused, match="damaged"):
+        image_info(jpeg[:2] + b"\xff" * 500_000)

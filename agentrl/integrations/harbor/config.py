@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from agentrl.integrations.harbor.inside import require_own_files
 from agentrl.types.errors import TaskError, nearest
 
 _NetworkMode = Literal["public", "no-network", "allowlist"]
@@ -118,8 +119,10 @@ def read_task_toml(folder: Path) -> TaskToml:
     """The file of a task folder.
 
     Raises:
-        TaskError: it is no TOML, a value is none that the format has, or a key seems misspelt; names file and key.
+        TaskError: it is no TOML, a value is none that the format has, or a key seems misspelt; names file and key. Or
+            a file of the folder leads out of it.
     """
+    require_own_files(folder)
     path = folder / "task.toml"
     try:
         return TaskToml.model_validate(tomllib.loads(path.read_text()))

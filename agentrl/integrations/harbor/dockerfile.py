@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from agentrl.integrations.harbor.inside import require_inside
 from agentrl.types.errors import TaskError
 from agentrl.types.sandbox import TAKEN
 
@@ -160,6 +161,8 @@ def _take_copy(plan: Plan, known: dict[str, str], rest: str, context: Path, plac
         found = sorted(context.glob(each.strip("/"))) if each.strip("./") else [context]
         if not found:
             raise FileNotFoundError(f"there is no file {each} in {context}")
+        for path in found:
+            require_inside(context, path, place)
         sources += [path for path in found if path.name != "Dockerfile" or len(found) == 1]
     into = target.endswith(("/", "/.")) or where in plan.folders or len(sources) > 1 or sources[0].is_dir()
     in_root = len(parts) == 2 and not into

@@ -150,7 +150,9 @@ def digest(folder: Path) -> str:
     """A hash of a task folder's files, so that a run says which version it played."""
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        if path.is_file():
+        if path.is_symlink():
+            found.update(f"{path.relative_to(folder)}\0-> {path.readlink()}\0".encode())
+        elif path.is_file():
             found.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     return found.hexdigest()[:16]
 

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path, PurePosixPath
 
 from agentrl.integrations.harbor.dockerfile import Copy, Run
+from agentrl.integrations.harbor.inside import require_own_files
 from agentrl.integrations.harbor.tasks import plan_for
 from agentrl.tools.base import Tool
 from agentrl.types.errors import TaskError
@@ -33,7 +34,7 @@ def folder_of(task: Task) -> Path:
     """The task's folder.
 
     Raises:
-        TaskError: the task does not come from `harbor`, or its folder is gone.
+        TaskError: the task does not come from `harbor`, or its folder is gone, or has files that lead out of it.
     """
     about = task.data.get("harbor")
     if not isinstance(about, dict):
@@ -42,6 +43,7 @@ def folder_of(task: Task) -> Path:
     folder = Path(about["folder"])
     if not (folder / "task.toml").is_file():
         raise TaskError(f"its folder {folder} is gone", place=f"task {task.id!r}", remedy="put it back")
+    require_own_files(folder)
     return folder
 
 

@@ -9,9 +9,10 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 from agentrl.rollout.programs.ended import Ended, ProgramFailed, Tail
@@ -21,6 +22,10 @@ from agentrl.types.sandbox import Process, Sandbox, SandboxLost
 
 START_S = 30.0
 CHUNK = 1 << 18
+LINE = 32 << 20
+"""Bytes of a request as the relay writes it. The agent may write there, too."""
+AT_ONCE = 64
+"""Requests of a sandbox that are under way at a time; what it sends meanwhile waits there."""
 _READY = re.compile(rb"ready (\d+)\n")
 
 
@@ -99,31 +104,58 @@ async def _first_line(process: Process) -> bytes:
     said = b""
     with suppress(TimeoutError):
         async with Deadline(START_S):
-            while not said.endswith(b"\n") and (data := await process.read()):
+            while len(said) < 4096 and not said.endswith(b"\n") and (data := await process.read()):
                 said += data
     return said
 
 
+class Asked(msgspec.Struct):
+    """A request as the relay writes it."""
+
+    id: int
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: str
+
+
 async def _carry(process: Process, url: str) -> None:
-    """Hands requests on as they come, side by side."""
-    rest, under_way = b"", set[asyncio.Task[None]]()
+    """Hands requests on as they come, side by side. A relay that writes what is no request is ended."""
+    under_way = set[asyncio.Task[None]]()
     async with aiohttp.ClientSession() as http:
         try:
-            while data := await process.read():
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    task = asyncio.create_task(_pass(http, process, url, json.loads(line)))
-                    under_way.add(task)
-                    task.add_done_callback(under_way.discard)
+            async for line in _lines(process):
+                asked = msgspec.json.decode(line, type=Asked)
+                while len(under_way) >= AT_ONCE:
+                    await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                task = asyncio.create_task(_pass(http, process, url, asked))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+            await process.kill()
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            await process.kill()
         finally:
             for task in under_way:
                 task.cancel()
 
 
-async def _pass(http: aiohttp.ClientSession, process: Process, url: str, asked: Mapping[str, Any]) -> None:
+async def _lines(process: Process) -> AsyncIterator[bytes]:
+    """The lines that a process writes, until it ends or one is too long."""
+    rest = bytearray()
+    while data := await process.read():
+        first, *more = data.split(b"\n")
+        rest += first
+        for part in more:
+            yield bytes(rest)
+            rest = bytearray(part)
+        if len(rest) > LINE:
+            return
+
+
+async def _pass(http: aiohttp.ClientSession, process: Process, url: str, asked: Asked) -> None:
     status, kind, said = await _reply(http, url, asked)
     response = {
-        "id": asked["id"],
+        "id": asked.id,
         "status": status,
         "headers": {"Content-Type": kind},
         "body": base64.b64encode(said).decode(),
@@ -131,15 +163,16 @@ async def _pass(http: aiohttp.ClientSession, process: Process, url: str, asked: 
     await process.write(json.dumps(response).encode() + b"\n")
 
 
-async def _reply(http: aiohttp.ClientSession, url: str, asked: Mapping[str, Any]) -> tuple[int, str, bytes]:
+async def _reply(http: aiohttp.ClientSession, url: str, asked: Asked) -> tuple[int, str, bytes]:
     """Status, content type and body. Whatever the sandbox asks for, only the server at `url` is asked."""
-    if not asked["path"].startswith("/"):  # "@host/" and "8/" would lead elsewhere
+    if not asked.path.startswith("/"):  # "@host/" and "8/" would lead elsewhere
         return 400, "text/plain", b"the path of a request starts with /"
-    body, timeout = base64.b64decode(asked["body"]), aiohttp.ClientTimeout(total=None)
+    timeout = aiohttp.ClientTimeout(total=None)
     try:
-        target = URL(url + asked["path"], encoded=True)
+        body = base64.b64decode(asked.body)
+        target = URL(url + asked.path, encoded=True)
         async with http.request(
-            asked["method"], target, headers=asked["headers"], data=body, timeout=timeout, allow_redirects=False
+            asked.method, target, headers=asked.headers, data=body, timeout=timeout, allow_redirects=False
         ) as reply:
             return reply.status, reply.headers.get("Content-Type", "application/json"), await reply.read()
     except (aiohttp.ClientError, ValueError) as error:

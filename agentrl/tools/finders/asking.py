@@ -10,6 +10,7 @@ import aiohttp
 import msgspec
 
 from agentrl.types.errors import InfraError, RecipeError
+from agentrl.types.parts.body import PACKINGS, whole
 
 TRIES = 4
 _LARGEST = 8 << 20  # bytes of an answer
@@ -34,31 +35,24 @@ async def ask(
         RecipeError: it refuses the request: the address or the key is wrong.
     """
     problem = ""
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s)) as session:
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    asked = {"Accept-Encoding": PACKINGS, **(headers or {})}
+    async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session:
         for attempt in range(TRIES):
             if attempt:
                 await asyncio.sleep(pause_s * 2 ** (attempt - 1))
             try:
-                async with session.request(method, url, json=body, params=query, headers=headers) as answer:
-                    content = await _body(answer)
+                async with session.request(method, url, json=body, params=query, headers=asked) as answer:
+                    packing = answer.headers.get("Content-Encoding", "")
+                    content = await whole(answer.content.iter_any(), packing, _LARGEST)
                 if answer.status == 200:
                     return msgspec.json.decode(content)
                 problem = f"status {answer.status}: {content[:200].decode('utf-8', 'replace')}"
                 if answer.status < 500 and answer.status not in (408, 429):
                     raise RecipeError(f"{url} refuses: {problem}", place=url, remedy="check url and api_key_env")
-            except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, ValueError) as error:
                 problem = f"{type(error).__name__}: {error}"
     raise InfraError(f"no answer after {TRIES} attempts: {problem}", place=url)
-
-
-async def _body(answer: aiohttp.ClientResponse) -> bytes:
-    """The whole body, however it arrives; `_LARGEST` bytes or little more of a longer one."""
-    content = bytearray()
-    async for part in answer.content.iter_any():
-        content += part
-        if len(content) > _LARGEST:
-            break
-    return bytes(content)
 
 
 def key_of(name: str | None) -> str | None:

@@ -19,7 +19,8 @@ Query: {query}
 """
 """The prompt of the authors for models that were not tuned for it; `kind` is useful or noisy."""
 
-_DOCUMENT = re.compile(r"(?ms)^\W*(?:Doc(?:ument)?\s*)?\d+\W*[:.)]\s*(.+?)(?=^\W*(?:Doc(?:ument)?\s*)?\d+\W*[:.)]|\Z)")
+_HEAD = re.compile(r"(?m)^[^\w\n]{0,20}(?:Doc(?:ument)?[^\S\n]{0,9})?\d{1,9}[^\w\n]{0,20}[:.)]")
+"""What a document of an answer begins with: `1.`, `**Doc 2**:`. Each part is bounded, so that looking is linear."""
 
 
 async def simulated(
@@ -56,9 +57,7 @@ async def simulated(
         text = str(told["choices"][0]["message"]["content"] or "")
     except (KeyError, IndexError, TypeError):
         raise InfraError(f"not a chat completion: {str(told)[:200]}", place=url) from None
-    parts = [" ".join(part.split()) for part in _DOCUMENT.findall(text)] or [
-        " ".join(part.split()) for part in text.split("\n\n")
-    ]
+    parts = [" ".join(part.split()) for part in _HEAD.split(text)[1:] or text.split("\n\n")]
     return [
         Document(hashlib.sha256(f"{query}\n{part}".encode()).hexdigest()[:8], query, part) for part in parts if part
     ][:k]

@@ -7,9 +7,11 @@ import hashlib
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from agentrl.tools.base import Environment, ToolResult
+from agentrl.tools.calling import in_thread
 from agentrl.tools.gui.desktop import Desktop, DesktopSettings, must_have
 from agentrl.tools.gui.page import PageScreen, PageSettings
 from agentrl.tools.gui.scale import Scale, Unit
@@ -17,6 +19,7 @@ from agentrl.tools.gui.screen import Element, Point, Screen
 from agentrl.tools.gui.styles import STYLES, WAIT_S
 from agentrl.tools.gui.warm import WARM, Recycling
 from agentrl.types.errors import RecipeError, TaskError, ToolError, nearest, needs
+from agentrl.types.parts.image import image_info
 from agentrl.types.sandbox import Sandbox
 from agentrl.types.task import Message, Task
 
@@ -238,7 +241,9 @@ class Gui(Environment):
             text = text if whole else f"{text if self._listed else ''}\n{NOT_WHOLE}".strip()
         if self.shows != "elements":
             image = await self._on.screenshot()
-            images = [image if self._scale.shown == self._scale.screen else _resized(image, self._scale.shown)]
+            if self._scale.shown != self._scale.screen:  # in a thread: it takes a tenth of a second
+                image = await in_thread(partial(_resized, image, self._scale))
+            images = [image]
         self._key = hashlib.sha256(b"".join([text.encode(), *images])).hexdigest()[:16]
         return text, images
 
@@ -266,11 +271,19 @@ def _keys(chord: str) -> list[str]:
     return chord.split("+")
 
 
-def _resized(image: bytes, size: tuple[int, int]) -> bytes:
+def _resized(image: bytes, scale: Scale) -> bytes:
+    """A screenshot as the model is shown it.
+
+    Raises:
+        ToolError: it is no picture of the screen: what is in the sandbox made it.
+    """
     import io
 
     from PIL import Image
 
+    size, (width, height) = scale.shown, scale.screen
+    if (found := image_info(image)).width * found.height > 4 * width * height:
+        raise ToolError(f"the screenshot has {found.width} x {found.height} pixels, the screen {width} x {height}")
     out = io.BytesIO()
     with Image.open(io.BytesIO(image)) as picture:
         picture.convert("RGB").resize(size, Image.Resampling.BOX).save(out, "PNG", compress_level=1)

@@ -6,9 +6,6 @@ import errno
 import re
 import socket
 import ssl
-import zlib
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from email.message import Message as Header
 from typing import Any
 
@@ -19,8 +16,10 @@ from yarl import URL
 
 from agentrl.tools.calling import in_thread
 from agentrl.tools.http.hosts import HostList
+from agentrl.tools.http.page import Answer
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError
+from agentrl.types.parts.body import PACKINGS, BodyRefused, beginning
 from agentrl.types.sandbox import HOST
 
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -30,7 +29,7 @@ LOCAL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOT
 _HEADERS = {
     "User-Agent": "agentrl",
     "Accept": "text/html,application/xhtml+xml,application/json,text/plain;q=0.9,*/*;q=0.5",
-    "Accept-Encoding": "gzip, deflate",
+    "Accept-Encoding": PACKINGS,
 }
 
 
@@ -56,25 +55,6 @@ class HttpSettings(BaseModel):
         return value
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a server sent.
-
-    Attributes:
-        url: after the redirects.
-        type: the media type in lower case, "" if there is none; `charset` likewise.
-        size: of the whole body in bytes, if the server said so.
-        cut: whether the body is only the beginning.
-    """
-
-    url: str
-    type: str
-    charset: str
-    body: bytes
-    size: int | None
-    cut: bool
-
-
 class Fetcher:
     """Fetches pages for one episode, with cookies of its own."""
 
@@ -96,7 +76,7 @@ class Fetcher:
                 return await self._followed(target)
         except TimeoutError:
             raise ToolError(f"no complete answer from {target.host} within {self.settings.timeout_s:g} s") from None
-        except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             if (local := _errno(error)) in LOCAL:
                 raise InfraError(f"http: {errno.errorcode[local]}: {error}", remedy="lower concurrency") from None
             raise ToolError(f"{target.host}: {_said(error)}") from None
@@ -122,25 +102,21 @@ class Fetcher:
     async def _read(self, response: aiohttp.ClientResponse) -> Answer:
         kind = Header()
         kind["content-type"] = response.headers.get("Content-Type", "")
-        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-        body, cut = bytearray(), False
-        async for part in _unpacked(response, encoding, self.settings.max_bytes):
-            body += part
-            if cut := len(body) > self.settings.max_bytes:
-                break
+        encoding = response.headers.get("Content-Encoding", "")
+        body, cut = await beginning(response.content.iter_chunked(1 << 16), encoding, self.settings.max_bytes)
         return Answer(
             url=str(response.url),
             type=kind.get_content_type() if response.headers.get("Content-Type") else "",
             charset=str(kind.get_param("charset") or ""),
-            body=bytes(body[: self.settings.max_bytes]),
-            size=response.content_length if encoding == "identity" else None,
+            body=bytes(body),
+            size=None if encoding else response.content_length,
             cut=cut,
         )
 
     def _session(self) -> aiohttp.ClientSession:
         if self._client is None:
             connector = aiohttp.TCPConnector(resolver=_Resolver(self._hosts), use_dns_cache=False)
-            # Bodies are unpacked here: how much comes out of them is bounded.
+            # Bodies are unpacked by `beginning`: how much comes out of them is bounded.
             self._client = aiohttp.ClientSession(
                 connector=connector, headers=_HEADERS, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
             )
@@ -165,35 +141,6 @@ class _Resolver(AbstractResolver):
 
     async def close(self) -> None:
         """There is nothing to close."""
-
-
-async def _unpacked(response: aiohttp.ClientResponse, encoding: str, limit: int) -> AsyncIterator[bytes]:
-    """The parts of a body, unpacked, up to a little more than `limit` bytes of it; of what is packed, too."""
-    if encoding not in _WINDOWS:
-        raise ToolError(f"the page is packed as {encoding!r}, which was not asked for")
-    packed = got = 0
-    unpack: Any = None
-    async for part in response.content.iter_chunked(1 << 16):
-        packed += len(part)
-        if window := _WINDOWS[encoding]:
-            # RFC 9110 8.4.1.2: deflate is the zlib format; some servers leave out its header.
-            if unpack is None and encoding == "deflate" and part[0] & 15 != 8:
-                window = -zlib.MAX_WBITS
-            unpack = unpack or zlib.decompressobj(window)
-            part = unpack.decompress(part, limit + 1 - got)
-        got += len(part)
-        yield part
-        if got > limit or packed > limit:
-            return
-
-
-_WINDOWS: Mapping[str, int] = {
-    "identity": 0,
-    "": 0,
-    "gzip": zlib.MAX_WBITS | 16,
-    "x-gzip": zlib.MAX_WBITS | 16,
-    "deflate": zlib.MAX_WBITS,
-}
 
 
 def _checked(url: str) -> URL:
@@ -231,6 +178,6 @@ _WORDS: list[tuple[Any, str]] = [
     (aiohttp.ServerDisconnectedError, "the server closed the connection without an answer"),
     (aiohttp.ClientPayloadError, "the answer broke off ({error})"),
     (aiohttp.ClientResponseError, "the answer is not HTTP, or its headers are too large ({error})"),
-    (zlib.error, "the answer is packed and damaged ({error})"),
+    (BodyRefused, "the answer cannot be read: {error}"),
     (OSError, "the connection broke ({error})"),
 ]

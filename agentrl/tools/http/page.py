@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import codecs
 import re
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.tools.http.fetch import Answer
 from agentrl.types.errors import MissingExtra, ToolError, require_versions
 
 HTML = ("text/html", "application/xhtml+xml")
@@ -32,6 +32,32 @@ WHOLE = 1000
 _START = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
 
 
+TITLE = 200
+"""Characters of a title that are shown."""
+
+TEXT = 1_000_000
+"""Characters of a page that are kept."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server sent.
+
+    Attributes:
+        url: after the redirects.
+        type: the media type in lower case, "" if there is none; `charset` likewise.
+        size: of the whole body in bytes, if the server said so.
+        cut: whether the body is only the beginning.
+    """
+
+    url: str
+    type: str
+    charset: str
+    body: bytes
+    size: int | None
+    cut: bool
+
+
 @dataclass(frozen=True)
 class Page:
     """A page as text."""
@@ -42,8 +68,25 @@ class Page:
     cut: bool
 
 
+def prepare() -> None:
+    """Imports in a helper process what reads pages."""
+    import_trafilatura()
+
+
+def read(url: str, type: str, charset: str, body: str, size: int | None, cut: bool, links: bool) -> dict[str, Any]:
+    """What a helper process makes of an answer: the fields of its page; or why it is none, as `refused`.
+
+    Args:
+        body: in base64.
+    """
+    try:
+        return vars(page_of(Answer(url, type, charset, base64.b64decode(body), size, cut), links=links))
+    except ToolError as error:
+        return {"refused": str(error)}
+
+
 def page_of(answer: Answer, *, links: bool) -> Page:
-    """The text of an answer. Blocks: a long page takes seconds.
+    """The text of an answer. For a helper process: what servers send may take any time and memory.
 
     Args:
         links: whether links are shown, as `[text](url)`.
@@ -55,10 +98,11 @@ def page_of(answer: Answer, *, links: bool) -> Page:
         raise ToolError(f"{answer.url} is a PDF ({_size(answer)}), not a page")
     if answer.type in HTML or (not answer.type and _START.match(answer.body[:4096])):
         title, text = text_of_html(_decoded(answer, html=True), answer.url, links=links)
-        return Page(answer.url, title, text, answer.cut)
+        return Page(answer.url, title[:TITLE], text[:TEXT], answer.cut or len(text) > TEXT)
     if _is_binary(answer):
         raise ToolError(f"{answer.url} is {answer.type or 'of no known type'} ({_size(answer)}), not text")
-    return Page(answer.url, "", _decoded(answer), answer.cut)
+    text = _decoded(answer)
+    return Page(answer.url, "", text[:TEXT], answer.cut or len(text) > TEXT)
 
 
 def text_of_html(html: str, url: str, *, links: bool) -> tuple[str, str]:

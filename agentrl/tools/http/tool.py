@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
-from typing import Annotated
+import math
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from agentrl.sandbox.helper import Helper, TooMuch
 from agentrl.tools.base import Tool, tool
-from agentrl.tools.calling import in_thread
+from agentrl.tools.http import page as reading
 from agentrl.tools.http.fetch import Fetcher, HttpSettings
-from agentrl.tools.http.page import Page, import_trafilatura, page_of
+from agentrl.tools.http.page import Answer, Page, import_trafilatura
 from agentrl.types.errors import ToolError
 
 KEPT = 4
 """Pages of an episode that are kept, so that reading on does not fetch again."""
 
-PARSE_S = 30.0
-"""Seconds for making text of a page."""
+PARSE_S = 20.0
+"""Processor time for making text of a page."""
+
+HEAD = 2000
+"""Characters of the line above a page: its address and its title."""
+
+_HELPER = Helper("agentrl.tools.http.page", memory_mb=1024, size=8)
+"""What servers send is read there, never in this process."""
 
 
 class Http(Tool):
@@ -32,7 +41,7 @@ class Http(Tool):
     def __init__(self, settings: HttpSettings) -> None:
         import_trafilatura()
         self.settings = settings
-        self.timeout_s = settings.timeout_s + PARSE_S
+        self.timeout_s = math.inf  # the request has its own, and the helper process ends what takes too long
         self._fetcher = Fetcher(settings)
         self._pages: dict[str, Page] = {}
         self._seen: set[str] = set()
@@ -60,16 +69,26 @@ class Http(Tool):
 
         Raises:
             ToolError: it cannot be had, or is not text.
-            InfraError: this machine has run out of sockets, memory or threads.
+            InfraError: this machine has run out of sockets or memory.
         """
         page = self._pages.pop(url, None)
         if page is None:
-            answer = await self._fetcher.get(url)
-            page = await in_thread(lambda: page_of(answer, links=self.settings.links))
+            page = await self._read(await self._fetcher.get(url))
         self._pages[url] = page
         while len(self._pages) > KEPT:
             del self._pages[next(iter(self._pages))]
         return page
+
+    async def _read(self, answer: Answer) -> Page:
+        body = base64.b64encode(answer.body).decode()
+        sent = (answer.url, answer.type, answer.charset, body, answer.size, answer.cut, self.settings.links)
+        try:
+            found: dict[str, Any] = await _HELPER.ask(reading.read, *sent, cpu_s=PARSE_S)
+        except TooMuch as error:
+            raise ToolError(f"{answer.url[:HEAD]} cannot be read as text: {error}") from None
+        if "refused" in found:
+            raise ToolError(found["refused"])
+        return Page(**found)
 
     def state_key(self) -> str:
         """What has been seen so far, in any order: episodes that read the same pages know the same."""
@@ -86,4 +105,4 @@ def shown(page: Page, offset: int, chars: int) -> str:
         "[the page is longer than what was read of it]" if page.cut and not left else "",
     ]
     head = f"{page.url} {page.title}".strip() if offset == 0 else f"{page.url} from character {offset}"
-    return "\n\n".join(filter(None, [f"[{head}]", text, *notes]))
+    return "\n\n".join(filter(None, [f"[{head[:HEAD]}]", text, *notes]))

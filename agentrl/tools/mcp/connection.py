@@ -12,6 +12,7 @@ from agentrl.tools.mcp.settings import McpSettings, filled
 from agentrl.tools.mcp.stdio import Server, messages
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError
+from agentrl.types.parts.body import PACKINGS, BodyRefused, unpacked
 
 PAGES = 100
 """Pages of a server's list of tools that are read."""
@@ -157,7 +158,7 @@ class Connection:
 
         assert settings.url is not None
         client = httpx2.AsyncClient(
-            headers=filled(settings.headers, "headers"),
+            headers={"Accept-Encoding": PACKINGS} | filled(settings.headers, "headers"),
             timeout=httpx2.Timeout(settings.timeout_s, read=None),
             event_hooks={"response": [_Bound(settings.max_bytes)]},
         )
@@ -203,27 +204,31 @@ class Connection:
 
 
 class _Bound:
-    """Bounds bodies that are one message. Of streams of events, the SDK bounds each."""
+    """Unpacks bodies, and bounds those that are one message. Of streams of events, the SDK bounds each."""
 
     def __init__(self, most: int) -> None:
         self._most = most
 
     async def __call__(self, response: Any) -> None:
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            response.stream = _bounded(response.stream, self._most)
+        events = response.headers.get("content-type", "").startswith("text/event-stream")
+        encoding = response.headers.pop("content-encoding", "")
+        response.stream = _bounded(response.stream, encoding, None if events else self._most)
 
 
-def _bounded(stream: Any, most: int) -> Any:
+def _bounded(stream: Any, encoding: str, most: int | None) -> Any:
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             got = 0
-            async for part in stream:
-                got += len(part)
-                if got > most:
-                    raise httpx2.StreamError(f"its answer has more than {most / 1e6:.3g} MB (max_bytes)")
-                yield part
+            try:
+                async for part in unpacked(stream, encoding):
+                    got += len(part)
+                    if most is not None and got > most:
+                        raise httpx2.StreamError(f"its answer has more than {most / 1e6:.3g} MB (max_bytes)")
+                    yield part
+            except BodyRefused as error:
+                raise httpx2.StreamError(f"its answer cannot be read: {error}") from None
 
         async def aclose(self) -> None:
             await stream.aclose()

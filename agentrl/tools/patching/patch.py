@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from agentrl.types.errors import ToolError
 
@@ -20,6 +22,7 @@ _GIT = (
 _LOOSER: tuple[Callable[[str], str], ...] = (str, str.rstrip, str.strip)
 """How lines are compared, in this order: as they are, without space at their end, without space around them."""
 _SHOWN = 6
+_PATH_CHARS = 4096  # of a path: Linux takes no longer one
 
 
 @dataclass
@@ -59,6 +62,22 @@ class Change:
     moved: str | None = None
 
 
+def read(text: str) -> dict[str, Any]:
+    """For a helper process: the `changes` of a patch, as JSON; or why it is none, as `refused`."""
+    try:
+        return {"changes": msgspec.to_builtins(read_patch(text))}
+    except ToolError as error:
+        return {"refused": str(error)}
+
+
+def apply(change: dict[str, Any], text: str) -> dict[str, Any]:
+    """For a helper process: the `text` of a file after a change; or why it does not apply, as `refused`."""
+    try:
+        return {"text": patched(msgspec.convert(change, Change), text)}
+    except ToolError as error:
+        return {"refused": str(error)}
+
+
 def read_patch(text: str) -> list[Change]:
     """The changes of a patch, in order.
 
@@ -75,6 +94,8 @@ def read_patch(text: str) -> list[Change]:
     if not changes:
         raise ToolError("the patch changes no file")
     for change in changes:
+        if any(len(path) > _PATH_CHARS for path in (change.path, change.moved or "")):
+            raise ToolError(f"a path of the patch has more than {_PATH_CHARS} characters")
         if change.kind == "update" and change.moved is None and not any(hunk.lines for hunk in change.hunks):
             raise ToolError(f"the patch says nothing about {change.path}: give hunks that begin with @@")
     return changes
@@ -228,7 +249,7 @@ def _found(hunk: Hunk, lines: Sequence[str], start: int) -> int | None:
     near = hunk.first - 1 if hunk.first is not None else len(lines) if hunk.at_end else start
     for alike in _LOOSER:
         wanted, held = [alike(line) for line in old], [alike(line) for line in lines]
-        hits = [place for place in places if held[place : place + len(old)] == wanted]
+        hits = [place for place in places if held[place] == wanted[0] and held[place : place + len(old)] == wanted]
         if hits:
             return min(hits, key=lambda place: abs(place - near))
     return None

@@ -7,14 +7,25 @@ import posixpath
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import msgspec
+
+from agentrl.sandbox.helper import Helper, TooMuch
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.files import Files
-from agentrl.tools.patching.patch import Change, patched, read_patch
+from agentrl.tools.patching import patch as reading
+from agentrl.tools.patching.patch import Change
 from agentrl.tools.words import Word
 from agentrl.types.errors import ToolError
 from agentrl.types.sandbox import Sandbox
 from agentrl.types.task import Task
+
+_CPU_S = 10.0
+"""Processor time for reading a patch, and for applying it to a file."""
+
+_HELPER = Helper("agentrl.tools.patching.patch", memory_mb=512, size=8)
+"""To look for the lines of a patch may take the product of its length and the file's."""
 
 
 class ApplyPatch(Tool):
@@ -50,7 +61,8 @@ class ApplyPatch(Tool):
                 '*** Add File: PATH' with lines that begin with '+', or '*** Delete File: PATH'. Or a unified diff.
         """
         try:
-            changes = read_patch(patch)
+            read = await _worked(reading.read, patch)
+            changes = msgspec.convert(read["changes"], list[Change])
             await self._refuse_collisions(changes)
             steps = [await self._step(change) for change in changes]
         except ToolError as error:
@@ -94,7 +106,7 @@ class ApplyPatch(Tool):
         new = None
         if change.kind != "delete":
             added = "".join(f"{line}\n" for hunk in change.hunks for line in hunk.new)
-            new = added if old is None else patched(change, old)
+            new = added if old is None else (await _worked(reading.apply, msgspec.to_builtins(change), old))["text"]
             self._files.check_size(change.moved or change.path, new)
         return _Step(change, old, new, mode)
 
@@ -142,6 +154,21 @@ class ApplyPatch(Tool):
         done = await self.sandbox.exec(["rm", "--", path], timeout_s=self.timeout_s)
         if not done.ok:
             raise ToolError(f"{path} cannot be removed: {done.text.strip()}")
+
+
+async def _worked(function: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """What a helper process made of a patch.
+
+    Raises:
+        ToolError: it refuses the patch, or took too long.
+    """
+    try:
+        found: dict[str, Any] = await _HELPER.ask(function, *arguments, cpu_s=_CPU_S)
+    except TooMuch as error:
+        raise ToolError(f"the patch is too much work: {error}") from None
+    if "refused" in found:
+        raise ToolError(found["refused"])
+    return found
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ import msgspec
 from agentrl.types.values import ValueRefused, shown
 
 FORMATS = "PNG, JPEG, WebP or GIF"
+_SEGMENTS = 50_000
+"""Chunks of a PNG, segments of a JPEG: an image of a million tiny ones would take seconds to look through."""
 _GIVE = f"give the bytes or the path of a {FORMATS} file, a PIL image, or a data URL"
 
 
@@ -116,7 +118,7 @@ def _of_path(path: Path) -> bytes:
 
 def _png(data: bytes) -> ImageInfo | None:
     at, found = 8, None
-    while True:
+    for _ in range(_SEGMENTS):
         length, kind = struct.unpack_from(">I4s", data, at)
         (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
         if zlib.crc32(memoryview(data)[at + 4 : at + 8 + length]) != checksum:
@@ -126,11 +128,14 @@ def _png(data: bytes) -> ImageInfo | None:
         if kind == b"IEND":
             return found
         at += 12 + length
+    return None
 
 
 def _jpeg(data: bytes) -> ImageInfo | None:
     at = 2
-    while data[at] == 0xFF:
+    for _ in range(_SEGMENTS):
+        if data[at] != 0xFF:
+            return None
         kind = data[at + 1]
         if kind == 0xFF:  # a fill byte
             at += 1

@@ -23,10 +23,12 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from agentrl.rewards.grading import Unverified
 from agentrl.store.info import replace
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError
+from agentrl.types.parts.body import PACKINGS, whole
 from agentrl.types.parts.content import image_parts
 from agentrl.types.parts.image import data_url
 from agentrl.types.task import Task
 
+_LARGEST = 8 << 20  # bytes of a reply
 Question = Callable[[int], str]
 """A prompt with at most so many characters of what the agent wrote."""
 
@@ -141,10 +143,9 @@ class Judge(BaseModel):
         key = os.environ.get(self.api_key_env) if self.api_key_env else None
         if self.api_key_env and not key:
             raise RecipeError(f"the environment has no {self.api_key_env}", remedy=f"export {self.api_key_env}=...")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        async with aiohttp.ClientSession(
-            headers=headers, timeout=aiohttp.ClientTimeout(total=self.timeout_s)
-        ) as session:
+        headers = {"Accept-Encoding": PACKINGS} | ({"Authorization": f"Bearer {key}"} if key else {})
+        timeout = aiohttp.ClientTimeout(total=self.timeout_s)
+        async with aiohttp.ClientSession(headers=headers, timeout=timeout, auto_decompress=False) as session:
             asks = [self._reply(session, prompt, vote) for prompt in prompts for vote in range(self.votes)]
             return list(await asyncio.gather(*asks))
 
@@ -164,7 +165,8 @@ class Judge(BaseModel):
                 await asyncio.sleep(self.backoff_s * 2 ** (attempt - 1))
             try:
                 async with session.post(f"{self.url.rstrip('/')}/chat/completions", json=body) as response:
-                    text = await response.text()
+                    packing = response.headers.get("Content-Encoding", "")
+                    text = (await whole(response.content.iter_any(), packing, _LARGEST)).decode("utf-8", "replace")
                     if response.status == 200:
                         return _content(text)
                     problem = f"HTTP {response.status}: {text[:200]}"

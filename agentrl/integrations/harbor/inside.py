@@ -1,0 +1,41 @@
+"""A task folder is what somebody else wrote: nothing outside of it is read, wherever its paths and links lead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentrl.types.errors import TaskError
+
+FILES = (
+    "task.toml", "instruction.md", "environment", "environment/Dockerfile", "tests", "tests/test.sh", "solution",
+    "solution/solve.sh",
+)  # fmt: skip
+"""What this machine opens of a task folder. Links in its folders are copied to a sandbox as links."""
+
+
+def require_own_files(folder: Path) -> None:
+    """Checks that the files of a task folder are its own.
+
+    Raises:
+        TaskError: one is a link that leads out of the folder, or neither file nor folder.
+    """
+    for name in FILES:
+        path = folder / name
+        if path.is_symlink() or path.exists():
+            require_inside(folder, path)
+
+
+def require_inside(folder: Path, path: Path, place: str | None = None) -> None:
+    """Checks that a path of a folder leads to a file or folder in it.
+
+    Args:
+        place: that names the path, for the error; default: the folder.
+
+    Raises:
+        TaskError: it leads elsewhere, or to a device, pipe or socket.
+    """
+    at, place = path.resolve(), place or str(folder)
+    if not at.is_relative_to(folder.resolve()):
+        raise TaskError(f"{path} leads out of {folder}, to {at}", place=place, remedy="put the file itself there")
+    if at.exists() and not (at.is_file() or at.is_dir()):
+        raise TaskError(f"{path} is neither file nor folder", place=place, remedy="remove it")

@@ -1,0 +1,46 @@
+"""Fails a test in which a coroutine of agentrl computed in the event loop for more than 200 ms of processor time.
+
+from tests.stalls import no_stalls
+__all__ = ["no_stalls"]  # in a conftest.py
+
+How busy the machine is does not matter: time in which the loop had no processor does not count. What a test itself
+computes does not count, either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import agentrl
+from agentrl.rollout.faults.stalls import Stall, Watchdog
+
+PACKAGE = str(Path(agentrl.__file__).parent)
+
+
+def is_ours(stall: Stall) -> bool:
+    """Whether the coroutine that was at work is agentrl's, and not one of a test."""
+    at_work = next((frame for frame in stall.stack if frame.waits), None)
+    return at_work is not None and at_work.file.startswith(PACKAGE)
+
+
+@pytest.fixture(autouse=True)
+def no_stalls(request: pytest.FixtureRequest) -> Iterator[None]:
+    found: list[Stall] = []
+    run_forever = asyncio.BaseEventLoop.run_forever
+
+    def watched(loop: asyncio.BaseEventLoop) -> None:
+        watchdog = Watchdog(found.append)
+        try:
+            run_forever(loop)
+        finally:
+            watchdog.stop()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio.BaseEventLoop, "run_forever", watched)
+        yield
+    if ours := [str(stall) for stall in found if is_ours(stall)]:
+        pytest.fail("the event loop stood still: " + "; ".join(ours), pytrace=False)
