@@ -190,7 +190,7 @@ async def test_a_run_continues_with_images_of_as_many_tokens_only(tmp_path: Path
     engine, renderer = parts.scripted_engine("random")
     with RunDir.create(tmp_path / "run") as run:
         collector = Collector(
-            parts, run, cast(Any, SimpleNamespace(episode=None, episode_stage=None)), LocalPlayers(None)
+            parts, run, cast(Any, SimpleNamespace(episode=None, episode_stage=None, warning=None)), LocalPlayers(None)
         )
         collector.scheduler(engine, renderer)
         assert run.info["processor"] == {"use": "one_token"}

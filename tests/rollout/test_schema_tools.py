@@ -89,7 +89,7 @@ async def test_a_tool_from_a_schema_runs_on_a_copy() -> None:
     [
         ("", {}, "has no name"),
         ("f", {"type": "array"}, 'describes "array", not an object'),
-        ("f", {"properties": []}, "not an object with properties"),
+        ("f", {"properties": ["name"]}, "not an object with properties"),
         ("f", {"default": {1, 2}}, "no JSON"),
     ],
 )
