@@ -324,12 +324,13 @@ def proxy(
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.")] = 8300,
     idle_s: Annotated[float, typer.Option(help="Seconds without a request after which a session ends.")] = 600.0,
+    name: Annotated[list[str], typer.Option(help="A public name of this machine that programs ask for.")] = [],  # noqa: B006
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Record any agent program: it talks to this URL as to the OpenAI API, and each session becomes an episode."""
     from agentrl.api.servers.proxy import proxy as command
 
-    command(recipe, overrides=overrides, out=out, host=host, port=port, idle_s=idle_s, note=write_line)
+    command(recipe, overrides=overrides, out=out, host=host, port=port, idle_s=idle_s, names=name, note=write_line)
 
 
 @app.command()
