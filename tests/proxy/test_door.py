@@ -41,7 +41,8 @@ async def posted(client: Client, path: str, body: Any, **headers: str) -> tuple[
     ("host", "ours"),
     [
         ("127.0.0.1:8300", True), ("[::1]:8300", True), ("10.0.0.7", True), ("localhost", True), ("LOCALHOST:1", True),
-        ("localhost.:80", True), ("node7:8300", True), ("host.docker.internal:8300", True), ("a.svc.cluster.local", True),
+        ("localhost.:80", True), ("node7:8300", True), ("host.docker.internal:8300", True),
+        ("a.svc.cluster.local", True),
         ("proxy.example.org:80", True), ("evil.example.org", False), ("127.0.0.1.evil.com:8300", False),
         ("proxy.example.org.evil.com", False), ("localhost.evil.com", False), ("", False), (":8300", False),
         ("[::1", False), ("evil.com#127.0.0.1", False), ("127.0.0.1@evil.com", False), ("xlocal.com", False),
@@ -220,7 +221,8 @@ def wholes() -> dict[str, dict[str, Any]]:
     return {
         PATHS[0]: both | {"messages": chat, "tools": [{"type": "function", "function": said}], "stop": ["x"],
                           "max_tokens": 4, "n": 1, "stream_options": {}, "tool_choice": "auto"},
-        PATHS[1]: both | {"messages": messages, "tools": [own], "stop_sequences": ["x"], "max_tokens": 4, "system": "s"},
+        PATHS[1]: both | {"messages": messages, "tools": [own], "stop_sequences": ["x"], "max_tokens": 4,
+                          "system": "s"},
         PATHS[2]: both | {"input": items, "tools": [{"type": "function", **said}], "instructions": "s",
                           "max_output_tokens": 4, "previous_response_id": None},
     }  # fmt: skip
