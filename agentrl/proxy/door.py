@@ -7,7 +7,7 @@ here (DNS rebinding), or with a request that needs no leave. Programs name the a
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,8 +32,6 @@ BODY_S = 30.0
 
 PRIVATE = (".localhost", ".internal", ".local")
 """Names that nobody can own in the public DNS."""
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Foreign(AgentRLError):

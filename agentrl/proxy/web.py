@@ -18,10 +18,11 @@ from functools import partial
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from agentrl.proxy.dialects.dialect import Answer, Dialect
 from agentrl.proxy.dialects.table import DIALECTS
-from agentrl.proxy.door import MOST_BYTES, Foreign, Handler, TooLate, body_of, check_source
+from agentrl.proxy.door import MOST_BYTES, Foreign, TooLate, body_of, check_source
 from agentrl.proxy.messages import BadRequest, NoSession, RewardsRefused, SessionEnded
 from agentrl.proxy.recorder import Recorder, reading
 from agentrl.types import values
@@ -158,7 +159,7 @@ class Sessions(ABC):
         return app
 
     @property
-    def _checked(self) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    def _checked(self) -> Middleware:
         """Refuses requests of browsers, whatever they ask for."""
 
         @web.middleware

@@ -311,13 +311,13 @@ async def test_an_agent_that_ends_its_server_again_has_a_reward(tmp_path: Path) 
         yield Say(calls=[("add", {})])
 
     parts = make_parts(
-        tmp_path, tools=[{"use": "mcp", **script(code, timeout_s=300)}], rewards={"tool_success": {}},
-        limits={"backoff_s": 0.0, "retries": 3},
+        tmp_path, tools=[{"use": "mcp", **script(code, timeout_s=300)}],
+        rewards={"found": "tests.rollout.test_player:found"}, limits={"backoff_s": 0.0, "retries": 3},
     )  # fmt: skip
     failures: list[dict[str, Any]] = []
     (episode,) = await collect(make_context(parts, plays), specs(1), failures=failures)
     assert (episode.status, episode.stop, episode.attempt) == ("truncated", "tool_broken", 1)
-    assert episode.reward is not None
+    assert episode.reward == 0.0
     assert "exit code 5" in failures[0]["message"]
 
 
