@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ from agentrl.commands.environment import app as environments
 from agentrl.commands.output import Json, restore_standard_output, show_log, write_json, write_line
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.commands.search import app as searches
+from agentrl.store.full_disk import REMEDY, is_of_a_full_disk
 from agentrl.types.errors import AgentRLError, RankDied, raised_by
 from agentrl.view.terminal import visible
 
@@ -324,12 +326,13 @@ def proxy(
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.")] = 8300,
     idle_s: Annotated[float, typer.Option(help="Seconds without a request after which a session ends.")] = 600.0,
+    name: Annotated[list[str], typer.Option(help="A public name of this machine that programs ask for.")] = [],  # noqa: B006
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Record any agent program: it talks to this URL as to the OpenAI API, and each session becomes an episode."""
     from agentrl.api.servers.proxy import proxy as command
 
-    command(recipe, overrides=overrides, out=out, host=host, port=port, idle_s=idle_s, note=write_line)
+    command(recipe, overrides=overrides, out=out, host=host, port=port, idle_s=idle_s, names=name, note=write_line)
 
 
 @app.command()
@@ -450,8 +453,11 @@ def main() -> None:
         # User code outside of episodes (a curriculum, credit, a loss). Interrupted work must not look finished.
         print(visible(f"error: {place}: sys.exit({error.code!r})\n  -> raise an exception instead"), file=sys.stderr)
         sys.exit(1)
-    except OSError as error:
-        if error.filename is None:
+    except (OSError, sqlite3.Error) as error:
+        if is_of_a_full_disk(error):
+            print(visible(f"error: the disk is full: {error}\n  -> {REMEDY}"), file=sys.stderr)
+            sys.exit(1)
+        if not isinstance(error, OSError) or error.filename is None:
             raise
         print(visible(f"error: {error.filename}: {error.strerror}"), file=sys.stderr)
         sys.exit(1)

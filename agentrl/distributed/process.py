@@ -2,6 +2,10 @@
 
 A message is its length (8 bytes) and a pickle. End of file means that the other side is gone: the parent then fails
 the pending calls, and the child closes its object and exits.
+
+A second socket pair carries the pulse: the parent sends a byte every `PING_S` seconds once the object is made, and a
+thread of the child sends it back, however busy the child's event loop is. A process that does not for `SILENT_S` is
+frozen, and is killed.
 """
 
 from __future__ import annotations
@@ -14,10 +18,15 @@ import signal
 import socket
 import struct
 import sys
+import threading
 from contextlib import suppress
 from typing import Any
 
 from agentrl.distributed.handle import CLOSE_S, ActorHost, WorkerDied, portable, unwrap
+from agentrl.types.clocks.deadline import Deadline
+
+PING_S, SILENT_S = 10.0, 40.0
+"""Seconds between two pings, and how long an answer may take, in which this process has lived."""
 
 _LENGTH = struct.Struct("!Q")
 
@@ -33,16 +42,19 @@ class ProcessLauncher:
     async def spawn(self, name: str, cls: type, *args: Any) -> ProcessHandle:
         """Starts a process and makes the object in it."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        beats, beaten = socket.socketpair()
+        with theirs, beaten:
             # A session of its own: only the driver receives Ctrl-C, and it closes its handles.
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "agentrl.distributed.process", str(theirs.fileno()), name,  # the name for `ps`
-                stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
+                sys.executable, "-m", "agentrl.distributed.process", str(theirs.fileno()), str(beaten.fileno()),
+                name,  # for `ps`
+                stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno(), beaten.fileno()], start_new_session=True,
             )  # fmt: skip
         reader, writer = await asyncio.open_connection(sock=ours)
-        handle = ProcessHandle(name, process, reader, writer)
+        handle = ProcessHandle(name, process, reader, writer, *await asyncio.open_connection(sock=beats))
         try:
             await handle.request("make", cls, args)
+            handle.watch()
         except BaseException:
             await handle.close()
             raise
@@ -61,6 +73,8 @@ class ProcessHandle:
         process: asyncio.subprocess.Process,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        heard: asyncio.StreamReader,
+        pulse: asyncio.StreamWriter,
     ) -> None:
         self.name, self.pid = name, process.pid
         self._process, self._reader, self._writer = process, reader, writer
@@ -68,6 +82,8 @@ class ProcessHandle:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._died = ""  # why the process died; "" while it is alive
         self._listening = asyncio.create_task(self._listen())
+        self._heard, self._pulse = heard, pulse
+        self._watching: asyncio.Task[None] | None = None
 
     async def call(self, method: str, *args: Any) -> Any:
         """Calls the method in the object's process."""
@@ -91,6 +107,10 @@ class ProcessHandle:
         self._writer.close()
         await self._end()
         await self._listening
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        self._pulse.close()
 
     async def _listen(self) -> None:
         with suppress(EOFError, OSError):
@@ -104,6 +124,17 @@ class ProcessHandle:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result((self._death(), None))
+
+    def watch(self) -> None:
+        """Kills the process from now on if it falls silent."""
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        with suppress(EOFError, OSError):  # it is gone: `_listen` sees to it
+            await silence(self._heard, self._pulse)
+            self._died = self._died or f"did not answer for {SILENT_S:g} s, and was killed"
+            with suppress(ProcessLookupError):
+                self._process.kill()
 
     async def _end(self) -> int:
         """Waits for the process, and kills it after `CLOSE_S`. Returns its exit status."""
@@ -133,7 +164,28 @@ async def _read(reader: asyncio.StreamReader) -> Any:
     return pickle.loads(await reader.readexactly(length))
 
 
+async def silence(heard: asyncio.StreamReader, pulse: asyncio.StreamWriter) -> None:
+    """Pings the other side until it does not answer.
+
+    Raises:
+        EOFError, OSError: it has hung up.
+    """
+    with suppress(TimeoutError):
+        while True:
+            await asyncio.sleep(PING_S)
+            pulse.write(b".")
+            async with Deadline(SILENT_S):
+                await heard.readexactly(1)
+
+
 # The rest runs in the child process.
+
+
+def answer_pings(descriptor: int) -> None:
+    """Sends back every byte that comes, until the other side hangs up."""
+    with socket.socket(fileno=descriptor) as pulse, suppress(OSError):
+        while byte := pulse.recv(1):
+            pulse.sendall(byte)
 
 
 async def serve(descriptor: int) -> None:
@@ -170,6 +222,7 @@ async def serve(descriptor: int) -> None:
 def main() -> None:
     """Entry point of the child process."""
     sys.path.insert(0, os.getcwd())  # as in the command line
+    threading.Thread(target=answer_pings, args=(int(sys.argv[2]),), daemon=True).start()
     asyncio.run(serve(int(sys.argv[1])))
 
 

@@ -36,6 +36,7 @@ from agentrl.rollout.conversation.voice import Voices
 from agentrl.rollout.player import LocalPlayers, Players, check_expected
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.rollout.voices.open import open_voices
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode, ErrorRecord
@@ -129,7 +130,7 @@ class WorkerPool:
             worker.playing += 1
             context.on_stage(spec.id, worker.name)
             try:
-                async with asyncio.timeout(longest_episode(context.limits) * (1 + context.make_agent().forks)):
+                async with Deadline(longest_episode(context.limits) * (1 + context.make_agent().forks)):
                     played = await self._play(worker, context, spec)
             except (WorkerDied, TimeoutError) as error:
                 silent = isinstance(error, TimeoutError)

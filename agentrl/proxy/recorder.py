@@ -14,7 +14,8 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -24,16 +25,38 @@ import msgspec
 from agentrl.chat.formats.native_calls import in_call_order, read_arguments
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
+from agentrl.proxy.door import texts_of
 from agentrl.proxy.messages import BadRequest, calls_of, from_openai, key_of, refuse_image, to_openai
 from agentrl.proxy.stops import before_stop
 from agentrl.store.index import with_images
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling, sample
 from agentrl.types.episode import Branch, CallRecord, Episode, Node, Turn
-from agentrl.types.errors import TaskError
+from agentrl.types.errors import AgentRLError, TaskError
 from agentrl.types.parts.content import Part, TakeImage, image_parts, text_of
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
 from agentrl.types.trajectory import ROOT, Trajectory
+
+PIECE = 1 << 14
+"""Characters that are tokenised at a time, where a conversation may be too long."""
+
+PER_TOKEN = 8
+"""A conversation of more characters a token of the context is counted first: most cannot fit."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Reads what a program sent. Whatever that raises is a request that cannot be read, and no fault of the proxy.
+
+    Raises:
+        BadRequest: something that has no error of its own was raised.
+    """
+    try:
+        yield
+    except AgentRLError:
+        raise
+    except Exception as error:
+        raise BadRequest(f"the request cannot be read: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -101,6 +124,8 @@ class Recorder:
     Attributes:
         conversations: by the id of the answer that ended them, where the API lets programs name it (Responses).
         tools: of the first request that can be recorded.
+        requests: those that are being answered.
+        touched: when the last one was over, on the clock of who serves it.
     """
 
     def __init__(self, name: str, context: ProxyContext, *, group: str | None = None) -> None:
@@ -111,8 +136,7 @@ class Recorder:
         self.prompt: list[Message] = []
         self.conversations: dict[str, list[dict[str, Any]]] = {}
         self.tools: list[dict[str, Any]] | None = None
-        self.busy = 0
-        self.touched = time.monotonic()
+        self.requests, self.touched = 0, 0.0
         self._created, self._seconds = time.time(), 0.0
         self._tips: dict[str, int] = {}  # The turn that ended a conversation, by the conversation.
         self._asked = 0
@@ -154,11 +178,14 @@ class Recorder:
         self._undelivered |= {one.turn for one in said}
 
     async def _reply(self, body: dict[str, Any], ask: Request) -> ChatReply:
-        messages, tools = _checked(body)
+        with reading():
+            messages, tools = _checked(body)
         parser, renderer = self.context.renderer_for(tools)
-        self.asked(messages, tools)
+        await self._must_fit([messages, tools], renderer)
         given = json.dumps(tools, sort_keys=True)
-        parent, rendered, edited = self._place(messages, given, parser, renderer)
+        with reading():
+            self.asked(messages, tools)
+            parent, rendered, edited = self._place(messages, given, parser, renderer)
         tokens = [*self.trajectory.tokens(parent), *rendered]
         if len(tokens) >= self.context.engine.max_context:
             raise ContextOverflow(f"{len(tokens)} tokens, the engine takes {self.context.engine.max_context}")
@@ -166,12 +193,7 @@ class Recorder:
         seed, stops = derive_seed(self.context.seed, self.name, self._asked), body.get("stop") or []
         sampling = self._sampling(body.get("max_tokens"), stops, renderer, seed)
         started = time.perf_counter()
-        self.busy += 1
-        try:
-            completion = await sample(self.context.engine, tokens, sampling, self.name)
-        finally:
-            self.busy -= 1
-            self.touched = time.monotonic()
+        completion = await sample(self.context.engine, tokens, sampling, self.name)
         seconds = time.perf_counter() - started
         self._seconds += seconds
         # From here on nothing waits: requests of one session may run side by side.
@@ -190,6 +212,23 @@ class Recorder:
             self._tips[given + key_of([*messages, echo])] = turn
         finish = "tool_calls" if "tool_calls" in message else completion.finish if stop is None else "stop"
         return ChatReply(turn, message, finish, len(tokens), len(completion.token_ids), stop)
+
+    async def _must_fit(self, given: Any, renderer: Renderer) -> None:
+        """Counts the tokens of long texts piece by piece, with others served in between, until they are too many.
+
+        Raises:
+            ContextOverflow: they cannot fit.
+        """
+        most, count = self.context.engine.max_context, 0
+        if sum(map(len, texts_of(given))) <= PER_TOKEN * most:
+            return
+        for text in texts_of(given):
+            for at in range(0, len(text), PIECE):
+                tokens = renderer.tokenizer.encode(text[at : at + PIECE], special=False)
+                count += max(0, len(tokens) - 1)  # without the border a token may be of both pieces
+                if count >= most:
+                    raise ContextOverflow(f"more than {count} tokens, the engine takes {most}")
+                await asyncio.sleep(0)
 
     def _sampling(self, limit: int | None, stops: list[str], renderer: Renderer, seed: int) -> Sampling:
         """The recipe's, with what a request may set."""

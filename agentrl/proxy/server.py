@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -17,9 +16,13 @@ from aiohttp import web
 
 from agentrl.proxy.messages import NoSession
 from agentrl.proxy.recorder import ProxyContext, Recorder
-from agentrl.proxy.web import Closing, Sessions
+from agentrl.proxy.web import Closing, Sessions, TooManySessions
+from agentrl.types.clocks.heartbeat import heartbeat
 from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import earned, turns_of
+
+MOST_SESSIONS = 10_000
+"""The most sessions that are open at a time."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +37,8 @@ class Proxy(Sessions):
     Args:
         store: stores the episode of an ended session.
         taken: episode ids of the run; a session with such a name becomes the episode `NAME~1`, ...
-        idle_s: seconds without a request after which a session ends.
+        idle_s: seconds without a request after which a session ends, in which the proxy has lived.
+        names: of the proxy, as programs may call it, beside its address.
         score: scores an ended episode before it is stored.
     """
 
@@ -47,7 +51,9 @@ class Proxy(Sessions):
         taken: set[str],
         idle_s: float,
         score: Callable[[Episode], Awaitable[Episode]] = _unscored,
+        names: Collection[str] = (),
     ) -> None:
+        self.names = names
         self.context, self.model, self.idle_s = context, model, idle_s
         self.sessions: dict[str, Recorder] = {}
         self._ending: set[asyncio.Task[Episode]] = set()
@@ -63,15 +69,33 @@ class Proxy(Sessions):
         return len(self.sessions)
 
     def recorder(self, name: str) -> Recorder:
-        """The recorder of a session; opens the session if the name is new."""
+        """The recorder of a session; opens the session if the name is new.
+
+        Raises:
+            TooManySessions: it is new, and too many are open.
+        """
         if name not in self.sessions:
+            if len(self.sessions) >= MOST_SESSIONS:
+                raise TooManySessions(
+                    f"{MOST_SESSIONS} sessions are open",
+                    remedy="end sessions by the closing call, or lower --idle-s",
+                )
             id, number = name, 0
             while id in self._taken:
                 number += 1
                 id = f"{name}~{number}"
             self._taken.add(id)
             self.sessions[name] = Recorder(id, self.context, group=name)
+            self.sessions[name].touched = heartbeat().lived()
         return self.sessions[name]
+
+    def answered(self, name: str, recorder: Recorder) -> None:
+        """Ends a session in which nothing was said: requests that were refused leave none."""
+        recorder.touched = heartbeat().lived()
+        if not recorder.turns and not recorder.requests and self.sessions.get(name) is recorder:
+            del self.sessions[name]
+            self._taken.discard(recorder.name)
+            self.context.engine.end_session(recorder.name)
 
     def stray(self, name: str, asked: str) -> None:
         """Logs the request."""
@@ -105,13 +129,15 @@ class Proxy(Sessions):
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(min(1.0, self.idle_s / 4))
-            now = time.monotonic()
-            idle = [name for name, one in self.sessions.items() if not one.busy and now - one.touched > self.idle_s]
+            now = heartbeat().lived()
+            idle = [name for name, one in self.sessions.items() if not one.requests and now - one.touched > self.idle_s]
             _report(await asyncio.gather(*(self.end(name, Closing()) for name in idle), return_exceptions=True))
 
     async def _tend(self, app: web.Application) -> AsyncIterator[None]:
+        heartbeat().listen()
         sweeping = asyncio.create_task(self._sweep())
         yield
+        heartbeat().ignore()
         sweeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await sweeping

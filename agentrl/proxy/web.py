@@ -11,24 +11,37 @@ The header `X-Agentrl-Group` sets the group of the session's episode.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from agentrl.proxy.dialects.dialect import Answer, Dialect
 from agentrl.proxy.dialects.table import DIALECTS
+from agentrl.proxy.door import MOST_BYTES, Foreign, TooLate, body_of, check_source
 from agentrl.proxy.messages import BadRequest, NoSession, RewardsRefused, SessionEnded
-from agentrl.proxy.recorder import Recorder
+from agentrl.proxy.recorder import Recorder, reading
 from agentrl.types import values
 from agentrl.types.engine import ContextOverflow
-from agentrl.types.errors import InfraError, RenderError
+from agentrl.types.errors import AgentRLError, InfraError, RenderError
 from agentrl.types.values import ValueRefused
 
+KEPT_S = 120.0
+"""A connection is closed after this time without a request."""
+
+
+class TooManySessions(AgentRLError):
+    """As many sessions are open as may be."""
+
+
 STATUS: dict[type[Exception], tuple[int, str]] = {
+    Foreign: (403, "foreign"),
+    TooLate: (408, "request_timeout"),
+    TooManySessions: (503, "too_many_sessions"),
     NoSession: (404, "no_such_session"),
     SessionEnded: (410, "session_ended"),
     RewardsRefused: (403, "rewards_refused"),
@@ -85,9 +98,11 @@ class Sessions(ABC):
 
     Attributes:
         model: name of the model in responses.
+        names: of the server, beside its address (`door.py`).
     """
 
     model: str
+    names: Collection[str] = ()
 
     @abstractmethod
     def recorder(self, name: str) -> Recorder:
@@ -97,6 +112,21 @@ class Sessions(ABC):
             NoSession: there is no such session.
             SessionEnded: the session has ended.
         """
+
+    @contextmanager
+    def request(self, name: str) -> Iterator[Recorder]:
+        """The recorder of a session while a request to it is answered. Raises the errors of `recorder`."""
+        recorder = self.recorder(name)
+        recorder.requests += 1
+        try:
+            yield recorder
+        finally:
+            recorder.requests -= 1
+            self.answered(name, recorder)
+
+    @abstractmethod
+    def answered(self, name: str, recorder: Recorder) -> None:
+        """Called when a request to a session is over."""
 
     @abstractmethod
     async def end(self, name: str, closing: Closing) -> dict[str, Any]:
@@ -118,7 +148,7 @@ class Sessions(ABC):
 
     def application(self) -> web.Application:
         """The web application."""
-        app = web.Application(client_max_size=64 << 20)
+        app = web.Application(client_max_size=MOST_BYTES, middlewares=[self._checked])
         for prefix in ("", "/s/{session}"):
             for dialect in DIALECTS:
                 app.router.add_post(prefix + dialect.path, partial(_ask, self, dialect))
@@ -128,6 +158,20 @@ class Sessions(ABC):
         app.router.add_route("*", "/{rest:.*}", partial(_stray, self))
         return app
 
+    @property
+    def _checked(self) -> Middleware:
+        """Refuses requests of browsers, whatever they ask for."""
+
+        @web.middleware
+        async def checked(request: web.Request, handler: Handler) -> web.StreamResponse:
+            async def answer() -> web.StreamResponse:
+                check_source(request, self.names)
+                return await handler(request)
+
+            return await _told(DIALECTS[0].problem, answer)
+
+        return checked
+
     @abstractmethod
     def __len__(self) -> int:
         """Number of open sessions."""
@@ -136,7 +180,7 @@ class Sessions(ABC):
 @asynccontextmanager
 async def listening(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
     """Serves an application until the block ends; yields its address. Port 0 selects a free port."""
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, keepalive_timeout=KEPT_S)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
@@ -150,16 +194,17 @@ async def _ask(sessions: Sessions, dialect: Dialect, request: web.Request) -> we
 
 
 async def _answer(sessions: Sessions, dialect: Dialect, request: web.Request) -> web.StreamResponse:
-    body = await _body(request)
-    recorder = sessions.recorder(_session_of(request))
-    recorder.group = request.headers.get("X-Agentrl-Group") or recorder.group
-    asked = dialect.read(body, recorder.conversations)
-    again = request.headers.get("X-Stainless-Retry-Count", "0") != "0"  # OpenAI's and Anthropic's clients say so
-    said = await recorder.reply(asked, n=asked.get("n") or 1, retried=again)
-    answer = Answer(body, said, sessions.model)
-    if (id := dialect.remembered(answer)) is not None:
-        recorder.conversations[id] = [*asked["messages"], said[0].message]
-    return await _delivered(dialect, answer, request, lambda: recorder.undelivered(said))
+    body = await body_of(request)
+    with sessions.request(_session_of(request)) as recorder:
+        recorder.group = request.headers.get("X-Agentrl-Group") or recorder.group
+        with reading():
+            asked = dialect.read(body, recorder.conversations)
+        again = request.headers.get("X-Stainless-Retry-Count", "0") != "0"  # OpenAI's and Anthropic's clients say so
+        said = await recorder.reply(asked, n=asked.get("n") or 1, retried=again)
+        answer = Answer(body, said, sessions.model)
+        if (id := dialect.remembered(answer)) is not None:
+            recorder.conversations[id] = [*asked["messages"], said[0].message]
+        return await _delivered(dialect, answer, request, lambda: recorder.undelivered(said))
 
 
 async def _delivered(
@@ -180,7 +225,7 @@ async def _delivered(
 
 async def _end(sessions: Sessions, request: web.Request) -> web.StreamResponse:
     async def close() -> web.StreamResponse:
-        body = await _body(request) if request.can_read_body else {}
+        body = await body_of(request) if request.can_read_body else {}
         return web.json_response(await sessions.end(request.match_info["session"], Closing.of(body)))
 
     return await _told(DIALECTS[0].problem, close)
@@ -215,7 +260,10 @@ async def _told(
         return await work()
     except tuple(STATUS) as error:
         status, code = _status(error)
-        return web.json_response(problem(code, str(error)), status=status)
+        response = web.json_response(problem(code, str(error)), status=status)
+        if isinstance(error, TooLate):  # the rest of the body may come for ever
+            response.force_close()
+        return response
 
 
 def _status(error: Exception) -> tuple[int, str]:
@@ -244,18 +292,3 @@ def _key(request: web.Request) -> str:
     """The API key from the header of OpenAI's or Anthropic's clients; "" if there is none."""
     bearer = request.headers.get("Authorization", "").removeprefix("Bearer").strip()
     return bearer or request.headers.get("X-Api-Key", "")
-
-
-async def _body(request: web.Request) -> dict[str, Any]:
-    """The JSON object in the request's body.
-
-    Raises:
-        BadRequest: the body is not a JSON object.
-    """
-    try:
-        body = await request.json()
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise BadRequest("the body must be a JSON object")
-    return body

@@ -48,11 +48,13 @@ class Attempt:
     Attributes:
         clock: what is left of `limits.episode_s`. It stands still while its forks go on.
         most_forks: how often its agent forks it.
+        suspected: whether the agent may have ended an earlier attempt.
     """
 
     def __init__(self, context: RolloutContext, spec: EpisodeSpec, number: int) -> None:
         self.context, self.spec, self.number = context, spec, number
         self.clock, self.most_forks = Deadline(context.limits.episode_s), 0
+        self.suspected = False
         self.task = spec.task
         self.images: Images | None = None
         self.session: Session | None = None
@@ -176,7 +178,7 @@ class Attempt:
 
     def judge(self, error: BaseException) -> Verdict:
         """What an exception makes of the episode; remembers it with the stage that it came from."""
-        judged = verdict(error)
+        judged = verdict(error, suspected=self.suspected)
         if judged.status == "truncated" and self.session is None:  # the agent has done nothing yet
             judged = Verdict("infra_error", retry=True)
         self.stop = judged.stop

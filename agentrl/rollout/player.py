@@ -67,10 +67,12 @@ class LocalPlayer:
 
     async def play(self, item: EpisodeSpec) -> Sequence[Episode]:
         """Runs one episode, with retries after infrastructure failures. A failed attempt has no forks."""
-        limits = self.context.limits
+        limits, suspected = self.context.limits, False
         for number in range(limits.retries + 1):
             attempt = ForkingAttempt(self.context, item, number)
+            attempt.suspected = suspected
             episode, judged = await attempt.play()
+            suspected = suspected or judged.suspect
             for closing in attempt.close_errors:
                 self._report(item, number, closing, status="close_failed", final=False)
             if episode.error is None:

@@ -8,7 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentrl.types.errors import StoreError
+from agentrl.types.errors import InfraError, StoreError
+
+REMEDY = "free some disk space and run the same command again: it goes on"
+
+
+class DiskFull(StoreError, InfraError):
+    """A run cannot be written. An episode that meets it failed by its host, not by a bug of user code.
+
+    No budget counts it: the run stops where its next record is stored.
+    """
+
+    cause = ""
+    retried = False
+
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -30,15 +43,11 @@ def told_if_full(path: Path) -> Iterator[None]:
     """Writes to a run inside.
 
     Raises:
-        StoreError: the disk is full. What was stored before stays.
+        DiskFull: the disk is full. What was stored before stays.
     """
     try:
         yield
     except (OSError, sqlite3.Error) as error:
         if not is_of_a_full_disk(error):
             raise
-        raise StoreError(
-            "the disk is full",
-            place=str(path),
-            remedy="free some disk space and run the same command again: it goes on",
-        ) from error
+        raise DiskFull("the disk is full", place=str(path), remedy=REMEDY) from error

@@ -72,12 +72,13 @@ class RunDir:
         self._pending_ids: set[str] = set()
         self._committed_at = time.monotonic()
         try:
-            self._index = Index(path / "index.sqlite", write=write)
-            if write:
-                self._repair()
-            self._catch_up()
-            if write:
-                self._sweep_blobs()
+            with told_if_full(path):
+                self._index = Index(path / "index.sqlite", write=write)
+                if write:
+                    self._repair()
+                self._catch_up()
+                if write:
+                    self._sweep_blobs()
         except BaseException:
             if self._lock:
                 self._lock.release()
@@ -97,8 +98,9 @@ class RunDir:
         path = Path(path)
         if (path / "run.json").exists():
             raise StoreError("there is a run already", place=str(path), remedy="resume it, or choose another folder")
-        path.mkdir(parents=True, exist_ok=True)
-        write_json(path / "run.json", {**circumstances(), **(info or {})})
+        with told_if_full(path):
+            path.mkdir(parents=True, exist_ok=True)
+            write_json(path / "run.json", {**circumstances(), **(info or {})})
         return cls(path, write=True)
 
     @classmethod
@@ -228,7 +230,7 @@ class RunDir:
 
     def close(self) -> None:
         """Flushes and releases the run. May be called twice."""
-        with self._mutex:
+        with self._mutex, told_if_full(self.path):
             if self._lock is not None and self._write:
                 self._commit()
                 self._episodes.close()

@@ -290,7 +290,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         prompt: messages that opened the episode, the system message included.
         nodes: the token graph. A node's parent has a smaller index.
         stop: why it ended: `answer`, `tool` (a tool said so), `turns`, `tokens`, `wall`, `sandbox_broken` (by programs
-            of the agent), or "" after an error.
+            of the agent), `tool_broken` (it ended the program behind a tool, twice), or "" after an error.
         components: outcome reward components by name, before weights and gates; None = never scored, not 0.0.
         reward: their combination, without the rewards of turns; None unless the status is `done` or `truncated`.
         success: the name of the figure that tells success (`types.figures.figure`): one from 1 on. "": not named.

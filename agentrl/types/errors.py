@@ -235,6 +235,14 @@ class SandboxError(InfraError):
     cause = "sandbox"
 
 
+class ToolServerEnded(InfraError):
+    """A program that serves one episode's tool ended during a call of the model.
+
+    It is started again with a fresh attempt. Where it ends again, the agent ends it: the episode is truncated
+    (`rollout/faults/failures.py`).
+    """
+
+
 class ToolError(Exception):
     """Raised inside a tool for a failure that the model should read: the text becomes the observation.
 

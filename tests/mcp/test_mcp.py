@@ -304,6 +304,23 @@ def test_settings_are_checked_with_the_recipe(tmp_path: Path, monkeypatch: pytes
         make_parts(tmp_path, tools=[{"use": "mcp", **STDIO}])
 
 
+async def test_an_agent_that_ends_its_server_again_has_a_reward(tmp_path: Path) -> None:
+    code = begins(9).replace('if asked["params"]["name"]', 'if os._exit(5) or asked["params"]["name"]')
+
+    def plays(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("add", {})])
+
+    parts = make_parts(
+        tmp_path, tools=[{"use": "mcp", **script(code, timeout_s=300)}],
+        rewards={"found": "tests.rollout.test_player:found"}, limits={"backoff_s": 0.0, "retries": 3},
+    )  # fmt: skip
+    failures: list[dict[str, Any]] = []
+    (episode,) = await collect(make_context(parts, plays), specs(1), failures=failures)
+    assert (episode.status, episode.stop, episode.attempt) == ("truncated", "tool_broken", 1)
+    assert episode.reward == 0.0
+    assert "exit code 5" in failures[0]["message"]
+
+
 HOST = """
 import asyncio, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # programs in the background of a shell ignore it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ from agentrl.rollout.summary import summary
 from agentrl.simulate.clock import simulated
 from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.types.episode import Episode
-from agentrl.types.errors import EngineError, ToolError
+from agentrl.types.errors import EngineError, ToolError, ToolServerEnded
 from agentrl.types.sample import training_samples
 from agentrl.types.task import Task
 from tests.rollout.world import Bench, FlakyEngine, collect, make_context, make_parts, play_one, specs
@@ -339,6 +339,78 @@ def test_nor_while_the_engine_answers(tmp_path: Path) -> None:
     context = make_context(make_parts(tmp_path, limits={"generate_s": 5, "retries": 0}), calls(), StoppedEngine)
     (episode,) = standing(collect(context, specs(1), failures=failures))
     assert (episode.status, failures) == ("done", [])
+
+
+class Served(Bench):
+    """Bench with calls that end the program behind it."""
+
+    ends: ClassVar[int] = 0
+    """The calls of `die` that do so, from the first on."""
+
+    @tool
+    async def die(self) -> str:
+        """Ends the program, or says that it lives."""
+        if Served.ends > 0:
+            Served.ends -= 1
+            raise ToolServerEnded("the program ended")
+        return "alive"
+
+    @tool
+    async def die_together(self) -> str:
+        """Ends it in a task of a group."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.die())
+        return "alive"
+
+
+@pytest.mark.parametrize("call", ["die", "die_together"])
+@pytest.mark.parametrize(
+    ("ends", "retries", "ended", "attempts"),
+    [
+        (0, 2, ("done", "answer", 1.0), 0),
+        (1, 2, ("done", "answer", 1.0), 1),
+        (2, 2, ("truncated", "tool_broken", 0.0), 1),
+        (99, 9, ("truncated", "tool_broken", 0.0), 1),
+        (99, 0, ("infra_error", "", None), 0),
+    ],
+)
+async def test_a_tool_s_program_is_started_again_and_who_ends_it_again_is_scored(
+    tmp_path: Path, ends: int, retries: int, ended: tuple[str, str, float | None], attempts: int, call: str
+) -> None:
+    Served.ends = ends
+    parts = make_parts(
+        tmp_path,
+        tools=["tests.rollout.test_player:Served"],
+        rewards={"found": "tests.rollout.test_player:found"},
+        limits={"backoff_s": 0.0, "retries": retries},
+    )
+    failures: list[dict[str, Any]] = []
+    (episode,) = await collect(make_context(parts, calls(call)), specs(1), failures=failures)
+    assert (episode.status, episode.stop, episode.reward, episode.attempt) == (*ended, attempts)
+    assert len(failures) == (attempts or ended[0] == "infra_error")
+
+
+async def test_other_outages_between_leave_the_suspicion(tmp_path: Path) -> None:
+    """Ended, a broken engine, and ended again: the agent's doing; engines that break off are not."""
+
+    class Between(FlakyEngine):
+        asked: ClassVar[int] = 0
+
+        async def generate(self, token_ids: Any, sampling: Any, session: str) -> Any:
+            Between.asked += 1
+            if Between.asked == 2:
+                raise EngineError("connection reset")
+            return await super().generate(token_ids, sampling, session)
+
+    Served.ends = 2
+    parts = make_parts(tmp_path, tools=["tests.rollout.test_player:Served"], limits={"backoff_s": 0.0, "retries": 2})
+    episode = await play_one(make_context(parts, calls("die"), Between))
+    assert (episode.status, episode.stop, episode.attempt) == ("truncated", "tool_broken", 2)
+
+
+async def found(task: Any, episode: Any) -> float:
+    """Whether there is an answer."""
+    return float(episode.answer is not None)
 
 
 async def test_cancelling_emits_nothing_and_leaves_no_task(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from agentrl import cli
+from agentrl.rollout.faults.failures import Verdict, verdict
 from agentrl.store import RunDir
-from agentrl.store.full_disk import is_of_a_full_disk
+from agentrl.store.full_disk import REMEDY, DiskFull, is_of_a_full_disk
 from agentrl.types.errors import StoreError
 from tests.store.make import make_episode
 
@@ -53,3 +56,53 @@ def test_other_errors_are_what_they_are() -> None:
     assert not is_of_a_full_disk(OSError(errno.EACCES, "no"))
     assert not is_of_a_full_disk(sqlite3.OperationalError("locked"))
     assert not is_of_a_full_disk(None)
+
+
+@pytest.mark.parametrize("place", ["agentrl.store.run_dir.write_json", "agentrl.store.index.Index.__init__"])
+def test_so_is_one_that_is_full_before_the_run_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def full(*given: Any, **named: Any) -> None:
+        if place.endswith("__init__"):
+            raise sqlite3.OperationalError("database or disk is full")
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(place, full)
+    with pytest.raises(DiskFull, match="the disk is full"):
+        RunDir.create(tmp_path / "run")
+
+
+def test_and_one_that_is_full_when_the_run_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    run = RunDir.create(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("agentrl.store.shards.Shards.close", full)
+        with pytest.raises(DiskFull):
+            run.close()
+    run.close()
+
+
+def test_an_episode_that_meets_it_failed_by_its_host() -> None:
+    assert verdict(DiskFull("the disk is full")) == Verdict("infra_error", retry=False)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left"), sqlite3.OperationalError("database or disk is full")]
+)
+def test_a_command_tells_it_in_a_sentence_wherever_it_meets_it(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def app() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(signal, "signal", lambda *given: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert said.startswith("error: the disk is full")
+    assert "Traceback" not in said
+    assert REMEDY in said

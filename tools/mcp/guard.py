@@ -1,42 +1,103 @@
-"""Runs a command in a session of its own, and kills all of it when whoever started this is gone.
+"""Runs a command in a session of its own, and kills all that it started when whoever started this is gone.
 
     guard.py FD COMMAND ...
 
 FD is a pipe that nobody writes to: it ends with its other end, however that ends. Standard library only.
+
+What the command leaves behind becomes a child of this process, whatever sessions and groups it made (a child subreaper,
+see prctl(2)), and ends with it.
 """
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
-def kill(group):
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
+END_S = 5.0
+"""What starts processes faster than they can be killed is given up after this time."""
+
+
+def set_process(option, value):
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def kill(send, to):
+    with suppress(ProcessLookupError, PermissionError):
+        send(to, signal.SIGKILL)
+
+
+def parents():
+    """The parent of each process."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                found[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    return found
+
+
+def descendants():
+    """All processes below this one."""
+    parent, found, more = parents(), set(), {os.getpid()}
+    while more:
+        more = {pid for pid, above in parent.items() if above in more} - found
+        found |= more
+    return found
+
+
+def end(group):
+    """Kills the command's session, and what left it."""
+    kill(os.killpg, group)
+    until = time.monotonic() + END_S
+    while (left := descendants()) and time.monotonic() < until:
+        for pid in left:
+            kill(os.kill, pid)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.001)
 
 
 def watch(lifeline, group):
     os.read(lifeline, 1)
-    kill(group)
+    end(group)
     os._exit(137)
+
+
+def status_of(child):
+    """How the command ended. Orphans of it that end before are reaped."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child:
+            return os.waitstatus_to_exitcode(status)
 
 
 def main():
     lifeline = int(sys.argv[1])
+    set_process(PR_SET_CHILD_SUBREAPER, 1)
     try:
-        child = subprocess.Popen(sys.argv[2:], start_new_session=True)
+        child = subprocess.Popen(
+            sys.argv[2:],
+            start_new_session=True,
+            preexec_fn=lambda: set_process(PR_SET_PDEATHSIG, signal.SIGKILL),  # if it kills this process
+        )
     except OSError as error:
         sys.exit(f"{sys.argv[2]}: {error.strerror}")
     nothing = os.open(os.devnull, os.O_RDWR)  # the pipes are the child's alone
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
     threading.Thread(target=watch, args=(lifeline, child.pid), daemon=True).start()
-    code = child.wait()
-    kill(child.pid)  # what it left behind
-    os._exit(code if code >= 0 else 128 - code)
+    with suppress(ChildProcessError):  # the other thread has reaped it, and ends this process
+        code = status_of(child.pid)
+        end(child.pid)  # what it left behind
+        os._exit(code if code >= 0 else 128 - code)
+    threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,6 +80,7 @@ def proxy(
     host: str = "127.0.0.1",
     port: int = 8300,
     idle_s: float = 600.0,
+    names: Sequence[str] = (),
     note: Callable[[str], None],
 ) -> Run:
     """Serves until SIGINT or SIGTERM, and stores every session as an episode.
@@ -87,6 +88,7 @@ def proxy(
     Args:
         out: the run directory; default: `runs/NAME-proxy`.
         idle_s: a session ends after this time without a request.
+        names: of this server, by which programs may ask it, beside its address and names that are not public.
         note: receives the address, once the proxy listens there.
 
     Raises:
@@ -113,7 +115,9 @@ def proxy(
             sampling = Sampling(**recipe.sampling.model_dump())
             images = Images(engine, recipe.limits, run.put_blob, run.get_blob)
             context = ProxyContext(engine, renderer, sampling, recipe.seed, images.part)
-            recording = Proxy(context, run.add, model=recipe.name, taken=run.ids(), idle_s=idle_s, score=scored)
+            recording = Proxy(
+                context, run.add, model=recipe.name, taken=run.ids(), idle_s=idle_s, score=scored, names=names
+            )
             async with listening(recording.app(), host, port) as address:
                 stop = event_loop.stop_signal()
                 note(

@@ -137,6 +137,8 @@ class CallRunner:
 
 def _goes_up(error: BaseException) -> bool:
     """Whether it is not for the model: a limit of the episode, a failure below it, a recipe that is wrong."""
+    if isinstance(error, BaseExceptionGroup):  # of a TaskGroup: an outage in it is one all the same
+        return any(map(_goes_up, error.exceptions))
     if isinstance(error, ImageRefused):  # The image is the tool's own.
         return isinstance(error, CannotSee)
     ends = (LimitReached, ContextOverflow, InfraError, RecipeError, values.ValueRefused, TookTooLong)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from agentrl.rewards.deadline import ScoringDeadline
 from agentrl.types.engine import ContextOverflow
 from agentrl.types.episode import ErrorRecord, Status
-from agentrl.types.errors import AgentRLError, InfraError, place_of
+from agentrl.types.errors import AgentRLError, InfraError, ToolServerEnded, place_of
 from agentrl.types.sandbox import Sandbox, SandboxBroken, SandboxExpired, SandboxLost
 from agentrl.types.values import said, text
 
@@ -30,17 +30,27 @@ class LimitReached(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of an episode that an exception ended."""
+    """The outcome of an episode that an exception ended.
+
+    Attributes:
+        suspect: whether the same in the next attempt is the agent's doing.
+    """
 
     status: Status
     retry: bool
     stop: str = ""
+    suspect: bool = False
 
 
-def verdict(error: BaseException) -> Verdict:
-    """Looks up an exception in the table; the first matching row wins."""
+def verdict(error: BaseException, *, suspected: bool = False) -> Verdict:
+    """Looks up an exception in the table; the first matching row wins.
+
+    Args:
+        suspected: whether the verdict on an earlier attempt was `suspect`.
+    """
     if isinstance(error, BaseExceptionGroup):  # of a TaskGroup, whose other tasks were cancelled: what is worst
-        return max(map(verdict, error.exceptions), key=lambda each: _RANK.index(each.status))
+        judged = [verdict(each, suspected=suspected) for each in error.exceptions]
+        return max(judged, key=lambda each: _RANK.index(each.status))
     match error:
         case LimitReached():
             return Verdict("truncated", retry=False, stop=error.stop)
@@ -50,6 +60,10 @@ def verdict(error: BaseException) -> Verdict:
             return Verdict("truncated", retry=False, stop="sandbox_broken")
         case SandboxExpired():
             return Verdict("truncated", retry=False, stop="wall")
+        case ToolServerEnded() if suspected:
+            return Verdict("truncated", retry=False, stop="tool_broken")
+        case ToolServerEnded():
+            return Verdict("infra_error", retry=True, suspect=True)
         case InfraError():
             return Verdict("infra_error", retry=error.retried)
         case _:

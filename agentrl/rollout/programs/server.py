@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from agentrl.proxy.messages import NoSession, RewardsRefused, SessionEnded
+from agentrl.proxy.recorder import Recorder
 from agentrl.proxy.web import Closing, Sessions, listening
 from agentrl.rollout.programs.recorder import EpisodeRecorder
 
@@ -66,6 +67,9 @@ class ProgramServer(Sessions):
         raise NoSession(
             "this API key belongs to no episode", remedy="use the OPENAI_API_KEY that the program was given"
         )
+
+    def answered(self, name: str, recorder: Recorder) -> None:
+        """Changes nothing: the episode ends with its program."""
 
     async def end(self, name: str, closing: Closing) -> dict[str, Any]:
         """Notes what the program closes its episode with; the episode ends when the program does.

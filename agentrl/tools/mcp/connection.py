@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from agentrl.tools.mcp.settings import McpSettings, filled
 from agentrl.tools.mcp.stdio import Server, messages
 from agentrl.types.clocks.deadline import Deadline
-from agentrl.types.errors import InfraError, ToolError
+from agentrl.types.errors import InfraError, ToolError, ToolServerEnded
 from agentrl.types.parts.body import PACKINGS, BodyRefused, unpacked
 
 PAGES = 100
@@ -30,6 +30,10 @@ T = TypeVar("T")
 
 class ServerLost(InfraError):
     """An MCP server did not start, or is gone."""
+
+
+class ServerEnded(ServerLost, ToolServerEnded):
+    """The MCP server of one episode ended while the model called its tools."""
 
 
 class Connection:
@@ -90,9 +94,15 @@ class Connection:
 
         Raises:
             ToolError: the server answers that it cannot, or what is no result.
+            ServerEnded: it was a process for this episode alone, and has ended.
             ServerLost: it is gone.
         """
-        result = await self._asked(self._session.call_tool(name, arguments))
+        try:
+            result = await self._asked(self._session.call_tool(name, arguments))
+        except ServerLost as lost:
+            if self._server is None or self._settings.shared:
+                raise
+            raise ServerEnded(lost.message, place=lost.place, remedy=lost.remedy) from None
         if self._changes:
             await self._list_again()
         return result

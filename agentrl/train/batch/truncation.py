@@ -31,8 +31,9 @@ class Truncation:
         return episode.scored and self.of(episode) != "drop"
 
     def of(self, episode: Episode) -> Cut:
-        """The rule for an episode. `keep` if it ended by itself or broke its sandbox: it must keep its bad reward."""
-        if episode.status != "truncated" or episode.stop == "sandbox_broken":
+        """The rule for an episode. `keep` if it ended by itself or broke its sandbox or the program of a tool: it must
+        keep its bad reward."""
+        if episode.status != "truncated" or episode.stop in ("sandbox_broken", "tool_broken"):
             return "keep"
         return self.timed_out if episode.stop == "wall" else self.truncated
 

@@ -1,0 +1,123 @@
+"""The door of the proxy: who may ask, and how much, before anything is done for a request.
+
+Browsers are kept out: a page of a stranger reaches servers on this machine, under a name that its owner has pointed
+here (DNS rebinding), or with a request that needs no leave. Programs name the address that they were given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from agentrl.proxy.messages import BadRequest
+from agentrl.types.clocks.deadline import Deadline
+from agentrl.types.errors import AgentRLError
+
+MOST_BYTES = 32 << 20
+"""The longest body of a request."""
+
+MOST_ITEMS = 10_000
+"""The most messages, tools, stop strings and whatever else a request may list."""
+
+MOST_REPLIES = 64
+"""The most replies to one prompt."""
+
+BODY_S = 30.0
+"""Within this time a body must be there."""
+
+PRIVATE = (".localhost", ".internal", ".local")
+"""Names that nobody can own in the public DNS."""
+
+
+class Foreign(AgentRLError):
+    """A request comes from a page in a browser, or names a host that this server is not."""
+
+
+class TooLate(AgentRLError):
+    """The body of a request did not arrive in time."""
+
+
+def check_source(request: web.Request, names: Collection[str]) -> None:
+    """Refuses requests of browsers.
+
+    Args:
+        names: names of this server, beside addresses and names that cannot be public.
+
+    Raises:
+        Foreign: the request names another host, or comes from a page.
+    """
+    if not is_ours(request.host, names):
+        raise Foreign(
+            f"the request is for the host {request.host!r}, which is not known to be this server",
+            remedy="use its address, or tell the proxy its name: --name HOST",
+        )
+    origin = request.headers.get("Origin")
+    same = origin is None or _host_of(origin) == request.host
+    if not same or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        raise Foreign(f"the request comes from a page in a browser ({origin})", remedy="ask from a program")
+
+
+def is_ours(host: str, names: Collection[str]) -> bool:
+    """Whether a `Host` header can only mean this server: an address, or a name that strangers cannot own."""
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
+        return False
+    if not name:
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return "." not in name or name.endswith(PRIVATE) or name in names
+    return True
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
+
+
+async def body_of(request: web.Request) -> dict[str, Any]:
+    """The JSON object in the body of a request.
+
+    Raises:
+        TooLate: the body did not arrive.
+        BadRequest: it is not a JSON object, or lists too much.
+    """
+    try:
+        async with Deadline(BODY_S):
+            data = await request.read()
+    except TimeoutError:
+        raise TooLate(f"the body of the request did not arrive within {BODY_S:g} s") from None
+    try:
+        body = json.loads(data.decode(request.charset or "utf-8"))
+    except (ValueError, LookupError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise BadRequest("the body must be a JSON object")
+    for key, value in body.items():
+        if isinstance(value, list) and len(value) > MOST_ITEMS:
+            raise BadRequest(f"{key[:80]!r} lists {len(value)} items, and at most {MOST_ITEMS} are taken")
+    if isinstance(n := body.get("n"), int) and n > MOST_REPLIES:
+        raise BadRequest(f"'n' is {n}, and at most {MOST_REPLIES} replies are given to one prompt")
+    return body
+
+
+def texts_of(given: Any) -> Iterator[str]:
+    """All texts in JSON values but the files of images."""
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, dict):
+        for key, value in given.items():
+            if key != "image_url":
+                yield from texts_of(value)
+    elif isinstance(given, Sequence):
+        for value in given:
+            yield from texts_of(value)
