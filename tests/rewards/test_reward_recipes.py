@@ -154,7 +154,7 @@ def test_a_run_is_scored_again_by_gates_and_never_rewritten(tmp_path: Path) -> N
     result = json.loads(done.stdout)
     assert (result["episodes"], result["scored"], result["failed"]) == (2, 2, [])
     assert result["components"]["mine"] == {"recorded": None, "new": 1.0, "unscored": 0}
-    assert result["components"]["reward"] == {"recorded": 1.0, "new": 0.0, "unscored": 0}
+    assert result["components"]["reward"] == {"recorded": 1.6, "new": 0.5, "unscored": 0}, "with those of turns"
     with RunDir.read(tmp_path / "run") as run:
         before = list(run.episodes())
         after = list(rescored.rescored(before, rescored.load(run.path, "strict")))
@@ -165,7 +165,7 @@ def test_a_run_is_scored_again_by_gates_and_never_rewritten(tmp_path: Path) -> N
     assert CreditTable.from_episodes(after).score.tolist() == [0.0, 0.0]
     assert [sorted(turn.rewards) for turn in after[0].turns] == [["looked", "turn_format"]] * 2, "early is gone"
     shown = agentrl("show", "run", before[0].id, cwd=tmp_path).stdout
-    assert "rewards 'strict': reward 0.000" in shown
+    assert "rewards 'strict': reward 0.500" in shown
     assert "gate looked > 0.5 shut (0.5): mine, turn_format not counted" in shown
     page = (Path(agentrl("view", "run", cwd=tmp_path).stdout.strip()), tmp_path / "run" / "view.html")[1].read_text()
     assert '"rescored":{"strict":' in page

@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_
     parts = make_parts(
         tmp_path, rewards={"format": {}}, limits={"backoff_s": 0.0, "retries": 1, "engine_failures": 1000}
     )
-    planned = specs(40)
+    planned = [replace(spec, group_id=spec.id) for spec in specs(40)]
     with RunDir.create(tmp_path / "run", {"planned": [spec.id for spec in planned]}) as run:
         async with (
             serving(server) as url,
@@ -185,7 +186,7 @@ async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_
             await collect(patient, again, concurrency=16, run=run)
             assert missing(planned, run) == []
             assert sum(row.status == "done" for row in run.rows()) == len(planned)
-    assert check(tmp_path / "run").ok
+    assert (report := check(tmp_path / "run")).ok, report.as_text()
 
 
 async def test_a_run_stops_when_the_engine_is_down_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
