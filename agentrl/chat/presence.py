@@ -18,7 +18,7 @@ LEFT_OUT = {
     "thoughts": "the chat template drops the thoughts of earlier replies; here every reply stays as it was sampled",
     "beside calls": "the chat template drops what an earlier reply says beside its calls, where it renders it again",
 }
-"""What may be missing from a prompt, and what is said once of a template that leaves it out."""
+"""Parts of replies that a prompt may miss, and the note about a template that leaves them out."""
 
 _REMEDIES = {
     "system": "say it in agent.system or in the first message of the user",
@@ -47,12 +47,12 @@ class Presence:
         self._proven: set[Hashable] = set()
 
     def prove(self, messages: Sequence[Message], text: str, render: Render, kind: Hashable) -> None:
-        """Proves it of a prompt.
+        """Proves that a prompt holds its messages.
 
         Args:
             text: the prompt of these messages.
             render: makes the prompt of others.
-            kind: what `render` does besides.
+            kind: of the prompt, such as an opening or an extension: each kind is proven for itself.
 
         Raises:
             RenderError: the template leaves one out, or a part of it.
@@ -93,7 +93,7 @@ _WORD = re.compile(r"(?<![/\w])\w+")
 
 
 def _shape(message: Message) -> Hashable:
-    """What a template may look at besides the text."""
+    """The form of a message: all that a template may look at besides the text."""
     calls = message.get("tool_calls")
     content = message["content"]
     return *message, message["role"], isinstance(content, str), bool(content), isinstance(calls, list) and len(calls)
@@ -134,7 +134,7 @@ def _texts(message: Message) -> list[str]:
 
 
 def _place_of(messages: Sequence[Message], index: int, part: int, text: str, render: Render) -> str:
-    """What stands in a prompt where a text of a message should; all of the prompt if that is not known."""
+    """The part of a prompt where a text of a message should be; the whole prompt if the place is not known."""
     content = messages[index]["content"]
     if isinstance(content, str):
         asked: Any = PROBE
@@ -148,13 +148,13 @@ def _place_of(messages: Sequence[Message], index: int, part: int, text: str, ren
 
 
 def _holds(shown: str, said: str) -> bool:
-    """Whether a prompt holds a text as it is, or as JSON writes it."""
+    """Looks for a text in a prompt, as it is or as JSON writes it."""
     said = said.strip()
     return said in shown or any(form in shown for form in _as_json(said))
 
 
 def _says(shown: str, said: str) -> bool:
-    """Whether the words of a text are there in their order, in whatever form the template writes texts."""
+    """Looks for the words of a text in their order, in whatever form the template writes texts."""
     return any(_in_order(shown, _WORD.findall(form)) for form in (said, *_as_json(said)))
 
 

@@ -16,6 +16,7 @@ from agentrl.engines.scripted import Say
 from agentrl.integrations.harbor.config import read_task_toml
 from agentrl.integrations.harbor.dockerfile import Copy, Run, plan_of, root_of
 from agentrl.integrations.harbor.programs import called_in, program_in
+from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, RecipeError, TaskError
 from agentrl.types.task import Task
 
@@ -248,6 +249,15 @@ def test_the_public_network_is_refused_with_the_key_of_the_source(folder: Path) 
         check(str(folder), ["tasks.args.network=public", "sandbox.use=namespace"])
 
 
+def verified_by(folder: Path, test: str) -> Episode:
+    """Plays the oracle on a task with this test.sh."""
+    a_task(folder / "tasks" / "shared", **{"tests/test.sh": test})
+    only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
+    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "out", overrides=only, reporters=())
+    (episode,) = run.whole_episodes()
+    return episode
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("test", "noted"),
@@ -258,10 +268,7 @@ def test_the_public_network_is_refused_with_the_key_of_the_source(folder: Path) 
 )
 def test_a_verifier_without_a_reward_gives_0_and_a_note(folder: Path, test: str, noted: str) -> None:
     """The agent may have caused it: an episode without reward would be its way out of a bad one."""
-    a_task(folder / "tasks" / "shared", **{"tests/test.sh": test})
-    only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
-    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "out", overrides=only, reporters=())
-    (episode,) = run.whole_episodes()
+    episode = verified_by(folder, test)
     assert episode.reward == 0.0
     assert noted in episode.notes["harbor"]
 
@@ -278,10 +285,7 @@ def test_a_verifier_without_a_reward_gives_0_and_a_note(folder: Path, test: str,
 )
 def test_a_verifier_whose_program_is_missing_measures_nothing(folder: Path, test: str, program: str) -> None:
     """It is named, counts as a failure, and is never a reward of 0."""
-    a_task(folder / "tasks" / "shared", **{"tests/test.sh": test})
-    only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
-    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "out", overrides=only, reporters=())
-    (episode,) = run.whole_episodes()
+    episode = verified_by(folder, test)
     assert (episode.status, episode.reward) == ("user_error", None)
     assert episode.error is not None
     assert program in episode.error.message.partition("test.sh:")[0]

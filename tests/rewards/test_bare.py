@@ -38,16 +38,22 @@ scripts: {oracle: ./task.py:oracle}
 """
 
 
-def test_scoring_again_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of one episode, in the working folder."""
     (tmp_path / "task.py").write_text(CODE)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     (tmp_path / "t.jsonl").write_text("{}\n")
     monkeypatch.chdir(tmp_path)
     rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=())
+    return tmp_path / "run"
+
+
+def test_scoring_again_gives_the_same_numbers(played: Path) -> None:
     rescore("run", name="again")
-    with RunDir.read(tmp_path / "run") as run:
+    with RunDir.read(played) as run:
         (episode,) = run.episodes()
-        (again,) = rescored([episode], load(tmp_path / "run", "again"))
+        (again,) = rescored([episode], load(played, "again"))
     (turn,) = episode.turns
     assert turn.rewards == {"whole": 1.0, "other": 2.0, "turns": 0.5}
     assert again.turns[0].rewards == turn.rewards
@@ -55,16 +61,11 @@ def test_scoring_again_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytes
     assert (again.turns[0].reward, again.reward) == (turn.reward, episode.reward)
 
 
-def test_scores_under_another_success_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_under_another_success_are_others(played: Path) -> None:
     """They were taken for those that are there, and success stayed what it had been."""
-    (tmp_path / "task.py").write_text(CODE)
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    (tmp_path / "t.jsonl").write_text("{}\n")
-    monkeypatch.chdir(tmp_path)
-    rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=())
     told = rescore("run", overrides=["gate=[]"])["components"]
-    with RunDir.read(tmp_path / "run") as run:
-        (episode,) = rescored(run.episodes(), load(tmp_path / "run", "again"))
+    with RunDir.read(played) as run:
+        (episode,) = rescored(run.episodes(), load(played, "again"))
     assert told["reward"]["new"] == earned(episode) == 0.25 + 1.0 + 2.0 + 0.5
     assert told["whole"]["new"] == figure(episode, "whole") == 0.25
     with pytest.raises(StoreError, match="again"):

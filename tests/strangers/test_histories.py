@@ -10,7 +10,7 @@ import pytest
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.config.agent import FormatSettings
-from agentrl.types.errors import RenderError
+from agentrl.types.errors import AgentRLError, RenderError
 from agentrl.types.task import Task
 from tests.chat.families import tokenizer_of
 
@@ -47,7 +47,7 @@ def opening(case: Case) -> list[dict[str, Any]]:
     """The messages as a task has them; what no task takes, as it is."""
     try:
         return Task.of("stranger", case["messages"]).instruction
-    except Exception:
+    except AgentRLError:
         return list(case["messages"])
 
 

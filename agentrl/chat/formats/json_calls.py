@@ -241,7 +241,7 @@ class Llama3Parser(JsonParser):
 
 
 def call_fault(value: Any, keys: tuple[str, str, str] = HermesParser.keys) -> str | None:
-    """What is wrong with a call's JSON value; None if nothing is. Arguments may be an object, or JSON of one in a text.
+    """Names the fault in a call's JSON value; None if there is none. Arguments are an object, or its JSON as a text.
 
     Args:
         keys: of the tool's name, its arguments, the call's id.
