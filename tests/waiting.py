@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 POLL_S = 0.01
@@ -56,6 +58,18 @@ def wait_for_end(pid: int) -> None:
             select.select([descriptor], [], [])
         finally:
             os.close(descriptor)
+
+
+def stop(pid: int) -> None:
+    """Stops a process, and returns when each of its threads has stopped: some run on for a while after the signal."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: all(_state(task) in "TtZX" for task in Path(f"/proc/{pid}/task").iterdir()))
+
+
+def _state(task: Path) -> str:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return (task / "stat").read_text().rpartition(")")[2].split()[0]
+    return "X"
 
 
 def until_listening(port: int, server: subprocess.Popen[Any]) -> None:

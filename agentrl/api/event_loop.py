@@ -18,9 +18,12 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Runs `main()` to its end in a new event loop, like `asyncio.run`.
 
     If a loop runs already, as in a notebook, the new loop runs in its own thread, and the caller waits. Ctrl-C, or the
-    stop button of a notebook, cancels the coroutine and waits for it.
+    stop button of a notebook, cancels the coroutine and waits for it. A second Ctrl-C does not wait.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
     """
-    return _in_a_thread(main) if _a_loop_runs() else asyncio.run(main())
+    return _in_a_thread(main) if _a_loop_runs() else _in_this_thread(main)
 
 
 def _a_loop_runs() -> bool:
@@ -55,6 +58,47 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _in_this_thread(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    main_tasks: list[asyncio.Task[Any]] = []
+    interrupts = 0
+
+    async def attend() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        main_tasks.append(task)
+        return await main()
+
+    def interrupt(*_: object) -> None:
+        # asyncio's own handler cancels in the midst of a callback, which may just have seen that a future is not done.
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts > 1 or not main_tasks:
+            raise KeyboardInterrupt
+        main_tasks[0].get_loop().call_soon_threadsafe(main_tasks[0].cancel)
+
+    with _handling(interrupt):
+        try:
+            return asyncio.run(attend())
+        except asyncio.CancelledError:
+            if interrupts:
+                raise KeyboardInterrupt from None
+            raise
+
+
+@contextmanager
+def _handling(interrupt: Callable[..., None]) -> Iterator[None]:
+    """Handles SIGINT, where nobody but Python itself does."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _in_a_thread(main: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -140,27 +140,27 @@ class Component:
         left = live or Live(info=own.info)
         given |= {"env": left.env, "tools": list(left.tools), "info": msgspec.to_builtins(left.info)}
         given["read_blob"] = left.read_blob or no_blobs
-        fresh: list[Sandbox] = []
+        boxes = [] if sandbox is None else [sandbox]
         found: Any
         value: Any
 
         async def open_fresh() -> Sandbox:
             if open_sandbox is None:
                 raise RewardError("there is no sandbox backend to start a fresh sandbox with")
-            fresh.append(await open_sandbox())
-            return fresh[-1]
+            boxes.append(await open_sandbox())
+            return boxes[-1]
 
         try:
             given["open_sandbox"] = open_fresh
             if "fresh_sandbox" in self.wants:
                 given["fresh_sandbox"] = await open_fresh()
             if "turn" in self.wants:
-                found = [await self.call({**given, "turn": turn}) for turn in own.turns]
+                found = [await self.call({**given, "turn": turn}, boxes) for turn in own.turns]
                 told = [(k, item.note) for k, item in enumerate(found) if isinstance(item, Scored) and item.note]
                 notes = [f"turn {k}: {note}" for k, note in told]
                 value, note = [item.value if isinstance(item, Scored) else item for item in found], "; ".join(notes)
             else:
-                found = await self.call(given)
+                found = await self.call(given, boxes)
                 value, note = (found.value, text(found.note)) if isinstance(found, Scored) else (found, "")
             return apply(self.steps, self.check(value, episode)), note
         except (SandboxBroken, SandboxExpired) as error:
@@ -181,14 +181,21 @@ class Component:
                 remedy="fix the function and run the same command again",
             ) from error
         finally:
-            await asyncio.gather(*(one.close() for one in fresh))
+            await asyncio.gather(*(box.close() for box in boxes if box is not sandbox))
 
-    async def call(self, given: Mapping[str, Any]) -> Any:
-        """What the function returns. A built-in that the agent keeps from a verdict gives 0, with a note."""
+    async def call(self, given: Mapping[str, Any], sandboxes: Sequence[Sandbox] = ()) -> Any:
+        """What the function returns. A built-in that the agent keeps from a verdict gives 0, with a note.
+
+        Args:
+            sandboxes: those that it runs programs in.
+
+        Raises:
+            SandboxLost: one of them does not answer.
+        """
         if not (self.about.verifier or self.function.__module__.startswith("agentrl.")):
             return await self._called(given)
         try:
-            return await graded(partial(self._called, given), self.about.costs)
+            return await graded(partial(self._called, given), self.about.costs, sandboxes)
         except Unverified as reason:
             if self.of_group:
                 return [Scored(0.0, str(reason))] * len(given["group"])

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from agentrl.rewards.deadline import ScoringDeadline, allowed_s, uncounted
+from agentrl.sandbox.health import check_answers
 from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.errors import AgentRLError, EngineError, asked_to_stop, place_of
 from agentrl.types.sandbox import ExecResult
@@ -203,15 +204,17 @@ class Unverified(Exception):
     """A built-in verifier has no verdict because of what the agent left; the message says why."""
 
 
-async def graded(call: Callable[[], Awaitable[Any]], costs: Sequence[str]) -> Any:
+async def graded(call: Callable[[], Awaitable[Any]], costs: Sequence[str], sandboxes: Sequence[Sandbox] = ()) -> Any:
     """What a built-in verifier returns.
 
     Args:
         call: runs it.
+        sandboxes: those that it runs programs in. It may open more of them.
         costs: what it occupies. One that needs a sandbox holds a place; one that needs an engine waits for others.
 
     Raises:
         Unverified: the agent kept it from a verdict.
+        SandboxLost: a sandbox does not answer.
         EngineError: an engine took longer than `limits.score_s`.
         AgentRLError: the recipe, the task or the machinery is at fault.
     """
@@ -226,6 +229,8 @@ async def graded(call: Callable[[], Awaitable[Any]], costs: Sequence[str]) -> An
                     return await _run(call, one)
             except RanOut as problem:
                 why = str(problem)
+                for sandbox in sandboxes:
+                    await check_answers(sandbox)
                 if "engine" in costs:
                     raise EngineError(why, remedy="raise limits.score_s, or look at the server") from None
             except (AgentRLError, Unverified):

@@ -16,10 +16,11 @@ from agentrl.rollout.agent import Agent
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.conversation.recording import EpisodeEnd, Keyed
 from agentrl.rollout.conversation.resumption import Resumption, savers
-from agentrl.rollout.faults.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
+from agentrl.rollout.faults.failures import TookTooLong, Verdict, describe, verdict, within
 from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.rollout.session import Forkable, Session
 from agentrl.rollout.specs import EpisodeSpec
+from agentrl.sandbox.health import check_answers
 from agentrl.store.codec import must_be_storable
 from agentrl.store.index import with_images
 from agentrl.tools.base import Tool

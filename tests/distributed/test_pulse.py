@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from typing import Any
 
@@ -14,6 +13,7 @@ from agentrl.distributed import process
 from agentrl.distributed.handle import WorkerDied
 from agentrl.distributed.process import PING_S, SILENT_S, ProcessLauncher, silence
 from tests.standing import stand_still, standing
+from tests.waiting import stop
 
 
 class Other:
@@ -104,7 +104,7 @@ async def test_a_process_that_is_stopped_is_killed_and_its_calls_fail(monkeypatc
     handle = await launcher.spawn("frozen", Works)
     assert await handle.call("blocks", 0.5) == "done"
     waits = asyncio.create_task(handle.call("waits"))
-    os.kill(await handle.call("where"), signal.SIGSTOP)
+    stop(await handle.call("where"))
     with pytest.raises(WorkerDied, match="did not answer for 5 s, and was killed"):
         await waits
     await handle.close()

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from agentrl.types.errors import RankDied, RankFailed, RankUnreachable, RecipeEr
 from tests.command import python
 from tests.counting import metrics
 from tests.meanwhile import when
+from tests.waiting import stop
 
 from .conftest import train_on_two_ranks
 
@@ -79,10 +80,14 @@ def test_a_rank_that_dies_ends_the_training_if_it_may_not_start_again(trainable:
     assert "was killed by SIGKILL\n  -> the same command resumes from the last checkpoint" in done.stderr
 
 
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("by", [kill, stop])
 async def test_a_rank_that_is_gone_when_all_is_trained_fails_nothing(
-    trainable: Path, monkeypatch: pytest.MonkeyPatch, by: signal.Signals
+    trainable: Path, monkeypatch: pytest.MonkeyPatch, by: Callable[[int], None]
 ) -> None:
     monkeypatch.setattr("agentrl.distributed.ranks.TOLD_S", 1.0)
     monkeypatch.setenv("HOLD", str(trainable))
@@ -91,7 +96,7 @@ async def test_a_rank_that_is_gone_when_all_is_trained_fails_nothing(
 
     async def training() -> None:
         lost.extend(launched_ranks(trainable))
-        os.kill(lost[0], by)
+        by(lost[0])
 
     async with trainer_ranks(recipe, Ranks()) as launched:
         await launched.train(training())

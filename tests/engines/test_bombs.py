@@ -35,7 +35,8 @@ async def tool(url: str, folder: Path) -> Any:
 
 
 async def judge(url: str, folder: Path) -> Any:
-    return await Judge(url=url, model="m", retries=1, backoff_s=0.0, cache=str(folder)).ask(["Is it?"], str)
+    asked = Judge(url=url, model="m", retries=1, backoff_s=0.0, cache=str(folder))
+    return await asked.ask([lambda most: "Is it?"], str)
 
 
 CLIENTS: list[Callable[[str, Path], Awaitable[Any]]] = [engine, tool, judge]

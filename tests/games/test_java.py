@@ -15,6 +15,7 @@ import pytest
 from agentrl.tools.calling import in_thread
 from agentrl.tools.games import java
 from tests.environments.packages import needs
+from tests.waiting import stop
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +128,7 @@ async def test_an_answer_is_waited_for_only_so_long(games: java.JavaGames, monke
     env = games.take()
     begun(env, 0)
     (process,) = java.launcher_of(MODULE).running
-    process.java.send_signal(signal.SIGSTOP)
+    stop(process.java.pid)
     try:
         with monkeypatch.context() as patch, pytest.raises(Py4JError):
             patch.setattr(java, "ANSWER_S", 0.3)

@@ -23,7 +23,7 @@ from agentrl.types.errors import RecipeError, TaskError, ToolError
 from agentrl.types.parts.image import image_info
 from agentrl.types.task import Task
 from tests.gui.desks import act, needs_desktop, opened
-from tests.waiting import running_program, until, wait_for_end
+from tests.waiting import running_program, stop, until, wait_for_end
 
 pytestmark = [pytest.mark.slow, needs_desktop]
 
@@ -151,7 +151,7 @@ async def test_a_program_that_hangs_is_said_and_one_that_crashes_is_infrastructu
         ["pgrep", "-P", str(gui._screen._link._process.pid), "mousepad"],  # type: ignore[union-attr]
         capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    os.kill(int(program), signal.SIGSTOP)
+    stop(int(program))
     hangs = (await act(gui, "left_click", coordinate=[400, 400])).text
     assert "does not answer" in hangs
     assert "the list is not whole" in hangs

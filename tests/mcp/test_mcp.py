@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -27,7 +26,7 @@ from agentrl.tools.methods import method
 from agentrl.types.errors import MissingExtra, RecipeError, ToolError
 from agentrl.types.task import Task
 from tests.rollout.world import collect, make_context, make_parts, play_one, specs
-from tests.waiting import limits, running_program, turns, until, until_async, until_listening
+from tests.waiting import limits, running_program, stop, turns, until, until_async, until_listening
 
 pytestmark = pytest.mark.slow
 
@@ -286,10 +285,10 @@ async def test_in_an_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     outcomes = [call.outcome for turn in episode.turns for call in turn.calls]
     assert (episode.status, outcomes[:3]) == ("done", ["ok", "error", "timeout"])
     assert {tool["function"]["name"] for tool in episode.tools or []} >= {"add", "picture"}
-    (broken,) = await collect(make_context(parts, breaks), specs(1))
-    assert (broken.status, broken.reward) == ("infra_error", None)
-    assert broken.error is not None
-    assert "exit code 3" in broken.error.message
+    failures: list[dict[str, Any]] = []
+    (broken,) = await collect(make_context(parts, breaks), specs(1), failures=failures)
+    assert (broken.status, broken.stop) == ("truncated", "tool_broken")
+    assert "exit code 3" in failures[0]["message"]
 
 
 def test_settings_are_checked_with_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +338,7 @@ def test_children_end_with_the_host(how: signal.Signals) -> None:
     with running_program([sys.executable, "-c", HOST, begins(9)]) as host:
         assert host.stdout is not None
         child = int(host.stdout.readline())
-        os.kill(child, signal.SIGSTOP)  # it cannot end by itself
+        stop(child)  # it cannot end by itself
         host.send_signal(how)
         host.wait()
     until(lambda: not Path(f"/proc/{child}").exists())

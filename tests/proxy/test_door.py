@@ -21,7 +21,7 @@ from tests.proxy.test_proxy import Client, Parrot, connected, user
 from tests.waiting import turns, until_async
 
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
-GOOD: dict[str, Any] = {"messages": [user("Hello.")], "input": "Hello.", "max_tokens": 5}
+GOOD: dict[str, Any] = {"messages": [user("Hello.")], "max_tokens": 5}
 
 
 @asynccontextmanager

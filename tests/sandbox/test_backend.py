@@ -26,7 +26,7 @@ from agentrl.types.sandbox import (
     SandboxUnavailable,
 )
 from tests.sandbox.rootfs import build_rootfs, copyable
-from tests.waiting import running_program, until, until_async
+from tests.waiting import running_program, stop, until, until_async
 
 pytestmark = pytest.mark.slow
 
@@ -194,7 +194,7 @@ async def test_a_killed_sandbox_is_lost_not_a_result(backend: NamespaceBackend) 
 async def test_a_silent_sandbox_is_lost(sandbox: NamespaceSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 0.2)
     monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
-    os.kill(sandbox._tree.init_pid, signal.SIGSTOP)
+    stop(sandbox._tree.init_pid)
     with pytest.raises(SandboxLost, match="no answer"):
         await sandbox.exec("true", timeout_s=0.1)
     await sandbox.close()

@@ -21,6 +21,7 @@ from agentrl.types.task import Task
 from tests.rollout.world import collect, make_parts
 from tests.sandbox.attacks import ATTACKS, FATAL
 from tests.waiting import limits as doubled
+from tests.waiting import stop
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,11 @@ def where(either: Backend) -> Backend:
 async def harm(sandbox: Any, kind: str) -> None:
     """What an operator, or an accident, does to a sandbox."""
     if not kind.startswith("container"):
-        os.kill(await toolbox_of(sandbox), signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
+        toolbox = await toolbox_of(sandbox)
+        if kind == "kill":
+            os.kill(toolbox, signal.SIGKILL)
+        else:
+            stop(toolbox)
         HARMED.append(kind)
         return
     name = sandbox._container.name

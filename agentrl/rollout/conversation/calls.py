@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentrl.chat.formats.parser import ParsedCall, ParseFault, Reply
 from agentrl.config.limits import Limits
-from agentrl.rollout.faults.failures import LimitReached, TookTooLong, check_answers
+from agentrl.rollout.faults.failures import LimitReached, TookTooLong
+from agentrl.sandbox.health import check_answers
 from agentrl.tools.base import ToolResult
 from agentrl.tools.calling import OutOfTime, give_way, timed
 from agentrl.tools.methods import ToolMethod

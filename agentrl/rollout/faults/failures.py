@@ -13,10 +13,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from agentrl.rewards.deadline import ScoringDeadline
+from agentrl.sandbox.health import check_answers
 from agentrl.types.engine import ContextOverflow
 from agentrl.types.episode import ErrorRecord, Status
 from agentrl.types.errors import AgentRLError, InfraError, ToolServerEnded, place_of
-from agentrl.types.sandbox import Sandbox, SandboxBroken, SandboxExpired, SandboxLost
+from agentrl.types.sandbox import Sandbox, SandboxBroken, SandboxExpired
 from agentrl.types.values import said, text
 
 
@@ -71,16 +72,6 @@ def verdict(error: BaseException, *, suspected: bool = False) -> Verdict:
 
 
 _RANK: list[Status] = ["done", "truncated", "infra_error", "user_error"]
-
-
-async def check_answers(sandbox: Sandbox | None) -> None:
-    """Checks after a passed deadline that the sandbox answers. If it does not, the agent did not cause the delay.
-
-    Raises:
-        SandboxLost: the sandbox is gone or does not answer.
-    """
-    if sandbox is not None and not (health := await sandbox.health()).alive:
-        raise health.loss or SandboxLost("the sandbox is gone: it does not answer", place=sandbox.label)
 
 
 class TookTooLong(AgentRLError):
