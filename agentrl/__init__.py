@@ -15,8 +15,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from agentrl.registry.moved import report_moved_names
-
 if TYPE_CHECKING:
     from agentrl.api.certify.check import check_environment
     from agentrl.api.evaluate import evaluate
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from agentrl.types.episode import Episode
     from agentrl.types.errors import InfraError, ToolError
     from agentrl.types.task import Message, Task
-
-report_moved_names()
 
 __version__ = "0.1.0"
 

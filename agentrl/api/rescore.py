@@ -68,9 +68,6 @@ def rescore(
         resolved = given_recipe(asked, overrides)
         rewards = _rewards(resolved)
         described = json.loads(resolved.model_dump_json(include={"rewards", "gate", "reward_of", "success"}))
-        for later in ("reward_of", "success"):  # scores of earlier versions do not mention them
-            if described[later] is None:
-                del described[later]
         described["code"] = {component.name: _code(component) for component in rewards.components}
         rows = [row for row in stored.rows() if row.id.startswith(prefix)]
         left_out = _left_out(rows, path)
@@ -173,7 +170,7 @@ def _comparison(episodes: list[Episode], scores: dict[str, Rescore], rewards: Re
     new = [scores[episode.id] for episode in episodes if episode.id in scores]
     own = {episode.id: [turn.index for turn in episode.own_turns] for episode in episodes}
     lines = {name: (_values(old, own, name), _values(new, own, name)) for name in names}
-    lines["reward"] = ([score.earned for score in old], [score.earned for score in new])
+    lines["reward"] = ([score.total for score in old], [score.total for score in new])
     return {
         "episodes": len(episodes),
         "scored": len(new),

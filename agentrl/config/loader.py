@@ -14,7 +14,6 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
-from agentrl.config.old_keys import old_keys
 from agentrl.config.recipe import KINDS, Recipe, TrainSection
 from agentrl.config.sections import Short, section_at
 from agentrl.registry.settings import in_words
@@ -176,9 +175,6 @@ def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recip
             place=_place(tree, loc, path, given),
             remedy="write a finite number" if isinstance(value, float) else f"write it in quotes: '{value}'",
         )
-    for loc, what, remedy in old_keys(plain):
-        place = _place(tree, loc, path, given)
-        raise RecipeError(f"{'.'.join(map(str, loc))}: {what}", place=place, remedy=remedy)
     try:
         recipe = Recipe.model_validate(plain)
     except ValidationError as error:

@@ -17,7 +17,6 @@ from agentrl.config.credit import CreditSettings, InformationGain
 from agentrl.config.engine import EngineSettings
 from agentrl.config.limits import Limits
 from agentrl.config.model import ModelSettings
-from agentrl.config.old_keys import renewed
 from agentrl.config.rewards import Gate, RewardRoute, RewardSettings
 from agentrl.config.scale import ScaleSettings
 from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone, misplaced
@@ -477,6 +476,6 @@ def _nth(index: int) -> str:
 
 def recipe_from_run(info: dict[str, Any]) -> Recipe:
     """The resolved recipe stored in `run.json`."""
-    recipe = Recipe.model_validate(renewed(info["recipe"]))
+    recipe = Recipe.model_validate(info["recipe"])
     recipe._base = Path(info["base"])
     return recipe

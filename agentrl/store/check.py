@@ -380,8 +380,7 @@ def _forks(episode: Episode) -> str | None:
         prompt = sum(len(episode.nodes[node].token_ids) for node in path[:-1])
         if at is not None and not 0 <= at.at_token <= prompt:
             return f"turn {turn.index} branches at token {at.at_token} of a prompt of {prompt}"
-        # An agent program may go on from any earlier reply: older versions noted no reason.
-        if at is None and before is not None and before not in path and episode.split != "proxy":
+        if at is None and before is not None and before not in path:
             return f"turn {turn.index} does not go on from the turn before it, and no branch is noted"
         last[turn.context] = turn.node
     return None

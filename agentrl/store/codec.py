@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
-from agentrl.types.values import scrubbed, text
+from agentrl.types.values import scrubbed
 
 
 class StoredCredit(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +30,7 @@ class StoredCredit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 encode = msgspec.json.Encoder().encode
-_decode_episode = msgspec.json.Decoder(Episode).decode
+decode_episode = msgspec.json.Decoder(Episode).decode
 decode_credit = msgspec.json.Decoder(StoredCredit).decode
 
 
@@ -77,22 +75,9 @@ def must_be_storable(episode: Episode) -> None:
     # Without the tokens: they do not come from user code, and are nearly all of the cost.
     line, _ = encode_episode(msgspec.structs.replace(episode, nodes=[]))
     try:
-        _decode_episode(line)
+        decode_episode(line)
     except (msgspec.DecodeError, RecursionError) as error:
         raise _unstorable(episode, error) from None
-
-
-def decode_episode(line: bytes) -> Episode:
-    """The episode of a line. What older versions wrote is converted: values of wrong types (an answer of 42, a reward
-    of `true`), and changes of the context that were called drift.
-
-    Raises:
-        msgspec.DecodeError: the line is not an episode.
-    """
-    try:
-        return _decode_episode(line)
-    except msgspec.ValidationError:
-        return msgspec.convert(_as_of_today(msgspec.json.decode(line)), Episode)
 
 
 def _unstorable(episode: Episode, error: Exception) -> StoreError:
@@ -100,59 +85,6 @@ def _unstorable(episode: Episode, error: Exception) -> StoreError:
         f"episode {episode.id!r} cannot be stored: {error}",
         remedy="task data, messages and call arguments must be JSON: numbers, strings, lists, objects",
     )
-
-
-# Conversions of fields that user code fills, by path in the record.
-_OF_USERS: dict[str, Callable[[Any], Any]] = {
-    "answer": text,
-    "stop": text,
-    "task.id": text,
-    "notes.*": text,
-    "turns.*.agent": text,
-    "turns.*.state": text,
-    "turns.*.calls.*.result": text,
-    "turns.*.rewards.*": float,
-    "components.*": float,
-}
-
-
-_REASONS = {"context_edit": "rewrite", "tools": "tools"}
-"""Kinds of drift that were changes on purpose, and the reasons of branches that they are now."""
-
-
-def _as_of_today(record: Any) -> Any:
-    drift = record.get("drift", [])
-    record["drift"] = [item for item in drift if item["kind"] not in _REASONS]
-    program = record.get("split") == "proxy"
-    record["branches"] = record.get("branches", []) + [
-        {"turn": item["turn"], "at_token": item["at_token"], "reason": "edit" if program else _REASONS[item["kind"]]}
-        for item in drift
-        if item["kind"] in _REASONS
-    ]
-    for path, made in _OF_USERS.items():
-        *steps, last = path.split(".")
-        for holder in _holders(record, steps):
-            for key in _keys(holder, last):
-                if holder[key] is not None:
-                    with contextlib.suppress(TypeError, ValueError):
-                        holder[key] = made(holder[key])
-    return record
-
-
-def _holders(value: Any, steps: list[str]) -> list[Any]:
-    """The values at the path `steps`; `*` stands for every item."""
-    found = [value]
-    for step in steps:
-        found = [holder[key] for holder in found for key in _keys(holder, step)]
-    return found
-
-
-def _keys(holder: Any, step: str) -> list[Any]:
-    if isinstance(holder, list):
-        return list(range(len(holder))) if step == "*" else []
-    if isinstance(holder, dict):
-        return list(holder) if step == "*" else [step] * (step in holder)
-    return []
 
 
 def encode_credit(credit: StoredCredit) -> bytes:

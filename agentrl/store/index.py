@@ -199,7 +199,7 @@ def _score_rows(scores: GroupScores, location: Location) -> list[ScoreRow]:
         ScoreRow(
             id=each.episode_id,
             group_id=scores.group_id,
-            reward=each.earned,
+            reward=each.total,
             shard=shard,
             offset=offset,
             length=length,

@@ -19,7 +19,9 @@ import msgspec
 
 from agentrl.types.errors import StoreError
 
-FORMAT = 1
+FORMAT = 2
+"""Of a run folder. Runs of another format are refused: records are never converted."""
+
 _VERSIONS_OF = ("agentrl", "numpy", "torch", "transformers", "vllm")
 
 
@@ -60,12 +62,18 @@ def read_info(path: Path) -> dict[str, Any]:
     """The content of a run's `run.json`.
 
     Raises:
-        StoreError: it is not JSON.
+        StoreError: it is not JSON, or the run has another format.
     """
     try:
         info: dict[str, Any] = json.loads((path / "run.json").read_bytes())
     except ValueError as error:
         raise StoreError(f"not JSON: {error}", place=str(path / "run.json"), remedy="restore the file") from None
+    if (found := info.get("format")) != FORMAT:
+        raise StoreError(
+            f"the run has format {found!r}, and this version of agentrl reads {FORMAT}",
+            place=str(path),
+            remedy=f"read it with agentrl {info.get('versions', {}).get('agentrl', 'of its time')}",
+        )
     return info
 
 

@@ -35,11 +35,6 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gates: list[GateVerdict] = []
     notes: dict[str, str] = {}
 
-    @property
-    def earned(self) -> float | None:
-        """The reward; scores of earlier versions have that of the outcome alone."""
-        return self.reward if self.total is None else self.total
-
     @classmethod
     def of(cls, episode: Episode) -> Rescore:
         """The score of a scored episode."""

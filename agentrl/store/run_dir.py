@@ -12,7 +12,6 @@ checkpoints/             the trainer's
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -124,8 +123,7 @@ class RunDir:
     @property
     def id(self) -> str:
         """The unique id of the run, which does not depend on its folder."""
-        # Runs of earlier versions have no id.
-        return str(self.info.get("id") or hashlib.sha256(str(self.info.get("created_at")).encode()).hexdigest()[:16])
+        return str(self.info["id"])
 
     # -- writing
 

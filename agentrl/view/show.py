@@ -301,7 +301,7 @@ def _episode_head(episode: Episode, credit: StoredCredit | None, again: Mapping[
         lines.append(Text(f"answer: {episode.answer}"))
     lines += _why(episode.gates, episode.notes)
     for name, score in again.items():
-        line = Text.assemble(f"rewards {name!r}: reward ", _number(score.earned))
+        line = Text.assemble(f"rewards {name!r}: reward ", _number(score.total))
         for component, value in score.components.items():
             line.append(f"  {component} ", "dim").append_text(_number(value))
         sums = {name for turn in score.turns for name in turn}

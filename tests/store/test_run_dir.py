@@ -132,26 +132,15 @@ def test_text_with_lone_surrogates_is_stored(path):
         assert run.get("e").answer == "caf?"
 
 
-def test_values_of_another_type_that_an_earlier_run_stored_are_read(path):
-    """An answer of 42 or a reward of `true` made the whole run "another version's", and no training went on."""
-    turn = msgspec.structs.replace(make_episode("e").turns[0], rewards={"x": True, "y": None}, agent=3, state="s")
-    old = make_episode("e", answer=42, stop=5, turns=1, components={"won": False}, notes={"won": 5})
-    old = msgspec.structs.replace(old, turns=[turn], nodes=old.nodes[:3])
-    with RunDir.create(path) as run:
-        run.add(old)
-        run.add_credit("e", "grpo", [1.0])
-    unindexed = Shards(path / "episodes")  # the index could not take a list: the run died, with the record in its shard
-    unindexed.append(msgspec.json.encode(msgspec.structs.replace(old, id="f", answer=["Lyon"])))
-    unindexed.close()
-    with RunDir.open(path) as run:
-        assert run.damage == []
-        assert run.ids() == {"e", "f"}
-        read = run.get("e")
-        assert (read.answer, read.stop, read.components, read.notes) == ("42", "5", {"won": 0.0}, {"won": "5"})
-        assert (read.turns[0].rewards, read.turns[0].agent, read.turns[0].state) == ({"x": 1.0, "y": None}, "3", "s")
-        assert run.get("f").answer == '["Lyon"]'
-        run.add(msgspec.structs.replace(read, id="g"))
-    assert check(path).ok
+@pytest.mark.parametrize("found", [1, 3, None, "2"])
+def test_a_run_of_another_format_is_refused(path, found):
+    RunDir.create(path).close()
+    info = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**info, "format": found, "versions": {"agentrl": "9.9"}}))
+    for opens in (RunDir.open, RunDir.read):
+        with pytest.raises(StoreError, match=f"format {found!r}, and this version of agentrl reads 2") as refused:
+            opens(path)
+        assert refused.value.remedy == "read it with agentrl 9.9"
 
 
 def test_folders_that_are_not_runs(path, tmp_path):
