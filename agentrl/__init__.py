@@ -2,7 +2,7 @@
 
 For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`, `Reply`,
 `Agent`, `ToolAgent`.
-To run: `rollout`, `train`, `evaluate`, `check_environment`; of a stored run: `open_run`, `rescore`, `recredit`,
+To run: `rollout`, `train`, `evaluate`, `check_environment`; of a stored run: `open_run`, `rescore`, `credit`,
 `fork`, `probe`. The command line calls them too: `agentrl --help`; docs/python.md.
 
 Names are imported when they are first used: `import agentrl` itself costs milliseconds.
@@ -11,16 +11,14 @@ Names are imported when they are first used: `import agentrl` itself costs milli
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentrl.api.certify.check import check_environment
+    from agentrl.api.credit import credit
     from agentrl.api.evaluate import evaluate
     from agentrl.api.forks.fork import fork
     from agentrl.api.forks.probe import probe
-    from agentrl.api.recredit import recredit
     from agentrl.api.rescore import rescore
     from agentrl.api.rollout import rollout
     from agentrl.api.run import Run, open_run
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
     from agentrl.config.loader import load_recipe
     from agentrl.config.recipe import Recipe
     from agentrl.engines.scripted import Say
-    from agentrl.rollout.agent import Agent, ToolAgent
-    from agentrl.rollout.session import Session
+    from agentrl.rollouts.agent import Agent, ToolAgent
+    from agentrl.rollouts.session import Session
     from agentrl.tools.base import Environment, Observation, Tool, ToolResult, tool
     from agentrl.types.episode import Episode
     from agentrl.types.errors import InfraError, ToolError
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "Agent": "agentrl.rollout.agent",
+    "Agent": "agentrl.rollouts.agent",
     "Environment": "agentrl.tools.base",
     "Episode": "agentrl.types.episode",
     "InfraError": "agentrl.types.errors",
@@ -48,10 +46,10 @@ _MODULES = {
     "Reply": "agentrl.chat.formats.parser",
     "Run": "agentrl.api.run",
     "Say": "agentrl.engines.scripted",
-    "Session": "agentrl.rollout.session",
+    "Session": "agentrl.rollouts.session",
     "Task": "agentrl.types.task",
     "Tool": "agentrl.tools.base",
-    "ToolAgent": "agentrl.rollout.agent",
+    "ToolAgent": "agentrl.rollouts.agent",
     "ToolError": "agentrl.types.errors",
     "ToolResult": "agentrl.tools.base",
     "Recipe": "agentrl.config.recipe",
@@ -61,9 +59,11 @@ _MODULES = {
     "load_recipe": "agentrl.config.loader",
     "open_run": "agentrl.api.run",
     "probe": "agentrl.api.forks.probe",
-    "recredit": "agentrl.api.recredit",
+    "credit": "agentrl.api.credit",
     "rescore": "agentrl.api.rescore",
+    "rollout": "agentrl.api.rollout",
     "tool": "agentrl.tools.base",
+    "train": "agentrl.api.train",
 }
 
 __all__ = [
@@ -84,40 +84,17 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "check_environment",
+    "credit",
     "evaluate",
     "fork",
     "load_recipe",
     "open_run",
     "probe",
-    "recredit",
     "rescore",
     "rollout",
     "tool",
     "train",
 ]
-
-
-class _CallablePackage(ModuleType):
-    """A package that is the function of its name as well: `agentrl.train(recipe)`, and `agentrl.train.loop`."""
-
-    @property
-    def _function(self) -> Callable[..., Any]:
-        name = self.__name__.rpartition(".")[2]
-        found: Callable[..., Any] = getattr(importlib.import_module(f"agentrl.api.{name}"), name)
-        return found
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
-
-    @property
-    def __signature__(self) -> Any:
-        import inspect
-
-        return inspect.signature(self._function)
-
-
-for _name in ("rollout", "train"):
-    importlib.import_module(f"agentrl.{_name}").__class__ = _CallablePackage
 
 
 def __getattr__(name: str) -> Any:

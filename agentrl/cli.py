@@ -212,13 +212,13 @@ def credit(
     overrides: Annotated[list[str], typer.Option("--set", help="A setting: --set gamma=0.9", metavar="KEY=VALUE")] = [],  # noqa: B006
 ) -> None:
     """Compute the credit of every turn of a stored run again. Without --save nothing is written."""
-    from agentrl.api.recredit import recredit
+    from agentrl.api.credit import credit as command
     from agentrl.commands.credit import print_credit, print_side_by_side
 
     names = [None] if estimator is None else estimator.split(",")
     if len(names) > 1 and (save or overrides):
         raise typer.BadParameter("--save and --set are for one estimator")
-    results = [recredit(run, name, settings=overrides, stage=stage, rewards=rewards, save=save) for name in names]
+    results = [command(run, name, settings=overrides, stage=stage, rewards=rewards, save=save) for name in names]
     if episode is not None:
         results = [result.only(episode) for result in results]
     if as_json:

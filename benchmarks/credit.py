@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.credit.history import History
-from agentrl.credit.registry import ESTIMATORS
-from agentrl.credit.table import OPTIONAL, CreditTable
+from agentrl.estimators.history import History
+from agentrl.estimators.registry import ESTIMATORS
+from agentrl.estimators.table import OPTIONAL, CreditTable
 from benchmarks.harness import Benchmark, Report, Row
 
 BUILT_IN = ESTIMATORS.all()

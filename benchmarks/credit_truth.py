@@ -158,7 +158,7 @@ def probe_all(played: Run, n: int, count: int, out: Path, report: Report | None 
 
 def agreement(played: Run, name: str, probed: Probed) -> Agreement:
     """Rank correlation of an estimator's credit with the worth of turns, and the share of equal signs."""
-    credit = {each.episode_id: each.turn_advantages for each in agentrl.recredit(played, name).credits}
+    credit = {each.episode_id: each.turn_advantages for each in agentrl.credit(played, name).credits}
     given = np.array([credit[episode][turn] for episode, turn in probed])
     worth = np.array([value.worth for value, _, _ in probed.values()])
     error = np.array([value.worth_error for value, _, _ in probed.values()])

@@ -41,9 +41,9 @@ from agentrl.chat.formats.parser import ParsedCall, Reply
 from agentrl.config.limits import Limits
 from agentrl.config.loader import load_recipe
 from agentrl.registry.references import load_object
-from agentrl.rollout.builder import build
-from agentrl.rollout.conversation.calls import CallRunner
-from agentrl.rollout.garbage import rare_collections
+from agentrl.rollouts.builder import build
+from agentrl.rollouts.conversation.calls import CallRunner
+from agentrl.rollouts.garbage import rare_collections
 from agentrl.tools.calling import called
 from agentrl.tools.games.java import OPTIONS
 from agentrl.tools.toolset import ToolSet

@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from agentrl.train.model.packing import Pack, pack
-from agentrl.train.model.policy import Policy, choose_layout
+from agentrl.training.model.packing import Pack, pack
+from agentrl.training.model.policy import Policy, choose_layout
 from agentrl.types.sample import TrainingSample
 from benchmarks.harness import Benchmark, Report, Row
 from benchmarks.packing import GROUP, episodes, loss, padded

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agentrl.train.model.packing import pack
-from agentrl.train.model.policy import Policy
+from agentrl.training.model.packing import pack
+from agentrl.training.model.policy import Policy
 from agentrl.types.sample import TrainingSample
 from benchmarks.harness import Benchmark, Report, Row
 

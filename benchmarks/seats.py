@@ -22,8 +22,8 @@ from rich.table import Table as Lines
 
 from agentrl import rollout
 from agentrl.config.credit import CreditSettings
-from agentrl.credit.registry import ESTIMATORS, EpisodeCredit, load_credit
-from agentrl.credit.table import OPTIONAL
+from agentrl.estimators.registry import ESTIMATORS, EpisodeCredit, load_credit
+from agentrl.estimators.table import OPTIONAL
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
 from agentrl.types.paths import data_path

@@ -28,12 +28,12 @@ from agentrl.config.loader import load_recipe
 from agentrl.distributed.worker_pool import open_players
 from agentrl.models.load import LoadedModel
 from agentrl.reporters.terminal import Terminal
-from agentrl.rollout.builder import build
+from agentrl.rollouts.builder import build
 from agentrl.simulate.pipeline import EngineCosts, Pipeline
 from agentrl.simulate.simulator import predict
-from agentrl.train.assembly import training
-from agentrl.train.batch.builder import TrainingBatch
-from agentrl.train.rollout_buffer import RolloutBatch
+from agentrl.training.assembly import training
+from agentrl.training.batch.builder import TrainingBatch
+from agentrl.training.rollout_buffer import RolloutBatch
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.seeds import derive_seed

@@ -31,11 +31,11 @@ from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import no_progress_bars
-from agentrl.rollout.builder import build
-from agentrl.rollout.player import LocalPlayers
-from agentrl.train.assembly import training
-from agentrl.train.stages.offline import OfflineTraining
-from agentrl.train.stages.preflight import check_stages
+from agentrl.rollouts.builder import build
+from agentrl.rollouts.player import LocalPlayers
+from agentrl.training.assembly import training
+from agentrl.training.stages.offline import OfflineTraining
+from agentrl.training.stages.preflight import check_stages
 from agentrl.types.reporter import Reporter
 from benchmarks.harness import ROOT, Benchmark, Missing, Report, Row
 
@@ -136,7 +136,7 @@ def theirs(weights: Path, steps: int, seed: int, _: list[str]) -> dict[str, list
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from agentrl.train.model.policy import train_top_layers
+    from agentrl.training.model.policy import train_top_layers
 
     recipe = load_recipe("lookup-llm", [f"seed={seed}"])
     system = {"role": "system", "content": recipe.agent.system}

@@ -55,7 +55,7 @@ def serve(requests: socket.socket) -> None:
     warm()
     gc.collect()
     gc.freeze()  # no collection in a fork looks at what is imported, and copies its pages;
-    gc.unfreeze = lambda: None  # nor after a rollout, which has its end look at everything again (rollout/garbage.py)
+    gc.unfreeze = lambda: None  # nor after a rollout, which has its end look at everything again (rollouts/garbage.py)
     curves.learning_curve = lambda *metrics, **how: None  # takes longer than small trainings; tests draw it themselves
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     while True:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import agentrl
-from agentrl.rollout.faults.stalls import Stall, Watchdog
+from agentrl.rollouts.faults.stalls import Stall, Watchdog
 
 _BETWEEN_STAGES = "let_go"  # frees models; no episode runs that could wait
 PACKAGE = str(Path(agentrl.__file__).parent)

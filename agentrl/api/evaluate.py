@@ -17,12 +17,12 @@ from agentrl.distributed.worker_pool import open_players
 from agentrl.reporters.registry import trackers
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
-from agentrl.rollout.builder import Parts, build
-from agentrl.rollout.collector import Collector
-from agentrl.rollout.engines import open_engine, start_to_sample
+from agentrl.rollouts.builder import Parts, build
+from agentrl.rollouts.collector import Collector
+from agentrl.rollouts.engines import open_engine, start_to_sample
 from agentrl.store.checkpoints import about
 from agentrl.store.run_dir import RunDir
-from agentrl.train.stages.stage import is_of, stages_of
+from agentrl.training.stages.stage import is_of, stages_of
 from agentrl.types.closing import close_all
 from agentrl.types.errors import RecipeError
 from agentrl.types.reporter import Reporter

@@ -10,17 +10,17 @@ from agentrl.api.certify.certificate import told
 from agentrl.api.task_check import check_tasks
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
-from agentrl.credit.registry import load_credit
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.launchers import check_launcher
+from agentrl.estimators.registry import load_credit
 from agentrl.integrations.harbor import cautions as of_harbor
 from agentrl.reporters.registry import trackers
-from agentrl.rollout.builder import Parts, build
-from agentrl.rollout.voices.open import check_voices
-from agentrl.train.preflight.checks import check_seats
-from agentrl.train.preflight.warnings import cautions
-from agentrl.train.stages.preflight import check_stages
-from agentrl.train.stages.stage import Stage
+from agentrl.rollouts.builder import Parts, build
+from agentrl.rollouts.voices.open import check_voices
+from agentrl.training.preflight.checks import check_seats
+from agentrl.training.preflight.warnings import cautions
+from agentrl.training.stages.preflight import check_stages
+from agentrl.training.stages.stage import Stage
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from agentrl.api.run_stages import RunStages
 from agentrl.config.recipe import Recipe
 from agentrl.rewards.bare import scoring_functions
 from agentrl.rewards.components import Component, RewardSet
-from agentrl.rollout.groups.rescored import RescoredGroups
-from agentrl.rollout.groups.scorer import GroupScorer
-from agentrl.rollout.rescorer import Rescorer
-from agentrl.rollout.scheduler import RolloutScheduler
+from agentrl.rollouts.groups.rescored import RescoredGroups
+from agentrl.rollouts.groups.scorer import GroupScorer
+from agentrl.rollouts.rescorer import Rescorer
+from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.store.index import EpisodeRow

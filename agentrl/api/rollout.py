@@ -17,11 +17,11 @@ from agentrl.distributed.servers import LaunchedServers
 from agentrl.distributed.worker_pool import open_players
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
-from agentrl.rollout.builder import Parts, build
-from agentrl.rollout.collector import Collector
-from agentrl.rollout.engines import open_engine, start_to_sample
-from agentrl.rollout.groups.stored import unscored_groups
-from agentrl.rollout.specs import EpisodeSpec, missing, rollout_specs
+from agentrl.rollouts.builder import Parts, build
+from agentrl.rollouts.collector import Collector
+from agentrl.rollouts.engines import open_engine, start_to_sample
+from agentrl.rollouts.groups.stored import unscored_groups
+from agentrl.rollouts.specs import EpisodeSpec, missing, rollout_specs
 from agentrl.sandbox.pool import Pool
 from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all

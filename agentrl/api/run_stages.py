@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.store.run_dir import RunDir
-from agentrl.train.stages.stage import Stage, stages_of
+from agentrl.training.stages.stage import Stage, stages_of
 from agentrl.types.errors import StoreError, nearest
 from agentrl.types.reporter import UNNAMED
 

@@ -14,7 +14,7 @@ from agentrl.curriculum.task_source import TaskSource, load_tasks
 from agentrl.engines.vllm.images import FAMILIES as ON_VLLM
 from agentrl.models.load import sees
 from agentrl.models.vision.families import FAMILIES
-from agentrl.rollout.builder import Parts
+from agentrl.rollouts.builder import Parts
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.types.errors import AgentRLError, TaskError

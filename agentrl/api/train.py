@@ -19,21 +19,21 @@ from agentrl.distributed.worker_pool import open_players
 from agentrl.reporters.registry import trackers
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
-from agentrl.rollout.builder import Parts
-from agentrl.rollout.player import Players
-from agentrl.rollout.specs import EpisodeSpec, iteration_specs
+from agentrl.rollouts.builder import Parts
+from agentrl.rollouts.player import Players
+from agentrl.rollouts.specs import EpisodeSpec, iteration_specs
 from agentrl.store.checkpoints import about, latest
 from agentrl.store.run_dir import RunDir
-from agentrl.train.preflight.warnings import cautions
-from agentrl.train.stages.preflight import check_stages
-from agentrl.train.stages.stage import Stage, is_of
+from agentrl.training.preflight.warnings import cautions
+from agentrl.training.stages.preflight import check_stages
+from agentrl.training.stages.stage import Stage, is_of
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs
 from agentrl.types.reporter import Reporter
 
 if TYPE_CHECKING:
     from agentrl.models.load import LoadedModel
-    from agentrl.train.batch.recorded import Recorded
+    from agentrl.training.batch.recorded import Recorded
 
 
 def train(
@@ -67,12 +67,12 @@ def train(
     with needs("train"):
         from agentrl.distributed.ranks import trainer_ranks
         from agentrl.distributed.servers import LaunchedServers
-        from agentrl.rollout.engines import check_servers, engine_of
-        from agentrl.train.assembly import training
-        from agentrl.train.parallel.ranks import Ranks
-        from agentrl.train.spmd import worker_loop
-        from agentrl.train.stages.offline import OfflineTraining
-        from agentrl.train.stages.policy import let_go
+        from agentrl.rollouts.engines import check_servers, engine_of
+        from agentrl.training.assembly import training
+        from agentrl.training.parallel.ranks import Ranks
+        from agentrl.training.spmd import worker_loop
+        from agentrl.training.stages.offline import OfflineTraining
+        from agentrl.training.stages.policy import let_go
     from agentrl.view.curves import learning_curve
 
     joined = Ranks.from_torchrun()
@@ -133,7 +133,7 @@ def _without_rollouts(recipe: Recipe, run: Path, passes: int) -> tuple[Recipe, R
             updates that recorded episodes have not seen.
         TrainError: nothing that was recorded can be trained on.
     """
-    from agentrl.train.batch.recorded import Recorded
+    from agentrl.training.batch.recorded import Recorded
 
     if recipe.stages or recipe.warm_start is not None:
         raise RecipeError(
@@ -186,7 +186,7 @@ def _replay(engine: str, stages: Sequence[Stage]) -> Callable[[LoadedModel], Eng
         StoreError: the folder is not a run, or does not contain the episodes of the first iteration.
     """
     from agentrl.engines.replay import ReplayEngine
-    from agentrl.train.batch.recorded import check_sampled_whole
+    from agentrl.training.batch.recorded import check_sampled_whole
 
     kind, _, argument = engine.partition(":")
     if kind != "replay" or not argument:

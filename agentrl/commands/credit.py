@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.api.recredit import Recredit
+from agentrl.api.credit import CreditedRun
 from agentrl.types.episode import Turn
 from agentrl.types.figures.of_episodes import earned
 from agentrl.view.show import signed_bar
 from agentrl.view.terminal import Visible
 
 
-def print_credit(result: Recredit, limit: int) -> None:
+def print_credit(result: CreditedRun, limit: int) -> None:
     """Prints a line per turn: credit, what that is made of, what the turn did; and which groups teach nothing."""
     chosen = result.credits
     name, settings = result.credit.estimator.name, result.credit.settings.model_dump(mode="json")
@@ -50,7 +50,7 @@ def print_credit(result: Recredit, limit: int) -> None:
         _print_groups_without_signal([b for b in result.batches if b["split"] != "eval"])
 
 
-def print_side_by_side(results: Sequence[Recredit], limit: int) -> None:
+def print_side_by_side(results: Sequence[CreditedRun], limit: int) -> None:
     """Prints a line per turn of the policy, with a column for the credit of each estimator."""
     names = [result.credit.estimator.name for result in results]
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))

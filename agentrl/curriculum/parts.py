@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from agentrl.config.sections import Section
-from agentrl.credit.registry import EpisodeCredit
 from agentrl.curriculum.task_source import TaskSource
+from agentrl.estimators.registry import EpisodeCredit
 from agentrl.registry.settings import NoSettings
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError

@@ -24,9 +24,9 @@ from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, Worker
 from agentrl.distributed.launchers import check_launcher, open_launcher
 from agentrl.distributed.ray_cluster import GpuReservation
 from agentrl.models.load import on_cuda
-from agentrl.train.compute_thread import in_thread
-from agentrl.train.parallel.ranks import Ranks
-from agentrl.train.spmd import worker_loop
+from agentrl.training.compute_thread import in_thread
+from agentrl.training.parallel.ranks import Ranks
+from agentrl.training.spmd import worker_loop
 from agentrl.types.errors import RankDied, RankFailed, RankUnreachable, RecipeError
 
 _SIOCGIFADDR = 0x8915

@@ -17,14 +17,14 @@ from agentrl.chat.tokenizer import Tokenizer
 from agentrl.config.recipe import recipe_from_run
 from agentrl.distributed.gateway import GatewayEngine
 from agentrl.rewards.grading import share_places
-from agentrl.rollout.builder import Parts, build
-from agentrl.rollout.context import RolloutContext
-from agentrl.rollout.conversation.voice import Voices
-from agentrl.rollout.engines import attach
-from agentrl.rollout.garbage import rare_collections
-from agentrl.rollout.player import LocalPlayer
-from agentrl.rollout.specs import EpisodeSpec
-from agentrl.rollout.voices.open import open_voices
+from agentrl.rollouts.builder import Parts, build
+from agentrl.rollouts.context import RolloutContext
+from agentrl.rollouts.conversation.voice import Voices
+from agentrl.rollouts.engines import attach
+from agentrl.rollouts.garbage import rare_collections
+from agentrl.rollouts.player import LocalPlayer
+from agentrl.rollouts.specs import EpisodeSpec
+from agentrl.rollouts.voices.open import open_voices
 from agentrl.sandbox.pool import Pool
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode

@@ -30,12 +30,12 @@ from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted
 from agentrl.engines.openai import OpenAIEngine
 from agentrl.engines.scripted import ScriptedEngine
 from agentrl.engines.vllm.engine import VLLMEngine
-from agentrl.rollout.builder import Parts
-from agentrl.rollout.context import RolloutContext
-from agentrl.rollout.conversation.voice import Voices
-from agentrl.rollout.player import LocalPlayers, Players, check_expected
-from agentrl.rollout.specs import EpisodeSpec
-from agentrl.rollout.voices.open import open_voices
+from agentrl.rollouts.builder import Parts
+from agentrl.rollouts.context import RolloutContext
+from agentrl.rollouts.conversation.voice import Voices
+from agentrl.rollouts.player import LocalPlayers, Players, check_expected
+from agentrl.rollouts.specs import EpisodeSpec
+from agentrl.rollouts.voices.open import open_voices
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine

@@ -11,11 +11,11 @@ from agentrl.types.errors import RecipeError, nearest
 
 KINDS = {
     "tools": "agentrl.tools.registry:TOOLS",
-    "agents": "agentrl.rollout.agent:AGENTS",
+    "agents": "agentrl.rollouts.agent:AGENTS",
     "rewards": "agentrl.rewards.registry:REWARDS",
-    "estimators": "agentrl.credit.registry:ESTIMATORS",
-    "losses": "agentrl.train.losses.registry:LOSSES",
-    "preference-losses": "agentrl.train.losses.registry:PREFERENCE_LOSSES",
+    "estimators": "agentrl.estimators.registry:ESTIMATORS",
+    "losses": "agentrl.training.losses.registry:LOSSES",
+    "preference-losses": "agentrl.training.losses.registry:PREFERENCE_LOSSES",
     "sources": "agentrl.curriculum.task_sources:SOURCES",
     "curriculum": "agentrl.curriculum.registry:PARTS",
     "formats": "agentrl.chat.formats.registry:FORMATS",

@@ -1,7 +1,7 @@
 """A discrete-event simulation of training: engines, tools, workers, trainer, and the real staleness rule.
 
 It is an asyncio program with the structure of the real one, in simulated time (`clock.py`): episodes wait for capacity,
-replies and tools; `agentrl.train.staleness` decides when groups start and train. It does not model failures, cache
+replies and tools; `agentrl.training.staleness` decides when groups start and train. It does not model failures, cache
 evictions, network congestion, and the overhead of several trainer ranks.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from agentrl.engines.replicas import REBALANCE_THRESHOLD
 from agentrl.simulate.clock import simulated
 from agentrl.simulate.pipeline import EngineCosts, Pipeline
-from agentrl.train.staleness import StalenessPolicy
+from agentrl.training.staleness import StalenessPolicy
 from agentrl.types.seeds import derive_seed
 
 

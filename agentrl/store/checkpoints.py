@@ -1,4 +1,4 @@
-"""The checkpoints of a run and their metadata. `train/checkpoint.py` writes them."""
+"""The checkpoints of a run and their metadata. `training/checkpoint.py` writes them."""
 
 from __future__ import annotations
 

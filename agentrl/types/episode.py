@@ -124,7 +124,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         reward: what they come to, weighted and gated; None if no recipe's rewards were applied.
         finish: why sampling stopped: `stop`, `length` or `abort`.
         gold_logprob: mean log-probability of the gold answer's tokens given everything before this turn, None if it
-            was not scored (`agentrl/rollout/information_gain.py`).
+            was not scored (`agentrl/rollouts/information_gain.py`).
         usage: of an engine that is paid by the token.
         tools: definitions of what could be called from this turn on, where that had changed.
         heard: which of the observations an environment answered, if one did.

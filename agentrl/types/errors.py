@@ -1,6 +1,6 @@
 """Errors that a person reads: what is wrong, where, and what to do about it.
 
-Three families decide what happens to an episode (the table is in `rollout/faults/failures.py`): `InfraError` never
+Three families decide what happens to an episode (the table is in `rollouts/faults/failures.py`): `InfraError` never
 becomes data and is retried unless that cannot help, `ToolError` becomes the observation, everything else that user code
 raises is a `user_error`.
 """
@@ -239,7 +239,7 @@ class ToolServerEnded(InfraError):
     """A program that serves one episode's tool ended during a call of the model.
 
     It is started again with a fresh attempt. Where it ends again, the agent ends it: the episode is truncated
-    (`rollout/faults/failures.py`).
+    (`rollouts/faults/failures.py`).
     """
 
 

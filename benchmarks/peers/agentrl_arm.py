@@ -9,10 +9,10 @@ from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.vllm.engine import VLLMEngine
-from agentrl.rollout.builder import build
-from agentrl.rollout.collector import Collector
-from agentrl.rollout.player import LocalPlayers
-from agentrl.rollout.specs import rollout_specs
+from agentrl.rollouts.builder import build
+from agentrl.rollouts.collector import Collector
+from agentrl.rollouts.player import LocalPlayers
+from agentrl.rollouts.specs import rollout_specs
 from agentrl.store.run_dir import RunDir
 from agentrl.tools.base import tool
 from agentrl.types.episode import Episode

@@ -13,9 +13,9 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from agentrl.credit.history import History
-from agentrl.credit.registry import ESTIMATORS
-from agentrl.credit.table import CreditTable
+from agentrl.estimators.history import History
+from agentrl.estimators.registry import ESTIMATORS
+from agentrl.estimators.table import CreditTable
 
 BUILT_IN = ESTIMATORS.all()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentrl.config.train import TrainSettings
-    from agentrl.train.model.packing import Pack
+    from agentrl.training.model.packing import Pack
 
 
 def estimate(config: Any, settings: TrainSettings, packs: Sequence[Pack], *, repeats: bool = False) -> dict[str, int]:

@@ -9,7 +9,7 @@ import pytest
 
 from agentrl.api.rollout import rollout
 from agentrl.api.run import Run
-from agentrl.credit.registry import ESTIMATORS
+from agentrl.estimators.registry import ESTIMATORS
 from benchmarks.credit_truth import ESTIMATORS as COMPARED
 from benchmarks.credit_truth import HERE, agreement, probe_all, ranks, spearman
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from agentrl.api.credit import credit
 from agentrl.api.forks.fork import fork
 from agentrl.api.forks.probe import probe, values_of
-from agentrl.api.recredit import recredit
 from agentrl.api.rollout import rollout
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import EpisodesMissing, require_whole
@@ -212,12 +212,11 @@ def test_what_was_taken_is_not_trained(play: Play) -> None:
     assert len({tuple(t.text for t in each.turns) for each in forks}) > 1
     made = Run(run.path.with_name("forks"))
     for estimator in ("grpo", "gigpo", "tempo", "salt", "reinforce_pp", "treepo", "mt_grpo"):
-        credits = recredit(made, estimator).credits
+        credits = credit(made, estimator).credits
         assert len(credits) == 6
-        for credit in credits:
-            each = made.episode(credit.episode_id)
-            if credit.token_advantages is not None:
-                assert len(credit.token_advantages) == each.sampled_tokens
+        for one in credits:
+            if one.token_advantages is not None:
+                assert len(one.token_advantages) == made.episode(one.episode_id).sampled_tokens
 
 
 def test_a_fork_of_a_fork_goes_on_only_where_it_must(play: Play) -> None:

@@ -34,9 +34,9 @@ def test_a_package_is_also_the_function_of_its_name(name: str) -> None:
     assert inspect.signature(package) == inspect.signature(function)
     with pytest.raises(RecipeError, match="there is no recipe 'nowhere'"):
         package("nowhere")
-    import agentrl.rollout.session as session
+    import agentrl.rollouts.session as session
 
-    assert sys.modules["agentrl.rollout.session"] is session
+    assert sys.modules["agentrl.rollouts.session"] is session
     assert getattr(agentrl, name) is package is sys.modules[f"agentrl.{name}"]
 
 

@@ -100,7 +100,7 @@ async def test_a_stored_run_is_scored_and_credited_again(counting: Path) -> None
     assert doubled["components"]["reward"]["new"] == pytest.approx(2 * sum(map(float, recorded)) / 8)  # type: ignore[arg-type]
     assert [row.reward for row in run.episodes] == recorded
     once, twice = (
-        agentrl.recredit(str(run.path), "dr_grpo", settings={"weighting": "turn"}, rewards=name)
+        agentrl.credit(str(run.path), "dr_grpo", settings={"weighting": "turn"}, rewards=name)
         for name in (None, "doubled")
     )
     assert once.credit.settings.model_dump()["weighting"] == "turn"
@@ -108,7 +108,7 @@ async def test_a_stored_run_is_scored_and_credited_again(counting: Path) -> None
         [2 * value for value in one.turn_advantages] for one in once.credits
     ]
     assert {turn.advantage for turn in run.turns} == {None}
-    agentrl.recredit(run, "rloo", save=True)
+    agentrl.credit(run, "rloo", save=True)
     assert None not in {turn.advantage for turn in run.turns}
     with RunDir.create(Path("bare")):
         pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from agentrl.credit.registry import ESTIMATORS
+from agentrl.estimators.registry import ESTIMATORS
 from benchmarks import credit
 from benchmarks.harness import Report
 

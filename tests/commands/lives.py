@@ -14,14 +14,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import agentrl.train.assembly
-import agentrl.train.stages.offline  # noqa: F401
+import agentrl.training.assembly
+import agentrl.training.stages.offline  # noqa: F401
 from agentrl.cli import app
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.checkpoints import latest
 from agentrl.store.run_dir import RunDir
-from agentrl.train import checkpoint
-from agentrl.train.trainer import Trainer
+from agentrl.training import checkpoint
+from agentrl.training.trainer import Trainer
 
 POINTS: dict[str, tuple[Any, str]] = {
     "rollout": (RunDir, "add"),

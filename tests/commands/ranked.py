@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from agentrl.cli import app
-from agentrl.train import assembly
+from agentrl.training import assembly
 from tests.commands.lives import die_at
 from tests.ranks import fork_ranks
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.api.recredit import recredit
+from agentrl.api.credit import credit
 from agentrl.api.run_dirs import begin_run
 from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
@@ -96,7 +96,7 @@ def test_evaluations_come_last(tmp_path: Path) -> None:
         for split in ("eval", "train", "rollout"):
             for iteration in (1, 0):
                 run.add(make_episode(f"{split}/{iteration}", split=split, iteration=iteration, reward=1.0))
-    ordered = [credit.episode_id for credit in recredit(tmp_path / "run", "grpo").credits]
+    ordered = [each.episode_id for each in credit(tmp_path / "run", "grpo").credits]
     assert ordered == ["rollout/0", "rollout/1", "train/0", "train/1", "eval/0", "eval/1"]
 
 
@@ -142,13 +142,13 @@ def test_stages_are_credited_apart(tmp_path: Path) -> None:
                 id = f"{stage}/train/{number}"
                 run.add(make_episode(id, group=f"{stage}/train", split="train", iteration=0, reward=reward))
     with pytest.raises(StoreError, match=r"several stages.*\n.*--stage explore\|learn"):
-        recredit(tmp_path / "run")
+        credit(tmp_path / "run")
     with pytest.raises(StoreError, match=r"no stage 'learm'.*\n.*learn"):
-        recredit(tmp_path / "run", stage="learm")
-    learned = recredit(tmp_path / "run", stage="learn")
+        credit(tmp_path / "run", stage="learm")
+    learned = credit(tmp_path / "run", stage="learn")
     assert learned.credit.estimator.name == "rloo"
     assert [one.episode_id for one in learned.credits] == ["learn/train/0", "learn/train/1"]
-    every = recredit(tmp_path / "run", "grpo")
+    every = credit(tmp_path / "run", "grpo")
     assert [(batch["stage"], batch["iteration"]) for batch in every.batches] == [("explore", 0), ("learn", 0)]
     shown = json.loads(agentrl("credit", "run", "--stage", "explore", "--json", cwd=tmp_path).stdout)
     assert (shown["estimator"], len(shown["episodes"])) == ("grpo", 2)

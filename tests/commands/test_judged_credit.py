@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import agentrl
-from agentrl.api.recredit import recredit
+from agentrl.api.credit import credit
 from agentrl.store.run_dir import RunDir
 
 
@@ -94,7 +94,7 @@ def test_pref_grpo(counting: Path, judge: dict) -> None:
             beats = [(len(one.turns) < len(e.turns)) + 0.5 * (len(one.turns) == len(e.turns)) for e in others]
             assert one.components["win_rate"] == pytest.approx(sum(beats) / 2)
     assert len({e.components["win_rate"] for e in episodes}) > 1
-    found = recredit("run")
+    found = credit("run")
     by_id = {credit.episode_id: credit.turn_advantages[0] for credit in found.credits}
     best = max(episodes, key=lambda e: e.components["win_rate"])
     worst = min(episodes, key=lambda e: e.components["win_rate"])
@@ -116,7 +116,7 @@ def test_ppr(counting: Path, judge: dict) -> None:
         by = [turn.calls[0].arguments["by"] for turn in episode.turns]
         assert [turn.rewards["process"] for turn in episode.turns] == [1.0 if each == 1 else 0.4 for each in by]
         assert episode.reward == episode.components["exact"]
-    found = recredit("run")
+    found = credit("run")
     assert any(any(credit.turn_advantages) for credit in found.credits)
 
 
@@ -133,7 +133,7 @@ def test_capo(counting: Path, judge: dict) -> None:
             shares.add(turn.rewards["wrong"])
     assert len(shares) > 1
     assert "3 of 4 critiques read" in episodes[0].notes["wrong"]
-    assert any(any(credit.turn_advantages) for credit in recredit("run").credits)
+    assert any(any(each.turn_advantages) for each in credit("run").credits)
 
 
 def test_a_judge_that_is_away_leaves_the_group_for_the_same_command(counting: Path, judge: dict) -> None:

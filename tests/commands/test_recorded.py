@@ -14,8 +14,8 @@ from agentrl.api.servers.proxy import Scorer, proxy
 from agentrl.api.train import train
 from agentrl.rewards.components import RewardSet
 from agentrl.store.run_dir import RunDir
-from agentrl.train.batch.recorded import Recorded, RecordedBuffer
-from agentrl.train.batch.truncation import Truncation
+from agentrl.training.batch.recorded import Recorded, RecordedBuffer
+from agentrl.training.batch.truncation import Truncation
 from agentrl.types.episode import CallRecord, Episode, Turn
 from agentrl.types.errors import AgentRLError, RecipeError, TrainError
 from agentrl.types.sandbox import SandboxSpec

@@ -15,10 +15,10 @@ from agentrl.api.evaluate import evaluate
 from agentrl.api.recipe_check import check as recipe_check
 from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
-from agentrl.rollout.builder import build
-from agentrl.rollout.player import LocalPlayers
+from agentrl.rollouts.builder import build
+from agentrl.rollouts.player import LocalPlayers
 from agentrl.store.run_dir import RunDir
-from agentrl.train.assembly import training
+from agentrl.training.assembly import training
 from agentrl.types.errors import AgentRLError, StoreError
 from agentrl.types.reporter import Reporter
 from tests.command import agentrl, python, sets

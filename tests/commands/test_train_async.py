@@ -11,7 +11,7 @@ import pytest
 from agentrl.api.train import train as train_recipe
 from agentrl.store.checkpoints import latest
 from agentrl.store.run_dir import RunDir
-from agentrl.train import assembly
+from agentrl.training import assembly
 from agentrl.types.errors import AgentRLError
 from agentrl.types.reporter import Reporter
 from tests.command import sets

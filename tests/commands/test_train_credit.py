@@ -11,7 +11,7 @@ import pytest
 from agentrl.api.recipe_check import check as recipe_check
 from agentrl.api.rollout import rollout
 from agentrl.config.credit import CreditSettings
-from agentrl.credit.registry import load_credit
+from agentrl.estimators.registry import load_credit
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError
 from tests.command import agentrl, sets

@@ -74,7 +74,7 @@ def test_adapters_on_a_model_from_nothing_are_refused(trainable: Path) -> None:
 
 
 PULLED = """
-from agentrl.train.losses.loss import Loss
+from agentrl.training.losses.loss import Loss
 
 def pulled(batch, settings):
     "A policy gradient with a pull to the reference."

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.train.compute_thread import compute_of
+from agentrl.training.compute_thread import compute_of
 from tests.command import python, sets
 from tests.counting import metrics
 from tests.sound import assert_sound

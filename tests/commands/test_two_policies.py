@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import agentrl
 from agentrl.api.train import train
 from agentrl.store import RunDir
-from agentrl.train.trainer import Trainer
+from agentrl.training.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, TrainError
 from agentrl.types.sample import TrainingSample, training_samples

@@ -127,7 +127,7 @@ def test_kl_in_a_reward_that_is_not_read_is_refused(folder: Path) -> None:
     (folder / "mine.py").write_text("def mine(table):\n    return table.step_reward\n")
     with pytest.raises(CreditError, match="mine does not say which rewards it reads"):
         check(str(folder), [KL, "credit=./mine.py:mine"])
-    declared = "from agentrl.credit import estimator\n\n@estimator(reads=['turns', 'outcome'])\ndef said(table):\n"
+    declared = "from agentrl.estimators import estimator\n\n@estimator(reads=['turns', 'outcome'])\ndef said(table):\n"
     (folder / "said.py").write_text(declared + "    return table.step_reward\n")
     assert ": ok" in check(str(folder), [KL, "credit=./said.py:said"])
 

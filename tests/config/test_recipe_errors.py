@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agentrl.config.loader import load_recipe
-from agentrl.credit.registry import load_credit
 from agentrl.curriculum.task_source import load_tasks
-from agentrl.rollout.builder import build
+from agentrl.estimators.registry import load_credit
+from agentrl.rollouts.builder import build
 from agentrl.types.errors import AgentRLError
 
 GOOD = """\

@@ -13,7 +13,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe, RlStage, StageSettings, TrainSection, recipe_from_run
 from agentrl.config.stages import PreferenceStage, SftStage
 from agentrl.config.train import ImportanceSettings
-from agentrl.train.stages.stage import stages_of
+from agentrl.training.stages.stage import stages_of
 from agentrl.types.errors import RecipeError
 
 RECIPE = """\

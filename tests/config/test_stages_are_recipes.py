@@ -10,8 +10,8 @@ import pytest
 
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import recipe_from_run
-from agentrl.rollout.voices.open import check_voices
-from agentrl.train.stages.stage import stages_of
+from agentrl.rollouts.voices.open import check_voices
+from agentrl.training.stages.stage import stages_of
 from agentrl.types.errors import RecipeError
 
 CRITIC: dict[str, Any] = {"lora": {"rank": 4}, "train": True, "outcome": {"length": 1}, "sampling": {"max_tokens": 16}}

@@ -12,8 +12,8 @@ import pytest
 from agentrl.api.train import train as train_recipe
 from agentrl.curriculum.registry import PARTS
 from agentrl.store.run_dir import RunDir
-from agentrl.train import checkpoint
-from agentrl.train.losses.registry import LOSSES
+from agentrl.training import checkpoint
+from agentrl.training.losses.registry import LOSSES
 from agentrl.types.errors import AgentRLError, TrainError
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from agentrl.config.credit import CreditSettings
-from agentrl.credit.registry import EpisodeCredit, load_credit
 from agentrl.curriculum import Context, CreditedEpisode, Curriculum, Group, GroupPlan
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
@@ -26,6 +25,7 @@ from agentrl.curriculum.methods.rorecomp import RoRecomp
 from agentrl.curriculum.methods.sources import Dads, Dump, softmax
 from agentrl.curriculum.methods.zero_variance import DynamicSampling, ZeroVariance
 from agentrl.curriculum.task_source import TaskSource
+from agentrl.estimators.registry import EpisodeCredit, load_credit
 from agentrl.types.episode import Context as Context_
 from agentrl.types.episode import Episode, Node, Turn
 from agentrl.types.errors import CreditError, TaskError, TrainError

@@ -17,7 +17,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.distributed.handle import WorkerDied
 from agentrl.distributed.process import ProcessHandle, ProcessLauncher
 from agentrl.distributed.ranks import LaunchedRanks, trainer_ranks
-from agentrl.train.parallel.ranks import Ranks
+from agentrl.training.parallel.ranks import Ranks
 from agentrl.types.errors import RankDied, RankFailed, RankUnreachable, RecipeError
 from tests.command import python
 from tests.counting import metrics

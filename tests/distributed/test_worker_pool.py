@@ -16,14 +16,14 @@ from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.engine import EngineSettings
 from agentrl.distributed.worker_pool import WorkersGone, open_players
 from agentrl.engines.vllm.engine import VLLMEngine
-from agentrl.rollout.scheduler import RolloutScheduler
+from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
 from tests.command import Started
 from tests.counting import metrics
-from tests.rollout.test_failures_over_http import Server
-from tests.rollout.world import make_parts, specs
+from tests.rollouts.test_failures_over_http import Server
+from tests.rollouts.world import make_parts, specs
 from tests.sound import assert_sound
 from tests.waiting import until
 

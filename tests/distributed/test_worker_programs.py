@@ -13,7 +13,7 @@ import agentrl
 from agentrl.types.errors import RecipeError
 from tests.counting import metrics
 from tests.distributed.test_worker_pool import contents
-from tests.rollout.test_programs import LIBRARY, TASK
+from tests.rollouts.test_programs import LIBRARY, TASK
 from tests.sound import assert_sound
 
 PROGRAM = {"program": [sys.executable, "./agent.py"], "max_turns": 3, "format": "tags"}

@@ -6,7 +6,7 @@ import importlib.util
 import itertools
 from pathlib import Path
 
-from agentrl.credit.registry import ESTIMATORS
+from agentrl.estimators.registry import ESTIMATORS
 
 BUILT_IN = ESTIMATORS.all()
 

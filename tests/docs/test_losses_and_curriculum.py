@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.curriculum.registry import PARTS
-from agentrl.train.losses.registry import LOSSES, PREFERENCE_LOSSES
+from agentrl.training.losses.registry import LOSSES, PREFERENCE_LOSSES
 
 DOCS = Path(__file__).parents[2] / "docs"
 

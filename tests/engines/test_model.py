@@ -17,7 +17,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.config.model import ModelSettings, ScratchModel
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.models.load import LoadedModel, find_model, load_model, load_tokenizer
-from agentrl.rollout.engines import engine_of
+from agentrl.rollouts.engines import engine_of
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import RecipeError
 

@@ -13,12 +13,12 @@ from agentrl.api.train import train
 from agentrl.config.loader import load_recipe
 from agentrl.engines.http import HttpClient
 from agentrl.engines.replicas import Replicas
-from agentrl.rollout.builder import build
-from agentrl.rollout.engines import open_engine
-from agentrl.rollout.summary import summary
+from agentrl.rollouts.builder import build
+from agentrl.rollouts.engines import open_engine
+from agentrl.rollouts.summary import summary
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
-from agentrl.train.preflight.checks import check_training
+from agentrl.training.preflight.checks import check_training
 from agentrl.types.engine import ContextOverflow, Sampling
 from agentrl.types.errors import EngineError, RecipeError
 from agentrl.types.task import Task

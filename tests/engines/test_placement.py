@@ -16,7 +16,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.engines.vllm import launch
 from agentrl.engines.vllm.launch import Serving, arguments, prepare
 from agentrl.engines.vllm.placement import assigned, visible_gpus
-from agentrl.rollout import engines
+from agentrl.rollouts import engines
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError
 from tests.counting import CODE, RECIPE
 

@@ -21,7 +21,7 @@ from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.engines.stops import StopStrings, cut
 from agentrl.engines.vllm.engine import VLLMEngine
-from agentrl.rollout.builder import build
+from agentrl.rollouts.builder import build
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import AgentRLError, RecipeError
@@ -171,7 +171,7 @@ async def test_a_script_ends_where_sampling_would() -> None:
 async def test_an_api_is_told_and_what_it_cut_off_is_put_back(
     tmp_path: Path, content: str, finish: str, call: str
 ) -> None:
-    from agentrl.rollout.engines import open_engine
+    from agentrl.rollouts.engines import open_engine
 
     asked: list[dict[str, Any]] = []
 

@@ -11,7 +11,7 @@ import pytest
 from agentrl.api.train import train
 from agentrl.config.loader import load_recipe
 from agentrl.engines.vllm.launch import Serving, arguments
-from agentrl.rollout.engines import serving as what_is_served
+from agentrl.rollouts.engines import serving as what_is_served
 from agentrl.types.errors import RecipeError
 from tests.command import agentrl
 from tests.counting import CODE, RECIPE

@@ -28,9 +28,9 @@ from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.engines.vllm.launch import Servers, Serving, start_servers
 from agentrl.engines.vllm.transfer import FileTransfer
 from agentrl.models.load import LoadedModel
-from agentrl.rollout.engines import start_to_sample
+from agentrl.rollouts.engines import start_to_sample
 from agentrl.store.run_dir import RunDir
-from agentrl.train.canary import WeightsLost
+from agentrl.training.canary import WeightsLost
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.errors import EngineError
 from tests.commands.conftest import CODE

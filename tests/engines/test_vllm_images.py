@@ -29,8 +29,8 @@ from agentrl.engines.vllm.launch import Servers, Serving, start_servers
 from agentrl.models.load import LoadedModel, load_model
 from agentrl.models.vision.album import Album
 from agentrl.models.vision.sight import Sight
-from agentrl.train.model.sight import eyes_of
-from agentrl.train.trainer import Trainer
+from agentrl.training.model.sight import eyes_of
+from agentrl.training.trainer import Trainer
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import EngineError
 from agentrl.types.parts.image import ImageRefused

@@ -15,20 +15,20 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.loader import load_recipe
 from agentrl.config.train import TrainSettings
-from agentrl.credit.registry import load_credit
 from agentrl.curriculum.task_source import load_tasks
+from agentrl.estimators.registry import load_credit
 from agentrl.models.load import load_model
-from agentrl.rollout.builder import build
-from agentrl.rollout.engines import engine_of
-from agentrl.rollout.player import LocalPlayer
-from agentrl.rollout.scheduler import RolloutScheduler
-from agentrl.rollout.specs import EpisodeSpec, rollout_specs
-from agentrl.train.stages.course import Course
-from agentrl.train.supervised.conversation import Conversation
-from agentrl.train.trainer import Trainer
+from agentrl.rollouts.builder import build
+from agentrl.rollouts.engines import engine_of
+from agentrl.rollouts.player import LocalPlayer
+from agentrl.rollouts.scheduler import RolloutScheduler
+from agentrl.rollouts.specs import EpisodeSpec, rollout_specs
+from agentrl.training.stages.course import Course
+from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample, training_samples
-from tests.rollout.world import collect
+from tests.rollouts.world import collect
 
 STEPS, GROUPS, SIZE = 20, 8, 8
 

@@ -16,7 +16,7 @@ from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.model import ModelSettings, ScratchModel
 from agentrl.config.train import TrainSettings
 from agentrl.models.load import LoadedModel, load_model
-from agentrl.train.trainer import Trainer
+from agentrl.training.trainer import Trainer
 from agentrl.types.engine import Completion
 from agentrl.types.sample import TrainingSample
 

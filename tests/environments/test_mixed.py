@@ -10,7 +10,7 @@ import pytest
 from agentrl.api.rollout import rollout
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum.task_source import load_tasks
-from agentrl.rollout.summary import summary
+from agentrl.rollouts.summary import summary
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "mixed"
 MISSING = [each for each in ("bfcl_eval", "minigrid", "chinook") if importlib.util.find_spec(each) is None]

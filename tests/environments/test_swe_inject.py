@@ -12,10 +12,10 @@ import pytest
 
 from agentrl.config.loader import load_recipe
 from agentrl.registry.references import load_object
-from agentrl.rollout.builder import build
+from agentrl.rollouts.builder import build
 from agentrl.sandbox.images import image_named, place_of
 from agentrl.store.run_dir import RunDir
-from agentrl.train.preflight.checks import check_training
+from agentrl.training.preflight.checks import check_training
 from agentrl.types.errors import RecipeError
 from tests.command import agentrl
 

@@ -23,7 +23,7 @@ from agentrl.tools.http.tool import Http
 from agentrl.types.errors import InfraError, MissingExtra, RecipeError, ToolError
 from tests.engines.http_server import serving
 from tests.http.servers import answer, endless, http, read_here, saying, talking
-from tests.rollout.world import make_parts
+from tests.rollouts.world import make_parts
 
 ARTICLE = """<!doctype html><html><head><title>Tea  times</title></head><body>
 <nav><a href="/">Home</a></nav>

@@ -42,8 +42,8 @@ def test_the_import_contract_is_kept() -> None:
 @pytest.mark.parametrize(
     ("low", "line"),
     [
-        ("types/seeds.py", "from agentrl.train import loop"),
-        ("credit/table.py", "import agentrl.commands.look"),
+        ("types/seeds.py", "from agentrl.training import loop"),
+        ("estimators/table.py", "import agentrl.commands.look"),
         ("store/lines.py", "if __import__('typing').TYPE_CHECKING:\n    from agentrl.store.run_dir import RunDir"),
     ],
 )

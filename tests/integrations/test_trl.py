@@ -24,11 +24,11 @@ from agentrl.integrations.trl.async_grpo import EngineTransfer, EpisodeWorker, t
 from agentrl.integrations.trl.datasets import preference_dataset, sft_dataset, sft_rows
 from agentrl.integrations.trl.dpo import EpisodeDPOTrainer
 from agentrl.integrations.trl.grpo import EpisodeGRPOTrainer, stored_rollouts
-from agentrl.train.stages.course import CROSS_ENTROPY
-from agentrl.train.trainer import Trainer
+from agentrl.training.stages.course import CROSS_ENTROPY
+from agentrl.training.trainer import Trainer
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import TrainError
-from tests.train.make import VOCABULARY, episode, llama, make_rows, padded_logprobs
+from tests.training.make import VOCABULARY, episode, llama, make_rows, padded_logprobs
 
 pytestmark = pytest.mark.slow
 

@@ -25,7 +25,7 @@ from agentrl.tools.mcp.tool import Mcp
 from agentrl.tools.methods import method
 from agentrl.types.errors import MissingExtra, RecipeError, ToolError
 from agentrl.types.task import Task
-from tests.rollout.world import collect, make_context, make_parts, play_one, specs
+from tests.rollouts.world import collect, make_context, make_parts, play_one, specs
 from tests.waiting import limits, running_program, stop, turns, until, until_async, until_listening
 
 pytestmark = pytest.mark.slow
@@ -311,7 +311,7 @@ async def test_an_agent_that_ends_its_server_again_has_a_reward(tmp_path: Path) 
 
     parts = make_parts(
         tmp_path, tools=[{"use": "mcp", **script(code, timeout_s=300)}],
-        rewards={"found": "tests.rollout.test_player:found"}, limits={"backoff_s": 0.0, "retries": 3},
+        rewards={"found": "tests.rollouts.test_player:found"}, limits={"backoff_s": 0.0, "retries": 3},
     )  # fmt: skip
     failures: list[dict[str, Any]] = []
     (episode,) = await collect(make_context(parts, plays), specs(1), failures=failures)

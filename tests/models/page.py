@@ -17,7 +17,7 @@ from agentrl.config.agent import FormatSettings
 from agentrl.config.train import TrainSettings
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.run_dir import RunDir
-from agentrl.train.trainer import Trainer
+from agentrl.training.trainer import Trainer
 from agentrl.types.errors import AgentRLError
 from tests.chat.families import APERTUS_END, IN_TRL, REFUSED, WRITTEN, small, template_of
 from tests.command import agentrl

@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.config.train import TrainSettings
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.train.trainer import Trainer
+from agentrl.training.trainer import Trainer
 
 from .families import FAMILIES, Family, tiny_model
 from .page import cheap, read, trains, vllm, vllm_version, write

@@ -12,7 +12,6 @@ import pytest
 
 from agentrl.api.certify.findings import passed
 from agentrl.config.rewards import Gate
-from agentrl.credit.registry import EpisodeCredit
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
 from agentrl.curriculum.methods.hints import Seele
@@ -21,13 +20,14 @@ from agentrl.curriculum.methods.relift import Relift
 from agentrl.curriculum.methods.rorecomp import RoRecomp
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
 from agentrl.curriculum.parts import Context, CreditedEpisode, Group
+from agentrl.estimators.registry import EpisodeCredit
 from agentrl.rewards.components import RewardSet
 from agentrl.rewards.functions.answers.comparers import Comparer, classes
 from agentrl.rewards.functions.calibration import brier
 from agentrl.rewards.functions.feedback import unary_feedback
 from agentrl.rewards.functions.groups.siblings import diversity, majority_vote
 from agentrl.rewards.functions.verifiers import exact_match, f1, numeric
-from agentrl.rollout.summary import summary
+from agentrl.rollouts.summary import summary
 from agentrl.types.episode import CallRecord, Episode, Node, Turn
 from agentrl.types.episode import Context as Conversation
 from agentrl.types.errors import RecipeError

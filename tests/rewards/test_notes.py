@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from agentrl.rollout.summary import summary
+from agentrl.rollouts.summary import summary
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.figures.notes import kind_of, kinds_of, most_frequent

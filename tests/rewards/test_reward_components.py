@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agentrl.rewards.components import RewardError, RewardSet, Score
-from agentrl.rollout.faults.failures import describe, verdict
+from agentrl.rollouts.faults.failures import describe, verdict
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError, SandboxError, TaskError
 from agentrl.types.task import Task

@@ -11,7 +11,7 @@ import pytest
 from agentrl.rewards import RewardSet
 from agentrl.rewards.groups import score_group
 from agentrl.rewards.score import Live
-from agentrl.rollout.faults.failures import verdict
+from agentrl.rollouts.faults.failures import verdict
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError, TaskError
 from agentrl.types.parts.image import data_url
 from agentrl.types.task import Task

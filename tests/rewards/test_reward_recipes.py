@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.commands.plug_ins import plug_ins
-from agentrl.credit.table import CreditTable
+from agentrl.estimators.table import CreditTable
 from agentrl.rewards.registry import REWARDS
 from agentrl.store import rescored
 from agentrl.store.run_dir import RunDir

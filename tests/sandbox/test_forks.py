@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentrl.engines.scripted import Say
-from agentrl.rollout.agent import ToolAgent
+from agentrl.rollouts.agent import ToolAgent
 from agentrl.store import RunDir, check
 from agentrl.types.episode import in_order
-from tests.rollout.world import collect, make_context, make_parts, specs
+from tests.rollouts.world import collect, make_context, make_parts, specs
 
 pytestmark = pytest.mark.slow
 

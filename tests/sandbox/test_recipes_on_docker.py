@@ -14,7 +14,7 @@ from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.docs.test_environments import blocks
 from tests.integrations import test_harbor
-from tests.rollout.test_programs import LIBRARY, RECIPE, TASK
+from tests.rollouts.test_programs import LIBRARY, RECIPE, TASK
 from tests.waiting import limits
 
 pytestmark = pytest.mark.slow

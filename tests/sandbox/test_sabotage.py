@@ -11,14 +11,14 @@ import pytest
 
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.engines.scripted import Say, ScriptedEngine
-from agentrl.rollout.specs import EpisodeSpec
+from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.tools.base import tool
 from agentrl.tools.shell import Shell
 from agentrl.types.episode import Episode
 from agentrl.types.sandbox import Backend, Sandbox, SandboxBroken, SandboxLost, SandboxSpec
 from agentrl.types.task import Task
-from tests.rollout.world import collect, make_parts
+from tests.rollouts.world import collect, make_parts
 from tests.sandbox.attacks import ATTACKS, FATAL
 from tests.waiting import limits as doubled
 from tests.waiting import stop

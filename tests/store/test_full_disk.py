@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentrl import cli
-from agentrl.rollout.faults.failures import Verdict, verdict
+from agentrl.rollouts.faults.failures import Verdict, verdict
 from agentrl.store import RunDir
 from agentrl.store.full_disk import REMEDY, DiskFull, is_of_a_full_disk
 from agentrl.types.errors import StoreError

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentrl.rollout.specs import EpisodeSpec, missing
+from agentrl.rollouts.specs import EpisodeSpec, missing
 from agentrl.store import RunDir, check
 from agentrl.store.shards import Shards
 from agentrl.types.errors import StoreError

@@ -10,7 +10,7 @@ import pytest
 
 from agentrl.chat.formats.parser import Parser, Reply, same
 from agentrl.chat.formats.registry import parser_named
-from agentrl.rollout.agent import ToolAgent
+from agentrl.rollouts.agent import ToolAgent
 from agentrl.tools.schema import defined_tool
 from agentrl.types.parts.schemas import complaint
 

@@ -14,8 +14,8 @@ from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.tools.schema import inner_definition
-from agentrl.train.stages.files import conversations, preferences
-from agentrl.train.supervised.conversation import Conversation
+from agentrl.training.stages.files import conversations, preferences
+from agentrl.training.supervised.conversation import Conversation
 from agentrl.types.errors import TaskError
 
 from .cases import Case, played

@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from agentrl.engines.scripted import Say, ScriptedEngine
-from agentrl.rollout.faults.budgets import EngineDown
+from agentrl.rollouts.faults.budgets import EngineDown
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Completion, NativeCall, NativeReply, Sampling, sample, score
 from agentrl.types.episode import Episode, Usage, VersionSpan
 from agentrl.types.errors import DeadPolicy, EngineError
-from tests.rollout.world import collect, make_context, make_parts, specs
+from tests.rollouts.world import collect, make_context, make_parts, specs
 
 GOOD = Completion(token_ids=[1, 2, 3], logprobs=[-1.0, 0.0, -2], finish="stop", versions=[VersionSpan(7, 0, 3)])
 

@@ -18,7 +18,7 @@ from agentrl.chat.formats.registry import parser_of
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
 from agentrl.config.agent import FormatSettings
-from agentrl.credit.history import history_of, prefix_values
+from agentrl.estimators.history import history_of, prefix_values
 from agentrl.proxy.messages import key_of
 from agentrl.types.engine import Sampling
 from agentrl.types.episode import Episode, Node, Turn, VersionSpan
@@ -172,7 +172,7 @@ def test_a_prompt_goes_on_from_another_with_the_same_image_only() -> None:
 
 
 def test_packs_share_an_image_with_itself_only() -> None:
-    from agentrl.train.model.packing import pack
+    from agentrl.training.model.packing import pack
 
     samples = [
         sample
@@ -266,11 +266,11 @@ def test_an_image_that_is_not_whole_is_named() -> None:
 async def test_engines_and_models_that_take_text_only_refuse_them_by_name(tmp_path: Any) -> None:
     from agentrl.config.engine import EngineSettings
     from agentrl.engines.vllm.engine import VLLMEngine
-    from agentrl.train.model.packing import pack
-    from agentrl.train.model.policy import hidden_states
+    from agentrl.training.model.packing import pack
+    from agentrl.training.model.policy import hidden_states
     from agentrl.types.errors import TrainError
     from agentrl.types.parts.intake import CannotSee
-    from tests.train.make import llama
+    from tests.training.make import llama
 
     red = renderer_of("bytes").start(opening(RED))
     engine = VLLMEngine(EngineSettings(use="vllm"), ["http://127.0.0.1:9"], tokenizer=ByteTokenizer())

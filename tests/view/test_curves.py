@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from agentrl.reporters.terminal import Terminal
-from agentrl.rollout.summary import summary
+from agentrl.rollouts.summary import summary
 from agentrl.types.errors import StoreError
 from agentrl.view.curves import learning_curve
 from agentrl.view.summary import series

@@ -16,9 +16,9 @@ from agentrl.config.agent import FormatSettings
 from agentrl.config.train import TrainSettings
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.models.load import LoadedModel
-from agentrl.train.auxiliary.models import required_models
-from agentrl.train.model.sight import eyes_of
-from agentrl.train.trainer import Trainer
+from agentrl.training.auxiliary.models import required_models
+from agentrl.training.model.sight import eyes_of
+from agentrl.training.trainer import Trainer
 from agentrl.types.engine import Sampling
 from agentrl.types.parts.image import image_info
 from agentrl.types.sample import TrainingSample, samples_of

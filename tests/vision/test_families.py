@@ -9,7 +9,7 @@ import torch
 from agentrl.models.load import LoadedModel
 from agentrl.models.vision.album import Album
 from agentrl.models.vision.sight import Sight
-from agentrl.train.model.packing import pack
+from agentrl.training.model.packing import pack
 from agentrl.types.sample import TrainingSample
 from tests.vision.episodes import FILES, gradients, played, trainer_of, with_advantages
 from tests.vision.families import FAMILIES

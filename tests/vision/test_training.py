@@ -12,15 +12,15 @@ import torch
 
 from agentrl.config.train import TrainSettings
 from agentrl.models.load import LoadedModel
-from agentrl.train.auxiliary.critic import Critic
-from agentrl.train.auxiliary.reward_model import ImplicitRewardModel
-from agentrl.train.model.sight import eyes_of
-from agentrl.train.parallel.ranks import Ranks
-from agentrl.train.spmd import driver_trainer
-from agentrl.train.trainer import Trainer
+from agentrl.training.auxiliary.critic import Critic
+from agentrl.training.auxiliary.reward_model import ImplicitRewardModel
+from agentrl.training.model.sight import eyes_of
+from agentrl.training.parallel.ranks import Ranks
+from agentrl.training.spmd import driver_trainer
+from agentrl.training.trainer import Trainer
 from agentrl.types.errors import TrainError
 from agentrl.types.sample import TrainingSample
-from tests.train.make import llama
+from tests.training.make import llama
 from tests.vision.episodes import FILES, gradients, played, trainer_of, with_advantages
 from tests.vision.families import FAMILIES
 

@@ -20,7 +20,7 @@ from agentrl.api.rollout import rollout
 from agentrl.config.credit import CreditSettings
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
-from agentrl.rollout.builder import build
+from agentrl.rollouts.builder import build
 from agentrl.store.rescored import load
 from agentrl.types.episode import Episode, planned_id
 from agentrl.types.errors import AgentRLError, RecipeError

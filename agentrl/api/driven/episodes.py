@@ -17,8 +17,8 @@ from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.worker_pool import open_players
 from agentrl.engines.asking import AskingEngine
 from agentrl.engines.scripted import Say
-from agentrl.rollout.builder import build
-from agentrl.rollout.specs import EpisodeSpec
+from agentrl.rollouts.builder import build
+from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, InfraError
 from agentrl.types.figures.of_episodes import earned

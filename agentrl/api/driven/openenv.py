@@ -11,7 +11,7 @@ from pathlib import Path
 from agentrl.config.loader import find_recipe, load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
-from agentrl.rollout.builder import build
+from agentrl.rollouts.builder import build
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import data_path
 

@@ -14,10 +14,10 @@ from agentrl.api.run_dirs import begin_run, closing
 from agentrl.distributed.worker_pool import open_players
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
-from agentrl.rollout.builder import build
-from agentrl.rollout.collector import Collector
-from agentrl.rollout.engines import start_to_sample
-from agentrl.rollout.specs import EpisodeSpec, fork_specs, missing
+from agentrl.rollouts.builder import build
+from agentrl.rollouts.collector import Collector
+from agentrl.rollouts.engines import start_to_sample
+from agentrl.rollouts.specs import EpisodeSpec, fork_specs, missing
 from agentrl.types.closing import close_all
 from agentrl.types.errors import RecipeError, StoreError
 from agentrl.types.reporter import Reporter

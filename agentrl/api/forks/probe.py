@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentrl.api.credit import credit
 from agentrl.api.forks.fork import fork
 from agentrl.api.forks.source import Source
 from agentrl.api.recipes import Overrides
-from agentrl.api.recredit import recredit
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import require_whole
 from agentrl.types.episode import Episode, Turn
@@ -141,7 +141,7 @@ def _error(values: Sequence[float]) -> float:
 def _credit_of(path: Path, id: str, estimator: str | None) -> tuple[list[float] | None, str, str]:
     """Credit, the estimator's name, and why there is no credit. One that was asked for by name must be there."""
     try:
-        result = recredit(path, estimator)
+        result = credit(path, estimator)
     except AgentRLError as error:
         if estimator is not None:
             raise

@@ -21,9 +21,9 @@ from agentrl.proxy.server import Proxy
 from agentrl.proxy.web import listening
 from agentrl.rewards.components import Component, OpenSandbox, RewardSet
 from agentrl.rewards.score import Live
-from agentrl.rollout.builder import build
-from agentrl.rollout.engines import open_engine, start_to_sample
-from agentrl.rollout.faults.failures import describe, within
+from agentrl.rollouts.builder import build
+from agentrl.rollouts.engines import open_engine, start_to_sample
+from agentrl.rollouts.faults.failures import describe, within
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Sampling
 from agentrl.types.episode import Episode

@@ -13,7 +13,7 @@ from agentrl.api.recipes import Overrides, given_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.engines.vllm.launch import START_S, Servers, start_servers
 from agentrl.models.load import model_folder
-from agentrl.rollout.engines import named_model, serving
+from agentrl.rollouts.engines import named_model, serving
 from agentrl.types.errors import EngineError, RecipeError
 
 _FIRST_PORT = 8000

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from agentrl.credit.registry import EpisodeCredit
 from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Solving
+from agentrl.estimators.registry import EpisodeCredit
 
 
 class RoRecompSettings(Solving):

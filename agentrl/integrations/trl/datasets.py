@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.credit.pairs import best_and_worst, check_prompts
+from agentrl.estimators.pairs import best_and_worst, check_prompts
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError, needs
 from agentrl.types.figures.of_episodes import earned

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 
 from agentrl.commands.doctor import examine
-from agentrl.train.model.attention import kernel_takes
+from agentrl.training.model.attention import kernel_takes
 from scripts.gpu.phase import Phase
 
 PACKAGES = ("transformers", "peft", "trl", "numpy", "pydantic")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from agentrl.config.train import TrainSettings
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.models.load import cast_weights
-from agentrl.train.trainer import Trainer
+from agentrl.training.trainer import Trainer
 from agentrl.types.engine import Sampling
 from agentrl.types.sample import TrainingSample
 from benchmarks.random_models import random_model

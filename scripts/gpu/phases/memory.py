@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from agentrl.config.train import TrainSettings
-from agentrl.train.model.attention import kernel_takes
-from agentrl.train.model.packing import pack
-from agentrl.train.trainer import Trainer
+from agentrl.training.model.attention import kernel_takes
+from agentrl.training.model.packing import pack
+from agentrl.training.trainer import Trainer
 from benchmarks.packing import GROUP, episodes
 from benchmarks.random_models import SIZES, random_model
 from scripts.gpu.estimate import estimate

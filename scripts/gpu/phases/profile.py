@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from agentrl.config.train import TrainSettings
 from agentrl.engines.embedded.batch import Batch
-from agentrl.train.trainer import Trainer
+from agentrl.training.trainer import Trainer
 from benchmarks.decode import round_of
 from benchmarks.packing import GROUP, episodes
 from benchmarks.random_models import SIZES, random_model

@@ -20,9 +20,9 @@ from agentrl.api.run_dirs import begin_run
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import no_progress_bars
-from agentrl.rollout.builder import build
-from agentrl.rollout.player import LocalPlayers
-from agentrl.train.assembly import training
+from agentrl.rollouts.builder import build
+from agentrl.rollouts.player import LocalPlayers
+from agentrl.training.assembly import training
 from agentrl.types.reporter import Reporter
 from scripts.gpu.model_folder import in_a_folder
 from scripts.gpu.phase import Phase

@@ -1,0 +1,212 @@
+"""Crediting a stored run again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentrl.api.recipes import Overrides, as_lines
+from agentrl.api.run import Run, folder_of
+from agentrl.api.run_stages import RunStages
+from agentrl.config.credit import CreditSettings
+from agentrl.config.loader import settings_of
+from agentrl.config.recipe import Recipe
+from agentrl.curriculum.curriculum import load_parts
+from agentrl.curriculum.parts import Filter
+from agentrl.estimators.registry import CreditAssigner, EpisodeCredit, load_credit
+from agentrl.store.rescored import load, rescored
+from agentrl.store.run_dir import RunDir
+from agentrl.training.batch.truncation import Truncation
+from agentrl.training.batch.views import own_views, together
+from agentrl.types.episode import Episode
+from agentrl.types.errors import StoreError
+
+
+@dataclass(frozen=True)
+class CreditedRun:
+    """What an estimator says about a stored run.
+
+    Attributes:
+        episodes: the credited ones, by id.
+        batches: metrics of each batch that was credited together: one update, or one iteration of one split of one
+            stage.
+    """
+
+    credit: CreditAssigner
+    episodes: dict[str, Episode]
+    credits: list[EpisodeCredit]
+    batches: list[dict[str, Any]]
+
+    def only(self, name: str) -> CreditedRun:
+        """The same for the episodes that have `name` in their id.
+
+        Raises:
+            StoreError: no credited episode has.
+        """
+        chosen = [credit for credit in self.credits if name in credit.episode_id]
+        if not chosen:
+            raise StoreError(f"no credited episode has {name!r} in its id")
+        return replace(self, credits=chosen)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {
+            "estimator": self.credit.estimator.name,
+            "settings": self.credit.settings.model_dump(mode="json"),
+            "batches": self.batches,
+            "episodes": [msgspec.to_builtins(credit) for credit in self.credits],
+        }
+
+
+def credit(
+    run: str | Path | Run,
+    estimator: str | None = None,
+    *,
+    settings: Overrides = (),
+    stage: str | None = None,
+    rewards: str | None = None,
+    save: bool = False,
+) -> CreditedRun:
+    """Credits the episodes of a run as training does: those of one update together, without those that the recipe drops
+    (`train.truncated`, `train.timed_out`), each policy that trains with its own outcome and baselines.
+
+    Episodes that no update trained on (rollouts, evaluations) are credited one iteration of one split at a time.
+
+    Args:
+        estimator: a name, or code relative to the folder of the run's recipe, as in the recipe; default: the stage's
+            own, whose settings `settings` then change.
+        stage: only its episodes; default: those of all stages, with an `estimator`; else there must be one.
+        settings: `{"gamma": 0.9}`, or `["gamma=0.9"]`.
+        rewards: use the scores that `rescore` gave under this name instead of the recorded ones.
+        save: store the credit; it takes the place of earlier credit wherever a run is looked at.
+
+    Raises:
+        CreditError: no such estimator or setting, or the episodes lack what it needs.
+        StoreError: there is no such run or stage, or nothing in it counts; or `save` would replace the credit that
+            trained, which needs the models of the training.
+    """
+    path = folder_of(run)
+    with RunDir.open(path) if save else RunDir.read(path) as stored:
+        stages = RunStages(stored)
+        credit, prefix = _chosen(stored, stages, stage, estimator, settings_of(as_lines(settings)))
+        trained = _trained_in(stored)
+        episodes = [e for e in stored.episodes() if e.split != "demo" and e.id.startswith(prefix)]
+        if rewards is not None:
+            episodes = list(rescored(episodes, load(path, rewards)))
+        batches = _batches(episodes, stages, trained)
+        if not batches:
+            raise StoreError(
+                "holds no scored episode that counts", place=str(path), remedy="agentrl show RUN lists what it holds"
+            )
+        if save and estimator is None and any(batch.trained for batch in batches):
+            for of in {batch.prefix for batch in batches}:
+                _same_as_trained(stages.recipe_of(of), path)
+        found = []
+        note = "agentrl credit --save" + (f", rewards {rewards!r}" if rewards is not None else "")
+        for batch in batches:
+            batch.credits, metrics = _of_all_policies(credit, batch, stages.recipe_of(batch.prefix))
+            found.append({**batch.named, **metrics})
+            for one in batch.credits if save else ():
+                stored.add_credit(
+                    one.episode_id, one.estimator, one.turn_advantages, one.parts, iteration=batch.iteration, note=note
+                )
+    counted = {episode.id: episode for batch in batches for episode in batch.members}
+    return CreditedRun(credit, counted, [one for batch in batches for one in batch.credits], found)
+
+
+@dataclass
+class _Batch:
+    """Episodes that are credited together.
+
+    Attributes:
+        prefix: what the ids of their stage begin with.
+        trained: whether an update trained on them.
+    """
+
+    split: str
+    prefix: str
+    iteration: int
+    trained: bool
+    members: list[Episode]
+    credits: list[EpisodeCredit] = field(default_factory=list)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What it is, as metrics name it."""
+        stage = {"stage": self.prefix.removesuffix("/")} if self.prefix else {}
+        return {"split": self.split, **stage, "iteration": self.iteration}
+
+
+def _trained_in(run: RunDir) -> dict[str, int]:
+    """The iteration, from 0, in which each group trained."""
+    lines = [line for line in run.metrics() if line.get("split") == "train"]
+    return {group: line["iteration"] - 1 for line in lines for group in line.get("trained_groups", ())}
+
+
+def _batches(episodes: Iterable[Episode], stages: RunStages, trained: Mapping[str, int]) -> list[_Batch]:
+    """The episodes that count, by what is credited together."""
+    found: dict[tuple[bool, str, str, int, bool], list[Episode]] = defaultdict(list)
+    for episode in episodes:
+        split, prefix = episode.split, stages.prefix_of(episode.id)
+        train = None if (recipe := stages.recipe_of(prefix)) is None else recipe.train
+        drops = split != "eval" and train is not None and not Truncation.of_settings(train).counts(episode)
+        if episode.scored and not drops:
+            iteration = trained.get(episode.group_id, episode.iteration) if split == "train" else episode.iteration
+            by = split == "eval", split, prefix, iteration, split == "train" and episode.group_id in trained
+            found[by].append(episode)
+    return [_Batch(*by[1:], sorted(found[by], key=lambda episode: episode.id)) for by in sorted(found)]
+
+
+def _of_all_policies(
+    credit: CreditAssigner, batch: _Batch, recipe: Recipe | None
+) -> tuple[list[EpisodeCredit], dict[str, Any]]:
+    """The credit of a batch, and its metrics. Those of a policy beside the main one have its name in front."""
+    iterations = 1 if recipe is None or recipe.train is None else recipe.train.iterations
+    progress = batch.iteration / iterations if batch.split == "train" else 0.0
+    credits, metrics = credit.assign(batch.members, progress=progress)
+    told: dict[str, Any] = dict(metrics)
+    for name, settings in ({} if recipe is None else recipe.policies).items():
+        if settings.train and (seen := own_views(batch.members, name, settings)):
+            others, more = credit.assign(seen, progress=progress)
+            credits = [*credits, *others]
+            told |= {f"{name}/{key}": value for key, value in more.items()}
+    return together(credits), told
+
+
+def _same_as_trained(recipe: Recipe | None, path: Path) -> None:
+    """Whether the credit of a training can be computed again from its episodes alone.
+
+    Raises:
+        StoreError: a penalty of models was part of it, or the curriculum chose what was credited.
+    """
+    if recipe is None or recipe.train is None:
+        return
+    parts = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
+    chose = [part.name for part in parts if isinstance(part, Filter) and type(part).select is not Filter.select]
+    why = f"the curriculum ({', '.join(chose)}) chose the groups that were credited" if chose else ""
+    if recipe.train.kl is not None and recipe.train.kl.place == "reward":
+        why = "the KL penalty of models was part of the reward (train.kl.place)"
+    if why:
+        raise StoreError(
+            f"{why}, which the stored episodes do not hold: the credit would not be that which trained",
+            place=str(path),
+            remedy="leave out --save, or name another --estimator",
+        )
+
+
+def _chosen(
+    run: RunDir, stages: RunStages, stage: str | None, estimator: str | None, settings: dict[str, Any]
+) -> tuple[CreditAssigner, str]:
+    """The credit to give, and what the ids of the episodes begin with that it is for."""
+    if estimator is not None:
+        prefix = "" if stage is None else stages.chosen(stage)[1]
+        return load_credit(CreditSettings(use=estimator, **settings), Path(run.info.get("base", ""))), prefix
+    recipe, prefix = stages.chosen(stage)
+    if recipe is None:
+        raise StoreError("names no recipe", place=str(run.path), remedy="say which: --estimator NAME")
+    return load_credit(CreditSettings(**{**recipe.credit.model_dump(), **settings}), recipe.base), prefix

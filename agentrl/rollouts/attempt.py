@@ -1,0 +1,339 @@
+"""One attempt at an episode: sandbox, tools, agent, rewards, in that order. Every stage has a deadline (`Limits`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from agentrl.rewards.components import OpenSandbox
+from agentrl.rewards.score import Live, Score
+from agentrl.rollouts.agent import Agent
+from agentrl.rollouts.context import RolloutContext
+from agentrl.rollouts.conversation.recording import EpisodeEnd, Keyed
+from agentrl.rollouts.conversation.resumption import Resumption, savers
+from agentrl.rollouts.faults.failures import TookTooLong, Verdict, describe, verdict, within
+from agentrl.rollouts.information_gain import AnswerScorer
+from agentrl.rollouts.session import Forkable, Session
+from agentrl.rollouts.specs import EpisodeSpec
+from agentrl.sandbox.health import check_answers
+from agentrl.store.codec import must_be_storable
+from agentrl.store.index import with_images
+from agentrl.tools.base import Tool
+from agentrl.tools.calling import called
+from agentrl.tools.toolset import ToolBox
+from agentrl.tools.voice import info_of, openings
+from agentrl.types.clocks.deadline import Deadline
+from agentrl.types.episode import Episode, ErrorRecord
+from agentrl.types.errors import StoreError, asked_to_stop
+from agentrl.types.parts.intake import Images
+from agentrl.types.sandbox import (
+    Backend,
+    CapabilityMissing,
+    Sandbox,
+    SandboxImageUnusable,
+    SandboxSpec,
+    SandboxUnavailable,
+)
+from agentrl.types.seeds import derive_seed
+from agentrl.types.task import Message, Task
+
+
+class Attempt:
+    """One attempt at an episode: sandbox, tools, agent, rewards, in that order.
+
+    Attributes:
+        clock: what is left of `limits.episode_s`. It stands still while its forks go on.
+        most_forks: how often its agent forks it.
+        suspected: whether the agent may have ended an earlier attempt.
+    """
+
+    def __init__(self, context: RolloutContext, spec: EpisodeSpec, number: int) -> None:
+        self.context, self.spec, self.number = context, spec, number
+        self.clock, self.most_forks = Deadline(context.limits.episode_s), 0
+        self.suspected = False
+        self.task = spec.task
+        self.images: Images | None = None
+        self.session: Session | None = None
+        self.sandbox: Sandbox | None = None
+        self.box: ToolBox | None = None
+        self.voices = context.voices
+        self.info: dict[str, Any] = {}
+        self.opened: list[Tool] = []
+        self.stage, self.stop = "start", ""
+        self.scored: Score | None = None
+        self.timings: dict[str, float] = {}
+        self.created_at, self.started = time.time(), time.perf_counter()
+        self._since = self.started
+        self._session_ended = False
+        self.error: ErrorRecord | None = None
+        self.close_errors: list[ErrorRecord] = []
+
+    async def play(self) -> tuple[Episode, Verdict]:
+        """Runs, scores and closes: the record, and what becomes of it, whatever was raised on the way."""
+        try:
+            judged = await self._judged(self.run)
+            if judged.status in ("done", "truncated") and (failed := await self._judged(self.score)).status != "done":
+                # A reward function cannot reach a limit of the episode.
+                judged = failed if failed.status != "truncated" else Verdict("user_error", retry=False)
+        finally:
+            await self.close()
+        recorded = self.record(judged)
+        self.release()
+        return recorded
+
+    async def _judged(self, part: Callable[[], Awaitable[None]]) -> Verdict:
+        try:
+            await part()
+        except BaseException as error:
+            if asked_to_stop(error):
+                raise
+            return self.judge(error)
+        return Verdict("done", retry=False)
+
+    async def run(self) -> None:
+        """The agent drives the episode."""
+        agent = self.context.make_agent()
+        self.most_forks = agent.forks
+        session, shown = await self.open(agent.tools(), agent)
+        self.enter("agent")
+        session.begin(agent.opening(session, self.context.system), shown)
+        session.begin_engine()
+        async with self.driven(session):
+            await agent.run(session)
+            if session.recording.resumes is not None:
+                session.recording.resumes.check_reached(session.turns)
+
+    async def open(self, own: Sequence[Tool] = (), agent: Agent | None = None) -> tuple[Session, list[Message]]:
+        """Opens sandbox and tools; the session, and what the environments open with.
+
+        Args:
+            own: tools of the agent.
+        """
+        context, limits = self.context, self.context.limits
+        images = Images(context.engine, limits, context.put_blob, context.get_blob)
+        self.images = images
+        self.task = self.spec.task.with_images(images.take)
+        task = self.task.copied()  # the group's other episodes have the same task, and so has the record
+        self.box = box = context.tools.box(task, own)
+        if context.backend is not None and self.sandbox is None and (spec := context.sandbox_of(task)) is not None:
+            self.enter("sandbox")
+            self.sandbox = await self._start(context.backend, spec, self.spec.id)
+        self.enter("open")
+        shown = await self._open_tools(box, task, images)
+        at = self.spec.iteration if self.spec.split == "eval" else None  # training may have gone on meanwhile
+        self.voices = await context.voices.bound(self.spec.group_id, at)
+        prefix = self.spec.resumes
+        resumes = None if prefix is None else Resumption(prefix, box.instances, self.sandbox, box.changes)
+        self.session = session = Session(
+            self.spec.id, task, engine=context.engine, renderer=context.renderer, box=box,
+            sandbox=self.sandbox, sampling=context.sampling, limits=limits,
+            seed=derive_seed(context.seed, "episode", self.spec.id),
+            max_turns=self.spec.max_turns or context.max_turns,
+            put_blob=context.put_blob, images=images, reserve=self._reserve,
+            keyed=_keyed(agent, box.instances) if context.keyed else (),
+            saves=savers(box.instances), resumes=resumes, voices=self.voices, forks=self.forkable,
+        )  # fmt: skip
+        session.recording.seats = agent is None or agent.seats
+        return session, shown
+
+    async def _open_tools(self, box: ToolBox, task: Task, images: Images) -> list[Message]:
+        """What the environments open with."""
+        if not box.environments and all(type(tool).open is Tool.open for tool in box.instances):
+            self.opened += box.instances
+            return []
+        async with within(self.context.limits.open_s, "opening the tools", "limits.open_s", self.sandbox):
+            for tool in box.instances:
+                self.opened.append(tool)
+                await called(tool, tool.open, task, self.sandbox)
+            return await openings(box.environments, images.take)
+
+    @property
+    def forkable(self) -> Forkable | None:
+        """What forks the session; None: nothing does."""
+        return None
+
+    @asynccontextmanager
+    async def driven(self, session: Session) -> AsyncIterator[None]:
+        """Who drives the session has until the wall."""
+        resumes = session.recording.resumes
+        try:
+            async with self.clock:
+                yield
+        except TimeoutError:
+            if not self.clock.expired():
+                raise
+            await check_answers(self.sandbox)
+            if resumes is not None and not resumes.reached:
+                raise TookTooLong(
+                    "playing back the turns before the fork took too long", remedy="raise limits.episode_s"
+                ) from None
+            session.outcome = EpisodeEnd("wall")
+            self.stop = "wall"
+        finally:
+            await session.recording.settle()
+
+    def judge(self, error: BaseException) -> Verdict:
+        """What an exception makes of the episode; remembers it with the stage that it came from."""
+        judged = verdict(error, suspected=self.suspected)
+        if judged.status == "truncated" and self.session is None:  # the agent has done nothing yet
+            judged = Verdict("infra_error", retry=True)
+        self.stop = judged.stop
+        if judged.status not in ("done", "truncated"):
+            inside = self.session is not None and self.stage == "agent"
+            self.error = describe(error, self.session.recording.stage if inside and self.session else self.stage)
+        return judged
+
+    async def score(self) -> None:
+        """Information gain and rewards; the sandbox is still alive for verifiers that look into it."""
+        await self._score_gold()
+        self._end_session()
+        self.enter("score")
+        box = self.box
+        assert box is not None
+        self.info = {**(self.session.info if self.session is not None else {}), **info_of(box.environments)}
+        read = self.session.images.read if self.session is not None else None
+        live = Live(next(iter(box.environments), None), box.instances, self.info, read)
+        # Components see the episode as it will be stored, only without its reward.
+        try:
+            async with within(self.context.limits.score_s, "scoring", "limits.score_s", self.sandbox):
+                self.scored = await self.context.rewards.score(
+                    self.task, self.episode(), self.sandbox, self._open_verifier(), live
+                )
+        except TookTooLong:
+            if self.context.outage.lasts:
+                raise SandboxUnavailable("the sandbox backend was away until the rewards' deadline") from None
+            raise
+
+    def _scorer(self) -> AnswerScorer | None:
+        return self.context.answer_scorer if self.spec.split in ("train", "rollout") else None
+
+    def _reserve(self, prompt: Sequence[int]) -> int:
+        """Tokens that the gold answer takes: every turn's prompt must leave room for it."""
+        scorer = self._scorer()
+        return 0 if scorer is None else scorer.room(self.context.renderer, self.spec.task, prompt)
+
+    async def _score_gold(self) -> None:
+        """Before the engine forgets the session: its cache holds all that the answers come after."""
+        scorer, session, context = self._scorer(), self.session, self.context
+        if scorer is None or session is None or not session.recording.turns:
+            return
+        self.enter("information_gain")
+        async with Deadline(context.limits.generate_s):
+            record = session.recording
+            record.turns = await scorer.score(
+                context.engine, context.renderer, self.spec.task, record.trajectory, record.turns
+            )
+
+    def _end_session(self) -> None:
+        if self.session is not None and not self._session_ended:
+            self._session_ended = True
+            self.close_errors += [describe(error, "close") for error in self.session.recording.end()]
+        self.voices.release()
+        self.voices = self.context.voices
+
+    async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
+        try:
+            return await self.context.outage.create(backend, spec, label, self.context.limits.sandbox_s)
+        except (SandboxImageUnusable, CapabilityMissing) as error:
+            place = ", ".join(filter(None, [f"task {self.spec.task.id!r}", error.place]))
+            raise type(error)(error.message, place=place, remedy=error.remedy) from None
+
+    def _open_verifier(self) -> OpenSandbox | None:
+        """Starts a fresh sandbox for a reward component, which closes it; None without a backend."""
+        backend = self.context.backend
+        if backend is None:
+            return None
+        return partial(self._start, backend, self.context.specs.of(self.spec.task), f"{self.spec.id}/verify")
+
+    async def close(self) -> None:
+        """Frees tools and sandbox; a failure here cannot change what the episode was."""
+        self._end_session()
+        self.enter("close")
+        # Only those that do something: after a Ctrl-C nothing waits for a thread of a tool without need.
+        owned = [tool for tool in reversed(self.opened) if type(tool).close is not Tool.close]
+        closers: list[Coroutine[Any, Any, Any]] = [called(tool, tool.close) for tool in owned]
+        if self.sandbox is not None:
+            closers.append(self.sandbox.close())
+        for closer in closers:
+            try:
+                async with within(self.context.limits.close_s, "closing", "limits.close_s", None):
+                    await closer
+            except BaseException as error:
+                if asked_to_stop(error):
+                    raise
+                self.close_errors.append(describe(error, "close"))
+        self.enter("end")
+
+    def release(self) -> None:
+        """Takes attempt, session and conversations apart, which know each other: what an episode held is free at once.
+
+        The garbage collector looks for cycles rarely while episodes run.
+        """
+        if self.session is not None:
+            self.session.recording.release()
+            self.session = None
+
+    def record(self, judged: Verdict) -> tuple[Episode, Verdict]:
+        """The episode as it is stored, and its verdict. One that cannot be stored is a `user_error`, and no more."""
+        episode = self.episode(judged)
+        try:
+            must_be_storable(episode)
+        except StoreError as error:
+            self.stage = "record"
+            judged = self.judge(error)
+            task = Task.of(self.spec.task.id, "")
+            nothing: dict[str, Any] = {"prompt": [], "nodes": [], "turns": [], "drift": [], "answer": None}
+            nothing |= {"tools": None, "info": {}, "images": [], "branches": [], "contexts": {}, "parent": None}
+            episode = msgspec.structs.replace(self.episode(judged), task=task, **nothing)
+        return episode, judged
+
+    def episode(self, judged: Verdict | None = None) -> Episode:
+        """The record as it stands."""
+        episode = self.unscored(judged)
+        return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
+
+    def unscored(self, judged: Verdict | None = None) -> Episode:
+        """The record without its score: turns have the rewards that tools and the agent gave."""
+        session, spec = self.session, self.spec
+        outcome = session.outcome if session is not None else None
+        status = judged.status if judged is not None else "done"
+        if status == "done" and self.stop == "wall":
+            status = "truncated"
+        timings = dict(self.timings, total=time.perf_counter() - self.started)
+        if session is not None:
+            timings.update(session.recording.seconds)
+        episode = Episode(
+            id=spec.id, group_id=spec.group_id, task=self.task, iteration=spec.iteration, split=spec.split,
+            attempt=self.number, status=status,
+            prompt=session.opening if session else [],
+            answer=outcome.answer if outcome else None,
+            stop=self.stop or (outcome.stop if outcome else ""),
+            error=self.error,
+            temperature=self.context.sampling.temperature,
+            timings={name: round(value, 6) for name, value in timings.items()},
+            created_at=self.created_at,
+            trainable=self.context.engine.trainable,
+            tools=session.definitions if session else None,
+            info=self.info,
+            parent=spec.resumes.parent if spec.resumes else None,
+            **(session.recording.fields() if session else {}),
+        )  # fmt: skip
+        return with_images(episode, self.images.taken if self.images is not None else {})
+
+    def enter(self, stage: str) -> None:
+        now = time.perf_counter()
+        if self.stage != "start":
+            self.timings[self.stage] = self.timings.get(self.stage, 0.0) + now - self._since
+        self.stage, self._since = stage, now
+        self.context.on_stage(self.spec.id, stage)
+
+
+def _keyed(agent: Agent | None, tools: Sequence[Tool]) -> list[Keyed]:
+    """Those that may know the state of the episode. A fork has no agent of its own."""
+    knows = [tool for tool in tools if tool.knows_state]
+    return [*([agent] if agent and type(agent).state_key is not Agent.state_key else []), *knows]

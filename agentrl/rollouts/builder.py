@@ -1,0 +1,406 @@
+"""Builds the parts of a recipe, which the episodes of a run share.
+
+`agentrl recipe check` builds the same parts, so errors are found before the first episode.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from agentrl.chat.formats.registry import AUTO, parser_of
+from agentrl.chat.proof import check
+from agentrl.chat.recognise import TOOL, parser_for
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.template import template_text
+from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
+from agentrl.config.agent import SamplingSettings
+from agentrl.config.recipe import Recipe
+from agentrl.curriculum.task_sources import TOOLS_OF
+from agentrl.engines.registry import check_engine
+from agentrl.engines.scripted import Say, Script, ScriptedEngine
+from agentrl.estimators.registry import CreditAssigner, load_credit
+from agentrl.registry.references import is_reference, load_object, wrong_kind
+from agentrl.rewards.components import RewardSet
+from agentrl.rollouts.agent import AGENTS, Agent
+from agentrl.rollouts.context import RolloutContext
+from agentrl.rollouts.conversation.voice import Voices
+from agentrl.rollouts.information_gain import AnswerScorer, scorer_of
+from agentrl.sandbox.pool import Pool
+from agentrl.sandbox.registry import BACKENDS
+from agentrl.sandbox.task_specs import TaskSpecs
+from agentrl.tools.base import Tool
+from agentrl.tools.registry import TOOLS
+from agentrl.tools.toolset import ToolEntry, ToolSet
+from agentrl.types.engine import Engine, Sampling
+from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.parts import schemas
+from agentrl.types.parts.content import text_of
+from agentrl.types.parts.intake import Images
+from agentrl.types.parts.schemas import Argument
+from agentrl.types.sandbox import Backend
+from agentrl.types.task import Message, Task
+
+_log = logging.getLogger(__name__)
+
+PROMPTS = 32
+"""Number of tasks whose prompts are checked before the first episode."""
+SHOWN = 4096
+"""Tasks that are kept as they are shown, with their images as parts; the oldest go first."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a recipe, without the engine.
+
+    Attributes:
+        tools: tools of all tasks.
+        needs_sandbox: whether the agent, a tool or a reward needs the episode's sandbox.
+        own_tools: whether the agents are programs with tools of their own.
+    """
+
+    recipe: Recipe
+    tools: ToolSet
+    make_agent: Callable[[], Agent]
+    rewards: RewardSet
+    needs_sandbox: bool
+    own_tools: bool = False
+    _shown: dict[int, tuple[Task, Task]] = field(default_factory=dict, repr=False, compare=False)
+
+    def make_tools(self) -> list[Tool]:
+        """An instance of each tool, not opened."""
+        return self.tools.make()
+
+    @property
+    def definitions(self) -> list[dict[str, Any]]:
+        """Tool definitions for the chat template, of the tools that are known before any is opened."""
+        return self.tools.definitions
+
+    def renderer(self, tokenizer: Tokenizer) -> Renderer:
+        """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
+        # Some tools are known only when an episode has opened. A stand-in represents them in the proof.
+        definitions = self.definitions or ([TOOL] if self.tools.late or self.own_tools else [])
+        parser = parser_for(self.recipe.agent.format, tokenizer, definitions, self.recipe.base)
+        agent = self.recipe.agent
+        renderer = Renderer(
+            tokenizer,
+            parser,
+            definitions,
+            describe=agent.describe_tools,
+            history=agent.replies,
+            last_images=agent.last_images,
+        )
+        check(renderer)
+        renderer.check_stops(self.recipe.sampling.stop)
+        for note in renderer.notes:
+            _note_once(f"{tokenizer.name}: {note}")
+        return renderer if definitions is self.definitions else renderer.for_tools(self.definitions)
+
+    def shown(self, task: Task) -> Task:
+        """A task with its images as parts. They are read once, and checked against the limits.
+
+        Raises:
+            ImageRefused: one is no image, cannot be read, or is too large.
+        """
+        # By identity: the tasks of an evaluation may have the same ids. The given task is kept, so that its id() stays.
+        if id(task) not in self._shown:
+            if len(self._shown) >= SHOWN:
+                del self._shown[next(iter(self._shown))]
+            self._shown[id(task)] = task, task.with_images(Images(None, self.recipe.limits).take)
+        return self._shown[id(task)][1]
+
+    def opening(self, task: Task) -> list[Message]:
+        """The opening messages of an episode, its images as parts. A user-defined agent may open it with others."""
+        task = self.shown(task)
+        system = self.recipe.agent.system
+        return [*([{"role": "system", "content": system}] if system else []), *task.instruction]
+
+    def check_prompts(self, renderer: Renderer, tasks: Sequence[Task], max_context: int) -> None:
+        """Checks that the prompt of at least one of the first `PROMPTS` tasks leaves room for a reply.
+
+        Raises:
+            RecipeError: no prompt does.
+        """
+        if is_reference(self.recipe.agent.use) or self.own_tools:
+            return
+        lengths = []
+        for task in tasks[:PROMPTS]:
+            shown = renderer if task.tools is None else renderer.for_tools(self.tools.check(task))
+            opening = self.opening(task)
+            if not opening:  # the environment says everything, and does not run yet
+                return
+            lengths.append(len(shown.start(opening)))
+            if lengths[-1] < max_context:
+                return
+        if lengths:
+            raise RecipeError(
+                f"no prompt of the first {len(lengths)} tasks leaves room for a reply: the shortest has {min(lengths)} "
+                f"tokens, and the context {max_context}",
+                place="tasks",
+                remedy="shorter instructions, agent.system or tool descriptions; a model, or model.template, with room "
+                "for them",
+            )
+
+    def open_backend(self) -> Backend | None:
+        """Opens the sandbox backend and checks it against the spec. None if no tool or reward needs a sandbox."""
+        if not (self.needs_sandbox or self.rewards.needs_fresh_sandbox):
+            return None
+        settings = self.recipe.sandbox
+        backend: Backend = BACKENDS.chosen(settings, self.recipe.base).make()
+        backend.preflight(settings.spec)
+        if not settings.pool:
+            return backend
+        # An episode holds its own, and one for each of its forks: waiting for those must not block it.
+        forks = 0 if self.own_tools else self.make_agent().forks
+        most = self.recipe.concurrency * (1 + forks) * (1 + self.rewards.fresh_sandboxes) + settings.pool
+        return Pool(backend, ahead=settings.pool, cap=most)
+
+    def context(
+        self,
+        engine: Engine,
+        renderer: Renderer,
+        backend: Backend | None,
+        voices: Voices | None = None,
+        *,
+        temperature: float | None = None,
+    ) -> RolloutContext:
+        """The context of episodes with an engine, for players.
+
+        Args:
+            backend: sandbox backend; None if other processes run the episodes.
+            voices: open voices beside the policy; None: no voice.
+            temperature: overrides the recipe's sampling temperature (evaluation).
+        """
+        recipe = self.recipe
+        sampling = recipe.sampling
+        if temperature is not None:
+            sampling = sampling.model_copy(update={"temperature": temperature})
+        return RolloutContext(
+            engine=engine,
+            renderer=renderer,
+            tools=self.tools,
+            make_agent=self.make_agent,
+            rewards=self.rewards,
+            sampling=self.sampling(renderer, sampling),
+            limits=recipe.limits,
+            max_turns=recipe.agent.max_turns,
+            seed=recipe.seed,
+            system=recipe.agent.system,
+            backend=backend,
+            specs=TaskSpecs(recipe.sandbox.spec),
+            agent_needs_sandbox=recipe.agent.needs_sandbox,
+            keyed=reads_states(load_credit(recipe.credit, recipe.base)),
+            answer_scorer=self.answer_scorer if engine.trainable else None,
+            voices=voices or Voices(),
+        )
+
+    def sampling(self, renderer: Renderer, settings: SamplingSettings) -> Sampling:
+        """How to sample a reply that a renderer reads."""
+        return Sampling(
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            max_tokens=settings.max_tokens,
+            stop=(*settings.stop, *renderer.parser.stops()),
+        )
+
+    @property
+    def answer_scorer(self) -> AnswerScorer | None:
+        """The scorer of gold answers; None if neither the recipe nor its credit estimator needs it."""
+        return scorer_of(self.recipe)
+
+    def script(self, name: str) -> Script:
+        """A script by name. `random` exists for every recipe.
+
+        Raises:
+            RecipeError: there is no such script, or it is not a generator function.
+        """
+        if name in self.recipe.scripts:
+            script: Script = load_object(self.recipe.scripts[name], self.recipe.base)
+            if not inspect.isgeneratorfunction(script):
+                kind = "a generator function: def oracle(task, rng): ... yield Say(...)"
+                ref, place = self.recipe.scripts[name], f"scripts.{name}"
+                raise wrong_kind(ref, self.recipe.base, place, kind, inspect.isgeneratorfunction)
+            return script
+        if name == "random":
+            return random_script
+        names = [*self.recipe.scripts, "random"]
+        raise RecipeError(
+            f"the recipe {self.recipe.name!r} has no script {name!r}",
+            place="scripts",
+            remedy=nearest(name, names, "it has"),
+        )
+
+    def scripted_engine(self, name: str, tokenizer: Tokenizer | None = None) -> tuple[ScriptedEngine, Renderer]:
+        """An engine that runs a script. Tokens are bytes unless a tokenizer is given."""
+        renderer = self.renderer(tokenizer or ByteTokenizer())
+        return ScriptedEngine(self.script(name), renderer, renderer.parser, name), renderer
+
+
+@cache  # each note once per process
+def _note_once(line: str) -> None:
+    _log.info(line)
+
+
+def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
+    """Imports, constructs and checks what the recipe names.
+
+    Args:
+        own_tools: the agents are programs that agentrl does not start, with tools of their own.
+
+    Raises:
+        RecipeError: an unknown name, a wrong setting, or two tools of one name.
+    """
+    tools = _tool_set(recipe)
+    rewards = RewardSet.from_recipe(
+        {name: settings.spec for name, settings in recipe.rewards.items()},
+        recipe.base,
+        recipe.gate,
+        recipe.reward_of,
+        recipe.success,
+    )
+    parts = Parts(
+        recipe=recipe,
+        tools=tools,
+        make_agent=AGENTS.chosen(recipe.agent, recipe.base).make,
+        rewards=rewards,
+        needs_sandbox=recipe.agent.needs_sandbox
+        or rewards.needs_sandbox
+        or any(entry.needs_sandbox for entry in tools.entries),
+        own_tools=own_tools or recipe.agent.is_program,
+    )
+    _check_env(rewards, tools)
+    _check_sources(parts)
+    if not parts.own_tools:
+        _check_forks(parts)
+    for name in recipe.scripts:
+        parts.script(name)
+    if recipe.agent.format.use != AUTO:
+        parser_of(recipe.agent.format, tools.definitions, recipe.base)
+    BACKENDS.chosen(recipe.sandbox, recipe.base)
+    check_engine(recipe.engine, recipe.base)
+    if recipe.model is not None and recipe.model.template is not None:
+        template_text(recipe.model.template)
+    return parts
+
+
+def _tool_set(recipe: Recipe) -> ToolSet:
+    chosen = [TOOLS.chosen(entry, recipe.base, f"tools.{index}") for index, entry in enumerate(recipe.tools)]
+    return ToolSet(tuple(ToolEntry.of(each.name, each.make) for each in chosen))
+
+
+def _check_env(rewards: RewardSet, tools: ToolSet) -> None:
+    """Checks that the recipe has an environment if a reward needs one.
+
+    Raises:
+        RecipeError: no tool is an environment.
+    """
+    asks = next((component for component in rewards.components if component.live_need == "env"), None)
+    if asks is not None and not any(entry.environment for entry in tools.entries):
+        raise RecipeError(
+            f"reward {asks.name!r} takes 'env', and no tool of the recipe is an Environment",
+            place=f"rewards.{asks.name}",
+            remedy="derive the tool from agentrl.Environment, or take 'tools'",
+        )
+
+
+def _check_sources(parts: Parts) -> None:
+    """Checks that the recipe has the tool that prepares the tasks of its source.
+
+    Raises:
+        RecipeError: it has not. Every episode would start without the task's files, and get a reward of 0.
+    """
+    recipe = parts.recipe
+    for tasks in (recipe.tasks, recipe.eval.tasks if recipe.eval is not None else None):
+        name = TOOLS_OF.get(tasks.source or "") if tasks is not None else None
+        if tasks is None or name is None:
+            continue
+        wanted = TOOLS.find(name)
+        if not any(isinstance(each, wanted) for each in parts.make_tools()):  # type: ignore[arg-type]
+            given = ", ".join(each.name for each in parts.tools.entries)
+            raise RecipeError(
+                f"tasks of the source {tasks.source} need the tool {name}, which puts their files into the sandbox",
+                place="tools",
+                remedy=f"tools: [{', '.join(filter(None, [name, given]))}]",
+            )
+
+
+def _check_forks(parts: Parts) -> None:
+    """Checks that an agent that forks its episodes can do so.
+
+    Raises:
+        RecipeError: a tool cannot be forked, or the agent brings tools of its own.
+    """
+    agent = parts.make_agent()
+    if not agent.forks:
+        return
+    name = type(agent).__name__
+    for index, each in enumerate(parts.make_tools()):
+        if not each.forkable:
+            raise RecipeError(
+                f"{name} forks its episodes, and {type(each).__name__} cannot be forked (forkable = False)",
+                place=f"tools.{index}",
+                remedy="leave the tool out, or choose another agent",
+            )
+    if own := agent.tools():
+        raise RecipeError(
+            f"{name} forks its episodes, and brings {type(own[0]).__name__}, which a fork cannot have",
+            place="agent",
+            remedy="name the tool under 'tools' of the recipe",
+        )
+
+
+def reads_states(credit: CreditAssigner) -> bool:
+    """Whether credit reads the states of turns. A user-defined function without `needs` may read everything."""
+    return "state" in credit.needs or (credit.estimator.source == "user code" and not credit.estimator.needs)
+
+
+def random_script(task: Task, rng: random.Random, tools: list[dict[str, Any]]) -> Generator[Say, list[Message], None]:
+    """A policy that calls random tools with random arguments of their schema.
+
+    Without tools it replies with a few words of the conversation.
+    """
+    words = " ".join(text_of(message["content"]) for message in task.instruction).split()
+    while True:
+        observed = yield _random_reply(tools, words, rng)
+        words += " ".join(text_of(message["content"]) for message in observed).split()[:200]
+
+
+def _random_reply(tools: list[dict[str, Any]], words: list[str], rng: random.Random) -> Say:
+    if not tools:
+        return Say(" ".join(rng.choices(words or ["nothing"], k=rng.randint(1, 4))))
+    function = rng.choice(tools)["function"]
+    root = function["parameters"]
+    arguments = {name: Argument(root, schema).merged for name, schema in schemas.arguments(root).items()}
+    return Say(calls=[(function["name"], {k: _random_value(v, words, rng) for k, v in arguments.items()})])
+
+
+def _random_value(schema: dict[str, Any], words: list[str], rng: random.Random) -> Any:
+    if schema.get("enum"):
+        return rng.choice(schema["enum"])
+    if "const" in schema:
+        return schema["const"]
+    low, high = _bounds(schema)
+    makers: dict[str, Callable[[], Any]] = {
+        "integer": lambda: rng.randint(math.ceil(low), math.floor(high)),
+        "number": lambda: round(rng.uniform(low, high), 2),
+        "boolean": lambda: rng.random() < 0.5,
+        "array": lambda: [],
+        "object": lambda: {},
+    }
+    return makers.get(schema.get("type", "string"), lambda: rng.choice(words or ["nothing"]))()
+
+
+def _bounds(schema: dict[str, Any]) -> tuple[float, float]:
+    """Range for random numbers: the schema's, by default 0 to 9."""
+    step = schema.get("type") == "integer"
+    low = schema["exclusiveMinimum"] + step if "exclusiveMinimum" in schema else schema.get("minimum")
+    high = schema["exclusiveMaximum"] - step if "exclusiveMaximum" in schema else schema.get("maximum")
+    if low is None:
+        low = 0 if high is None else min(0, high)
+    return low, low + 9 if high is None else high

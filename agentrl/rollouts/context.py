@@ -1,0 +1,79 @@
+"""The rollout context: objects and settings that the episodes of a run share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentrl.chat.renderer import Renderer
+from agentrl.config.limits import Limits
+from agentrl.rewards.components import RewardSet
+from agentrl.rollouts.agent import Agent
+from agentrl.rollouts.conversation.voice import Voices
+from agentrl.rollouts.faults.outage import Outage
+from agentrl.rollouts.information_gain import AnswerScorer
+from agentrl.sandbox.task_specs import TaskSpecs
+from agentrl.tools.toolset import ToolSet
+from agentrl.types.engine import Engine, Sampling
+from agentrl.types.sandbox import Backend, SandboxSpec
+from agentrl.types.task import Task
+
+
+def _ignore(*event: object) -> None:
+    """Default of callbacks: does nothing."""
+
+
+@dataclass(frozen=True)
+class RolloutContext:
+    """Objects and settings that the episodes of a run share.
+
+    Attributes:
+        tools: the recipe's tools.
+        make_agent: makes an agent for an episode.
+        backend: sandbox backend; None if no tool needs a sandbox, or if workers run the episodes.
+        specs: sandbox specs by task.
+        agent_needs_sandbox: whether the agent itself runs in the episode's sandbox.
+        keyed: whether turns record the state that they act on; true if credit reads states.
+        put_blob: stores a long output or an image, and returns its hash.
+        get_blob: reads a blob by its hash; None: images stay in memory while their episode runs.
+        on_failure: receives every failed attempt, retried or not (a dict for `failures.jsonl`).
+        on_stage: called when an episode enters a stage: (episode id, stage; None when the episode ends).
+        answer_scorer: scores the gold answer before every turn; unused in evaluations and demonstrations.
+        outage: tracks outages of the backend.
+        voices: models beside the policy, for the contexts that name them.
+    """
+
+    engine: Engine
+    renderer: Renderer
+    tools: ToolSet
+    make_agent: Callable[[], Agent]
+    rewards: RewardSet
+    sampling: Sampling
+    limits: Limits
+    max_turns: int
+    seed: int
+    system: str | None = None
+    backend: Backend | None = None
+    specs: TaskSpecs = field(default_factory=lambda: TaskSpecs(SandboxSpec()))
+    agent_needs_sandbox: bool = False
+    keyed: bool = True
+    put_blob: Callable[[bytes], str] | None = None
+    get_blob: Callable[[str], bytes] | None = None
+    on_failure: Callable[[dict[str, Any]], None] = _ignore
+    on_stage: Callable[[str, str | None], None] = _ignore
+    answer_scorer: AnswerScorer | None = None
+    outage: Outage = field(default_factory=Outage)
+    voices: Voices = field(default_factory=Voices)
+
+    def sandbox_of(self, task: Task) -> SandboxSpec | None:
+        """The spec of the sandbox for an episode of the task; None if it needs none.
+
+        Raises:
+            TaskError: the task's tools or sandbox settings are wrong.
+        """
+        if self.backend is None:
+            return None
+        needed = any(entry.needs_sandbox for entry in self.tools.part(task))
+        needed = needed or self.rewards.needs_sandbox or self.agent_needs_sandbox
+        return self.specs.of(task) if needed else None

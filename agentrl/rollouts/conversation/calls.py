@@ -1,0 +1,200 @@
+"""Runs the tool calls of a reply: what came back, as records and results."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agentrl.chat.formats.parser import ParsedCall, ParseFault, Reply
+from agentrl.config.limits import Limits
+from agentrl.rollouts.faults.failures import LimitReached, TookTooLong
+from agentrl.sandbox.health import check_answers
+from agentrl.tools.base import ToolResult
+from agentrl.tools.calling import OutOfTime, give_way, timed
+from agentrl.tools.methods import ToolMethod
+from agentrl.types import values
+from agentrl.types.engine import ContextOverflow
+from agentrl.types.episode import CallRecord
+from agentrl.types.errors import InfraError, RecipeError, ToolError, asked_to_stop, described, place_of
+from agentrl.types.parts.content import Part
+from agentrl.types.parts.image import ImageRefused
+from agentrl.types.parts.intake import CannotSee, Images
+
+if TYPE_CHECKING:
+    from agentrl.types.sandbox import Sandbox
+
+T = TypeVar("T")
+
+
+@dataclass
+class CallRunner:
+    """Runs the calls of one episode.
+
+    Attributes:
+        put_blob: keeps an output that is cut, returns its hash.
+        images: of the episode.
+    """
+
+    limits: Limits
+    sandbox: Sandbox | None
+    put_blob: Callable[[bytes], str] | None
+    images: Images
+    _locks: dict[int, asyncio.Lock] = field(default_factory=dict)
+
+    async def run(self, reply: Reply, methods: Mapping[str, ToolMethod]) -> tuple[list[CallRecord], list[ToolResult]]:
+        """Calls of one tool instance in the order in which they were written, those of different tools side by side.
+
+        All run in that order if one of their tools may end the reply. Faults of the reply are recorded as calls, too.
+        The records are in the order in which calls and faults were written, whatever ran first.
+        """
+        ended: list[str] = []
+        if len(reply.calls) > 1 and _side_by_side([methods.get(call.name) for call in reply.calls]):
+            pairs = await _together([self._call_in_turn(k, call, methods, ended) for k, call in enumerate(reply.calls)])
+        else:
+            pairs = []
+            for k, call in enumerate(reply.calls):
+                await give_way()
+                pairs.append(await self._call_in_turn(k, call, methods, ended))
+        placed = [(fault.at, _unread(k, fault)) for k, fault in enumerate(reply.errors)]
+        placed += [(call.at, record) for call, (record, _) in zip(reply.calls, pairs, strict=True)]
+        return [record for _, record in sorted(placed, key=lambda each: each[0])], [result for _, result in pairs]
+
+    async def _call_in_turn(
+        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], ended: list[str]
+    ) -> tuple[CallRecord, ToolResult]:
+        """Runs a call, after the earlier ones of the same instance unless the tool allows them side by side.
+
+        Args:
+            ended: the name of the call that ended the reply, if one did. A call that ends it adds its own.
+        """
+        method = methods.get(call.name)
+        if method is None or method.owner.parallel:
+            return await self._call(index, call, methods, ended)
+        if (lock := self._locks.get(id(method.owner))) is None:
+            lock = self._locks[id(method.owner)] = asyncio.Lock()
+        await lock.acquire()
+        try:
+            return await self._call(index, call, methods, ended)
+        finally:
+            lock.release()
+
+    async def _call(
+        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], ended: list[str]
+    ) -> tuple[CallRecord, ToolResult]:
+        if ended:
+            return _skipped(index, call, ended[0])
+        started = time.perf_counter()
+        method = methods.get(call.name)
+        outcome: Any = "ok"
+        raised = ""
+        shown: list[Part] = []
+        if method is None:
+            outcome = "unknown"
+            result = ToolResult(f"Error: there is no tool {call.name!r}; tools: {', '.join(methods)}")
+        else:
+            try:
+                result = await timed(method.owner.timeout_s, method.call(call.arguments))
+                shown = [self.images.take(image) for image in result.images]
+            except ToolError as error:
+                outcome, result = "error", ToolResult(f"Error: {values.said(error)}", ends_reply=error.ends_reply)
+            except OutOfTime:
+                await check_answers(self.sandbox)
+                message = f"Error: {call.name} took longer than {method.owner.timeout_s:g} s"
+                outcome, result = "timeout", ToolResult(message)
+            except BaseException as error:
+                if asked_to_stop(error) or _goes_up(error):
+                    raise
+                kind, message = type(error).__name__, values.said(error)
+                outcome, result = "raised", ToolResult(f"Error: {call.name}: {kind}: {message}")
+                raised = described(kind, message, place_of(error))
+            if result.rewards is not None:
+                given = values.rewards(result.rewards, method.place)
+                # a subclass may be built otherwise
+                result = ToolResult(
+                    result.text, result.done, result.answer, given, result.images, result.points, result.ends_reply
+                )
+            if result.ends_reply:
+                ended.append(call.name)
+        text, dropped = cut_middle(result.text, self.limits.observation_chars)
+        blob = self.put_blob(result.text.encode(errors="replace")) if dropped and self.put_blob else None
+        record = CallRecord(
+            id=call.id or f"call_{index}",
+            name=call.name,
+            arguments=call.arguments,
+            outcome=outcome,
+            result=text,
+            duration_s=time.perf_counter() - started,
+            raised=raised,
+            dropped=dropped,
+            blob=blob,
+            images=shown,
+            points=list(result.points),
+        )
+        return record, result
+
+
+def _goes_up(error: BaseException) -> bool:
+    """Whether it is not for the model: a limit of the episode, a failure below it, a recipe that is wrong."""
+    if isinstance(error, BaseExceptionGroup):  # of a TaskGroup: an outage in it is one all the same
+        return any(map(_goes_up, error.exceptions))
+    if isinstance(error, ImageRefused):  # The image is the tool's own.
+        return isinstance(error, CannotSee)
+    ends = (LimitReached, ContextOverflow, InfraError, RecipeError, values.ValueRefused, TookTooLong)
+    return isinstance(error, ends)
+
+
+def _skipped(index: int, call: ParsedCall, by: str) -> tuple[CallRecord, ToolResult]:
+    text = f"Not run: {by}, called before it in the same reply, changed what it was meant for."
+    record = CallRecord(
+        id=call.id or f"call_{index}",
+        name=call.name,
+        arguments=call.arguments,
+        outcome="skipped",
+        result=text,
+        duration_s=0.0,
+    )
+    return record, ToolResult(text)
+
+
+def _unread(index: int, fault: ParseFault) -> CallRecord:
+    return CallRecord(
+        id=fault.id or f"fault_{index}",
+        name=fault.tool,
+        arguments={},
+        outcome="unknown" if fault.tool else "malformed",
+        foreign=fault.foreign,
+        result=f"Error: {fault.message}",
+        duration_s=0.0,
+    )
+
+
+def _side_by_side(methods: Sequence[ToolMethod | None]) -> bool:
+    """Whether calls need not wait for one another: for tools of several instances, or that allow it."""
+    owners = {id(method.owner): method.owner for method in methods if method is not None}
+    if any(owner.ends_replies for owner in owners.values()):
+        return False
+    return len(owners) > 1 or any(owner.parallel for owner in owners.values())
+
+
+async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of calls that run side by side. If one fails, the others are cancelled, and have ended."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def cut_middle(text: str, limit: int) -> tuple[str, int]:
+    """`text` cut to about `limit` characters, head and tail kept, and the number of characters dropped."""
+    if len(text) <= limit:
+        return text, 0
+    head = limit * 2 // 3
+    tail = limit - head
+    dropped = len(text) - limit
+    return f"{text[:head]}\n[... {dropped} characters dropped ...]\n{text[-tail:]}", dropped

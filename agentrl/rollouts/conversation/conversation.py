@@ -1,0 +1,433 @@
+"""A conversation of the policy: what an agent drives, turn by turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from agentrl.chat.formats.native_calls import reply_of
+from agentrl.chat.formats.parser import Reply
+from agentrl.chat.thread import Prompt
+from agentrl.rollouts.conversation.calls import cut_middle
+from agentrl.rollouts.conversation.recording import EpisodeEnd, SessionMisused
+from agentrl.rollouts.conversation.resumption import Resumption
+from agentrl.rollouts.conversation.standing import Standing
+from agentrl.rollouts.conversation.voice import Voice
+from agentrl.rollouts.faults.failures import raised_in, within
+from agentrl.tools.base import Observation, ToolResult
+from agentrl.tools.finders.own import asides
+from agentrl.tools.voice import answer_of, voices
+from agentrl.types import values
+from agentrl.types.clocks.deadline import Deadline
+from agentrl.types.engine import Completion, ContextOverflow, sample
+from agentrl.types.episode import MAIN, Branch, CallRecord, Drift, Turn
+from agentrl.types.errors import EngineError
+from agentrl.types.parts import content
+from agentrl.types.seeds import derive_seed
+from agentrl.types.task import Message
+from agentrl.types.trajectory import ROOT
+
+SELF = "self"
+"""The policy of contexts in which the policy speaks, and does not train."""
+
+SPOKEN = Completion(token_ids=[], logprobs=[], finish="stop", versions=[])
+"""What the trajectory takes of a reply of another voice."""
+
+
+class _Alone:
+    """A conversation goes on from where it is: what two calls at once sampled would not be what is recorded.
+
+    Entered several times a turn: a class takes a third of the time of a generator.
+    """
+
+    __slots__ = ("_begun", "_conversation", "_what")
+
+    def __init__(self, conversation: Conversation, what: str) -> None:
+        self._conversation, self._what = conversation, what
+
+    def __enter__(self) -> None:
+        conversation = self._conversation
+        if conversation.under_way:
+            raise SessionMisused(
+                f"{self._what} was called while {conversation.under_way} of the same context was under way",
+                place=f"episode {conversation.id}",
+                remedy="await one after the other; several replies to one prompt are several episodes of a group",
+            )
+        self._begun = conversation.recording.begin_work()
+        conversation.under_way = self._what
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        conversation = self._conversation
+        conversation.under_way = ""
+        conversation.recording.end_work(self._begun)
+        if error is not None:
+            raised_in(conversation.id, error)
+
+
+class Conversation(Standing):
+    """A conversation that an agent drives."""
+
+    def begin(self, messages: list[Message], shown: Sequence[Message] = ()) -> None:
+        """Opens the conversation. It is rendered for the first reply: until then, `say` adds to it.
+
+        Args:
+            shown: what the environments open with, checked.
+        """
+        self._open([*content.messages(messages, "the opening", self.images.take), *shown])
+
+    async def generate(self, *, agent: str | None = None) -> Reply:
+        """One model turn.
+
+        Args:
+            agent: the role that speaks; default: the role of the conversation.
+
+        Raises:
+            LimitReached: no turn or no token is left; the episode ends as truncated.
+            EngineError: the engine failed or took longer than `limits.generate_s`.
+            SessionMisused: another `generate` or `run_tools` of this conversation is under way.
+        """
+        with _Alone(self, "generate()"):
+            number = self.recording.begin_turn()
+            try:
+                return await self._generate(number, self.role if agent is None else values.text(agent))
+            finally:
+                self.recording.end_turn(number)
+
+    async def _generate(self, number: int, agent: str) -> Reply:
+        recording = self.recording
+        if (resumes := recording.resumes) is not None and not resumes.reached:
+            if number < resumes.turn:
+                return await self._played_back(resumes, number, agent)
+            await recording.reach()
+        self._read_tools()
+        prompt, engine, renderer = self._prompt(number), self.engine, self.renderer
+        reserved = recording.reserve(prompt.tokens) if self._voice is None else 0
+        if len(prompt.tokens) + reserved >= engine.max_context:
+            raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {engine.max_context}")
+        state = recording.state() if self._trains else None
+        saved = await recording.saved() if recording.saves else None
+        started = time.perf_counter()
+        completion = await self._sampled(prompt.tokens)
+        seconds = time.perf_counter() - started
+        recording.seconds["generate"] += seconds
+        text, reply = renderer.read(prompt.tokens, completion.token_ids, list(self.methods))
+        if (native := completion.native) is not None:
+            said = renderer.opened_by(prompt.tokens) + native.text
+            reply = reply_of(renderer.parser, said, native.calls, list(self.methods))
+        node = self._reply(prompt, completion, text)
+        self._tell_reply()
+        turn = Turn(
+            index=number,
+            node=node,
+            text=text,
+            finish=completion.finish,
+            state=state,
+            agent=agent,
+            generate_s=seconds,
+            usage=completion.usage,
+            tools=self._offer.changed,
+            context=self.name,
+            saved=saved,
+        )
+        self._offer.changed = None
+        recording.place(number, self.turns, turn, self._noted(_fork(prompt, self._branch)))
+        return reply
+
+    def _prompt(self, number: int) -> Prompt:
+        """The prompt of a turn. That of the first turn after a resumption is recorded, and not rendered again."""
+        resumes = self.recording.resumes
+        if resumes is None or resumes.live or number != resumes.turn:
+            return self._thread.prompt(self.renderer)
+        resumes.check(self.opening, self.turns, self.name)
+        node = resumes.record.nodes[resumes.record.turns[number].node].parent
+        fork = resumes.fork(number)
+        if isinstance(fork, Branch):
+            self._branch = fork
+        kind = fork.kind if isinstance(fork, Drift) else None
+        return Prompt(node, self.recording.trajectory.tokens(node), None if fork is None else fork.at_token, kind)
+
+    async def _played_back(self, resumes: Resumption, number: int, agent: str) -> Reply:
+        """A turn as it is recorded; its calls are still to run."""
+        resumes.check(self.opening, self.turns, self.name)
+        self.recording.reseed(number)
+        self._read_tools()
+        recorded, trajectory = resumes.record.turns[number], self.recording.trajectory
+        prompt, said = trajectory.before(recorded.node), trajectory.nodes[recorded.node].token_ids
+        text, reply = self.renderer.read(prompt, said, list(self.methods))
+        resumes.check_text(number, text)
+        if (skip := getattr(self.engine, "skip", None)) is not None:
+            await skip(prompt, self.engine_session)
+        self._thread.adopt(recorded.node, text, self.renderer.opening_of(prompt))
+        self._tell_reply()
+        again = {"calls": [], "observations": [], "generate_s": 0.0, "tools_s": 0.0, "usage": None, "reward": None}
+        rewards = recorded.rewards if resumes.restores else {}
+        turn = msgspec.structs.replace(recorded, agent=agent, rewards=rewards, tools=self._offer.changed, **again)
+        self._offer.changed = None
+        self.recording.place(number, self.turns, turn, resumes.fork(number))
+        return reply
+
+    def _reply(self, prompt: Prompt, completion: Completion, text: str) -> int:
+        """The node of a reply: that of another voice holds no tokens."""
+        opened = self.renderer.opening_of(prompt.tokens)
+        node = self._thread.reply(prompt, completion, text, opened=opened, trained=self._trains)
+        if self._kept:
+            return node
+        before = self.turns[-1].node if self.turns else ROOT
+        return self.recording.trajectory.append_sampled(before, SPOKEN, trained=False)
+
+    def _noted(self, fork: Branch | Drift | None) -> Branch | Drift | None:
+        """What the record notes of a prompt: of another voice's only what was meant, for it has no tokens."""
+        if self._kept:
+            return fork
+        return msgspec.structs.replace(fork, at_token=0) if isinstance(fork, Branch) else None
+
+    async def _sampled(self, prompt: list[int]) -> Completion:
+        sampling = msgspec.structs.replace(
+            self.sampling,
+            stop_token_ids=tuple(self.renderer.stop_token_ids),
+            seed=derive_seed(self.recording.seed, "turn", *self._named, len(self.turns)),
+        )
+        self.recording.stage = "generate"
+        try:
+            async with Deadline(self.limits.generate_s):
+                completion = await sample(self.engine, prompt, sampling, self.engine_session)
+        except TimeoutError:
+            raise EngineError(
+                f"{self._whose}no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
+            ) from None
+        except EngineError as error:
+            if self._voice is None or type(error) is not EngineError:
+                raise
+            raise EngineError(self._whose + error.message, place=error.place, remedy=error.remedy) from error
+        self.recording.stage = "agent"
+        return completion
+
+    @property
+    def _whose(self) -> str:
+        """Whose engine it is, for errors: that of a voice, or "" for that of the recipe."""
+        return "" if self._voice is None else f"policies.{self.policy}: "
+
+    async def run_tools(self, reply: Reply) -> list[ToolResult]:
+        """Runs the calls of the last turn and appends what came back.
+
+        Calls of one tool instance run in the order in which they were written, those of different tools side by side.
+
+        Malformed calls, unknown tools, exceptions of tools and timeouts become observations for the model; only
+        `InfraError`, rewards that are no numbers and cancellation go up. The other calls are then cancelled.
+
+        Raises:
+            SessionMisused: another `generate` or `run_tools` of this conversation is under way.
+        """
+        with _Alone(self, "run_tools()"), asides(self.aside):
+            started, self.recording.stage = time.perf_counter(), "tools"
+            records, results = self._recorded_calls() or await self.recording.calls.run(reply, self.methods)
+            self._observe(records, time.perf_counter() - started, results)
+            self.recording.stage = "agent"
+        for result in results:
+            if result.done and self.outcome is None:
+                self.finish("answer" if result.answer is not None else "tool", result.answer)
+        return results
+
+    async def aside(self, text: str, role: str, trained: bool) -> str:
+        """What the speaker replies to one more message, which this conversation does not get.
+
+        The reply is a turn of the episode, in a context of its own that opens with this conversation as text. Its
+        tokens are recorded, and train if they are to; otherwise the context is one of the policy `self`.
+        """
+        offer, voice, policy = self._offer.part(()), self._voice, self.policy
+        if not trained:
+            version = None if voice is None else voice.version
+            own = self._kept  # those of another voice are not the policy's
+            voice, policy = Voice(self.engine, offer.renderer, offer.sampling, version=version, own=own), SELF
+        other = Conversation(self.recording, offer, self.recording.name_for(role), role, policy, voice)
+        before = [{"role": each["role"], "content": content.text_of(each["content"])} for each in self.messages]
+        other.begin([*before, {"role": "user", "content": text}])
+        other.begin_engine()
+        await other.generate()
+        return other.turns[-1].text
+
+    async def respond(self, reply: Reply) -> Observation | None:
+        """Asks the environments, in order, what follows a reply without a tool call, and appends the first answer.
+
+        They follow the main conversation: in another context none of them answers.
+
+        Returns:
+            None if none of them answers: the reply is the final one.
+
+        Raises:
+            TookTooLong: an environment did not answer within its `timeout_s`.
+            SessionMisused: another `generate`, `run_tools` or `respond` of this conversation is under way.
+        """
+        asked = voices(self._offer.box.environments) if self.name == MAIN else []
+        if not asked:
+            return None
+        if (past := self._past()) is not None:
+            return self._heard_before(past)
+        with _Alone(self, "respond()"):
+            started, self.recording.stage = time.perf_counter(), "tools"
+            try:
+                for voice in asked:
+                    name = type(voice).__name__
+                    async with within(voice.timeout_s, f"{name}.respond", f"timeout_s of {name}", self.sandbox):
+                        said = await answer_of(voice, reply)
+                    if said is not None:
+                        self._hear(said, time.perf_counter() - started)
+                        return said
+                return None
+            finally:
+                self.recording.stage = "agent"
+
+    def say(self, text: Any, *, role: str = "user") -> None:
+        """Appends a message that no tool produced, for example a hint of the agent: text, or a list of parts.
+
+        Before the first reply it belongs to the opening.
+        """
+        message = content.message({"role": role, "content": text}, "what was said", self.images.take)
+        if self.turns:
+            self._note([message])
+        else:
+            self._open([*self.opening, message])
+
+    def rewrite(self, messages: list[Message], *, reason: Literal["rewrite", "summary"] = "rewrite") -> None:
+        """Replaces the context (summary, dropped turns): a new branch starts.
+
+        Before the first reply it replaces the opening, and there is no branch.
+        """
+        checked = content.messages(messages, "the new context", self.images.take)
+        if self.turns:
+            self._thread.restart(checked, of=messages)
+            self._branch = Branch(turn=0, reason=reason, at_token=0, messages=checked)
+        else:
+            self._open(checked)
+
+    def reward(self, **components: float) -> None:
+        """Adds immediate reward components to the last turn; to those of the same name, also of its tools.
+
+        Raises:
+            ValueRefused: one is no finite number (bools, and scalars of NumPy and torch, are).
+            SessionMisused: there is no turn yet.
+        """
+        if not self.turns:
+            raise SessionMisused("reward() belongs to a turn, and there is none yet", remedy="call it after generate()")
+        given = values.rewards(components, "session.reward")
+        if self._past() is None:  # else the record has them
+            self._add_rewards(given)
+
+    def score(self, outcome: float) -> None:
+        """The outcome of the seat that speaks in this context: its turns are credited with it, in place of the
+        episode's reward, and compared with those of the same role. It counts as it is, without weights and gates.
+
+        Raises:
+            ValueRefused: it is no finite number.
+            SessionMisused: the agent's class does not say that it has seats, or it is the main conversation.
+        """
+        if self.name == MAIN:
+            raise SessionMisused(
+                "the outcome of the main conversation is the reward of the episode",
+                place=f"episode {self.id}",
+                remedy="let a function under 'rewards' give it; score() is for session.context(...)",
+            )
+        if not self.recording.seats:
+            raise SessionMisused(
+                f"context {self.name!r} has an outcome of its own, and the agent's class does not say so",
+                place=f"episode {self.id}",
+                remedy="seats = True in the class, so that `agentrl recipe check` can refuse credit for one outcome",
+            )
+        self.seat_outcome = values.number(outcome, "the outcome of a seat", "context.score")
+
+    def finish(self, stop: str = "answer", answer: str | None = None) -> None:
+        """Ends the conversation; who drives it should return. An answer that is no text becomes it (42 -> "42")."""
+        self.outcome = EpisodeEnd(stop, answer)
+
+    def _open(self, messages: list[Message]) -> None:
+        """The opening: no reply has been sampled yet."""
+        self.opening = messages
+        self._thread.restart(messages)
+
+    def _read_tools(self) -> None:
+        """What may be called in the turn to come. If prompts describe it and it changed, a new branch starts."""
+        described = self.renderer.tools
+        if not self._offer.read(first=not self.turns):
+            return
+        self._tell_engine()
+        if self.turns and self.renderer.tools != described:
+            if not self.rewritten:  # else the record needs the new context
+                self._branch = Branch(turn=0, reason="tools", at_token=0)
+            self._thread.restart()
+
+    def _hear(self, said: Observation, seconds: float) -> None:
+        given = values.rewards(said.rewards, "respond")
+        text, _ = cut_middle(said.text, self.limits.observation_chars)
+        shown = [self.images.take(image) for image in said.images]
+        self._add_rewards(given)
+        self._note([{"role": said.role, "content": content.with_images(text, shown)}], seconds=seconds)
+        last = self.turns[-1]
+        self.turns[-1] = msgspec.structs.replace(last, heard=len(last.observations) - 1, points=list(said.points))
+        if said.done and self.outcome is None:
+            self.finish("answer" if said.answer is not None else "tool", said.answer)
+
+    def _past(self) -> Turn | None:
+        """The record of the last turn, if its calls need not run again: the tools will be restored."""
+        resumes = self.recording.resumes
+        if resumes is None or resumes.reached or not resumes.restores:
+            return None
+        return resumes.record.turns[len(self.turns) - 1]
+
+    def _recorded_calls(self) -> tuple[list[CallRecord], list[ToolResult]] | None:
+        if (past := self._past()) is None:
+            return None
+        return past.calls, [ToolResult(call.result) for call in past.calls if call.valid]
+
+    def _heard_before(self, past: Turn) -> Observation | None:
+        if past.heard is None:
+            return None
+        said = past.observations[past.heard]
+        self._note([said])
+        return Observation(said["content"], role=said["role"])
+
+    def _observe(self, records: list[CallRecord], seconds: float, results: list[ToolResult]) -> None:
+        messages: list[Message] = [
+            {
+                "role": "tool",
+                "name": record.name if record.valid else "error",
+                "tool_call_id": record.id,
+                "content": content.with_images(record.result, record.images),
+            }
+            for record in records
+        ]
+        for result in results:
+            self._add_rewards(result.rewards or {})
+        self._note(messages, records, seconds)
+
+    def _add_rewards(self, given: dict[str, float]) -> None:
+        last = self.turns[-1]
+        self.turns[-1] = msgspec.structs.replace(last, rewards=values.added(last.rewards, given))
+
+    def _note(self, messages: list[Message], calls: Sequence[CallRecord] = (), seconds: float = 0.0) -> None:
+        """What followed the last turn, for the record and for the next prompt."""
+        last = self.turns[-1]
+        self.turns[-1] = msgspec.structs.replace(
+            last,
+            calls=[*last.calls, *calls],
+            observations=[*last.observations, *messages],
+            tools_s=last.tools_s + seconds,
+        )
+        self.recording.seconds["tools"] += seconds
+        self._thread.add(messages)
+        if self.rewritten and self._branch.messages is not None:  # the whole prompt that will be
+            whole = [*self._branch.messages, *messages]
+            self._branch = msgspec.structs.replace(self._branch, messages=whole)
+
+
+def _fork(prompt: Prompt, branch: Branch) -> Branch | Drift | None:
+    """What the record notes of a prompt. `branch`: why it starts one, if that was meant."""
+    if prompt.branched_at is None:
+        return None
+    if prompt.hides:
+        return Branch(turn=0, reason="images", at_token=prompt.branched_at)
+    if prompt.drift is not None:
+        return Drift(turn=0, kind=prompt.drift, at_token=prompt.branched_at)
+    return msgspec.structs.replace(branch, at_token=prompt.branched_at)

@@ -1,0 +1,101 @@
+"""Which tools a conversation offers to the model, and the renderer whose prompts describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from agentrl.chat.renderer import Renderer
+from agentrl.rollouts.conversation.recording import SessionMisused
+from agentrl.rollouts.conversation.voice import Voice
+from agentrl.tools.methods import ToolMethod
+from agentrl.tools.toolset import ToolBox
+from agentrl.types.engine import Sampling
+from agentrl.types.errors import nearest
+
+
+class Offer:
+    """The tools of one conversation, read again before every turn where they may change.
+
+    Args:
+        names: of the tools that it has; None: all.
+
+    Attributes:
+        methods: what the model may call now.
+        renderer, sampling: under these tools; their closing tags are stop strings in some formats.
+        definitions: of what could be called in the first turn; None: the tools of the recipe.
+        changed: definitions that no turn has been sampled under yet.
+    """
+
+    def __init__(
+        self, box: ToolBox, renderer: Renderer, sampling: Sampling, names: Sequence[str] | None = None
+    ) -> None:
+        self.box, self.renderer, self.sampling = box, renderer, sampling
+        self._of_recipe, self._names = (renderer, sampling), names
+        self.methods = self._now()
+        self.definitions: list[dict[str, Any]] | None = None
+        self.changed: list[dict[str, Any]] | None = None
+        self._shown: list[dict[str, Any]] | None = None
+        if not box.as_in_recipe or names is not None:
+            self.definitions = self._show()
+
+    def part(self, names: Sequence[str] | None) -> Offer:
+        """The tools of another conversation of the episode.
+
+        Raises:
+            SessionMisused: there is no such tool.
+        """
+        return self._with(Offer(self.box, *self._of_recipe, None if names is None else tuple(names)), names)
+
+    def of_voice(self, voice: Voice, names: Sequence[str] | None) -> Offer:
+        """The tools of a conversation in which another voice speaks: none, unless they are named.
+
+        Raises:
+            SessionMisused: there is no such tool.
+        """
+        return self._with(Offer(self.box, voice.renderer, voice.sampling, tuple(names or ())), names)
+
+    def _with(self, other: Offer, names: Sequence[str] | None) -> Offer:
+        missing = next((name for name in names or () if name not in other.methods), None)
+        if missing is not None and not self.box.changes:
+            raise SessionMisused(f"there is no tool {missing!r}", remedy=nearest(missing, list(self.box.read())))
+        return other
+
+    def _now(self) -> dict[str, ToolMethod]:
+        known = self.box.read()
+        return known if self._names is None else {name: known[name] for name in self._names if name in known}
+
+    def read(self, *, first: bool) -> bool:
+        """What may be called in the turn to come; whether that has changed.
+
+        Args:
+            first: whether it is the conversation's first turn.
+        """
+        if not self.box.changes:
+            return False
+        self.methods = self._now()
+        if self._defined() == self._shown:
+            return False
+        definitions = self._show()
+        if first:
+            self.definitions = definitions
+        else:
+            self.changed = definitions
+        return True
+
+    def _defined(self) -> list[dict[str, Any]]:
+        """A copy: an environment may change its schemas."""
+        found: list[dict[str, Any]] = msgspec.to_builtins([method.definition() for method in self.methods.values()])
+        return found
+
+    def _show(self) -> list[dict[str, Any]]:
+        """Takes the renderer, and the stop strings, of the tools as they are now."""
+        self._shown = definitions = self._defined()
+        before, stops = self.renderer.parser.stops(), self.sampling.stop
+        self.renderer = self._of_recipe[0].for_tools(definitions)
+        if before and stops[-len(before) :] == before:  # behind the recipe's own, which may be the same
+            stops = stops[: -len(before)]
+        self.sampling = msgspec.structs.replace(self.sampling, stop=(*stops, *self.renderer.parser.stops()))
+        return definitions

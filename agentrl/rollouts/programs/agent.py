@@ -1,0 +1,178 @@
+"""The agent that is a program: `agent: {program: [python, ./agent.py]}`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from agentrl.rollouts.agent import Agent
+from agentrl.rollouts.programs.ended import Ended, ProgramFailed
+from agentrl.rollouts.programs.host import run_on_host
+from agentrl.rollouts.programs.inside import relayed, run_inside
+from agentrl.rollouts.programs.recorder import EpisodeRecorder
+from agentrl.rollouts.programs.server import Door, server
+from agentrl.rollouts.session import Session
+from agentrl.types import values
+from agentrl.types.parts.content import text_of
+from agentrl.types.paths import check_program
+from agentrl.types.task import Message, Task
+
+_PLACE = re.compile(r"\{(instruction|id|url|key|model|data\.[A-Za-z0-9_.-]+)\}")
+_SHOWN = 2000  # characters of a program's last words in errors
+
+
+class ProgramAgent(Agent):
+    """A program that is started for each episode and asks for replies over an API of OpenAI or Anthropic.
+
+    It finds the API by `OPENAI_BASE_URL`, `OPENAI_API_KEY`, `ANTHROPIC_BASE_URL` and `ANTHROPIC_API_KEY`. It gets the
+    task's instruction where its command says `{instruction}`, else on stdin. Its exit ends the episode. Its answer is
+    that of a closing call (`POST $AGENTRL_URL/end`), else the last line of stdout that is not blank.
+
+    Args:
+        command: program and arguments. `{instruction}`, `{id}` (of the task), `{data.KEY}`, `{url}`, `{key}` and
+            `{model}` are filled in.
+        env: environment variables, filled in likewise.
+        where: beside the sandbox, on this machine; or in the episode's sandbox.
+        files: files and folders that are copied to where the program starts. In a sandbox, so are those of the command.
+        nonzero: what an exit code other than 0 means: an error of the program, or an end like any other.
+        closing_rewards: whether rewards of a closing call count. A shell or an interpreter that the policy uses on the
+            program's side of the sandbox can forge them.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        env: dict[str, str] | None = None,
+        where: Literal["host", "sandbox"] = "host",
+        files: list[str] | None = None,
+        nonzero: Literal["error", "end"] = "error",
+        closing_rewards: bool = False,
+    ) -> None:
+        if command and where == "host" and "{" not in command[0]:
+            check_program(command[0], "agent.program")
+        self.command, self.env, self.where, self.nonzero = command, dict(env or {}), where, nonzero
+        self.closing_rewards = closing_rewards
+        self.files = [Path(file) for file in files or ()]
+
+    def opening(self, session: Session, system: str | None) -> list[Message]:
+        """The task's messages, until the program says what it makes of them."""
+        return session.task.instruction
+
+    async def run(self, session: Session) -> None:
+        """Starts the program, and records until it ends or reaches a limit."""
+        recorder = self._recorder(session)
+        async with server().admit(recorder) as door:
+            ended = await self._until_end(session, recorder, door)
+        if recorder.limit is not None:
+            raise recorder.limit
+        if recorder.failed is not None:
+            raise recorder.failed
+        if ended is not None:
+            self._close(session, recorder, ended)
+
+    def _recorder(self, session: Session) -> EpisodeRecorder:
+        return EpisodeRecorder(session, closing_rewards=self.closing_rewards)
+
+    async def _until_end(self, session: Session, recorder: EpisodeRecorder, door: Door) -> Ended | None:
+        """How the program ended; None if a limit was reached before."""
+        program = asyncio.create_task(self._start(session, door))
+        limit = asyncio.create_task(recorder.limited.wait())
+        try:
+            await asyncio.wait([program, limit], return_when=asyncio.FIRST_COMPLETED)
+            return None if recorder.limit is not None else await program
+        except ProgramFailed as error:
+            raise ProgramFailed(error.message, place=f"task {session.task.id}", remedy=error.remedy) from None
+        finally:
+            for each in (program, limit):
+                each.cancel()
+            await asyncio.gather(program, limit, return_exceptions=True)
+
+    async def _start(self, session: Session, door: Door) -> Ended:
+        if self.where == "host":
+            return await run_on_host(*self._filled_in(session.task, door, self.command), self.files)
+        sandbox = session.sandbox
+        assert sandbox is not None  # `agent.where` asked for one
+        for file in self.files:
+            await sandbox.put(file, file.name if file.is_dir() else ".")
+        inside = {str(file): f"./{file.name}" for file in self.files}
+        async with relayed(sandbox, door.address) as address:
+            command = [inside.get(part, part) for part in self.command]
+            return await run_inside(sandbox, *self._filled_in(session.task, replace(door, address=address), command))
+
+    def _filled_in(self, task: Task, door: Door, command: list[str]) -> tuple[list[str], dict[str, str], bytes]:
+        """Command, environment and stdin."""
+        known = _known(task, door)
+        env = self._environment(task, door) | {name: _filled(value, known) for name, value in self.env.items()}
+        told = any("{instruction}" in part for part in (*command, *self.env.values()))
+        return [_filled(part, known) for part in command], env, b"" if told else known["instruction"].encode()
+
+    def _environment(self, task: Task, door: Door) -> dict[str, str]:
+        """Where the program finds the policy."""
+        return {
+            "OPENAI_BASE_URL": f"{door.url}/v1",
+            "OPENAI_API_BASE": f"{door.url}/v1",
+            "OPENAI_API_KEY": door.key,
+            "ANTHROPIC_BASE_URL": door.url,
+            "ANTHROPIC_API_KEY": door.key,
+            "AGENTRL_URL": door.url,
+            "AGENTRL_MODEL": door.model,
+            "AGENTRL_TASK": task.id,
+            **{name: _direct(os.environ.get(name, "")) for name in ("NO_PROXY", "no_proxy")},
+        }
+
+    def _close(self, session: Session, recorder: EpisodeRecorder, ended: Ended) -> None:
+        closing = recorder.closing
+        if ended.code and closing is None and self.nonzero == "error":
+            raise _failed(
+                session, f"the program ended with exit code {ended.code}", ended,
+                "agent.nonzero: end takes that for an end like any other",
+            )  # fmt: skip
+        if not session.turns:
+            strays = f"; it asked for {', '.join(recorder.strays[:3])}" if recorder.strays else ""
+            raise _failed(
+                session, f"the program ended without a reply of the model{strays}", ended,
+                "it must use OPENAI_BASE_URL or ANTHROPIC_BASE_URL of its environment",
+            )  # fmt: skip
+        if closing is not None and closing.rewards:
+            self._rewarded(session, closing.rewards)
+        said = None if closing is None else closing.answer
+        session.finish("answer", last_line(ended.stdout) if said is None else said)
+
+    def _rewarded(self, session: Session, rewards: dict[str, float]) -> None:
+        session.reward(**rewards)
+
+
+def last_line(stdout: bytes) -> str | None:
+    """The last line that is not blank; None if there is none."""
+    lines = [line for line in stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else None
+
+
+def _direct(hosts: str) -> str:
+    """A list of hosts that are reached without a proxy, this machine among them."""
+    return ",".join(filter(None, [hosts, "127.0.0.1", "localhost"]))
+
+
+def _known(task: Task, door: Door) -> dict[str, str]:
+    said = "\n\n".join(text_of(message["content"]) for message in task.instruction if message["role"] == "user")
+    own = {"instruction": said, "id": task.id, "url": door.url, "key": door.key, "model": door.model}
+    return own | {f"data.{key}": values.text(value) for key, value in task.data.items()}
+
+
+def _filled(text: str, known: Mapping[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in known:
+            raise ProgramFailed(f"the task has no {match[1]!r}", place=f"task {known['id']}")
+        return known[match[1]]
+
+    return _PLACE.sub(value, text)
+
+
+def _failed(session: Session, what: str, ended: Ended, remedy: str) -> ProgramFailed:
+    last = (ended.stderr or ended.stdout).decode("utf-8", "replace").strip()[-_SHOWN:]
+    return ProgramFailed(f"{what}{': ' + last if last else ''}", place=f"task {session.task.id}", remedy=remedy)

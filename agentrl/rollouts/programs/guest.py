@@ -1,0 +1,71 @@
+"""The agent `guest`: the environment of another framework plays its episode against the policy, in its own process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentrl.proxy.recorder import ChatReply
+from agentrl.proxy.web import Closing
+from agentrl.rollouts.programs.agent import ProgramAgent
+from agentrl.rollouts.programs.ended import Ended, ProgramFailed
+from agentrl.rollouts.programs.recorder import EpisodeRecorder
+from agentrl.rollouts.programs.server import Door
+from agentrl.rollouts.session import Session
+from agentrl.types.errors import InfraError, TaskError, told
+from agentrl.types.task import Task
+
+AGAIN = 75
+"""Exit code of a guest where something outside failed: EX_TEMPFAIL of sysexits.h."""
+
+
+class GuestAway(InfraError):
+    """What a guest needs is away: its server, its service."""
+
+
+class GuestRecorder(EpisodeRecorder):
+    """Notes the rewards so far, which a guest sends with each request: they count where a limit ends the episode."""
+
+    async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[ChatReply]:
+        """Answers a request within the episode's limits."""
+        so_far = body.pop("agentrl_rewards", None)
+        if so_far is not None and self.closing is None:
+            self.session.info["guest"] = Closing.of({"rewards": so_far}).rewards
+        return await super().reply(body, n=n, retried=retried)
+
+
+class GuestAgent(ProgramAgent):
+    """Starts the program that the source of tasks `guest` names, and takes its rewards (docs/adapters.md).
+
+    Args:
+        env: environment variables of the program.
+    """
+
+    def __init__(self, env: dict[str, str] | None = None) -> None:
+        super().__init__([], env, closing_rewards=True)
+
+    def _recorder(self, session: Session) -> EpisodeRecorder:
+        return GuestRecorder(session, closing_rewards=True)
+
+    async def _start(self, session: Session, door: Door) -> Ended:
+        guest = session.task.data.get("guest")
+        if not isinstance(guest, dict):
+            remedy = "tasks: {source: guest, args: {kind: ...}}"
+            raise TaskError("it is no task of a guest", place=f"task {session.task.id!r}", remedy=remedy)
+        self.command = [*guest["command"], "play", guest["kind"], guest["spec"], str(guest["index"])]
+        return await super()._start(session, door)
+
+    def _environment(self, task: Task, door: Door) -> dict[str, str]:
+        """The policy under names of its own: a judge that asks OpenAI or Anthropic must not ask the policy."""
+        known = super()._environment(task, door)
+        own = {name: value for name, value in known.items() if not name.startswith(("OPENAI_", "ANTHROPIC_"))}
+        return own | {"AGENTRL_BASE_URL": known["OPENAI_BASE_URL"], "AGENTRL_API_KEY": known["OPENAI_API_KEY"]}
+
+    def _close(self, session: Session, recorder: EpisodeRecorder, ended: Ended) -> None:
+        if ended.code and recorder.closing is None:
+            said = told(ended.stderr) or f"the guest ended with exit code {ended.code}"
+            raise (GuestAway if ended.code == AGAIN else ProgramFailed)(said, place=f"task {session.task.id}")
+        super()._close(session, recorder, ended)
+
+    def _rewarded(self, session: Session, rewards: dict[str, float]) -> None:
+        """They are of the whole episode: the reward function `guest` makes them its outcome."""
+        session.info["guest"] = dict(rewards)

@@ -1,0 +1,175 @@
+"""The session: what an agent drives. One per episode attempt."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agentrl.chat.renderer import Renderer
+from agentrl.config.limits import Limits
+from agentrl.rollouts.conversation.calls import CallRunner
+from agentrl.rollouts.conversation.conversation import Conversation
+from agentrl.rollouts.conversation.offer import Offer
+from agentrl.rollouts.conversation.recording import Keyed, Recording, SessionMisused
+from agentrl.rollouts.conversation.resumption import Resumption
+from agentrl.rollouts.conversation.voice import Voice, Voices
+from agentrl.tools.base import Environment
+from agentrl.tools.toolset import ToolBox
+from agentrl.types import values
+from agentrl.types.engine import Engine, Sampling
+from agentrl.types.episode import POLICY, Episode, Node, Turn
+from agentrl.types.errors import nearest
+from agentrl.types.parts.intake import Images
+from agentrl.types.task import Message, Task
+
+if TYPE_CHECKING:
+    from agentrl.types.sandbox import Sandbox
+
+
+class Forkable(Protocol):
+    """The attempt of a session, which forks it."""
+
+    @property
+    def forks_left(self) -> int:
+        """See `Session.forks_left`."""
+        ...
+
+    def fork(self, turn: int | None) -> AbstractAsyncContextManager[Session]:
+        """See `Session.fork`."""
+        ...
+
+
+class Session(Conversation):
+    """The main conversation of one episode.
+
+    An agent calls `generate`, then `run_tools` or `respond`, until `outcome` is set or a limit ends it. Every message
+    and token that passes is recorded here; nothing else writes the record. What an agent or a tool hands in is checked
+    here and made what a record holds (`agentrl/types/values.py`).
+
+    Attributes:
+        info: what the agent leaves for reward functions, as JSON; that of environments with the same key counts more.
+    """
+
+    def __init__(
+        self,
+        episode_id: str,
+        task: Task,
+        *,
+        engine: Engine,
+        renderer: Renderer,
+        box: ToolBox,
+        sandbox: Sandbox | None,
+        sampling: Sampling,
+        limits: Limits,
+        max_turns: int,
+        seed: int,
+        put_blob: Callable[[bytes], str] | None = None,
+        images: Images | None = None,
+        reserve: Callable[[Sequence[int]], int] = lambda prompt: 0,
+        keyed: Sequence[Keyed] = (),
+        saves: Sequence[Environment] = (),
+        resumes: Resumption | None = None,
+        voices: Voices | None = None,
+        forks: Forkable | None = None,
+    ) -> None:
+        calls = CallRunner(limits, sandbox, put_blob, images or Images(engine, limits))
+        recording = Recording(
+            episode_id, task, engine, calls, max_turns=max_turns, seed=seed, reserve=reserve, keyed=keyed,
+            saves=saves, resumes=resumes,
+        )  # fmt: skip
+        offer = Offer(box, renderer, sampling)
+        box.check()
+        super().__init__(recording, offer)
+        self._voices = voices or Voices()
+        self._forks = forks
+        self.info: dict[str, Any] = {}
+
+    @property
+    def rng(self) -> random.Random:
+        """For agents that draw random numbers; fixed by the episode's id and the run's seed."""
+        return self.recording.rng
+
+    def fork(self, turn: int | None = None) -> AbstractAsyncContextManager[Session]:
+        """A second session that goes on from one of the turns of this one, to be used in `async with`.
+
+        It is an episode of the same group, which names this one as its parent: the same conversation, token for token,
+        and tools of its own in the same state. It is scored and recorded when the block ends. A limit that it reaches
+        ends the block, and no more; any other exception goes up, and ends the episode with all of its forks.
+
+        Args:
+            turn: the first turn that is sampled again; None: the next one. Also of a fork whose block has ended.
+
+        Raises:
+            ForkRefused: it cannot be forked: a tool forbids it, there is no such turn, or it is not a rollout.
+            ReplayDiffers: calls that had to run again gave other results.
+        """
+        if self._forks is None:
+            raise SessionMisused(
+                "this session cannot be forked", place=f"episode {self.id}", remedy="run it in a rollout"
+            )
+        return self._forks.fork(turn)
+
+    def sampled(self, turn: Turn) -> Node | None:
+        """The tokens of a turn, with their log-probabilities where the engine gives them.
+
+        None if it was not sampled here: a fork takes turns of its parent, and other voices have no tokens.
+        """
+        node = self.recording.trajectory.nodes[turn.node]
+        return node if node.kind == "sampled" else None
+
+    @property
+    def forks_left(self) -> int:
+        """How often it may be forked; 0 in an evaluation, a demonstration and an episode that resumes a stored one."""
+        return 0 if self._forks is None else self._forks.forks_left
+
+    def take(self, episode: Episode, tools: list[dict[str, Any]] | None) -> None:
+        """Takes what was recorded elsewhere for this session: turns, tokens, the opening and its tools."""
+        self.recording.take(episode, self.turns)
+        self.opening = episode.prompt or self.opening
+        self._offer.definitions = tools if tools is not None else self.definitions
+
+    def context(
+        self,
+        name: str,
+        messages: list[Message],
+        *,
+        tools: Sequence[str] | None = None,
+        role: str | None = None,
+        policy: str = POLICY,
+    ) -> Conversation:
+        """Opens another conversation of this episode: a sub-agent, a critic, a second player.
+
+        Its turns count in the same limits and are recorded, rewarded and trained with the others. Conversations may go
+        on side by side.
+
+        Args:
+            name: unlike those of the episode's other contexts.
+            tools: names of those that may be called in it; None: all, and none for another voice than the policy.
+            role: who speaks in it, for credit by role; default: the name.
+            policy: the voice that speaks: `policy`, which trains, or a name under `policies` in the recipe.
+
+        Raises:
+            SessionMisused: the name is taken, or there is no such tool or policy.
+        """
+        voice = self._voice_of(name, policy)
+        offer = self._offer.part(tools) if voice is None else self._offer.of_voice(voice, tools)
+        opened = Conversation(self.recording, offer, values.text(name), values.text(role or name), policy, voice)
+        opened.begin(messages)
+        opened.begin_engine()
+        return opened
+
+    def _voice_of(self, context: str, policy: str) -> Voice | None:
+        """The voice; None: the policy that trains."""
+        if policy == POLICY:
+            return None
+        voice = self._voices.find(policy)
+        if voice is None:
+            known = [POLICY, *self._voices.known, *self._voices.trained]
+            raise SessionMisused(
+                f"context {context!r} names the policy {policy!r}, and the run has {', '.join(map(repr, known))}",
+                place=f"episode {self.id}",
+                remedy=f"an entry {policy!r} under 'policies' in the recipe, or {nearest(policy, known)}",
+            )
+        return voice

@@ -1,0 +1,78 @@
+"""Earlier selves of the policy that trains, as opponents: `checkpoint: {every: N, last: K}`.
+
+The training keeps a checkpoint after every N updates, and each group of episodes hears one of the last K. Which one
+depends on the run's seed, the group and the updates so far, so that a run that was killed chooses the same again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from agentrl.config.agent import EarlierSelves
+from agentrl.rollouts.conversation.voice import Voice
+from agentrl.types.closing import close_all
+from agentrl.types.seeds import derive_seed
+
+OpenVoice = Callable[[Path], Awaitable[Voice]]
+
+
+class League:
+    """The earlier selves of one training. Each that plays has an engine in this process.
+
+    Args:
+        name: of the voice.
+        seed: of the run.
+        open: opens a checkpoint as a voice.
+    """
+
+    def __init__(self, name: str, settings: EarlierSelves, seed: int, open: OpenVoice) -> None:
+        self._name, self._settings, self._seed, self._open = name, settings, seed, open
+        self._folder: Callable[[int], Path] | None = None
+        self._iteration = 0
+        self._voices: dict[int, Voice] = {}
+        self._playing = Counter[int]()
+        self._opening = asyncio.Lock()
+
+    @property
+    def ready(self) -> bool:
+        """Whether a training has begun."""
+        return self._folder is not None
+
+    def follow(self, folder: Callable[[int], Path]) -> None:
+        """Takes the selves from a training: `folder` is the checkpoint after an update."""
+        self._folder = folder
+
+    async def turn_to(self, iteration: int) -> None:
+        """So many updates are done. Selves that no episode will choose again are closed."""
+        self._iteration = iteration
+        kept = {*self._settings.at(iteration), *(version for version, count in self._playing.items() if count)}
+        for version in self._voices.keys() - kept:
+            await close_all(self._voices.pop(version).engine)
+
+    async def chosen(self, group: str, iteration: int | None) -> Voice:
+        """One of the last selves, all equally likely; the same for all episodes of a group."""
+        among = self._settings.at(self._iteration if iteration is None else iteration)
+        version = among[derive_seed(self._seed, "league", self._name, group) % len(among)]
+        self._playing[version] += 1
+        try:
+            async with self._opening:
+                if version not in self._voices:
+                    assert self._folder is not None
+                    self._voices[version] = replace(await self._open(self._folder(version)), version=version)
+        except BaseException:
+            self._playing[version] -= 1
+            raise
+        return self._voices[version]
+
+    def release(self, voice: Voice) -> None:
+        """An episode needs it no longer."""
+        assert voice.version is not None
+        self._playing[voice.version] -= 1
+
+    async def close(self) -> None:
+        """Closes all engines."""
+        await close_all(*(voice.engine for voice in self._voices.values()))

@@ -1,0 +1,277 @@
+"""Wires the parts of a training together. No other module knows all of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from agentrl.chat.renderer import Renderer
+from agentrl.config.agent import PolicySettings
+from agentrl.config.recipe import TrainingRecipe, TrainSection
+from agentrl.curriculum import Curriculum
+from agentrl.curriculum.curriculum import load_parts
+from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.engines.replay import ReplayEngine
+from agentrl.estimators.registry import load_credit
+from agentrl.models.load import LoadedModel
+from agentrl.rollouts.builder import Parts
+from agentrl.rollouts.collector import Collector
+from agentrl.rollouts.conversation.voice import Voice
+from agentrl.rollouts.engines import engine_of, note_fallback
+from agentrl.rollouts.player import Players
+from agentrl.rollouts.voices.open import leagues_of
+from agentrl.store.run_dir import RunDir
+from agentrl.training.auxiliary.models import required_models
+from agentrl.training.batch.beside import BesideBuilder
+from agentrl.training.batch.builder import BatchBuilder
+from agentrl.training.batch.companion import Companion
+from agentrl.training.batch.credit_giver import CreditGiver
+from agentrl.training.batch.recorded import Recorded, RecordedBuffer
+from agentrl.training.batch.truncation import Truncation
+from agentrl.training.canary import ROWS, Canary, canary_of
+from agentrl.training.compute_thread import compute_of
+from agentrl.training.evaluator import BackgroundEvaluator, BlockingEvaluator, Evaluations, Evaluator
+from agentrl.training.imitation import Imitation
+from agentrl.training.loop import TrainingLoop
+from agentrl.training.losses.registry import load_loss
+from agentrl.training.model.sight import eyes_of
+from agentrl.training.parallel.ranks import Ranks
+from agentrl.training.preflight.checks import check_training
+from agentrl.training.publisher import Follower, WeightPublisher
+from agentrl.training.rollout_buffer import GroupBuffer, GroupSource, RolloutBuffer
+from agentrl.training.run_state import RunState
+from agentrl.training.spmd import driver_trainer
+from agentrl.training.stages.stage import Stage, stages_of
+from agentrl.training.staleness import StalenessPolicy
+from agentrl.training.trainer import Trainer
+from agentrl.types.closing import Closable, close_all
+from agentrl.types.engine import Engine
+from agentrl.types.errors import RecipeError
+from agentrl.types.reporter import Reporter
+
+Part = TypeVar("Part", bound=Closable)
+
+
+@asynccontextmanager
+async def training(
+    parts: Parts,
+    run: RunDir,
+    reporter: Reporter,
+    players: Players,
+    *,
+    stage: Stage | None = None,
+    engine_for: Callable[[LoadedModel], Engine] | None = None,
+    ranks: Ranks | None = None,
+    recorded: Recorded | None = None,
+) -> AsyncIterator[TrainingLoop]:
+    """The training loop of a stage of reinforcement learning, resumed if the run has begun. Closed with the block.
+
+    Args:
+        players: play the episodes.
+        stage: default: the last stage of the recipe.
+        engine_for: makes an engine from the loaded model; default: the recipe's engine.
+        ranks: the processes that train the model; this process is rank 0.
+        recorded: groups to train on; default: fresh rollouts.
+
+    Raises:
+        AgentRLError: the recipe cannot be trained, or the run cannot be continued.
+    """
+    stage = stage or stages_of(parts.recipe)[-1]
+    recipe = check_training(parts, begins=stage.index == 0)
+    async with AsyncExitStack() as stack:
+        assembly = _Assembly(stage, recipe, parts, run, reporter, players, ranks or Ranks(), stack, recorded)
+        loop = await assembly.loop(engine_for or partial(engine_of, recipe))
+        await loop.publisher.publish(loop.iteration)
+        loop.buffer.resume()
+        yield loop
+
+
+def works_beside(recipe: TrainingRecipe) -> bool:
+    """Whether rollouts continue while the trainer computes. The trainer then runs in its own thread, and evaluations
+    run in the background on a second engine. This changes no number."""
+    return recipe.train.max_staleness > 0
+
+
+class _Assembly:
+    """Makes the parts of a training: first those that need no model, then the others."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        recipe: TrainingRecipe,
+        parts: Parts,
+        run: RunDir,
+        reporter: Reporter,
+        players: Players,
+        ranks: Ranks,
+        stack: AsyncExitStack,
+        recorded: Recorded | None,
+    ) -> None:
+        self.stage, self.recipe, self.parts, self.run = stage, recipe, parts, run
+        self.reporter, self.ranks, self.stack = reporter, ranks, stack
+        self.recorded = recorded
+        fresh = recorded is None
+        self.tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed) if fresh else TaskSource([])
+        self.credit = load_credit(recipe.credit, recipe.base)
+        self.curriculum = Curriculum(
+            load_parts(recipe.curriculum, recipe.base, recipe.scripts),
+            seed=recipe.seed,
+            iterations=recipe.train.iterations,
+            episode=run.get,
+        )
+        self.collector = Collector(parts, run, reporter, players)
+        self.compute = self._closed(compute_of(ranks.size, beside=works_beside(recipe)))
+
+    async def loop(self, engine_for: Callable[[LoadedModel], Engine]) -> TrainingLoop:
+        """The loop, new or resumed. Engines are made first: the trainer may add adapters to the model or shard it."""
+        loss, _ = load_loss(self.recipe.train.loss, self.recipe.base)
+        refers = self.recipe.train.kl is not None or "ref_logprob" in self.credit.needs or loss.reference
+        beside = {name: each for name, each in self.recipe.policies.items() if each.train}
+        state = RunState(self.stage, self.recipe, self.run, refers=refers or bool(beside))
+        renderer = self.parts.renderer(state.loaded.chat())
+        self.parts.check_prompts(renderer, self.tasks.tasks, state.loaded.max_context)
+        reference = state.reference() if refers else None
+        starts = {name: state.reference() for name in beside}  # before adapters are added to the loaded model
+        engine = self._closed(engine_for(state.loaded))
+        note_fallback(engine, self.reporter.note)
+        second = self._second_engine(engine, engine_for, state.loaded)
+        trainer = await self._trainer(state.loaded, self.recipe.train, reference)
+        for name, settings in beside.items():
+            start = replace(state.loaded, model=starts[name])
+            state.companions[name] = await self._companion(name, settings, start, renderer, refers)
+        canary = self._canary(engine, renderer, state.loaded)
+        followers: list[Follower] = [each.publisher.publish for each in state.companions.values()]
+        for league in leagues_of(self.collector.players.voices):
+            league.follow(state.record.folder)
+            followers.append(league.turn_to)
+        publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.compute, self.reporter, followers)
+        await publisher.begin()
+        loop = TrainingLoop(
+            self.recipe,
+            self.reporter,
+            self.compute,
+            self.curriculum,
+            await self._buffer(engine, renderer, state),
+            BatchBuilder(
+                self.recipe.train,
+                self.run,
+                self.reporter,
+                self.curriculum,
+                self.credit,
+                trainer,
+                {name: each.builder for name, each in state.companions.items()},
+            ),
+            trainer,
+            Imitation(self.curriculum, self.collector, self.tasks, state.record, renderer, trainer, self.compute),
+            publisher,
+            self._evaluator(engine, second, renderer, publisher, state),
+            state,
+        )
+        await self._restore(loop)
+        return loop
+
+    async def _restore(self, loop: TrainingLoop) -> None:
+        saved = await self.compute.call(loop.state.resume, loop.trainer, loop.batches.columns)
+        if saved is None:
+            return await loop.commit()
+        loop.load_state_dict(saved)
+        self.reporter.note(f"resumed from {loop.state.record.folder(loop.iteration).name}")
+
+    def _second_engine(
+        self, first: Engine, engine_for: Callable[[LoadedModel], Engine], loaded: LoadedModel
+    ) -> Engine | None:
+        """An engine for evaluations in the background; None if training waits for them. Servers hold only one policy at
+        a time, a replay contains only one training, and a stop rule on evaluations must not depend on their timing."""
+        stop = self.recipe.train.stop
+        beside = self.recipe.eval is not None and works_beside(self.recipe) and isinstance(first, TorchEngine)
+        if not beside or (stop is not None and stop.evaluates):
+            return None
+        return self._closed(engine_for(loaded))
+
+    async def _companion(
+        self, name: str, settings: PolicySettings, start: LoadedModel, renderer: Renderer, refers: bool
+    ) -> Companion:
+        """A policy that trains beside the main one, and that speaks from now on."""
+        lora, voices = settings.lora, self.collector.players.voices
+        if lora is None or voices is None:
+            raise RecipeError(
+                "a second policy needs players that have voices",
+                place=f"policies.{name}",
+                remedy="async with open_players(parts, trains=True) as players (agentrl.distributed.worker_pool)",
+            )
+        own: dict[str, Any] = {"lora": lora, "trainable": None, "freeze_vision_tower": False}
+        train = self.recipe.train.model_copy(update=own)
+        recipe = self.recipe.with_sections(train=train)
+        engine = self._closed(engine_of(recipe, start))
+        reference = copy.deepcopy(start.model) if refers else None
+        trainer = await self._trainer(start, train, reference)
+        sampling = self.parts.sampling(renderer, settings.sampling or recipe.sampling)
+        voices.trained[name] = Voice(engine, renderer, sampling, trains=True)
+        giver = CreditGiver(train, self.credit, trainer)
+        canary = self._canary(engine, renderer, start)
+        publisher = WeightPublisher(recipe, trainer, engine, canary, self.compute, self.reporter)
+        await publisher.begin()
+        builder = BesideBuilder(name, settings, giver, Truncation.of_settings(train))
+        return Companion(name, lora, trainer, builder, giver.columns, publisher)
+
+    async def _trainer(self, loaded: LoadedModel, settings: TrainSection, reference: object | None) -> Trainer:
+        make = partial(
+            driver_trainer,
+            loaded.model,
+            settings,
+            reference=reference,
+            base=self.recipe.base,
+            ranks=self.ranks,
+            auxiliary=required_models(settings, self.credit.needs),
+            eyes=eyes_of(loaded, self.run.get_blob, settings),
+        )
+        trainer = await self.compute.call(make)
+        if trainer.unpacked is not None:
+            self.reporter.note(f"packing: rows (no shared prefixes), because {trainer.unpacked}")
+        return trainer
+
+    def _canary(self, engine: Engine, renderer: Renderer, loaded: LoadedModel) -> Canary | None:
+        """The canary; None if it is turned off, and for a replay, which takes no weights."""
+        if not self.recipe.train.canary or isinstance(engine, ReplayEngine):
+            return None
+        # Where the environment says everything, the prompt is not known yet: any text will do.
+        openings = [self.parts.opening(t) or [{"role": "user", "content": t.id}] for t in self.tasks.tasks[:ROWS]]
+        whole = [renderer.start(opening) for opening in openings]
+        prompts = [[token for token in prompt if token >= 0] for prompt in whole]  # without images
+        return canary_of(self.recipe, prompts, loaded.max_context)
+
+    async def _buffer(self, engine: Engine, renderer: Renderer, state: RunState) -> GroupBuffer:
+        if self.recorded is not None:
+            self.recorded.check(renderer)
+            counts = Truncation.of_settings(self.recipe.train).counts
+            return RecordedBuffer(self.recorded, self.run, self.recipe.train.groups, counts)
+        settings, turns, draw = self.recipe.train, self.recipe.agent.max_turns, self.curriculum.draw
+        source = GroupSource(
+            draw=lambda count, iteration: draw(self.tasks, count, settings.group_size, turns, iteration),
+            more=lambda groups, rounds: self.curriculum.more(groups, settings.groups, rounds),
+            counts=Truncation.of_settings(settings).counts,
+            size=settings.groups,
+            further=settings.over_provision,
+            further_groups=settings.over_provision_groups,
+        )
+        scheduler = await self.stack.enter_async_context(self.collector.scheduler(engine, renderer))
+        policy = StalenessPolicy(settings.max_staleness, settings.iterations)
+        return RolloutBuffer(scheduler, source, policy, state.record, self.reporter)
+
+    def _evaluator(
+        self, engine: Engine, second: Engine | None, renderer: Renderer, publisher: WeightPublisher, state: RunState
+    ) -> Evaluator:
+        evaluations = Evaluations(self.recipe, self.collector, self.tasks, renderer, state)
+        if second is None:
+            return BlockingEvaluator(evaluations, engine)
+        return self._closed(BackgroundEvaluator(evaluations, second, publisher.hand_over, self.recipe, state))
+
+    def _closed(self, part: Part) -> Part:
+        """Registers a part to be closed with the training, in reverse order."""
+        self.stack.push_async_callback(close_all, part)
+        return part

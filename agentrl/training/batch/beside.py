@@ -1,0 +1,48 @@
+"""The batches of a policy that trains beside the main one: its own turns, its own outcome, its own baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.config.agent import PolicySettings
+from agentrl.estimators.registry import EpisodeCredit
+from agentrl.training.batch.credit_giver import CreditGiver
+from agentrl.training.batch.truncation import Truncation
+from agentrl.training.batch.views import own_views
+from agentrl.types.episode import Episode
+from agentrl.types.figures.of_episodes import earned
+from agentrl.types.sample import TrainingSample, untrained_samples, with_advantages
+
+
+@dataclass(frozen=True)
+class BesideBatch:
+    """What such a policy trains on in an update."""
+
+    samples: list[TrainingSample]
+    credits: list[EpisodeCredit]
+    metrics: dict[str, Any]
+
+
+class BesideBuilder:
+    """Builds its batches from the episodes that the main policy trains on."""
+
+    def __init__(self, name: str, settings: PolicySettings, giver: CreditGiver, truncation: Truncation) -> None:
+        self._name, self._settings, self._giver, self._truncation = name, settings, giver, truncation
+
+    def build(self, chosen: Sequence[Episode], iteration: int) -> BesideBatch:
+        """The batch of an iteration: of the episodes in which the policy spoke and has an outcome."""
+        seen = own_views(chosen, self._name, self._settings)
+        samples = {each.id: untrained_samples(each) for each in seen}
+        credits, told = self._giver.give(seen, samples, iteration)
+        trained = {each.id for each in seen if self._truncation.of(each) != "mask"}
+        training = [
+            sample
+            for credit in credits
+            if credit.episode_id in trained
+            for sample in with_advantages(samples[credit.episode_id], credit.turn_advantages, credit.token_advantages)
+        ]
+        rewards = [earned(each) or 0.0 for each in seen]
+        told["reward"] = sum(rewards) / len(rewards) if rewards else None
+        return BesideBatch(training, credits, {f"{self._name}/{key}": value for key, value in told.items()})

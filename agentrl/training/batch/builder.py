@@ -1,0 +1,130 @@
+"""The batch builder: turns groups of episodes into training samples.
+
+groups -> select -> credit -> refine -> samples. The samples of an episode are built once: critic, reward model,
+reference policy and trainer share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agentrl.config.recipe import TrainSection
+from agentrl.curriculum import CreditedEpisode, Curriculum, Group
+from agentrl.estimators.registry import CreditAssigner, EpisodeCredit
+from agentrl.store.run_dir import RunDir
+from agentrl.training.batch.beside import BesideBuilder
+from agentrl.training.batch.credit_giver import CreditGiver, Samples
+from agentrl.training.batch.truncation import Truncation
+from agentrl.training.batch.views import together
+from agentrl.training.trainer import Trainer
+from agentrl.types.figures.of_episodes import earned
+from agentrl.types.figures.sums import vary
+from agentrl.types.reporter import Reporter
+from agentrl.types.sample import TrainingSample, mask_turns, untrained_samples, with_advantages
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """The data of an update.
+
+    Attributes:
+        groups: all groups of the rollout, with the size of their advantages: the curriculum observes them.
+        beside: samples of the policies that train beside the main one, by name.
+    """
+
+    samples: list[TrainingSample]
+    groups: list[Group]
+    metrics: dict[str, Any]
+    beside: dict[str, list[TrainingSample]] = field(default_factory=dict)
+
+
+class BatchBuilder:
+    """Builds the batches of a training, in the trainer's thread.
+
+    Attributes:
+        truncation: the rules for episodes that a limit ended.
+    """
+
+    def __init__(
+        self,
+        settings: TrainSection,
+        run: RunDir,
+        reporter: Reporter,
+        curriculum: Curriculum,
+        credit: CreditAssigner,
+        trainer: Trainer,
+        beside: Mapping[str, BesideBuilder] | None = None,
+    ) -> None:
+        self._settings, self._run, self._reporter = settings, run, reporter
+        self._curriculum, self._credit, self._beside = curriculum, credit, beside or {}
+        self._credit_of = CreditGiver(settings, credit, trainer)
+        self.columns = self._credit_of.columns
+        self.truncation = Truncation.of_settings(settings)
+
+    def build(self, groups: list[Group], iteration: int) -> TrainingBatch:
+        """The batch of an iteration. Credit is stored with the episodes."""
+        selected = self._curriculum.select(groups, self._settings.groups, iteration)
+        chosen = [episode for group in selected for episode in group.episodes]
+        samples = {episode.id: untrained_samples(episode) for episode in chosen}
+        credits, metrics = self._credit_of.give(chosen, samples, iteration)
+        beside = {name: each.build(chosen, iteration) for name, each in self._beside.items()}
+        others = [credit for each in beside.values() for credit in each.credits]
+        self._store(groups, together([*credits, *others]), iteration)
+        credited = [
+            CreditedEpisode(episode, credit)
+            for episode, credit in zip(chosen, credits, strict=True)
+            if self.truncation.of(episode) != "mask"
+        ]
+        refined = self._curriculum.refine(credited, iteration)
+        training = [sample for each in refined for sample in _credited(each, samples)]
+        self._note_if_nothing_teaches(training, groups, iteration)
+        of_others = {name: each.samples for name, each in beside.items()}
+        told = {key: value for each in beside.values() for key, value in each.metrics.items()}
+        return TrainingBatch(training, _with_advantages(groups, credits), {**metrics, **told}, of_others)
+
+    def _store(self, groups: list[Group], credits: Iterable[EpisodeCredit], iteration: int) -> None:
+        played = {episode.id for group in groups for episode in group.episodes}
+        for each in credits:
+            if each.episode_id in played:  # an episode from an earlier iteration keeps its stored credit
+                self._run.add_credit(
+                    each.episode_id, each.estimator, each.turn_advantages, each.parts, iteration=iteration
+                )
+
+    def _note_if_nothing_teaches(self, samples: list[TrainingSample], groups: list[Group], iteration: int) -> None:
+        if any(sample.advantage.any() for sample in samples):
+            return
+        why = "every advantage is 0" if samples else "no episode is left to train on"
+        if self._credit.passes_over(episode for group in groups for episode in group.episodes):
+            why += f", and {self._credit.estimator.name} does not read the turn rewards"
+        told = _groups_in_words(groups)
+        self._reporter.note(f"iteration {iteration + 1}: nothing to learn from, {why} ({told})")
+
+
+def _credited(each: CreditedEpisode, samples: Samples) -> list[TrainingSample]:
+    """The samples of an episode with its advantages; those that still train after turns were masked."""
+    laid_out = samples.get(each.episode.id)
+    if laid_out is None:  # a filter added it from an earlier iteration
+        laid_out = untrained_samples(each.episode)
+    whole = with_advantages(laid_out, each.credit.turn_advantages, each.credit.token_advantages)
+    masked = [mask_turns(sample, each.masked_turns) for sample in whole]
+    return [sample for sample in masked if sample.loss_mask.any()]
+
+
+def _with_advantages(groups: list[Group], credits: Iterable[EpisodeCredit]) -> list[Group]:
+    """The groups with the mean |advantage| of their credited episodes."""
+    size = {
+        credit.episode_id: sum(map(abs, credit.turn_advantages)) / max(len(credit.turn_advantages), 1)
+        for credit in credits
+    }
+    return [
+        replace(group, mean_abs_advantages=[size[e.id] for e in group.episodes if e.id in size]) for group in groups
+    ]
+
+
+def _groups_in_words(groups: list[Group]) -> str:
+    sizes = [len(group.episodes) for group in groups]
+    flat = sum(not vary(earned(episode) or 0.0 for episode in group.episodes) for group in groups)
+    of = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{max(sizes)}"
+    return f"{len(groups)} groups of {of} scored episodes, {flat} without a difference in reward"

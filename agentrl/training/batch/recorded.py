@@ -1,0 +1,145 @@
+"""Groups that another run has recorded, in place of a rollout buffer: `agentrl train RECIPE --from RUN`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from agentrl.chat.renderer import Renderer
+from agentrl.config.recipe import recipe_from_run
+from agentrl.store.index import blobs_of
+from agentrl.store.run_dir import RunDir
+from agentrl.training.rollout_buffer import RolloutBatch
+from agentrl.training.stages.runs import is_of
+from agentrl.training.stages.stage import stages_of
+from agentrl.types.episode import Episode
+from agentrl.types.errors import TrainError
+from agentrl.types.task import Task
+
+SPLITS = ("proxy", "rollout", "train")
+"""What may be trained on: not evaluations, and not what a script demonstrated."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The scored episodes of a run, by group, in the order of their ids.
+
+    Attributes:
+        passes: how often each group trains.
+    """
+
+    run: RunDir
+    groups: list[list[str]]
+    passes: int = 1
+
+    @classmethod
+    def of(cls, run: RunDir, passes: int = 1) -> Recorded:
+        """All groups of a run with an episode that can be trained on.
+
+        Raises:
+            TrainError: there are none.
+        """
+        groups: dict[str, list[str]] = defaultdict(list)
+        for row in run.rows(order="id"):
+            if row.split in SPLITS and row.status in ("done", "truncated") and row.reward is not None and row.turns:
+                groups[row.group_id].append(row.id)
+        if not groups:
+            raise TrainError(
+                "no recorded episode was scored",
+                place=str(run.path),
+                remedy="record again, with rewards in the closing calls or in the recipe of agentrl proxy",
+            )
+        return cls(run, [groups[id] for id in sorted(groups)], passes)
+
+    def iterations(self, size: int) -> int:
+        """Number of updates of `size` groups each. The last of a pass may have fewer."""
+        return self.passes * self._updates(size)
+
+    def batch(self, update: int, size: int) -> list[list[str]]:
+        """The ids of the groups of an update. No update reaches into the next pass: it would hold a group twice."""
+        at = update % self._updates(size) * size
+        return self.groups[at : at + size]
+
+    def _updates(self, size: int) -> int:
+        return -(-len(self.groups) // size)
+
+    def check(self, renderer: Renderer) -> None:
+        """Whether the recordings can train the renderer's model.
+
+        Raises:
+            TrainError: they are of another tokenizer, have no log-probabilities, or were not sampled from the whole
+                distribution.
+        """
+        check_sampled_whole(self.run)
+        for ids in self.groups:
+            episode = self.run.get(ids[0])
+            if not is_of(episode, renderer):
+                raise TrainError(
+                    f"the episode {episode.id!r} was not sampled by a model with the recipe's tokenizer",
+                    place=str(self.run.path),
+                    remedy="train the model that it was recorded with: model.path",
+                )
+
+
+def check_sampled_whole(run: RunDir) -> None:
+    """Whether the tokens of a run were sampled from the whole distribution, which the trainer computes.
+
+    Raises:
+        TrainError: the recipe that sampled them cuts it.
+    """
+    if not run.info.get("recipe"):
+        return
+    recipe = recipe_from_run(run.info)
+    for each in [recipe, *(stage.recipe for stage in stages_of(recipe) if stage.kind == "rl")]:
+        if each.sampling.top_p < 1:
+            raise TrainError(
+                f"was sampled with sampling.top_p {each.sampling.top_p:g}: the trainer computes probabilities over the "
+                "whole vocabulary, which differ from those",
+                place=str(run.path),
+                remedy="record with sampling.top_p=1",
+            )
+
+
+class RecordedBuffer:
+    """Gives each update its groups, and stores their episodes in the run that trains.
+
+    Args:
+        into: the run that trains.
+        size: groups of an update.
+        counts: whether an episode counts in its group.
+    """
+
+    def __init__(self, recorded: Recorded, into: RunDir, size: int, counts: Callable[[Episode], bool]) -> None:
+        self._recorded, self._into, self._size, self._counts = recorded, into, size, counts
+
+    async def next_batch(self, version: int) -> RolloutBatch:
+        """The groups of the update of policy `version`."""
+        found = [self._group(ids, version) for ids in self._recorded.batch(version, self._size)]
+        return RolloutBatch.of(found, self._counts)
+
+    def _group(self, ids: list[str], version: int) -> tuple[str, Task, list[Episode]]:
+        known = self._into.ids()
+        for episode in self._recorded.run.episodes([id for id in ids if id not in known]):
+            for sha in blobs_of(episode):
+                self._into.put_blob(self._recorded.run.get_blob(sha))
+            self._into.add(msgspec.structs.replace(episode, split="train", iteration=version))
+        episodes = sorted(self._into.episodes(ids), key=lambda episode: episode.id)
+        return episodes[0].group_id, episodes[0].task, episodes
+
+    def metrics(self, trained: RolloutBatch) -> dict[str, Any]:
+        """`trained_groups`."""
+        return {"trained_groups": [group.id for group in trained.groups]}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: what trains in an iteration depends on its number alone."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any], version: int) -> None:
+        """Nothing to restore."""
+
+    def resume(self) -> None:
+        """Nothing to play."""

@@ -1,0 +1,150 @@
+"""The training loop. `assembly.py` wires its parts together; the parts do not know the loop.
+
+                                      groups of episodes             samples
+    curriculum --draw--> rollout buffer ----------> batch builder ----------> trainer --weights--> publisher
+                         (staleness       ^         (select, credit,         (update)                 |
+                            policy)       |             refine)                                       |
+                             |            |                                                           v
+                           specs     run directory <--store-- scheduler <---------replies--------- engine(s)
+                             |                                    ^
+                             +------------------------------------+
+
+    beside it: evaluator (blocking, or in the background), imitation (demonstrations that filters request), run state
+    (restore, commit, prune), reporter (terminal, trackers)
+
+With `max_staleness: 0` training is synchronous: the groups of an iteration begin after the previous update, and all of
+them train in the next one. With a larger value, rollouts continue while the trainer computes, at most that many updates
+ahead.
+
+Each step may be repeated after a kill: episodes, credit and metrics have keys, and the checkpoint is the commit.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.config.recipe import TrainingRecipe
+from agentrl.curriculum import Curriculum
+from agentrl.rollouts.summary import summary
+from agentrl.training.batch.builder import BatchBuilder, TrainingBatch
+from agentrl.training.compute_thread import Compute
+from agentrl.training.evaluator import Evaluator
+from agentrl.training.imitation import Imitation
+from agentrl.training.publisher import WeightPublisher
+from agentrl.training.rollout_buffer import GroupBuffer, RolloutBatch
+from agentrl.training.run_state import RunState
+from agentrl.training.staleness import staleness_metrics
+from agentrl.training.trainer import Trainer
+from agentrl.types.errors import TrainError
+from agentrl.types.reporter import Reporter
+from agentrl.types.seeds import derive_seed
+
+
+@dataclass
+class TrainingLoop:
+    """A stage of reinforcement learning that is ready for its next iteration.
+
+    Attributes:
+        compute: where the trainer and the batch builder compute.
+        iteration: updates that are done, which is also the version of the policy.
+    """
+
+    recipe: TrainingRecipe
+    reporter: Reporter
+    compute: Compute
+    curriculum: Curriculum
+    buffer: GroupBuffer
+    batches: BatchBuilder
+    trainer: Trainer
+    imitation: Imitation
+    publisher: WeightPublisher
+    evaluator: Evaluator
+    state: RunState
+    iteration: int = 0
+
+    async def run(self) -> None:
+        """Trains to the end of the stage, from its current iteration.
+
+        Raises:
+            TrainError: the loss is not finite, or an iteration has no scored episode.
+        """
+        await self.evaluator.catch_up(self.iteration)
+        while True:
+            await self.evaluator.run_if_due(self.iteration)
+            if self.state.is_over(self.iteration):
+                break
+            await self.step()
+        if not self.state.is_kept(self.iteration):  # it was an evaluation that ended the stage
+            await self.commit()
+        if (why := self.state.stopped(self.iteration)) is not None:
+            self.reporter.note(f"stage {self.state.stage.name} ends after {self.iteration} iterations: {why}")
+        await self.evaluator.finish()
+
+    async def step(self) -> None:
+        """One iteration."""
+        started = time.perf_counter()
+        rollouts = await self.buffer.next_batch(self.iteration)
+        self._require_scored(rollouts)
+        await self.publisher.rest()
+        rolled = time.perf_counter()
+        batch, updated = await self.compute.call(self._learn, rollouts)
+        imitated = await self.imitation.step(self.iteration)
+        line = {
+            "iteration": self.iteration + 1,
+            "split": "train",
+            **summary(rollouts.episodes),
+            **self.batches.truncation.metrics(rollouts.episodes),
+            **batch.metrics,
+            **imitated,
+            **updated,
+            **self.buffer.metrics(rollouts),
+            **self.publisher.metrics,  # of the weights that sampled what trained
+            "rollout_s": rolled - started,
+            "train_s": time.perf_counter() - rolled,
+        }
+        self.iteration, line = self.iteration + 1, self.state.record.add_line(line)
+        if self.state.is_due(self.iteration) or self.evaluator.keeps(self.iteration):
+            await self.commit()
+        await self.publisher.publish(self.iteration)
+        self.reporter.metrics(line)
+
+    async def commit(self) -> None:
+        """Writes a checkpoint. Work before it is not repeated after a kill."""
+        parts = {"curriculum": self.curriculum.state_dict(), **self.buffer.state_dict()}
+        await self.compute.call(self.state.commit, self.iteration, parts, self.trainer, self.batches.columns)
+        if not self.evaluator.busy:
+            await self.compute.call(self.state.record.prune)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores the state that `commit` wrote beside the weights."""
+        self.iteration = int(state["iteration"])
+        self.curriculum.load_state_dict(state["curriculum"])
+        self.buffer.load_state_dict(state, self.iteration)
+
+    def _learn(self, rollouts: RolloutBatch) -> tuple[TrainingBatch, dict[str, Any]]:
+        """The batch, and the metrics of its update. Nothing trains if every episode was filtered out."""
+        batch = self.batches.build(rollouts.groups, self.iteration)
+        found = {"trained_rows": float(len(batch.samples)), **staleness_metrics(batch.samples, self.iteration)}
+        seed = derive_seed(self.recipe.seed, "update", self.iteration)
+        progress = self.iteration / self.recipe.train.iterations
+        if batch.samples:
+            found |= self.trainer.update(batch.samples, seed=seed, progress=progress)
+        for name, each in self.state.companions.items():
+            found |= each.update(batch.beside[name], seed, progress)
+        batch.metrics.update(self.curriculum.observe(batch.groups, self.iteration))
+        return batch, found
+
+    def _require_scored(self, rollouts: RolloutBatch) -> None:
+        if not rollouts.groups:
+            raise TrainError(
+                f"iteration {self.iteration}: no task was drawn",
+                place="curriculum",
+                remedy="check the sampler of the curriculum: it returned no task",
+            )
+        if not any(group.episodes for group in rollouts.groups) and not any(e.scored for e in rollouts.episodes):
+            raise TrainError(
+                f"iteration {self.iteration}: none of {len(rollouts.episodes)} episodes could be scored",
+                remedy=f"agentrl show {self.state.path} lists the failures",
+            )

@@ -1,0 +1,181 @@
+"""The built-in losses: policy losses, and preference losses."""
+
+from __future__ import annotations
+
+from agentrl.registry.settings import NoSettings
+from agentrl.training.losses.loss import Loss, PreferenceLoss
+from agentrl.training.losses.settings import (
+    Cispo,
+    Dapo,
+    Dpo,
+    Dppo,
+    DppoKl,
+    Gmpo,
+    Gspo,
+    Kto,
+    Nft,
+    Pacs,
+    Paired,
+    PpoClip,
+    Sapo,
+    Simpo,
+    WithSft,
+)
+
+_VERL = "volcengine/verl@b178a3c core_algos"
+_DPPO = "arXiv:2602.04879; verl core_algos.compute_policy_loss_dppo_"
+
+ppo_clip = Loss(
+    "ppo_clip",
+    "clipped:ppo_clip",
+    PpoClip,
+    "-min(w A, clip(w) A)",
+    "arXiv:1707.06347; dual clip arXiv:1912.09729",
+    "token",
+)
+dapo = Loss(
+    "dapo", "clipped:ppo_clip", Dapo, "ppo_clip, 0.2 below and 0.28 above", "arXiv:2503.14476; " + _VERL, "token"
+)
+cispo = Loss("cispo", "clipped:cispo", Cispo, "-sg(clip(w)) A l", "arXiv:2506.13585; " + _VERL, "token")
+sapo = Loss(
+    "sapo",
+    "clipped:sapo",
+    Sapo,
+    "-(4 / tau) sigmoid(tau (w - 1)) A",
+    "arXiv:2511.20347; " + _VERL,
+    "token",
+    "seq_mean_token_mean",
+)
+dppo_tv = Loss(
+    "dppo_tv", "clipped:dppo_tv", Dppo, "-sg(min(w, max)) A l, masked beyond |p - p_old|", _DPPO + "tv", "token"
+)
+dppo_kl = Loss(
+    "dppo_kl",
+    "clipped:dppo_kl",
+    DppoKl,
+    "-sg(min(w, max)) A l, masked beyond KL(p_old || p) of the token",
+    _DPPO + "kl",
+    "token",
+)
+gspo = Loss(
+    "gspo",
+    "sequence:gspo",
+    Gspo,
+    "-min(s A, clip(s) A), s = exp(mean log w)",
+    "arXiv:2507.18071",
+    "step",
+    "seq_mean_token_mean",
+)
+gspo_token = Loss(
+    "gspo_token",
+    "sequence:gspo_token",
+    Gspo,
+    "as gspo, s = sg(s) w / sg(w)",
+    "arXiv:2507.18071; " + _VERL,
+    "step",
+    "seq_mean_token_mean",
+)
+gmpo = Loss(
+    "gmpo",
+    "sequence:gmpo",
+    Gmpo,
+    "-A exp(mean of clipped log w)",
+    "arXiv:2507.20673; " + _VERL,
+    "step",
+    "seq_mean_token_mean",
+)
+reinforce = Loss("reinforce", "plain:reinforce", NoSettings, "-A l", "Williams, 1992", "token")
+gpg = Loss(
+    "gpg", "plain:reinforce", NoSettings, "-A l (its scale is in credit `gpg`)", "arXiv:2504.02546; " + _VERL, "token"
+)
+cross_entropy = Loss(
+    "cross_entropy", "plain:reinforce", NoSettings, "-A l, A = 1 in demonstrations", "maximum likelihood", "token"
+)
+pacs = Loss(
+    "pacs",
+    "outcome:pacs",
+    Pacs,
+    "BCE(psi - mean of the others, R), psi = beta sum log w",
+    "arXiv:2509.02522; ritzz-ai/PACS@bbe1dc6",
+    "group",
+    "seq_mean_token_mean",
+)
+nft = Loss(
+    "nft",
+    "outcome:nft",
+    Nft,
+    "right: -log w; wrong: -log((1 - r w) / (1 - r))",
+    "arXiv:2505.18116; NVlabs/NFT@ed8e5b0 dp_actor.py",
+    "group",
+)
+dpo = PreferenceLoss(
+    "dpo", "preference:dpo", Dpo, "-log sigmoid(beta (d_c - d_r))", "arXiv:2305.18290", "group", "seq_mean_token_mean"
+)
+ipo = PreferenceLoss(
+    "ipo",
+    "preference:ipo",
+    Paired,
+    "(mean d_c - mean d_r - 1 / (2 beta))^2",
+    "arXiv:2310.12036",
+    "group",
+    "seq_mean_token_mean",
+)
+hinge = PreferenceLoss(
+    "hinge",
+    "preference:hinge",
+    Paired,
+    "max(0, 1 - beta (d_c - d_r))",
+    "arXiv:2309.06657 (RSO)",
+    "group",
+    "seq_mean_token_mean",
+)
+apo_zero = PreferenceLoss(
+    "apo_zero",
+    "preference:apo_zero",
+    Paired,
+    "1 - sigmoid(beta d_c) + sigmoid(beta d_r)",
+    "arXiv:2408.06266",
+    "group",
+    "seq_mean_token_mean",
+)
+simpo = PreferenceLoss(
+    "simpo",
+    "preference:simpo",
+    Simpo,
+    "-log sigmoid(beta (mean l_c - mean l_r) - gamma)",
+    "arXiv:2405.14734",
+    "group",
+    "seq_mean_token_mean",
+    reference=False,
+)
+cpo = PreferenceLoss(
+    "cpo",
+    "preference:cpo",
+    WithSft,
+    "-log sigmoid(beta (l_c - l_r)) + sft * cross-entropy",
+    "arXiv:2401.08417",
+    "group",
+    "seq_mean_token_mean",
+    reference=False,
+)
+orpo = PreferenceLoss(
+    "orpo",
+    "preference:orpo",
+    WithSft,
+    "-beta log sigmoid(log odds_c - log odds_r) + cross-entropy",
+    "arXiv:2403.07691",
+    "group",
+    "seq_mean_token_mean",
+    reference=False,
+)
+kto = PreferenceLoss(
+    "kto",
+    "preference:kto",
+    Kto,
+    "good: 1 - sigmoid(beta (d - z)); bad: 1 - sigmoid(beta (z - d))",
+    "arXiv:2402.01306",
+    "group",
+    "seq_mean_token_mean",
+    paired=False,
+    baseline=True,
+)

@@ -1,0 +1,78 @@
+"""Losses that limit how far a step moves the probability of each token."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from agentrl.training.losses.batch import TokenBatch
+from agentrl.training.losses.settings import Cispo, Dppo, PpoClip, Sapo
+
+
+def ppo_clip(batch: TokenBatch, settings: PpoClip) -> tuple[Tensor, Tensor]:
+    """max(-w A, -clip(w, 1 - clip_low, 1 + clip_high) A), w = policy / old policy (Schulman et al., 2017).
+
+    Different bounds give DAPO's clip-higher (Yu et al., 2025). With `dual_clip` c, the loss of a token with negative
+    advantage is at most -c A (Ye et al., 2020).
+    """
+    return clip_surrogate(batch.log_ratio.exp(), batch.advantage, settings.clip_low, settings.clip_high,
+                          settings.dual_clip)  # fmt: skip
+
+
+def clip_surrogate(
+    ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """PPO's clipped objective per token [n] for a given ratio, and whether the token is clipped [n]."""
+    plain = -ratio * advantage
+    clipped = -ratio.clamp(1 - low, 1 + high) * advantage
+    worst = torch.maximum(plain, clipped)
+    is_clipped = clipped > plain
+    if dual is not None:
+        bound = -dual * advantage
+        beyond = (advantage < 0) & (worst > bound)
+        worst, is_clipped = torch.where(beyond, bound, worst), is_clipped | beyond
+    return worst, is_clipped
+
+
+def cispo(batch: TokenBatch, settings: Cispo) -> tuple[Tensor, Tensor]:
+    """-sg(clip(w)) A log-probability: clips the weight, not the gradient (MiniMax-M1, Eq. 4).
+
+    The upper bound is 1 + `clip_high`, as in verl; in TRL the setting is the bound itself.
+    """
+    ratio = batch.log_ratio.exp().detach()
+    low = None if settings.clip_low is None else 1 - settings.clip_low
+    clipped = ratio.clamp(low, 1 + settings.clip_high)
+    return -clipped * batch.advantage * batch.logprob, clipped != ratio
+
+
+def sapo(batch: TokenBatch, settings: Sapo) -> tuple[Tensor, Tensor]:
+    """-(4 / tau) sigmoid(tau (w - 1)) A: a smooth gate instead of the clip. No token counts as clipped."""
+    tau = torch.where(batch.advantage > 0, settings.tau_pos, settings.tau_neg)
+    gate = torch.sigmoid(tau * (batch.log_ratio.exp() - 1)) * 4 / tau
+    return -gate * batch.advantage, torch.zeros_like(gate, dtype=torch.bool)
+
+
+def dppo_tv(batch: TokenBatch, settings: Dppo) -> tuple[Tensor, Tensor]:
+    """-sg(min(w, max_ratio)) A log-probability, with tokens masked whose probability has moved too far.
+
+    Binary total variation: with A > 0 a token is kept while p - p_old <= divergence_high, else while
+    p - p_old >= -divergence_low.
+    """
+    moved = batch.logprob.detach().exp() - batch.old_logprob.exp()
+    valid = torch.where(batch.advantage > 0, moved <= settings.divergence_high, moved >= -settings.divergence_low)
+    return _masked_policy_gradient(batch, valid, settings.max_ratio)
+
+
+def dppo_kl(batch: TokenBatch, settings: Dppo) -> tuple[Tensor, Tensor]:
+    """As `dppo_tv`, with the binary KL divergence (this token or any other), KL(old policy || policy)."""
+    new, old = batch.logprob.detach().exp(), batch.old_logprob.exp()
+    rest = torch.log((1 - old + 1e-8) / (1 - new + 1e-8))
+    divergence = old * (batch.old_logprob - batch.logprob.detach()) + (1 - old) * rest
+    up = (divergence <= settings.divergence_high) | (new <= old)
+    down = (divergence <= settings.divergence_low) | (new >= old)
+    return _masked_policy_gradient(batch, torch.where(batch.advantage > 0, up, down), settings.max_ratio)
+
+
+def _masked_policy_gradient(batch: TokenBatch, valid: Tensor, max_ratio: float) -> tuple[Tensor, Tensor]:
+    ratio = batch.log_ratio.exp().detach().clamp(max=max_ratio)
+    return -ratio * batch.advantage * batch.logprob * valid, ~valid

@@ -1,0 +1,77 @@
+"""A loss with its description. Does not import torch, so that recipes can be checked without it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from agentrl.config.train import Aggregation
+from agentrl.registry.settings import NoSettings
+
+Scope = Literal["token", "step", "group"]
+"""What a loss must see at once: one token; all tokens of an optimiser step; all tokens of a step with whole groups."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A policy loss with its description.
+
+    Attributes:
+        function: `(TokenBatch, settings) -> (loss per token [n], whether clipping removed its gradient [n, bool])`, or
+            its `module:name`.
+        settings: the pydantic model of the settings.
+        formula: one line, for display.
+        source: the paper or code of the formula.
+        scope: what the loss must see at once. Losses of scope `step` and `group` may use any token of the step; if the
+            step does not fit one pack, the trainer makes one more forward pass.
+        aggregation: the aggregation if `train.aggregation` is null.
+        reference: whether the loss reads the reference policy (`TokenBatch.ref_log_ratio`): the one that the stage
+            started from.
+    """
+
+    name: str
+    function: str | Callable[..., Any]
+    settings: type[BaseModel] = NoSettings
+    formula: str = ""
+    source: str = "user code"
+    scope: Scope = "step"
+    aggregation: Aggregation = "token_mean"
+    reference: bool = False
+
+    def __call__(self, *batch: Any) -> Any:
+        """Calls the function. A recipe written in Python may use a loss wherever it may use a function."""
+        return self.resolve()(*batch)
+
+    def resolve(self) -> Callable[..., Any]:
+        """The function. For a built-in loss this imports torch."""
+        if not isinstance(self.function, str):
+            return self.function
+        module, _, name = self.code.partition(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return function
+
+    @property
+    def code(self) -> str:
+        """The location of the function, `module:name`."""
+        if isinstance(self.function, str):
+            return f"agentrl.training.losses.{self.function}"
+        return f"{self.function.__module__}:{self.function.__name__}"
+
+
+@dataclass(frozen=True)
+class PreferenceLoss(Loss):
+    """A loss on episodes with a label: good (reward 1) or bad (reward 0). A group is a pair; every token of an episode
+    carries the loss of its pair or episode.
+
+    Attributes:
+        paired: whether every group must consist of one good and one bad episode.
+        baseline: whether the loss uses the divergence of policy and reference on mismatched episodes (in `advantage`).
+    """
+
+    reference: bool = True
+    paired: bool = True
+    baseline: bool = False

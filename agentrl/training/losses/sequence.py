@@ -1,0 +1,48 @@
+"""Losses with one ratio per sequence: the whole episode, or each of its turns."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from agentrl.training.losses.batch import TokenBatch, mean_by
+from agentrl.training.losses.clipped import clip_surrogate
+from agentrl.training.losses.settings import Gmpo, Gspo
+
+MAX_SEQUENCE_LOG_RATIO = 10.0
+"""Upper bound of the mean log-ratio of a sequence, as in verl."""
+
+
+def gspo(batch: TokenBatch, settings: Gspo) -> tuple[Tensor, Tensor]:
+    """PPO's clip of s = exp(mean log-ratio of the sequence) (Zheng et al., 2025, Eq. 5).
+
+    If the tokens of a sequence have different advantages, each token has its own term, whose gradient reaches all
+    tokens of the sequence through s.
+    """
+    index = batch.sequence(settings.sequence)
+    ratio = mean_by(batch.log_ratio, index)[index].clamp(max=MAX_SEQUENCE_LOG_RATIO).exp()
+    return clip_surrogate(ratio, batch.advantage, settings.clip_low, settings.clip_high)
+
+
+def gspo_token(batch: TokenBatch, settings: Gspo) -> tuple[Tensor, Tensor]:
+    """Has the value of `gspo`; the gradient of each token's term reaches only that token (Eq. 15), so that advantages
+    may differ within a sequence. With equal advantages it is `gspo`."""
+    index = batch.sequence(settings.sequence)
+    mean = mean_by(batch.log_ratio, index)[index].detach()
+    log_ratio = batch.logprob - batch.logprob.detach() + mean
+    ratio = log_ratio.clamp(max=MAX_SEQUENCE_LOG_RATIO).exp()
+    return clip_surrogate(ratio, batch.advantage, settings.clip_low, settings.clip_high)
+
+
+def gmpo(batch: TokenBatch, settings: Gmpo) -> tuple[Tensor, Tensor]:
+    """-A exp(mean of the clipped log-ratios): the geometric mean of the tokens' ratios (Zhao et al., 2025).
+
+    Each log-ratio is clipped on the side towards which its advantage moves it, as PPO clips the ratio.
+    """
+    index = batch.sequence(settings.sequence)
+    sign, log_ratio = torch.sign(batch.advantage), batch.log_ratio
+    clipped = log_ratio.clamp(-settings.clip_low, settings.clip_high)
+    # The pessimistic one of the two. An advantage of 0 leaves the log-ratio unclipped.
+    chosen = torch.where(sign * clipped < sign * log_ratio, clipped, log_ratio)
+    ratio = mean_by(chosen, index)[index].exp()
+    return -batch.advantage * ratio, chosen != log_ratio

@@ -1,0 +1,163 @@
+"""Checks of what training needs beyond a rollout, before the first demonstration."""
+
+from __future__ import annotations
+
+import os
+
+from agentrl.config.recipe import Recipe, TrainingRecipe
+from agentrl.config.train import OptimiserSettings
+from agentrl.curriculum.curriculum import load_parts
+from agentrl.engines.registry import samples_tokens
+from agentrl.estimators.registry import CreditAssigner, load_credit
+from agentrl.models.load import count_layers, sees
+from agentrl.rollouts.agent import Agent
+from agentrl.rollouts.builder import Parts
+from agentrl.rollouts.engines import not_trainable
+from agentrl.rollouts.voices.open import check_voices
+from agentrl.training.losses.registry import load_loss
+from agentrl.training.preflight.signal import check_signal
+from agentrl.types.errors import CreditError, RecipeError
+
+# By section of `train`: the model, the columns that it provides for credit, and the estimators that need them.
+_LEARNED = {
+    "critic": ("a critic", {"value", "progress"}, "gae, turn_gae, bi_level_gae, ppr, spa"),
+    "reward_model": ("an implicit process reward model", {"prm_logprob"}, "implicit_prm"),
+}
+
+
+def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
+    """Checks what training needs beyond a rollout, before the first demonstration.
+
+    Args:
+        begins: whether it is the first stage, which trains the recipe's model.
+
+    Returns:
+        The training recipe.
+
+    Raises:
+        RecipeError: a section or the rewards are missing, the stop rule can never apply, or a part of the curriculum
+            does not fit.
+        TrainError: the loss or one of its settings is unknown.
+        CreditError: the estimator is unknown, or needs something that the tools do not provide.
+    """
+    recipe = TrainingRecipe.of(parts.recipe)
+    if not samples_tokens(recipe.engine, recipe.base):
+        raise not_trainable(recipe.engine)
+    if recipe.launches_servers and recipe.model.scratch is not None:
+        raise RecipeError(
+            "vLLM servers on a cluster read the model from a folder, but model.scratch builds it during training",
+            place="model.scratch",
+            remedy="train it elsewhere first and set model.path to its folder; or set engine.urls to running servers",
+        )
+    if recipe.engine.colocate is not None:
+        _check_turns(recipe)
+    if not recipe.rewards:
+        raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
+    for component in parts.rewards.components:
+        if component.weight and (how := component.about.forgeable):
+            raise RecipeError(
+                f"{component.name} can be forged by what is trained: {how}",
+                place=f"rewards.{component.name}",
+                remedy="train on another reward; this one is for rollout and eval, or for training with weight 0",
+            )
+    credit = load_credit(recipe.credit, recipe.base)
+    check_seats(parts, credit)
+    keyed = any(tool.knows_state for tool in parts.make_tools())
+    keyed |= type(parts.make_agent()).state_key is not Agent.state_key
+    if "state" in credit.needs and not keyed:
+        raise CreditError(
+            f"{credit.estimator.name} compares turns at the same state, but no tool has a state_key(), nor the agent",
+            place="credit.estimator",
+            remedy="define state_key(self) -> str in a tool, or use another estimator (grpo, returns)",
+        )
+    for section, (what, columns, takers) in _LEARNED.items():
+        asked, given = columns & set(credit.needs), getattr(recipe.train, section) is not None
+        if asked and not given:
+            raise CreditError(
+                f"{credit.estimator.name} needs {what} ({', '.join(sorted(asked))}), and the recipe has none",
+                place=f"train.{section}",
+                remedy=f"set train: {{{section}: {{}}}}, or use another estimator (grpo, gigpo)",
+            )
+        if given and not asked:
+            raise RecipeError(
+                f"{credit.estimator.name} does not use a {section.replace('_', ' ')}",
+                place=f"train.{section}",
+                remedy=f"remove it, or use an estimator that needs it: {takers}",
+            )
+    if "win_rate" in credit.needs and "win_rate" not in recipe.rewards:
+        raise CreditError(
+            f"{credit.estimator.name} reads win rates, but no reward component is named win_rate",
+            place="rewards",
+            remedy="set rewards: {win_rate: {judge: {url: ..., model: ...}, weight: 0}}, the share of comparisons won",
+        )
+    if recipe.eval is None and recipe.train.stop is not None and recipe.train.stop.evaluates:
+        raise RecipeError(
+            f"{recipe.train.stop.metric!r} is a metric of evaluations, but the recipe has no eval",
+            place="train.stop.metric",
+            remedy="set eval: {every: 10}, or use a metric of training",
+        )
+    check_voices(recipe)
+    second = next((name for name, each in recipe.policies.items() if each.train), None)
+    if second is not None and recipe.model.scratch is not None and begins:
+        raise RecipeError(
+            "a scratch model has random weights: LoRA adapters alone cannot train it",
+            place=f"policies.{second}.lora",
+            remedy="set model.path, or a supervised stage before",
+        )
+    check_model(recipe, recipe.train, begins)
+    load_loss(recipe.train.loss, recipe.base)
+    check_signal(recipe, parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
+    return recipe
+
+
+def check_seats(parts: Parts, credit: CreditAssigner) -> None:
+    """Checks that the estimator can credit the seats of an episode, where the agent has several.
+
+    Raises:
+        CreditError: it cannot.
+    """
+    if parts.make_agent().seats:
+        credit.estimator.check_seats(credit.settings, "credit.estimator")
+
+
+def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> None:
+    """Checks the model that is to be trained.
+
+    Raises:
+        RecipeError: the model is missing, has too few layers, does not see, or is a scratch model with adapters.
+    """
+    if recipe.model is None:
+        raise RecipeError("the recipe has no section 'model'", remedy="training needs it")
+    if optimiser.lora is not None and recipe.model.scratch is not None and begins:
+        raise RecipeError(
+            "a scratch model has random weights: LoRA adapters alone cannot train it",
+            place="train.lora",
+            remedy="set model.path, or train without lora",
+        )
+    if optimiser.freeze_vision_tower and not sees(recipe.model):
+        raise RecipeError("the model has no vision tower", place="train.freeze_vision_tower", remedy="leave it out")
+    if optimiser.trainable is not None:
+        top, layers = optimiser.trainable.top_layers, count_layers(recipe.model)
+        if layers is not None and top > layers:
+            raise RecipeError(
+                f"top_layers is {top}, but the model has {layers} layers",
+                place="train.trainable.top_layers",
+                remedy=f"set at most {layers}",
+            )
+
+
+def _check_turns(recipe: TrainingRecipe) -> None:
+    """Trainer and servers can take turns on a GPU only if one waits for the other, with one trainer process."""
+    apart = {
+        "train.max_staleness": recipe.train.max_staleness > 0,
+        "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
+        "scale.use": recipe.launches_servers,
+        "engine.transfer": recipe.engine.transfer.use != "file",
+    }
+    if bad := [name for name, is_so in apart.items() if is_so]:
+        raise RecipeError(
+            "with engine.colocate, trainer and servers of one machine take turns: this needs one trainer process, "
+            "max_staleness 0, and weights through a file",
+            place=bad[0],
+            remedy=f"remove {bad[0]} or engine.colocate",
+        )

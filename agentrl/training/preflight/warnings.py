@@ -1,0 +1,132 @@
+"""Warnings about recipes that are valid but would waste a training."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+
+from agentrl.config.recipe import Recipe, TrainSection
+from agentrl.curriculum.curriculum import load_parts
+from agentrl.curriculum.methods.zero_variance import ZeroVariance
+from agentrl.curriculum.parts import Part, Solving
+from agentrl.estimators.registry import CreditAssigner, load_credit
+from agentrl.rollouts.builder import Parts
+from agentrl.training.losses.registry import load_loss
+from agentrl.training.preflight.signal import reading_turns, unread_turn_rewards
+from agentrl.types.errors import nearest
+from agentrl.types.figures.of_episodes import NAMED, SUCCESS
+
+LOSSES_OF = {"asymre": ("reinforce",), "opmd": ("reinforce",), "gpg": ("gpg", "reinforce")}
+"""By estimator: the losses of its published method, if another loss makes it a different method."""
+
+ON_TURNS = {
+    "process": "judge the turns: rewards: {process: {use: rubric_judge, reads: turn, weight: 0, judge: ...}}, or "
+    "session.reward(process=...), from 0 to 1",
+    "wrong": "let critiques mark the wrong turns: rewards: {wrong: {use: critique, weight: 0, judge: ...}}, or "
+    "session.reward(wrong=...), the share of critiques that did",
+}
+"""Turn rewards that estimators read by name, and how to provide them."""
+
+
+def cautions(parts: Parts) -> Iterator[str]:
+    """The warnings before training begins, each with a remedy. None for a recipe without `train`."""
+    recipe = parts.recipe
+    if recipe.train is None:
+        return
+    credit = load_credit(recipe.credit, recipe.base)
+    curriculum = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
+    yield from _of_the_end(recipe, recipe.train)
+    yield from _of_groups(parts, credit, recipe.train)
+    yield from _of_rewards(parts, credit)
+    yield from _of_the_loss(parts, credit, recipe.train)
+    yield from _of_the_curriculum(parts, credit, curriculum)
+
+
+def _of_the_end(recipe: Recipe, train: TrainSection) -> Iterator[str]:
+    if recipe.eval is not None and not recipe.eval.every and train.stop is not None and train.stop.evaluates:
+        yield (
+            f"train.stop reads {train.stop.metric}, and eval.every is 0: it looks at the start and at the end only\n"
+            "  -> eval.every=10"
+        )
+
+
+def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Iterator[str]:
+    if credit.needs_members and train.group_size == 1:
+        yield (
+            f"{credit.estimator.name} compares the episodes of a group, but train.group_size is 1: nothing is learned\n"
+            "  -> train.group_size=8, or an estimator without groups (reinforce_pp, or turn_gae with a critic)"
+        )
+    of_group = [component.name for component in parts.rewards.of_group]
+    if of_group and train.group_size == 1:
+        yield (
+            f"{', '.join(of_group)} compares the episodes of a group, but train.group_size is 1\n"
+            "  -> train.group_size=8"
+        )
+    if credit.needs_members and parts.recipe.sampling.temperature == 0:
+        yield (
+            "sampling.temperature is 0: all episodes of a group are equal, and nothing is learned\n"
+            "  -> sampling.temperature=1"
+        )
+
+
+def _of_rewards(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
+    name = credit.estimator.name
+    if unread := unread_turn_rewards(parts, credit):
+        names = ", ".join(unread)
+        yield f"{name} does not read turn rewards, but {names} scores turns\n  -> {reading_turns(credit)}"
+    for column, remedy in ON_TURNS.items():
+        if column in credit.needs and column not in parts.recipe.rewards and not _in_code(column, parts):
+            yield (
+                f"{name} reads the turn reward {column!r}, but neither a reward component nor the code of a tool or "
+                f"the agent has this name\n  -> {remedy}"
+            )
+
+
+def _of_the_loss(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Iterator[str]:
+    name, loss = credit.estimator.name, load_loss(train.loss, parts.recipe.base)[0].name
+    wanted = LOSSES_OF.get(name, (loss,))
+    if loss not in wanted:
+        yield f"{name} was published with the loss {wanted[0]}, but train.loss is {loss}\n  -> train.loss={wanted[0]}"
+    model = parts.recipe.model
+    rounded = model is not None and model.dtype != "float32" and parts.recipe.engine.use == "vllm"
+    if rounded and not train.corrects_stale_tokens:
+        yield (
+            "vLLM's log-probabilities in half precision differ from the trainer's, and the loss does not correct for "
+            "that\n  -> train.importance={high: 2}, and watch the metric mismatch_mean"
+        )
+
+
+def _of_the_curriculum(parts: Parts, credit: CreditAssigner, curriculum: Sequence[Part]) -> Iterator[str]:
+    rewards = parts.recipe.rewards
+    on_turns = ", ".join(each.name for each in parts.rewards.components if each.weight and each.per_turn)
+    for index, part in enumerate(curriculum):
+        for key, verb, special in (("process", "ranks", ()), ("metric", "compares", NAMED)):
+            name = getattr(part.settings, key, None)
+            if isinstance(name, str) and name not in (*rewards, *special) and not _in_code(name, parts):
+                yield (
+                    f"curriculum.{index}.{key}: {part.name} {verb} by {name!r}, but neither a reward component nor a "
+                    f"tool's code has this name\n  -> {nearest(name, rewards, 'components')}; or let a tool give "
+                    f"it to a turn: ToolResult(..., rewards={{{name!r}: 0.5}})"
+                )
+        told = parts.recipe.success or SUCCESS in rewards
+        paid = [each.name for each in parts.rewards.components if each.weight]
+        if isinstance(part.settings, Solving) and part.settings.metric == SUCCESS and not told and len(paid) > 1:
+            yield (
+                f"curriculum.{index}: {part.name} counts successes, and one is a reward of 1, the sum of "
+                f"{', '.join(paid)}\n  -> name the component that tells it: success: {paid[0]}"
+            )
+        by_outcome = isinstance(part, ZeroVariance) and part.settings.metric is None
+        if by_outcome and on_turns and "turns" in (credit.reads or ()):
+            yield (
+                f"curriculum.{index}: {part.name} drops groups of equal outcomes, but {credit.estimator.name} "
+                f"could learn from their turn rewards ({on_turns})\n  -> {part.name}: {{metric: total}}"
+            )
+
+
+def _in_code(name: str, parts: Parts) -> bool:
+    """Whether the modules of the tools or the agent contain the name; True if they cannot be read."""
+    owners = [*(getattr(tool, "function", type(tool)) for tool in parts.make_tools()), type(parts.make_agent())]
+    try:
+        return any(name in inspect.getsource(inspect.getmodule(owner) or owner) for owner in owners)
+    except (OSError, TypeError):
+        return True

@@ -1,0 +1,98 @@
+"""Sends the trained weights to engines, and checks that they arrived."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import torch
+
+from agentrl.config.recipe import TrainingRecipe
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.engines.vllm.adapters import Adapter, NoAdapters
+from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.training.canary import Canary
+from agentrl.training.compute_thread import Compute
+from agentrl.training.model.lora import save_adapters
+from agentrl.training.trainer import Trainer
+from agentrl.types.engine import Engine
+from agentrl.types.reporter import Reporter
+
+Follower = Callable[[int], Awaitable[None]]
+
+
+class WeightPublisher:
+    """Publishes the trainer's weights, version after version.
+
+    Args:
+        engine: the engine that samples the training episodes.
+        canary: compares engine and trainer after every update; None: no check.
+        followers: are told of each version that was published: earlier selves, publishers of other policies.
+
+    Attributes:
+        metrics: metrics of the last comparison.
+    """
+
+    def __init__(
+        self,
+        recipe: TrainingRecipe,
+        trainer: Trainer,
+        engine: Engine,
+        canary: Canary | None,
+        compute: Compute,
+        reporter: Reporter,
+        followers: Sequence[Follower] = (),
+    ) -> None:
+        self._recipe, self._trainer, self._engine, self._canary = recipe, trainer, engine, canary
+        self._compute, self._reporter, self._followers = compute, reporter, followers
+        self.metrics: dict[str, float] = {}
+
+    async def begin(self) -> None:
+        """Must be called while trainer and engine have the model as it was loaded."""
+        if self._recipe.train.lora is not None and not self._engine.takes_adapters:
+            self._reporter.note(f"LoRA: the engine gets weights merged in {self._recipe.model.dtype}")
+        await self.rest()
+        if self._canary is not None:
+            self._canary.begin(await self._compute.call(self._canary.trained, self._trainer))
+
+    async def rest(self) -> None:
+        """Puts servers that share GPUs with the trainer to sleep until the next update."""
+        if self._recipe.engine.colocate is not None and isinstance(self._engine, VLLMEngine):
+            await self._engine.sleep()
+
+    async def publish(self, version: int) -> None:
+        """Sends the current policy to the engine.
+
+        Raises:
+            WeightsLost: the policy did not reach the engine.
+        """
+        await self.hand_over(self._engine, version)
+        for follow in self._followers:
+            await follow(version)
+        if self._canary is not None:
+            started = time.perf_counter()
+            trained = await self._compute.call(self._canary.trained, self._trainer)
+            self._canary.check(version, await self._canary.sampled(self._engine), trained)
+            self.metrics = {**self._canary.metrics, "canary_s": time.perf_counter() - started}
+
+    async def hand_over(self, to: Engine, version: int) -> None:
+        """Sends the current policy to any engine of the model."""
+        settings, dtype = self._recipe.train, self._recipe.model.dtype
+        colocated = self._recipe.engine.colocate is not None
+        device = "cpu" if colocated else None  # no copy on the GPU: the servers need the memory
+        weights = partial(self._trainer.weights, dtype, device, checkpoint_names=to.checkpoint_names)
+        if colocated:
+            torch.cuda.empty_cache()
+        if settings.lora is not None and to.takes_adapters:
+            own = await self._compute.call(self._trainer.adapters)
+            base = partial(self._compute.call, partial(weights, adapters=False))
+            save = partial(save_adapters, weights=own, settings=settings.lora)
+            try:
+                return await to.update(Adapter(save, base), version)
+            except NoAdapters as refusal:
+                self._reporter.note(f"LoRA: the engine gets weights merged in {dtype}, because {refusal.message}")
+        if settings.lora is None and settings.trainable is not None and isinstance(to, TorchEngine) and to.complete:
+            await to.update(await self._compute.call(partial(weights, frozen=False)), version, whole=False)
+        else:
+            await to.update(await self._compute.call(weights), version)

@@ -1,0 +1,250 @@
+"""The training data of a supervised or preference stage, from any source."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+
+from agentrl.chat.formats.parser import Parser
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.config.stages import PreferenceStage, SftStage
+from agentrl.estimators.pairs import best_and_worst, check_prompts
+from agentrl.models.load import chat_tokenizer
+from agentrl.rollouts.builder import Parts
+from agentrl.store.run_dir import RunDir
+from agentrl.training.losses.loss import PreferenceLoss
+from agentrl.training.losses.registry import load_loss
+from agentrl.training.stages.files import conversations, preferences
+from agentrl.training.stages.runs import Stored, samples_of
+from agentrl.training.stages.stage import Stage
+from agentrl.training.supervised.conversation import Conversation
+from agentrl.types.episode import Episode
+from agentrl.types.errors import AgentRLError, RenderError, TrainError
+from agentrl.types.figures.of_episodes import earned
+from agentrl.types.figures.sums import reaches
+from agentrl.types.sample import TrainingSample
+
+
+@dataclass(frozen=True)
+class Example:
+    """A conversation to train on, with advantage 1 or with a label.
+
+    Attributes:
+        episode: the recorded episode; None for a conversation from a file.
+        label: 1 for a good conversation, 0 for a bad one.
+    """
+
+    conversation: Conversation
+    episode: Episode | None = None
+    label: float = 0.0
+
+    @classmethod
+    def of(cls, episode: Episode, label: float = 0.0) -> Example:
+        """A stored episode."""
+        return cls(Conversation.of(episode), episode, label)
+
+    def samples(self, renderer: Renderer) -> list[TrainingSample]:
+        """The training samples under the renderer's tokenizer.
+
+        Raises:
+            RenderError: the chat template refuses the conversation.
+        """
+        try:
+            if self.episode is not None:
+                return samples_of(self.episode, renderer, self.label)
+            return self.conversation.samples(renderer, self.label)
+        except RenderError as error:
+            raise RenderError(error.message, place=self.conversation.place, remedy=error.remedy) from None
+
+
+@contextmanager
+def stored_for(stage: Stage, run: RunDir | None, stages: Iterable[Stage]) -> Iterator[Stored | None]:
+    """The stored episodes that a stage learns from: those of an earlier stage or of another run directory. None if the
+    stage names neither, or names an earlier stage before the run has begun.
+
+    Raises:
+        StoreError: the run directory does not exist.
+    """
+    name = getattr(stage.settings, "run", None)
+    earlier = next((each for each in stages if each.name == name), None)
+    if name is None:
+        yield None
+    elif earlier is not None:
+        yield None if run is None else Stored.of(run, earlier.prefix)
+    else:
+        with RunDir.read(stage.recipe.base / name) as other:
+            yield Stored.of(other)
+
+
+def examples_of(
+    stage: Stage, parser: Parser, stored: Stored | None, demonstrations: Sequence[Episode]
+) -> list[Example]:
+    """The examples of a stage, in a deterministic order.
+
+    Args:
+        parser: writes the tool calls of files in the policy's format.
+        stored: the episodes of `run`.
+        demonstrations: the episodes of `script`.
+
+    Raises:
+        TaskError: a row of a file is wrong.
+        TrainError: there are no examples.
+    """
+    settings = stage.settings
+    if isinstance(settings, SftStage):
+        return _supervised(stage, settings, parser, stored, demonstrations)
+    if isinstance(settings, PreferenceStage):
+        return _preferred(stage, settings, parser, stored)
+    raise TypeError(f"a stage of kind {stage.kind} plays its episodes itself")
+
+
+def _supervised(
+    stage: Stage, settings: SftStage, parser: Parser, stored: Stored | None, demonstrations: Sequence[Episode]
+) -> list[Example]:
+    if settings.jsonl is not None:
+        file = _file(stage, settings.jsonl)
+        return [Example(each) for each in conversations(file, parser, key_of(stage, "jsonl"))]
+    if stored is None:
+        return [Example.of(episode) for episode in demonstrations]
+    with _placed(stage, "run"):
+        rows = stored.earning(settings.min_reward)
+        episodes = stored.episodes(rows)
+        return [Example.of(each) for each in (episodes if settings.min_reward is None else _of_one_outcome(episodes))]
+
+
+def _preferred(stage: Stage, settings: PreferenceStage, parser: Parser, stored: Stored | None) -> list[Example]:
+    paired = preference_loss(stage).paired
+    if settings.jsonl is not None:
+        found = preferences(_file(stage, settings.jsonl), parser, key_of(stage, "jsonl"), paired=paired)
+        return [Example(conversation, None, label) for conversation, label in found]
+    if stored is None:
+        return []
+    with _placed(stage, "run"):
+        return _labelled(settings, stored)
+
+
+def _labelled(settings: PreferenceStage, stored: Stored) -> list[Example]:
+    if (threshold := settings.threshold) is not None:
+        episodes = _of_one_outcome(stored.episodes(stored.earning(None)))
+        return [Example.of(episode, float(reaches(earned(episode) or 0.0, threshold))) for episode in episodes]
+    found = []
+    for pair in best_and_worst(stored.rows, attrgetter("reward"), min_gap=settings.min_gap):
+        chosen, rejected = _of_one_outcome(stored.episodes(pair))
+        check_prompts(chosen, rejected)
+        found += [Example.of(chosen, 1.0), Example.of(rejected, 0.0)]
+    return found
+
+
+def _of_one_outcome(episodes: Iterable[Episode]) -> Iterator[Episode]:
+    """The episodes as they come.
+
+    Raises:
+        TrainError: the seats of one have outcomes of their own. The winner's reward says nothing of the loser's turns,
+            which would be imitated with it.
+    """
+    for episode in episodes:
+        if any(context.outcome is not None for context in episode.contexts.values()):
+            raise seats_refused(f"episode {episode.id}")
+        yield episode
+
+
+def seats_refused(place: str) -> TrainError:
+    """The error for a stage that chooses whole episodes by their reward, where each seat has an outcome of its own."""
+    return TrainError(
+        "the seats of an episode have outcomes of their own, and the stage chooses whole episodes by one reward: it "
+        "would learn from the turns of the losers as from those of the winners",
+        place=place,
+        remedy="train by rl with role_grpo or mars, or store episodes in which one seat is the policy's",
+    )
+
+
+def preference_loss(stage: Stage) -> PreferenceLoss:
+    """The loss of a preference stage.
+
+    Raises:
+        RecipeError: the loss does not exist, or a setting is wrong.
+    """
+    settings = stage.settings
+    assert isinstance(settings, PreferenceStage)
+    loss, _ = load_loss(settings.loss, stage.recipe.base, key_of(stage, "loss"))
+    return loss if isinstance(loss, PreferenceLoss) else PreferenceLoss(**vars(loss))
+
+
+def parser_of(parts: Parts) -> Parser:
+    """The parser of the policy's format of tool calls. The format `auto` depends on the model's template."""
+    model = parts.recipe.model
+    if model is None or model.scratch is not None or importlib.util.find_spec("transformers") is None:
+        return parts.renderer(ByteTokenizer()).parser
+    return parts.renderer(chat_tokenizer(model)).parser
+
+
+def fitting(
+    examples: Sequence[Example],
+    renderer: Renderer,
+    max_context: int,
+    note: Callable[[str], None],
+    *,
+    paired: bool = False,
+) -> list[TrainingSample]:
+    """The samples of the examples that have a reply to train on and fit the model's context.
+
+    Args:
+        note: receives a line if examples are left out.
+        paired: keep both examples of a pair, or neither.
+
+    Raises:
+        TrainError: there is none.
+    """
+    longest: dict[str, int] = {}  # by unit
+    every = [(_unit(each, paired), each.samples(renderer)) for each in examples]
+    silent = {unit for unit, samples in every if not samples}
+    made = [(unit, samples) for unit, samples in every if unit not in silent]
+    if not made:
+        raise TrainError("no conversation has a reply to train on", remedy="record episodes in which the policy speaks")
+    for unit, samples in made:
+        longest[unit] = max([longest.get(unit, 0), *(len(sample.token_ids) for sample in samples)])
+    kept = [samples for unit, samples in made if longest[unit] <= max_context]
+    if not kept:
+        what = "pairs" if paired else "conversations"
+        raise TrainError(
+            f"none of {len(longest)} {what} fits the context of {max_context} tokens: the shortest has "
+            f"{min(longest.values())}",
+            remedy="use a model with a longer context",
+        )
+    if len(made) < len(every):
+        why = "no reply to train on" + (", or are paired with one that has none" if paired else "")
+        note(f"{len(every) - len(made)} of {len(every)} conversations have {why}: they are left out")
+    if len(kept) < len(made):
+        why = "longer than the context" + (", or paired with one that is" if paired else "")
+        note(f"{len(made) - len(kept)} of {len(made)} conversations are {why}: they are left out")
+    return [sample for samples in kept for sample in samples]
+
+
+def _unit(example: Example, paired: bool) -> str:
+    """The id of what is kept or left out as a whole."""
+    return example.conversation.group_id if paired else example.conversation.id
+
+
+def key_of(stage: Stage, key: str) -> str:
+    """The full key of a setting of a stage in the recipe."""
+    return f"stages.{stage.index}.{stage.kind}.{key}" if stage.listed else f"{stage.name}.{key}"
+
+
+def _file(stage: Stage, name: str) -> Path:
+    return (stage.recipe.base / name).resolve()
+
+
+@contextmanager
+def _placed(stage: Stage, key: str) -> Iterator[None]:
+    """Adds the stage's key to the place of errors."""
+    try:
+        yield
+    except AgentRLError as error:
+        where = key_of(stage, key)
+        place = f"{where} ({error.place})" if error.place else where
+        raise TrainError(error.message, place=place, remedy=error.remedy) from None

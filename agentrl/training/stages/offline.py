@@ -1,0 +1,242 @@
+"""A supervised or preference stage: its data, its steps, its checkpoints.
+
+demonstrations, file or run -> samples -> Course -> Trainer.fit, step by step -> metrics line -> checkpoint
+
+Step k depends only on the settings and k (`Course`): a stage resumes at the step after its newest checkpoint. The
+checkpoint also holds the metrics of steps that the next line of metrics will include.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from agentrl.config.stages import OfflineStage, PreferenceStage, SftStage
+from agentrl.config.train import TrainSettings
+from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.rollouts.builder import Parts
+from agentrl.rollouts.collector import Collector
+from agentrl.rollouts.player import Players
+from agentrl.rollouts.specs import rollout_specs
+from agentrl.store.checkpoints import about, latest
+from agentrl.store.run_dir import RunDir
+from agentrl.training import checkpoint
+from agentrl.training.compute_thread import compute_of
+from agentrl.training.model.sight import eyes_of
+from agentrl.training.parallel.ranks import Ranks
+from agentrl.training.spmd import driver_trainer
+from agentrl.training.stages.course import CROSS_ENTROPY, Course
+from agentrl.training.stages.data import Example, examples_of, fitting, parser_of, preference_loss, stored_for
+from agentrl.training.stages.policy import StartingPolicy, load_policy, pins_of, starting_policy
+from agentrl.training.stages.record import StageRecord
+from agentrl.training.stages.stage import Stage, is_of
+from agentrl.training.stages.stopping import reached
+from agentrl.training.trainer import Trainer
+from agentrl.types.closing import close_all
+from agentrl.types.episode import Episode
+from agentrl.types.errors import TrainError
+from agentrl.types.reporter import Reporter
+from agentrl.types.seeds import derive_seed
+
+SUMS = ("tokens", "forwarded", "train_s")
+"""Step metrics that a line of metrics sums; it averages the others."""
+
+
+class OfflineTraining:
+    """One stage. All stages of a run share the run directory.
+
+    Args:
+        stages: all stages of the run; a stage may learn from the episodes of an earlier one.
+        parts: the parts of the stage's recipe.
+        players: play the demonstrations.
+        ranks: the processes that train the model; this process is rank 0.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        stages: Sequence[Stage],
+        parts: Parts,
+        run: RunDir,
+        reporter: Reporter,
+        players: Players,
+        *,
+        ranks: Ranks | None = None,
+    ) -> None:
+        assert isinstance(stage.settings, SftStage | PreferenceStage)
+        self.stage, self.stages, self.parts, self.run, self.reporter = stage, stages, parts, run, reporter
+        self.players = players
+        self.settings: OfflineStage = stage.settings
+        self.recipe = stage.recipe
+        self.loss = preference_loss(stage) if isinstance(stage.settings, PreferenceStage) else None
+        self._loss_settings = stage.settings.loss if isinstance(stage.settings, PreferenceStage) else CROSS_ENTROPY
+        self.ranks = ranks or Ranks()
+        self._compute = compute_of(self.ranks.size)
+        self.record = StageRecord(run, stage)
+        self.step = 0
+        self._since: list[dict[str, float]] = []  # metrics of steps since the last line
+
+    async def train(self) -> None:
+        """Trains the stage to its end; resumes it if it has a checkpoint.
+
+        Raises:
+            TrainError: there are no examples, or the loss is not finite.
+        """
+        if self._has_ended():
+            return
+        try:
+            course = await self._prepare()
+            steps = course.run(self.trainer, self.step)
+            self.reporter.phase(self._title(course), course.steps)
+            while self.step < course.steps and not await self._take(steps):
+                pass
+            await self._compute.call(partial(self._save, ended=True))
+            self.reporter.note(f"stage {self.stage.name} ended after {self.step} steps{self._why()}")
+        finally:
+            await close_all(self._compute)
+
+    def _has_ended(self) -> bool:
+        newest = latest(self.record.checkpoints)
+        if newest is None:
+            return False
+        said = about(newest)
+        return is_of(self.stage, said) and bool(said["ended"])
+
+    def _title(self, course: Course) -> str:
+        episodes = len({sample.episode_id for sample in course.samples})
+        what = f"{episodes // 2} pairs" if course.pairs else f"{episodes} conversations"
+        return f"{self.stage.name}: {self.stage.kind} on {what}"
+
+    def _why(self) -> str:
+        why = reached(self.settings.stop, self.record.lines(self.step))
+        return f": {why}" if why else ""
+
+    # -- model and data
+
+    async def _prepare(self) -> Course:
+        examples = await self._examples()
+        texts = [text for example in examples for text in example.conversation.texts()]
+        start = starting_policy(self.recipe, self.settings.train.lora, self.record.checkpoints, texts)
+        self.loaded, self.tokenizer = start.loaded, start.loaded.chat()
+        saved = None if start.newest is None else checkpoint.load_state(start.newest)
+        own = saved.extra if saved is not None and is_of(self.stage, saved.extra) else None
+        refers = self.loss is not None and self.loss.reference
+        self.record.pins = pins_of(start, own, refers=refers)
+        if own is not None:
+            self.step, self._since = int(own["iteration"]), list(own["since"])
+            self.reporter.note(f"resumed from {self.record.folder(self.step).name}")
+        settings = TrainSettings(lr=self.settings.lr, **self.settings.train.model_dump())
+        reference = self._reference(start) if refers else None
+        self.trainer: Trainer = await self._compute.call(
+            partial(driver_trainer, start.loaded.model, settings, reference=reference, base=self.recipe.base,
+                    ranks=self.ranks, eyes=eyes_of(start.loaded, self.run.get_blob, settings))
+        )  # fmt: skip
+        if self.trainer.unpacked is not None:
+            self.reporter.note(f"packing: rows (no shared prefixes), because {self.trainer.unpacked}")
+        await self._compute.call(start.resume, self.trainer, saved, self.stage)
+        if refers and self.record.pins["reference"] is None:  # the first stage, at its beginning
+            self.record.pins["reference"] = self.record.folder(0).name
+            await self._compute.call(self._save)
+        renderer = self.parts.renderer(self.tokenizer)
+        if getattr(self.settings, "script", None) is not None:
+            self.parts.check_prompts(renderer, self._tasks().tasks, self.loaded.max_context)
+        pairs = self.loss is not None and self.loss.paired
+        samples = fitting(examples, renderer, self.loaded.max_context, self.reporter.note, paired=pairs)
+        return self._course(samples, pairs)
+
+    def _course(self, samples: Sequence[Any], pairs: bool) -> Course:
+        settings = self.settings
+        episodes = len({sample.group_id if pairs else sample.episode_id for sample in samples})
+        return Course(
+            samples,
+            settings.steps_over(episodes),
+            settings.batch,
+            settings.lr,
+            derive_seed(self.recipe.seed, self.stage.name),
+            self._loss_settings,
+            pairs,
+            settings.lr_schedule,
+        )
+
+    def _reference(self, start: StartingPolicy) -> Any:
+        """The policy that the stage started from."""
+        name = self.record.pins["reference"]
+        if name is None:
+            return copy.deepcopy(start.loaded.model)
+        return load_policy(self.recipe, self.record.checkpoints / name)
+
+    async def _examples(self) -> list[Example]:
+        parser, demonstrations = parser_of(self.parts), await self._demonstrations()
+        with stored_for(self.stage, self.run, self.stages) as stored:
+            examples = examples_of(self.stage, parser, stored, demonstrations)
+        if not examples:
+            raise TrainError(f"stage {self.stage.name}: nothing to learn from, no episode could be scored")
+        return examples
+
+    async def _demonstrations(self) -> list[Episode]:
+        """Demonstrations of the stage's script, played in the real environment."""
+        settings = self.stage.settings
+        if not isinstance(settings, SftStage) or settings.script is None:
+            return []
+        engine, renderer = self.parts.scripted_engine(settings.script)
+        specs = rollout_specs(self._tasks(), settings.episodes, split="demo", prefix=self.stage.prefix)
+        self.reporter.phase(f"demonstrations by {settings.script!r}", len(specs))
+        await Collector(self.parts, self.run, self.reporter, self.players).collect(specs, engine, renderer)
+        rows = [row.id for row in self.run.rows(split="demo") if row.id.startswith(f"{self.stage.prefix}demo/")]
+        return sorted((e for e in self.run.episodes(rows) if e.scored), key=lambda episode: episode.id)
+
+    def _tasks(self) -> TaskSource:
+        return load_tasks(self.recipe.tasks, self.recipe.base, self.recipe.seed)
+
+    # -- steps
+
+    async def _take(self, steps: Any) -> bool:
+        """Takes one step. Returns whether the stage ends with it."""
+        started = time.perf_counter()
+        found = await self._compute.call(next, steps)
+        await asyncio.sleep(0)  # lets Ctrl-C take effect
+        self.step += 1
+        self._since.append({**found, "train_s": time.perf_counter() - started})
+        self.reporter.step(self.step, {name: found[name] for name in ("loss", "accuracy") if name in found})
+        told = self.step % self.settings.metrics_every == 0
+        if told:
+            self._tell()
+        why = reached(self.settings.stop, self.record.lines(self.step)) if told else None
+        if self.step % self.settings.checkpoint_every == 0 and why is None:
+            await self._compute.call(self._save)
+        return why is not None
+
+    def _tell(self) -> None:
+        """Writes a line of metrics over the steps since the last line, unless a killed run has written it already."""
+        line = {"iteration": self.step, "split": self.stage.kind, **_summed_up(self._since)}
+        self._since = []
+        self.reporter.metrics(self.record.add_line(line))
+
+    def _save(self, ended: bool = False) -> None:
+        if ended and self._since:
+            self._tell()
+        self.run.flush()
+        state = {} if ended else self.trainer.state_dict()
+        if ended and self.settings.train.lora is not None:
+            state["adapters"] = self.trainer.adapters()
+        checkpoint.save(
+            self.record.folder(self.step),
+            self.loaded.model,
+            self.loaded.save_described,
+            state,
+            self.record.state(self.step, ended=ended, since=self._since),
+            weights=self.trainer.weights(device="cpu"),
+            lora=self.settings.train.lora,
+        )
+        self.record.prune()
+
+
+def _summed_up(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Sums or means of the step metrics."""
+    names = dict.fromkeys(name for step in steps for name in step)
+    known = {name: [step[name] for step in steps if name in step] for name in names}
+    return {name: sum(values) / (1 if name in SUMS else len(values)) for name, values in known.items()}

@@ -1,0 +1,487 @@
+"""The trainer: updates a policy on samples. It is independent of the algorithm: advantages are part of the samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
+
+from agentrl.config.train import LossSettings, TrainSettings
+from agentrl.training.auxiliary.models import AuxiliarySettings, auxiliary_model, make_backbone
+from agentrl.training.losses.batch import TokenBatch
+from agentrl.training.losses.loss import PreferenceLoss
+from agentrl.training.losses.objective import Objective
+from agentrl.training.losses.registry import load_loss
+from agentrl.training.losses.weights import token_weights
+from agentrl.training.model.columns import Columns, token_columns
+from agentrl.training.model.frozen import cast_frozen
+from agentrl.training.model.learning_rate import learning_rate
+from agentrl.training.model.lora import add_adapters, merged, without_adapters
+from agentrl.training.model.packing import Floats, Pack
+from agentrl.training.model.policy import Policy, choose_layout, train_top_layers
+from agentrl.training.model.routers import router_coefficient
+from agentrl.training.model.scores import Entropy
+from agentrl.training.model.sight import Eyes, freeze_vision_tower
+from agentrl.training.parallel.ranks import Ranks, collective
+from agentrl.training.parallel.shards import (
+    full_optimizer_state_dict,
+    full_state_dict,
+    full_tensor,
+    load_full_optimizer_state_dict,
+    load_full_state_dict,
+    shard,
+)
+from agentrl.training.stats import Stats, mismatch
+from agentrl.training.supervised.minibatches import minibatches
+from agentrl.training.supervised.preferences import preference_metrics, with_baseline
+from agentrl.types.errors import DeadPolicy, TrainError
+from agentrl.types.sample import TrainingSample
+
+
+class Trainer:
+    """Trains a causal language model on samples, on the model's device.
+
+    The model stays in eval mode: with dropout the recomputed log-probabilities would be those of another policy.
+    On a CPU, equal samples, seed and state give bit-identical weights.
+
+    Args:
+        model: a model of transformers; trained in place.
+        settings: settings of the optimiser and the loss.
+        reference: the frozen reference policy of `settings.kl`, and of a loss that reads it.
+        base: folder that references to user code in the settings are relative to.
+        ranks: the processes that train together; each has its shards of the weights and its packs (FSDP2).
+        auxiliary: the auxiliary models, as `required_models` returns them; they start as copies of the model.
+        eyes: for a model that sees, and samples with images.
+
+    Attributes:
+        unpacked: the reason why `packing: auto` trains one row per branch; None if it packs prefix trees.
+
+    Raises:
+        TrainError: the loss is unknown, the layout of `packing` does not fit the model, or KL has no reference.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        settings: TrainSettings,
+        *,
+        reference: Any | None = None,
+        base: Path = Path(),
+        ranks: Ranks | None = None,
+        auxiliary: Mapping[str, AuxiliarySettings] | None = None,
+        eyes: Eyes | None = None,
+    ) -> None:
+        self._eyes = eyes
+        self.settings, self.base, self.ranks, self.role = settings, base, ranks or Ranks(), "trainer"
+        self.objective = Objective.of(settings, base)
+        if (settings.kl is not None or self.objective.reference) and reference is None:
+            raise TrainError(
+                "KL and the loss need a reference policy", place="train", remedy="Trainer(..., reference=model)"
+            )
+        if settings.lora is not None:
+            add_adapters(model, settings.lora)
+        if settings.trainable is not None:
+            train_top_layers(model, settings.trainable.top_layers)
+        if settings.freeze_vision_tower:
+            freeze_vision_tower(model)
+        auxiliary = auxiliary or {}
+        bodies = {name: make_backbone(each, model) for name, each in auxiliary.items()}
+        self.policy = self._policy(model, settings.activation_checkpointing)
+        self.unpacked = choose_layout(self.policy, settings.packing)
+        self._router_weight = router_coefficient(model.config.get_text_config(), settings.router_loss)
+        self.reference = None if reference is None else self._policy(reference.requires_grad_(False))
+        own = {
+            name: self._policy(body, settings.activation_checkpointing)
+            for name, body in bodies.items()
+            if body is not None
+        }
+        for policy in filter(None, (self.reference, *own.values())):
+            policy.layout = self.policy.layout
+        if self.ranks.size > 1:
+            for policy in filter(None, (self.policy, self.reference, *own.values())):
+                shard(policy, self.ranks)
+        self.optimizer = self._adamw(settings.lr)
+        self.auxiliary = {
+            name: auxiliary_model(name, each, own.get(name, self.policy), settings.token_budget, self.ranks)
+            for name, each in auxiliary.items()
+        }
+        self.steps = 0
+
+    @property
+    def model(self) -> Any:
+        """The trained model of transformers; with several ranks its weights are shards."""
+        return self.policy.model
+
+    @collective
+    def logprobs(self, samples: Sequence[TrainingSample], *, reference: bool = False) -> list[Floats]:
+        """Log-probabilities of the samples' trained tokens, at each sample's temperature (0 counts as 1).
+
+        Args:
+            reference: use the reference policy instead of the trained one.
+
+        Returns:
+            float32 [n] per sample; 0 for tokens that do not train.
+        """
+        policy = self.reference if reference else self.policy
+        if policy is None:
+            raise TrainError("there is no reference policy", place="train", remedy="Trainer(..., reference=model)")
+        return self._measure(samples, policy, lambda packed: policy(packed)[0])
+
+    @collective
+    def entropies(self, samples: Sequence[TrainingSample]) -> list[Floats]:
+        """Entropy (nats) of the policy at the samples' trained tokens; 0 at other tokens."""
+        return self._measure(samples, self.policy, lambda packed: self.policy(packed, "value")[1])
+
+    @collective
+    def weights(
+        self,
+        dtype: str | None = None,
+        device: str | None = None,
+        *,
+        checkpoint_names: bool = False,
+        adapters: bool = True,
+        frozen: bool = True,
+    ) -> dict[str, Tensor]:
+        """The policy's state dict in the form of a plain model: shards gathered (on rank 0 only), adapters merged.
+
+        Without shards and adapters these are the weights themselves, which change with the next step.
+
+        Args:
+            dtype: "float32" or "bfloat16"; default: unchanged.
+            device: target of each gathered tensor: "cpu" for a file, since a GPU may not have room for all of them.
+            checkpoint_names: use the names of the family's checkpoints, which other programs load. transformers may
+                use other names in memory (it fuses experts).
+            adapters: false: the base weights without LoRA's part.
+            frozen: false: without weights that never change because no gradient reaches them. Not with LoRA, whose
+                merge changes them, and not with `checkpoint_names`.
+        """
+        state = full_state_dict(self.model, device=device)
+        if self.ranks.rank:
+            return {}
+        if not frozen:
+            parameters = self.model.named_parameters(remove_duplicate=False)
+            fixed = {name for name, parameter in parameters if not parameter.requires_grad}
+            state = {name: tensor for name, tensor in state.items() if name not in fixed}
+        state = self._plain(state) if adapters else without_adapters(state)
+        if checkpoint_names:
+            state = dict(revert_weight_conversion(self.model, state))
+        return state if dtype is None else cast(state, getattr(torch, dtype))
+
+    @collective
+    def update(self, samples: Sequence[TrainingSample], seed: int, progress: float = 0.0) -> dict[str, float]:
+        """One iteration of policy optimisation: `epochs` passes over minibatches of whole episodes.
+
+        Args:
+            seed: seed of the order in which episodes are drawn.
+            progress: finished share of the training, 0 to 1; sets the learning rate by `lr_schedule`.
+
+        Returns:
+            Means over steps: loss (entropy bonus included), grad_norm (before clipping). Means over trained tokens:
+            ratio_mean, clip_fraction, entropy (nats), kl_old (k3 estimate of KL(old policy || policy)).
+            With KL in the loss also kl_ref (its value), with importance weights importance_mean and
+            importance_cut, the share of tokens at or beyond a bound; of a mixture of experts with a router loss also
+            router_loss (not part of loss).
+            mismatch_mean, mismatch_max: |engine's - trainer's log-probability| before the first step; with
+            old_logprobs "engine", over the first step's tokens only. tokens: trained. forwarded: with gradient;
+            packing_ratio: the samples' tokens for each of them. lr, steps: of the optimiser, so far.
+
+        Raises:
+            DeadPolicy: the policy's log-probabilities are not finite.
+            TrainError: nothing to train on, or a loss or gradient that is not finite. The step that failed changes
+                no weight.
+        """
+        _check(samples)
+        settings, stats = self.settings, Stats()
+        rng = np.random.default_rng(seed)
+        whole_groups = self.objective.scope == "group"
+        batches = [
+            batch
+            for _ in range(settings.epochs)
+            for batch in minibatches(samples, settings.minibatch, rng, whole_groups)
+        ]
+        reference = self.logprobs(samples, reference=True) if self.objective.reference else None
+        before = {}  # sample index -> log-probabilities before the first step
+        if settings.old_logprobs == "recompute":
+            # The first step needs no recomputation: its own forward pass is the old policy's.
+            later = sorted({index for batch in batches[1:] for index in batch} - set(batches[0]))
+            before = dict(zip(later, self.logprobs([samples[index] for index in later]), strict=True))
+        for number, batch in enumerate(batches):
+            chosen = [samples[index] for index in batch]
+            old = [sample.behaviour_logprob for sample in chosen] if settings.old_logprobs == "engine" else None
+            if number and old is None:
+                old = [before[index] for index in batch]
+            weights = token_weights(chosen, self.objective.aggregation, settings.token_norm)
+            ref = None if reference is None else [reference[index] for index in batch]
+            seen = self._backward(chosen, weights, old, self.objective, settings.entropy_bonus, stats, ref)
+            lr = learning_rate(settings.lr, self.steps, settings.warmup_steps, settings.lr_schedule, progress)
+            self._apply(self.optimizer, lr, chosen, stats)
+            self.steps += 1
+            if not number:
+                before |= dict(zip(batch, seen, strict=True))
+        gaps = mismatch((samples[index], values) for index, values in before.items())
+        return {**stats.summary(self.ranks), **gaps, "lr": lr, "steps": float(self.steps)}
+
+    @collective
+    def fit(
+        self, samples: Sequence[TrainingSample], loss: LossSettings, lr: float, *, fresh: bool = False
+    ) -> dict[str, float]:
+        """One optimiser step of supervised or preference training on all of `samples`.
+
+        Args:
+            loss: `cross_entropy`, which weighs each token by its advantage (1 in demonstrations), or a preference loss,
+                which reads each episode's reward as its label.
+            fresh: use a new optimiser without earlier steps.
+
+        Returns:
+            As `update`, without metrics that need an old policy; for a preference loss also `preference_metrics`.
+
+        Raises:
+            TrainError: as `update`; or the loss needs a reference policy, and the trainer has none.
+        """
+        _check(samples)
+        stats, objective, about = Stats(), Objective.alone(loss, self.base), load_loss(loss, self.base)[0]
+        labelled = about if isinstance(about, PreferenceLoss) else None
+        reference = None
+        if labelled is not None and labelled.reference:
+            reference = self.logprobs(samples, reference=True)
+        if labelled is not None and labelled.baseline:
+            samples = with_baseline(samples, self.logprobs)
+        weights = token_weights(samples, objective.aggregation)
+        seen = self._backward(samples, weights, None, objective, None, stats, reference)
+        self._apply(self._adamw(lr) if fresh else self.optimizer, lr, samples, stats)
+        self.steps += not fresh
+        found = {} if labelled is None else preference_metrics(samples, seen, reference)
+        return {**stats.summary(self.ranks), **found, "lr": lr}
+
+    @collective
+    def restart(self) -> None:
+        """Starts with a new optimiser and a step count of 0."""
+        self.optimizer, self.steps = self._adamw(self.settings.lr), 0
+
+    @collective
+    def state_dict(self) -> dict[str, Any]:
+        """The state that, with the model's weights, continues the training exactly: optimiser and number of steps.
+
+        With LoRA also the adapters, which cannot be recovered from merged weights; they belong to the base model.
+        """
+        state = {"optimizer": full_optimizer_state_dict(self.optimizer), "steps": self.steps}
+        return state if self.settings.lora is None else {**state, "adapters": self.adapters()}
+
+    @collective
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores the result of `state_dict`. The trainer keeps its settings: a changed learning rate takes effect."""
+        load_full_optimizer_state_dict(self.optimizer, state["optimizer"], self.ranks)
+        load_full_state_dict(self.model, state.get("adapters", {}), self.ranks)
+        fresh = self._adamw(self.settings.lr)
+        for group, now in zip(self.optimizer.param_groups, fresh.param_groups, strict=True):
+            group.update({name: value for name, value in now.items() if name != "params"})
+        self.steps = int(state["steps"])
+
+    @collective
+    def load_adapters(self, adapters: dict[str, Tensor]) -> None:
+        """Restores the result of `adapters`."""
+        load_full_state_dict(self.model, adapters, self.ranks)
+
+    @collective
+    def adapters(self) -> dict[str, Tensor]:
+        """LoRA's own weights; none without LoRA."""
+        own = [(name, parameter) for name, parameter in self.model.named_parameters() if ".lora_" in name]
+        return {name: full_tensor(parameter.detach()) for name, parameter in own}
+
+    def _plain(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        return state if self.settings.lora is None else merged(state, self.settings.lora)
+
+    def _policy(self, model: Any, checkpointing: bool = False) -> Policy:
+        own = self.settings
+        if own.precision == "bfloat16" and self.ranks.size == 1:
+            cast_frozen(model)
+        return Policy(
+            model,
+            precision=own.precision,
+            exact_head=own.head_precision == "float32",
+            logits_mb=own.logits_mb,
+            checkpointing=checkpointing,
+            eyes=self._eyes,
+        )
+
+    def _measure(self, samples: Sequence[TrainingSample], policy: Policy, of: Callable[[Pack], Tensor]) -> list[Floats]:
+        """One number per trained token, in arrays as long as the samples; without gradient."""
+        out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
+        with torch.no_grad():
+            packs = self.ranks.packs(samples, self.settings.token_budget, self.policy.layout)
+            for packed, own in policy.seeing(samples, packs):
+                found = of(packed)
+                if own:
+                    packed.scatter(found.cpu().numpy(), out)
+        self.ranks.all_reduce(out)
+        return out
+
+    def _adamw(self, lr: float) -> torch.optim.AdamW:
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.settings.weight_decay},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=lr, betas=self.settings.betas, fused=True)
+
+    def _backward(
+        self,
+        samples: Sequence[TrainingSample],
+        weights: list[Floats],
+        old: list[Floats] | None,
+        objective: Objective,
+        entropy_bonus: float | None,
+        stats: Stats,
+        ref: list[Floats] | None = None,
+    ) -> list[Floats]:
+        """Accumulates the gradient of the weighted loss of all `samples` over packs.
+
+        Args:
+            old: old log-probabilities by sample; None: the policy is still the old one.
+            entropy_bonus: None: compute neither entropy nor the sums that compare policies (supervised training).
+            ref: the reference policy's log-probabilities by sample.
+
+        Returns:
+            The policy's log-probabilities, by sample.
+        """
+        seen, faulty = ([np.zeros(len(sample.token_ids), np.float32) for sample in samples] for _ in range(2))
+        total, dead = 0.0, 0.0
+        packs = self.ranks.packs(samples, self.settings.token_budget, self.policy.layout)
+        columns = token_columns(samples, weights, old, ref)
+        logprob_grads = None
+        if objective.scope != "token" and len(packs) * self.ranks.size > 1:
+            logprob_grads = self._precompute_logprob_grads(samples, columns, objective)
+        entropy: Entropy = "none" if entropy_bonus is None else "gradient" if entropy_bonus else "value"
+        sizes = {"tokens": float(sum(len(packed.token_ids) for packed, own in packs if own))}
+        self.policy.balances, tokens = self._router_weight > 0, self.ranks.all_reduce_by_name(sizes)["tokens"]
+        for packed, own in self.policy.seeing(samples, packs):
+            logprob, entropies = self.policy(packed, entropy)
+            if not own:
+                (logprob.sum() * 0.0).backward()
+                continue
+            batch = self._batch(packed.gather, columns, logprob)
+            if logprob_grads is None:
+                per_token, clipped = objective(batch)
+                value = surrogate = (per_token * batch.weight).sum()
+            else:
+                per_token, clipped, grad = (self._tensor(packed.gather(column)) for column in logprob_grads)
+                value, surrogate = (per_token * batch.weight).sum(), (logprob * grad).sum()
+            if (imbalance := self.policy.imbalance) is not None:
+                imbalance = imbalance * (len(packed.token_ids) / tokens)
+                surrogate = surrogate + self._router_weight * imbalance
+                stats.router_loss += imbalance.item()
+            if entropy_bonus:
+                bonus = entropy_bonus * (entropies * batch.weight).sum()
+                value, surrogate = value - bonus, surrogate - bonus
+            if not torch.isfinite(value):
+                packed.scatter((~torch.isfinite(per_token.detach())).float().cpu().numpy(), faulty)
+                dead += float(not torch.isfinite(logprob).all())
+            surrogate.backward()  # type: ignore[no-untyped-call]
+            packed.scatter(logprob.detach().cpu().numpy(), seen)
+            stats.add_pack(packed, samples)
+            if entropies is not None:
+                stats.add_tokens(batch, clipped, entropies, objective)
+            total += value.item()
+        self.policy.balances = False
+        summed = self.ranks.all_reduce_by_name({"loss": total, "dead": dead})
+        total = summed["loss"]
+        if summed["dead"]:
+            self.model.zero_grad()
+            raise DeadPolicy(f"the policy's log-probabilities are not finite in step {len(stats.grad_norms) + 1}")
+        if not math.isfinite(total):
+            self.ranks.all_reduce(faulty)
+            raise self._not_finite(
+                "loss", [sample for sample, bad in zip(samples, faulty, strict=True) if bad.any()], stats
+            )
+        self.ranks.all_reduce(seen)
+        stats.losses.append(total)
+        return seen
+
+    def _apply(
+        self, optimizer: torch.optim.Optimizer, lr: float, samples: Sequence[TrainingSample], stats: Stats
+    ) -> None:
+        """Clips the gradient and takes the optimiser step, if the gradient is finite."""
+        norm = full_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)).item()
+        if not math.isfinite(norm):
+            raise self._not_finite("gradient", samples, stats)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        optimizer.step()
+        optimizer.zero_grad()
+        stats.grad_norms.append(norm)
+
+    def _precompute_logprob_grads(
+        self, samples: Sequence[TrainingSample], columns: Columns, objective: Objective
+    ) -> tuple[list[np.ndarray[Any, Any]], ...]:
+        """For an objective that couples tokens of several packs: each token's loss, whether it is clipped, and the
+        gradient of the whole sum with respect to the token's log-probability; arrays as long as the samples.
+
+        It takes one forward pass without gradient. Given these gradients, the passes with gradient may run pack by
+        pack, and the result is exact.
+        """
+
+        def flat(column: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+            return np.concatenate([values[sample.loss_mask] for values, sample in zip(column, samples, strict=True)])
+
+        logprob = self._tensor(flat(self.logprobs(samples))).requires_grad_()
+        batch = self._batch(flat, columns, logprob)
+        per_token, clipped = objective(batch)
+        (grad,) = torch.autograd.grad((per_token * batch.weight).sum(), logprob)
+        ends = np.cumsum([sample.loss_mask.sum() for sample in samples])[:-1]
+        out = []
+        for found in (per_token.detach(), clipped, grad):
+            values = found.cpu().numpy()
+            column = [np.zeros(len(sample.token_ids), values.dtype) for sample in samples]
+            for into, sample, part in zip(column, samples, np.split(values, ends), strict=True):
+                into[sample.loss_mask] = part
+            out.append(column)
+        return tuple(out)
+
+    def _batch(
+        self, take: Callable[[list[np.ndarray[Any, Any]]], np.ndarray[Any, Any]], columns: Columns, logprob: Tensor
+    ) -> TokenBatch:
+        """The tokens that `take` takes from the columns, as a loss sees them. Without old log-probabilities the policy
+        is the old one."""
+        flat = {name: self._tensor(take(column)) for name, column in columns.items()}
+        return TokenBatch(logprob=logprob, **{"old_logprob": logprob.detach(), **flat})
+
+    def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.model.device)
+
+    def _not_finite(self, what: str, samples: Sequence[TrainingSample], stats: Stats) -> TrainError:
+        """The error to raise. Drops the gradient, so that weights and optimiser do not change."""
+        self.model.zero_grad()
+        ids = list(dict.fromkeys(sample.episode_id for sample in samples))
+        more = f" and {len(ids) - 8} more" if len(ids) > 8 else ""
+        return TrainError(
+            f"the {what} of step {len(stats.grad_norms) + 1} is not finite (episodes {', '.join(ids[:8])}{more}); "
+            "the step was not taken",
+            remedy="lower train.lr or train.max_grad_norm, and check these episodes' rewards and log-probabilities",
+        )
+
+
+def cast(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The state dict with floating-point tensors in `dtype`; tied ones stay tied."""
+    done = {id(tensor): tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in state.values()}
+    return {name: done[id(tensor)] for name, tensor in state.items()}
+
+
+def _check(samples: Sequence[TrainingSample]) -> None:
+    """Raises if no token trains, or an input of the loss is not finite."""
+    if not any(sample.loss_mask.any() for sample in samples):
+        raise TrainError(
+            f"{len(samples)} training samples without a token to train on", remedy="check that the episodes have turns"
+        )
+    for sample in samples:
+        for name, values in (("advantage", sample.advantage), ("engine's log-probability", sample.behaviour_logprob)):
+            if not np.isfinite(values[sample.loss_mask]).all():
+                raise TrainError(
+                    f"episode {sample.episode_id}, branch {sample.branch_id}: an {name} is not finite",
+                    remedy="inspect the episode with `agentrl show`: a reward or the engine returned this value",
+                )

@@ -1,0 +1,99 @@
+"""Stored episodes are credited as training credits them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentrl.api.credit import credit
+from agentrl.api.run_dirs import begin_run
+from agentrl.config.loader import load_recipe
+from agentrl.store.run_dir import RunDir
+from agentrl.types.episode import Context, Episode
+from agentrl.types.errors import StoreError
+from tests.store.make import make_episode
+
+
+def member(k: int, reward: float | None = 1.0, *, group: str = "train/g", **fields: Any) -> Episode:
+    return make_episode(f"{group}#{k}", group=group, split="train", reward=reward, **fields)
+
+
+def stored(path: Path, episodes: list[Episode], *overrides: str, trained: dict[int, list[str]] | None = None) -> Path:
+    with begin_run(path, load_recipe("quickstart", ["warm_start=null", *overrides]), "train") as run:
+        for episode in episodes:
+            run.add(episode)
+        for iteration, groups in (trained or {}).items():
+            run.add_metrics({"split": "train", "iteration": iteration, "trained_groups": groups})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rules", "left_out"),
+    [("", ""), ("truncated: drop", "2"), ("timed_out: drop", "3"), ("truncated: drop, timed_out: mask", "2")],
+)
+def test_what_the_recipe_drops_is_in_no_baseline(tmp_path: Path, rules: str, left_out: str) -> None:
+    members = [
+        member(0, 1.0),
+        member(1, 0.0),
+        member(2, 0.0, status="truncated", stop="turns"),
+        member(3, 0.0, status="truncated", stop="wall"),
+        member(4, 0.0, status="truncated", stop="sandbox_broken"),
+    ]
+    path = stored(tmp_path / "run", members, f"train={{iterations: 1, {rules}}}")
+    given = {one.episode_id[-1]: one.turn_advantages[0] for one in credit(path, "rloo").credits}
+    assert given.keys() == {*"01234"} - {*left_out}
+    others = len(given) - 1
+    assert given["0"] == pytest.approx(1.0)
+    assert given["1"] == pytest.approx(-1.0 / others)
+
+
+def test_evaluations_are_credited_whatever_ended_them(tmp_path: Path) -> None:
+    members = [msgspec.structs.replace(member(k, status="truncated", stop="turns"), split="eval") for k in range(2)]
+    path = stored(tmp_path / "run", members, "train={iterations: 1, truncated: drop}")
+    assert len(credit(path, "rloo").credits) == 2
+
+
+def test_groups_are_credited_with_those_that_they_trained_with(tmp_path: Path) -> None:
+    """Groups that were drawn for one update may train in a later one."""
+    groups = {name: [member(k, float(k), group=f"train/{name}", iteration=0) for k in range(2)] for name in "abc"}
+    episodes = [episode for members in groups.values() for episode in members]
+    path = stored(tmp_path / "run", episodes, trained={1: ["train/a"], 2: ["train/c"]})
+    batches = credit(path, "reinforce_pp").batches
+    assert [(batch["iteration"], batch["trajectories"]) for batch in batches] == [(0, 2), (0, 2), (1, 2)]
+
+
+def test_each_policy_that_trains_is_credited_with_its_own_outcome(tmp_path: Path) -> None:
+    def duet(k: int) -> Episode:
+        episode = member(k, float(k), components={"reached": float(k)})
+        turns = [msgspec.structs.replace(t, context="critic" if t.index % 2 else "main") for t in episode.turns]
+        critic = Context(role="critic", prompt=[], policy="critic", trains=True)
+        return msgspec.structs.replace(episode, turns=turns, contexts={"critic": critic})
+
+    policies = "policies={critic: {lora: {rank: 4}, train: true, outcome: {reached: -1}}}"
+    path = stored(tmp_path / "run", [duet(0), duet(1)], policies)
+    for one in credit(path, "rloo").credits:
+        sign = 1.0 if one.episode_id.endswith("1") else -1.0
+        assert one.turn_advantages == [sign if k % 2 == 0 else -sign for k in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("train={iterations: 2, kl: {coef: 0.1, place: reward}}", "the KL penalty of models"),
+        ("curriculum=[dapo]", r"the curriculum \(dapo\) chose the groups"),
+    ],
+)
+def test_credit_that_would_not_be_that_which_trained_is_not_saved(tmp_path: Path, override: str, said: str) -> None:
+    members = [member(k, float(k)) for k in range(2)]
+    path = stored(tmp_path / "run", members, "credit=grpo", override, trained={1: ["train/g"]})
+    credit(path)
+    with pytest.raises(StoreError, match=said):
+        credit(path, save=True)
+    with RunDir.read(path) as run:
+        assert all(run.credit(id) is None for id in run.ids())
+    credit(path, "rloo", save=True)
+    with RunDir.read(path) as run:
+        assert all(run.credit(id) is not None for id in run.ids())

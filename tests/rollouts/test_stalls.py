@@ -1,0 +1,151 @@
+"""The watchdog names what computes in the event loop, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from agentrl.config.limits import Limits
+from agentrl.rollouts.faults import stalls
+from agentrl.rollouts.faults.stalls import STALL_S, Frame, Stall, Stalls, Watchdog, watched
+from agentrl.rollouts.scheduler import RolloutScheduler
+from tests.stalls import PACKAGE, is_ours
+
+
+def compute(seconds: float) -> None:
+    """Takes processor time of this thread: how busy the machine is does not matter."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        sum(range(1000))
+
+
+def in_c(seconds: float) -> None:
+    """The same in calls of C that keep the interpreter to themselves for long."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pow(3, 1_500_000).bit_length()
+
+
+def in_one_call(seconds: float) -> None:
+    """The same in one call: Python computes `10**4000000`, as an agent may have asked."""
+    round(7, -4_000_000)
+
+
+class Heard(Stalls):
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[Stall] = []
+
+    def add(self, stall: Stall) -> None:
+        self.all.append(stall)
+        super().add(stall)
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
+    """Waits until watchdogs have looked, and wait for their next look."""
+    looks, look = 0, Watchdog._look
+
+    def counted(self: Watchdog) -> None:
+        nonlocal looks
+        look(self)
+        looks += 1
+
+    async def looked() -> None:
+        until = looks + 2
+        while looks < until:
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(Watchdog, "_look", counted)
+    return looked
+
+
+@pytest.mark.parametrize("work", [compute, in_c, in_one_call])
+async def test_what_computes_in_the_loop_is_named_and_counted(
+    work: Any, looked: Callable[[], Awaitable[None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    Stalls._seen.clear()
+    heard = Heard()
+
+    async def tool() -> None:
+        work(3 * STALL_S)
+
+    with watched(heard), caplog.at_level(logging.WARNING, stalls.__name__):
+        for _ in range(2):
+            await looked()
+            await asyncio.create_task(tool())
+    assert len(heard.all) == 2
+    for stall in heard.all:
+        assert stall.seconds > STALL_S
+        assert work is in_one_call or f"{work.__name__} (" in str(stall)
+        assert "tool" in str(stall)
+        assert any(frame.waits for frame in stall.stack)
+        assert not is_ours(stall)
+    assert [record.message.count("stood still") for record in caplog.records] in ([1], [1, 1])  # by its line
+    found = heard.metrics()
+    assert found["loop_stalls"] == 2
+    assert found["loop_stall_s"] > 2 * STALL_S
+    assert heard.metrics() == {}
+
+
+async def test_many_short_callbacks_waiting_and_threads_are_no_stall() -> None:
+    heard = Heard()
+    loop = asyncio.get_running_loop()
+    with watched(heard):
+        for _ in range(40):
+            await asyncio.create_task(asyncio.to_thread(compute, 0.01))
+        for _ in range(40):
+            loop.call_soon(compute, STALL_S / 10)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        thread = threading.Thread(target=compute, args=(2 * STALL_S,))
+        thread.start()
+        while thread.is_alive():
+            await asyncio.sleep(0.001)
+    assert heard.all == []
+
+
+async def test_the_scheduler_reports_stalls_with_its_metrics() -> None:
+    class Player:
+        def expect(self, items: object) -> None: ...
+
+        async def play(self, item: str) -> list[object]:
+            compute(2 * STALL_S)
+            raise asyncio.CancelledError
+
+    player: Any = Player()
+    async with RolloutScheduler[str](player, concurrency=1, limits=Limits()) as scheduler:
+        assert "loop_stalls" not in scheduler.utilization()
+        scheduler.submit("one")
+        while not scheduler._running:
+            await asyncio.sleep(0)
+        while scheduler._running:
+            await asyncio.sleep(0)
+        await asyncio.sleep(4 * stalls._LOOK_S)
+        found = scheduler.utilization()
+    assert found["loop_stalls"] == 1
+    assert found["loop_stall_s"] > STALL_S
+
+
+def test_a_tool_of_ours_that_computes_fails_its_test() -> None:
+    ours = Frame(f"{PACKAGE}/tools/desk/calculator.py", 60, "Calculator.calculate", waits=True)
+    computes, of_a_test = Frame("lib.py", 1, "round", waits=False), Frame("tests/x.py", 2, "test_x", waits=True)
+    assert is_ours(Stall(1.0, (computes, ours, of_a_test)))
+    assert not is_ours(Stall(1.0, (computes, of_a_test, ours)))
+    assert not is_ours(Stall(1.0, (computes,)))
+
+
+def test_a_watchdog_ends_with_what_it_watches() -> None:
+    async def nothing() -> None:
+        with watched(Stalls()):
+            await asyncio.sleep(0)
+
+    before = threading.active_count()
+    asyncio.run(nothing())
+    assert threading.active_count() == before

@@ -1,0 +1,242 @@
+"""Files of conversations and preferences: every form, and what is said of rows that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.chat.formats.registry import parser_named
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.training.stages.files import conversations, preferences
+from agentrl.types.errors import TaskError
+from agentrl.types.sample import TrainingSample
+
+ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Count on.",
+        "parameters": {"type": "object", "properties": {"by": {"type": "integer"}}},
+    },
+}
+PARSER = parser_named("hermes", [ADD])
+
+
+def said(role: str, content: str | None, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+def written(folder: Path, *rows: Any) -> Path:
+    path = folder / "data.jsonl"
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows) + "\n")
+    return path
+
+
+def shown(sample: TrainingSample) -> str:
+    """The text of a sample, what trains in brackets."""
+    out, inside = "", False
+    for token, trains in zip(sample.token_ids.tolist(), sample.loss_mask.tolist(), strict=True):
+        out += "[" * (trains and not inside) + "]" * (inside and not trains) + ByteTokenizer().decode([token])
+        inside = trains
+    return out + "]" * inside
+
+
+RENDERER = Renderer(ByteTokenizer(), PARSER, [])
+
+
+def test_messages_train_every_reply(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        {
+            "messages": [
+                said("system", "Brief."),
+                said("user", "2+2?"),
+                said("assistant", "4"),
+                said("user", [{"type": "text", "text": "3+"}, {"type": "text", "text": "3?"}]),
+                said("assistant", "6", weight=1),
+            ]
+        },
+        "",
+        {"prompt": "hi", "completion": "ho", "source": "kept out"},
+    )
+    first, second = conversations(path, PARSER, "sft.jsonl")
+    assert (first.id, second.id) == ("data:1", "data:3")
+    assert shown(first.samples(RENDERER)[0]) == (
+        "<|im_start|>system\nBrief.<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n[4<|im_end|>]\n"
+        "<|im_start|>user\n3+3?<|im_end|>\n<|im_start|>assistant\n[6<|im_end|>]"
+    )
+    assert shown(second.samples(RENDERER)[0]).endswith("<|im_start|>assistant\n[ho<|im_end|>]")
+    assert [*first.texts()] == ["Brief.", "2+2?", "4", "3+3?", "6"]
+    sample = first.samples(RENDERER)[0]
+    assert sample.advantage.tolist() == sample.loss_mask.astype(float).tolist()
+    assert [span[0] for span in sample.turn_spans] == [0, 1]
+
+
+def test_a_reply_of_weight_0_is_only_read(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        {
+            "messages": [
+                said("user", "a"),
+                said("assistant", "b", weight=0),
+                said("user", "c"),
+                said("assistant", "d"),
+            ]
+        },
+    )
+    (one,) = conversations(path, PARSER, "sft.jsonl")
+    assert shown(one.samples(RENDERER)[0]).count("[") == 1
+    assert shown(one.samples(RENDERER)[0]).endswith("[d<|im_end|>]")
+    assert "weight" not in str(one.opening)
+
+
+@pytest.mark.parametrize("arguments", [{"by": 2}, '{"by": 2}'])
+def test_calls_are_written_in_the_recipes_format(tmp_path: Path, arguments: Any) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": arguments}}
+    path = written(
+        tmp_path,
+        {
+            "messages": [
+                said("user", "go"),
+                said("assistant", None, tool_calls=[call], refusal=None),
+                said("tool", "2", tool_call_id="1"),
+                said("assistant", "done"),
+            ]
+        },
+    )
+    (one,) = conversations(path, PARSER, "sft.jsonl")
+    assert PARSER.parse(one.turns[0].text, ["add"]).calls[0].arguments == {"by": 2}
+    assert one.turns[0].observations == [said("tool", "2", tool_call_id="1")]
+
+
+def asks(*ids: str) -> dict[str, Any]:
+    calls = [{"id": id, "function": {"name": "add", "arguments": ""}} for id in ids]
+    return said("assistant", None, tool_calls=calls)
+
+
+@pytest.mark.parametrize("order", ["AB", "BA"])
+def test_results_stand_in_the_order_of_the_calls_that_they_name(tmp_path: Path, order: str) -> None:
+    results = {id: said("tool", f"value of {id}", tool_call_id=id) for id in "AB"}
+    given = [said("user", "go"), asks("A", "B"), *(results[id] for id in order), said("user", "So?")]
+    (one,) = conversations(written(tmp_path, {"messages": [*given, said("assistant", "ok")]}), PARSER, "sft.jsonl")
+    assert [each["content"] for each in one.turns[0].observations] == ["value of A", "value of B", "So?"]
+    assert [call.arguments for call in PARSER.parse(one.turns[0].text, ["add"]).calls] == [{}, {}]
+
+
+def test_results_without_ids_stay_where_they_are(tmp_path: Path) -> None:
+    calls = [{"function": {"name": "add", "arguments": {}}}] * 2
+    given = [said("user", "go"), said("assistant", "", tool_calls=calls), said("tool", "1"), said("tool", "2")]
+    (one,) = conversations(written(tmp_path, {"messages": given}), PARSER, "sft.jsonl")
+    assert [each["content"] for each in one.turns[0].observations] == ["1", "2"]
+
+
+def test_preferences_share_their_prompt(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        {"prompt": "a?", "chosen": "yes", "rejected": "no"},
+        {
+            "chosen": [said("user", "b?"), said("assistant", "hm"), said("user", "so?"), said("assistant", "yes")],
+            "rejected": [said("user", "b?"), said("assistant", "hm"), said("user", "so?"), said("assistant", "no")],
+        },
+        {"prompt": "c?", "completion": "well", "label": False},
+    )
+    found = preferences(path, PARSER, "preference.jsonl", paired=False)
+    assert [(each.id, each.group_id, label) for each, label in found] == [
+        ("data:1/chosen", "data:1", 1.0), ("data:1/rejected", "data:1", 0.0),
+        ("data:2/chosen", "data:2", 1.0), ("data:2/rejected", "data:2", 0.0),
+        ("data:3", "data:3", 0.0),
+    ]  # fmt: skip
+    # A reply that both share belongs to the prompt: it is read and not learned.
+    texts = [shown(each.samples(RENDERER)[0]) for each, _ in found]
+    assert texts[2].endswith("[yes<|im_end|>]")
+    assert texts[3].count("[") == 1
+    assert "hm<|im_end|>\n" in texts[3]
+
+
+MESSAGES = [said("user", "a"), said("assistant", "b")]
+
+
+@pytest.mark.parametrize(
+    ("row", "message", "remedy"),
+    [
+        ("{", "not valid JSON", ""),
+        ("[]", "a row is an object, found list", ""),
+        ({"text": "hi"}, "the row has text", 'give {"messages": [...]}'),
+        ({"messages": []}, "messages is []", "a list of messages"),
+        ({"messages": ["hi"]}, "messages[0] is 'hi'", "a message: {role, content}"),
+        ({"messages": [said("user", "a")]}, "the assistant has no message", "a prompt, then a reply"),
+        ({"messages": [said("assistant", "a")]}, "the first message is the assistant's", "a prompt"),
+        ({"messages": [*MESSAGES, said("assistant", "c")]}, "messages 1 and 2 are both the assistant's", "as one"),
+        ({"messages": [said("user", "a"), said("assistant", "b", weight=0)]}, "every reply has weight 0", ""),
+        ({"messages": MESSAGES, "tools": [ADD]}, "its own tools", "name the tools in the recipe"),
+        ({"messages": [said("user", "a"), said("assistant", "b", audio={"id": 1})]}, "messages[1] has audio", "lost"),
+        ({"messages": [said("user", [{"type": "image_url"}]), said("assistant", "b")]}, "messages[0]", "text only"),
+        ({"messages": [said("user", [{"type": "text"}]), said("assistant", "b")]}, "messages[0]: a part", "text only"),
+        ({"messages": [MESSAGES[0], said("assistant", "b", weight=2)]}, "messages[1] has weight 2", "0: context"),
+        (
+            {"messages": [said("user", "a"), said("assistant", "", tool_calls=[{"function": {"name": "sub",
+                                                                                             "arguments": {}}}])]},
+            "the recipe's tools have no 'sub', but add", "",
+        ),
+        (
+            {"messages": [said("user", "a"), asks("A", "B"), said("tool", "1", tool_call_id="C")]},
+            "a result names the call 'C'; the calls before it are 'A', 'B'",
+            "give every call one result",
+        ),
+        (
+            {"messages": [said("user", "a"), asks("A", "B"), said("tool", "1", tool_call_id="B")]},
+            "the call 'A' has no result, and another of the same message has one",
+            "give every call one result",
+        ),
+        (
+            {"messages": [said("user", "a"), asks("A"), *[said("tool", "1", tool_call_id="A")] * 2]},
+            "a result names the call 'A'",
+            "give every call one result",
+        ),
+        (
+            {"messages": [said("user", "a"), said("assistant", "", tool_calls=[{"name": "add"}])]},
+            "a tool call cannot be written in the format hermes",
+            '{"function": {"name"',
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_conversation_is_named_with_its_line(tmp_path: Path, row: Any, message: str, remedy: str) -> None:
+    path = written(tmp_path, {"prompt": "hi", "completion": "ho"}, row)
+    with pytest.raises(TaskError) as error:
+        conversations(path, PARSER, "stages.0.sft.jsonl")
+    assert error.value.place == f"{path}:2"
+    assert message in str(error.value)
+    assert remedy in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "a", "chosen": "b"}, "the row has prompt, chosen"),
+        ({"prompt": "a", "chosen": "b", "rejected": "b"}, "chosen and rejected are the same"),
+        ({"chosen": MESSAGES, "rejected": [*MESSAGES, said("user", "c"), said("assistant", "d")]},
+         "chosen is the beginning of rejected"),
+        ({"chosen": [*MESSAGES, said("user", "c")], "rejected": MESSAGES}, "rejected is the beginning of chosen"),
+        ({"chosen": [*MESSAGES, said("user", "c")], "rejected": [*MESSAGES, said("user", "d")]},
+         "chosen has no reply after the prompt: there is nothing to learn"),
+        ({"prompt": "a", "completion": "b", "label": True}, "the loss compares a chosen reply with a rejected one"),
+    ],
+)  # fmt: skip
+def test_what_is_no_preference_is_named_with_its_line(tmp_path: Path, row: Any, message: str) -> None:
+    with pytest.raises(TaskError, match=message) as error:
+        preferences(written(tmp_path, row), PARSER, "stages.0.preference.jsonl", paired=True)
+    assert str(error.value.place).endswith("data.jsonl:1")
+    odd = written(tmp_path, {"prompt": "a", "completion": "b", "label": "yes"})
+    with pytest.raises(TaskError, match="label is 'yes'"):
+        preferences(odd, PARSER, "stages.0.preference.jsonl", paired=False)
+
+
+def test_a_file_that_is_not_there_names_the_key(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"^stages.0.sft.jsonl: there is no file"):
+        conversations(tmp_path / "none.jsonl", PARSER, "stages.0.sft.jsonl")
+    with pytest.raises(TaskError, match="has no row"):
+        conversations(written(tmp_path, ""), PARSER, "stages.0.sft.jsonl")

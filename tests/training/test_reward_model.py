@@ -1,0 +1,95 @@
+"""The implicit reward model: it learns to tell good episodes from bad, and continues exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from agentrl.config.train import CriticSettings, RewardModelSettings, TrainSettings
+from agentrl.training.auxiliary.models import required_models
+from agentrl.training.auxiliary.reward_model import ImplicitRewardModel
+from agentrl.training.batch.model_columns import ModelColumns
+from agentrl.training.trainer import Trainer
+from tests.training.make import llama, make_rows
+
+
+def learner(model, **settings) -> ImplicitRewardModel:
+    own = TrainSettings(reward_model=RewardModelSettings(**settings), token_budget=4096)
+    made = Trainer(model, own, auxiliary=required_models(own, {"prm_logprob"})).auxiliary["reward_model"]
+    assert isinstance(made, ImplicitRewardModel)
+    return made
+
+
+def rows_with_outcomes():
+    rows = make_rows()
+    names = list(dict.fromkeys(row.episode_id for row in rows))
+    return [dataclasses.replace(row, reward=float(names.index(row.episode_id) % 2)) for row in rows]
+
+
+@pytest.mark.slow
+def test_it_begins_undecided_and_learns_the_outcomes() -> None:
+    model, rows = llama(), rows_with_outcomes()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    reward_model = learner(model, lr=1e-3, steps=1)
+    reference = reward_model.logprobs(rows)
+    # A copy of its reference: every episode is good with probability 1/2, and the cross-entropy is ln 2.
+    assert reward_model.fit(rows, reference)["reward_model_loss"] == pytest.approx(math.log(2))
+    for _ in range(30):
+        found = reward_model.fit(rows, reference)
+    assert found["reward_model_loss"] < 0.5
+    assert found["reward_model_accuracy"] == 1.0
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_the_slope_is_that_of_the_cross_entropy() -> None:
+    model, rows = llama(), rows_with_outcomes()
+    reward_model = learner(model, lr=1e-12, beta=0.3, max_grad_norm=1e9)
+    reference = [values * 0.9 for values in reward_model.logprobs(rows)]
+    kept: dict[str, torch.Tensor] = {}
+    step = reward_model.optimizer.step
+
+    def keep() -> None:
+        kept.update({n: p.grad.clone() for n, p in reward_model.policy.named_parameters() if p.grad is not None})
+        step()
+
+    reward_model.optimizer.step = keep  # type: ignore[method-assign]
+    reward_model.fit(rows, reference)
+
+    # The same by automatic differentiation, a row at a time.
+    names = list(dict.fromkeys(row.episode_id for row in rows))
+    total = torch.zeros(len(names))
+    for row, theirs in zip(rows, reference, strict=True):
+        ids = torch.from_numpy(row.token_ids)[None]
+        every = torch.log_softmax(reward_model.policy.model(input_ids=ids).logits[0, :-1] / row.temperature, -1)
+        ours = every.gather(1, ids[0, 1:, None])[:, 0]
+        mask = torch.from_numpy(row.loss_mask)[1:]
+        total[names.index(row.episode_id)] += (ours[mask] - torch.from_numpy(theirs)[1:][mask]).sum()
+    good = torch.tensor([next(row.reward for row in rows if row.episode_id == name) for name in names])
+    reward_model.policy.zero_grad()
+    torch.nn.functional.binary_cross_entropy_with_logits(0.3 * total, good).backward()
+    for name, parameter in reward_model.policy.named_parameters():
+        torch.testing.assert_close(kept[name], parameter.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_state_continues_exactly() -> None:
+    model, rows = llama(), rows_with_outcomes()
+    straight = learner(model, lr=1e-3)
+    reference = straight.logprobs(rows)
+    straight.fit(rows, reference)
+    resumed = learner(llama(), lr=1e-3)
+    resumed.load_state_dict(straight.state_dict())
+    assert straight.fit(rows, reference) == resumed.fit(rows, reference)
+
+
+@pytest.mark.parametrize("need", ["value", "progress", "prm_logprob"])
+def test_an_iteration_without_scored_episodes_teaches_nobody(need: str) -> None:
+    settings = TrainSettings(critic=CriticSettings(), reward_model=RewardModelSettings())
+    trainer = Trainer(llama(), settings, auxiliary=required_models(settings, {need}))
+    columns = ModelColumns(cast(Any, SimpleNamespace(needs={need})), trainer)
+    columns.of([], {})
+    assert columns.learn([], {}, []) == {}
