@@ -149,8 +149,8 @@ class CreditAssigner:
             raise CreditError(
                 f"{name} does not say which rewards it reads, so that KL in the reward might be without effect",
                 place="train.kl.place",
-                remedy="from agentrl.estimators import estimator; @estimator(reads=['outcome', 'turns']) on the function; "
-                "or train.kl: {place: loss}",
+                remedy="@estimator(reads=['outcome', 'turns']) on the function (agentrl.estimators.estimator), or "
+                "train.kl: {place: loss}",
             )
         places = PLACES[:1] if "verdict" in reads else PLACES
         for place in places:

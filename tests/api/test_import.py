@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,18 +26,21 @@ def test_every_name_is_there(name: str) -> None:
     assert name in dir(agentrl)
 
 
-@pytest.mark.parametrize("name", ["rollout", "train"])
-def test_a_package_is_also_the_function_of_its_name(name: str) -> None:
-    """Whatever of it is imported, before or after."""
-    function = getattr(importlib.import_module(f"agentrl.api.{name}"), name)
-    package = getattr(agentrl, name)
-    assert inspect.signature(package) == inspect.signature(function)
+def test_functions_and_rooms_have_names_of_their_own() -> None:
+    """`agentrl.train` is a plain function, whatever of the package is imported, before or after."""
+    rooms = {room.name for room in Path(str(agentrl.__file__)).parent.iterdir() if (room / "__init__.py").is_file()}
+    assert rooms & set(agentrl.__all__) == set()
+    functions = [getattr(agentrl, name) for name in ("rollout", "train", "credit")]
+    assert all(inspect.isfunction(each) for each in functions)
     with pytest.raises(RecipeError, match="there is no recipe 'nowhere'"):
-        package("nowhere")
-    import agentrl.rollouts.session as session
+        agentrl.train("nowhere")
 
-    assert sys.modules["agentrl.rollouts.session"] is session
-    assert getattr(agentrl, name) is package is sys.modules[f"agentrl.{name}"]
+
+@pytest.mark.slow
+def test_it_changes_nothing_of_python() -> None:
+    code = "import sys; before = list(sys.meta_path); import agentrl; agentrl.train; assert sys.meta_path == before"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert [name for name, each in sys.modules.items() if name.startswith("agentrl") and callable(each)] == []
 
 
 def test_a_name_that_is_not_there() -> None:
