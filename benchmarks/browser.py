@@ -23,14 +23,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agentrl.tools.browser import launching
-from agentrl.tools.browser.client import BrowserLost
-from agentrl.tools.browser.launching import Launch, open_context
-from agentrl.tools.browser.tool import Web
+from agentrl.tools.builtin.web import launching
+from agentrl.tools.builtin.web.client import BrowserLost
+from agentrl.tools.builtin.web.launching import Launch, open_context
+from agentrl.tools.builtin.web.tool import Web
 from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
 from benchmarks.harness import Benchmark, Missing, Report, Row
-from tests.browser.site import site
+from tests.tools.builtin.web.site import site
 
 PAGES = ["article", "forms", "list", "shop", "widgets"]
 PATHS = [f"/pages/{name}.html" for name in PAGES] + [

@@ -44,8 +44,8 @@ from agentrl.registry.references import load_object
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.conversation.calls import CallRunner
 from agentrl.rollouts.garbage import rare_collections
+from agentrl.tools.builtin.games.java import OPTIONS
 from agentrl.tools.calling import called
-from agentrl.tools.games.java import OPTIONS
 from agentrl.tools.toolset import ToolSet
 from agentrl.types.episode import Episode
 from agentrl.types.parts.intake import Images

@@ -121,7 +121,7 @@ def _seccomp() -> Finding:
 
 def _chromium() -> Finding:
     """Whether the web tool has a browser, and what drives it."""
-    from agentrl.tools.browser.launching import find_chromium
+    from agentrl.tools.builtin.web.launching import find_chromium
     from agentrl.types.errors import AgentRLError
 
     what = "Chromium (web tool)"
@@ -133,7 +133,7 @@ def _chromium() -> Finding:
 
 def _desktop() -> Finding:
     """Whether this machine can have desktops."""
-    from agentrl.tools.gui.desktop import install, missing_program
+    from agentrl.tools.builtin.gui.desktop import install, missing_program
 
     missing = missing_program(elements=True)
     found = "installed" if missing is None else f"{missing} is missing"

@@ -26,7 +26,7 @@ def build_command(
     as_json: Json = False,
 ) -> None:
     """Build the indexes of a recipe's search tools, and keep them. The same command again goes on where it stopped."""
-    from agentrl.tools.search import cache_folder, open_index
+    from agentrl.tools.builtin.search.tool import cache_folder, open_index
 
     built = []
     for made in _with_corpus(recipe, overrides):
@@ -47,8 +47,8 @@ def serve_command(
     ] = [],  # noqa: B006
 ) -> None:
     """Serve the index of a recipe's first search tool, until Ctrl-C: one index for all processes and machines."""
-    from agentrl.tools.finders.served import serve
-    from agentrl.tools.search import open_index
+    from agentrl.tools.builtin.search.served import serve
+    from agentrl.tools.builtin.search.tool import open_index
 
     made = _with_corpus(recipe, overrides)[0]
     index = open_index(made.corpus, made.by, lambda ready: print(f"{ready} documents encoded", flush=True))
@@ -58,9 +58,9 @@ def serve_command(
 def _with_corpus(recipe: str, overrides: list[str]) -> list[Any]:
     """The search tools of a recipe that have a corpus."""
     from agentrl.api.recipes import given_recipe
-    from agentrl.tools.desk.bases import Bases
+    from agentrl.tools.builtin.search.bases import Bases
+    from agentrl.tools.builtin.search.tool import Search
     from agentrl.tools.registry import TOOLS
-    from agentrl.tools.search import Search
 
     loaded = given_recipe(recipe, overrides)
     entries = [TOOLS.chosen(entry, loaded.base, f"tools.{place}") for place, entry in enumerate(loaded.tools)]

@@ -1,1 +1,4 @@
-"""Tools that a model may call: the base, and the built-in ones."""
+"""The contract of tools and environments: what a model may call, and how a call is run.
+
+The tools that come with agentrl are in `builtin/`.
+"""

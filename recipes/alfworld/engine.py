@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agentrl.tools.games.libraries import require
-from agentrl.tools.games.play import Play, Step
+from agentrl.tools.builtin.games.libraries import require
+from agentrl.tools.builtin.games.play import Play, Step
 
 LIST = "\nMoves: "
 LOCK = threading.RLock()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from agentrl import Message, Say, Task
 from agentrl.registry.references import load_object
-from agentrl.tools.games.play import Play
+from agentrl.tools.builtin.games.play import Play
 from agentrl.types.errors import TaskError
 
 HERE = Path(__file__).parent

@@ -8,8 +8,8 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from agentrl import Message, Say, Task
-from agentrl.tools.games.libraries import require
-from agentrl.tools.games.play import Play, Step
+from agentrl.tools.builtin.games.libraries import require
+from agentrl.tools.builtin.games.play import Play, Step
 from agentrl.types.errors import TaskError
 
 MOVES = ("left", "right", "forward", "pickup", "drop", "toggle")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from agentrl import Message, Say, Task
-from agentrl.tools.gui.gui import Gui
+from agentrl.tools.builtin.gui.gui import Gui
 from agentrl.types.sandbox import Sandbox
 
 KINDS = ("write", "append", "prepend", "replace", "delete", "copy")

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentrl import Environment, Message, Say, Task
 from agentrl.registry.references import load_object
-from agentrl.tools.browser.site import Page, Request, Site
-from agentrl.tools.browser.tool import Web
+from agentrl.tools.builtin.web.site import Page, Request, Site
+from agentrl.tools.builtin.web.tool import Web
 from agentrl.types.episode import Episode
 
 if TYPE_CHECKING:

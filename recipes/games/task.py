@@ -11,8 +11,8 @@ from operator import xor
 from typing import Any
 
 from agentrl import Message, Say, Task
-from agentrl.tools.games.libraries import require
-from agentrl.tools.games.tasks import seeds
+from agentrl.tools.builtin.games.libraries import require
+from agentrl.tools.builtin.games.tasks import seeds
 from agentrl.types.errors import TaskError
 
 KINDS: dict[str, dict[str, Any]] = {

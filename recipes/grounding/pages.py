@@ -18,8 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from agentrl.tools.browser.launching import Launch, open_context
-from agentrl.tools.browser.site import Page, Request, Site
+from agentrl.tools.builtin.web.launching import Launch, open_context
+from agentrl.tools.builtin.web.site import Page, Request, Site
 from agentrl.types.errors import TaskError
 
 DOCS = {"python.test": Path("/usr/share/doc/python3.11/html"), "sqlite.test": Path("/usr/share/doc/sqlite3")}

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentrl import Message, Say, Task, tool
 from agentrl.registry.references import load_object
-from agentrl.tools.python import Python
+from agentrl.tools.builtin.python import Python
 from agentrl.tools.words import Word
 from agentrl.types.sandbox import Sandbox
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from agentrl.tools.browser.client import BrowserContext, PageFailure
-from agentrl.tools.browser.launching import open_context
+from agentrl.tools.builtin.web.client import BrowserContext, PageFailure
+from agentrl.tools.builtin.web.launching import open_context
 from agentrl.types.errors import InfraError, RecipeError, ToolError
 
 WIDTH, HEIGHT = 160, 210

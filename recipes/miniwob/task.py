@@ -13,7 +13,7 @@ from typing import Any
 from agentrl.engines.scripted import Say
 from agentrl.registry.references import load_object
 from agentrl.tools.base import Environment, ToolResult, tool
-from agentrl.tools.browser.launching import find_chromium
+from agentrl.tools.builtin.web.launching import find_chromium
 from agentrl.types.errors import RecipeError, ToolError
 from agentrl.types.task import Message, Task
 

@@ -9,9 +9,9 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Literal
 
 from agentrl import Message, Say, Task
-from agentrl.tools.games.java import JavaGames, require_java
-from agentrl.tools.games.libraries import require
-from agentrl.tools.games.play import Play, Step
+from agentrl.tools.builtin.games.java import JavaGames, require_java
+from agentrl.tools.builtin.games.libraries import require
+from agentrl.tools.builtin.games.play import Play, Step
 from agentrl.types.errors import TaskError
 
 VARIATIONS = {  # of scienceworld 1.2.3; to ask the package would start Java

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.engines.scripted import Say
-from agentrl.tools.search import Document, open_index
+from agentrl.tools.builtin.search.tool import Document, open_index
 from agentrl.types.task import Message, Task
 
 WORLD = 7  # the seed of the world

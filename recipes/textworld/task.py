@@ -11,7 +11,7 @@ from typing import Any
 
 from agentrl import Message, Say, Task
 from agentrl.registry.references import load_object
-from agentrl.tools.games.libraries import require
+from agentrl.tools.builtin.games.libraries import require
 from agentrl.types.errors import TaskError
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from agentrl.registry.references import load_object
-from agentrl.tools.browser.site import Page, Request
+from agentrl.tools.builtin.web.site import Page, Request
 
 Catalogue = load_object("./catalogue.py:Catalogue", Path(__file__).parent)
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentrl import Environment, Message, Say, Task, ToolResult
 from agentrl.registry.references import load_object
-from agentrl.tools.browser.client import PageFailure
-from agentrl.tools.browser.site import Site
-from agentrl.tools.browser.tool import Web
+from agentrl.tools.builtin.web.client import PageFailure
+from agentrl.tools.builtin.web.site import Site
+from agentrl.tools.builtin.web.tool import Web
 
 if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentrl.registry.references import load_object
-from tests.gui.desks import needs_desktop
 from tests.sound import played
+from tests.tools.builtin.gui.desks import needs_desktop
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "desktop-notes"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)

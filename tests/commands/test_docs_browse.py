@@ -18,7 +18,7 @@ import pytest
 
 from agentrl.registry.references import load_object
 from agentrl.tools.base import name_of, own_methods
-from agentrl.tools.browser.tool import Web
+from agentrl.tools.builtin.web.tool import Web
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task

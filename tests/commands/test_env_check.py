@@ -189,10 +189,10 @@ def oracle(task, rng):
 """
 GAME = """
 name: doors
-tasks: {source: "agentrl.tools.games.tasks:seeds", args: {n: 12, instruction: Find the prize.}}
+tasks: {source: "agentrl.tools.builtin.games.tasks:seeds", args: {n: 12, instruction: Find the prize.}}
 agent: {max_turns: 3}
 tools: [{game: {library: "./task.py:Doors", act: text}}]
-rewards: {score: "agentrl.tools.games.game:score"}
+rewards: {score: "agentrl.tools.builtin.games.game:score"}
 scripts: {oracle: "./task.py:oracle"}
 limits: {backoff_s: 0}
 """

@@ -92,10 +92,10 @@ def test_without_eyes_the_elements_are_listed_with_their_boxes() -> None:
 
 async def test_a_click_on_the_middle_of_the_box_arrives_where_it_should() -> None:
     """In a browser of its own: the page is opened again, and says what was clicked at that point."""
-    from agentrl.tools.browser.launching import Launch, open_context
+    from agentrl.tools.builtin.web.launching import Launch, open_context
 
     pages = load("./pages.py:_roots")()
-    site = load_object("agentrl.tools.browser.site:Site", RECIPE)(
+    site = load_object("agentrl.tools.builtin.web.site:Site", RECIPE)(
         {host: load("./pages.py:_files")(root) for host, root in pages.items()}
     )
     clicks = [task for task in tasks() if task.data["actions"][0]["type"] == "left_click" and "/0/" in task.id][:12]

@@ -54,7 +54,9 @@ def test_an_unknown_kind_names_the_nearest() -> None:
 
 
 def test_what_cannot_be_imported_here_says_why() -> None:
-    broken: Registry[Any] = Registry("x", "x", {"a": "agentrl.tools.shell:Missing"}, "a class", lambda found: found)
+    broken: Registry[Any] = Registry(
+        "x", "x", {"a": "agentrl.tools.builtin.shell:Missing"}, "a class", lambda found: found
+    )
     (entry,) = entries(broken)
     assert "has no 'Missing'" in (entry.missing or "")
 

@@ -19,7 +19,7 @@ import pytest
 
 from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
-from agentrl.tools.browser import launching
+from agentrl.tools.builtin.web import launching
 from agentrl.types.errors import InfraError, RecipeError, ToolError
 from agentrl.types.paths import data_path
 from agentrl.types.task import Task

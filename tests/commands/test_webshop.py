@@ -18,7 +18,7 @@ import pytest
 
 from agentrl.registry.references import load_object
 from agentrl.tools.base import name_of, own_methods
-from agentrl.tools.browser.tool import Web
+from agentrl.tools.builtin.web.tool import Web
 from agentrl.types.task import Task
 from tests.sound import played
 
@@ -105,7 +105,7 @@ def test_held_out_goals_are_of_other_products_and_all_is_repeatable() -> None:
 
 def test_the_site_keeps_customers_apart_and_survives_what_is_odd() -> None:
     shop, _ = load("./task.py:shop")(0, 40)
-    site = load_object("agentrl.tools.browser.site:Site", RECIPE)({"127.0.0.1": shop.answer})
+    site = load_object("agentrl.tools.builtin.web.site:Site", RECIPE)({"127.0.0.1": shop.answer})
     base = re.search(r"127\.0\.0\.1 (\S+?),", site.flag)[1]  # type: ignore[index]
     goal = tasks()[0].data["goal"]
     customers = [shop.enter() for _ in range(2)]

@@ -44,8 +44,8 @@ def test_an_environment_of_ones_own(tmp_path: Path) -> None:
     )
     (line,) = re.findall(r"`(tools: \[\{game: .*\]`)", PAGE.read_text())
     (tmp_path / "doors" / "recipe.yaml").write_text(
-        f"name: doors\ntasks: agentrl.tools.games.tasks:seeds\n{line[:-1]}\n"
-        "rewards: {score: agentrl.tools.games.game:score}\nscripts: {oracle: ./task.py:oracle}\n"
+        f"name: doors\ntasks: agentrl.tools.builtin.games.tasks:seeds\n{line[:-1]}\n"
+        "rewards: {score: agentrl.tools.builtin.games.game:score}\nscripts: {oracle: ./task.py:oracle}\n"
     )
     agentrl("rollout", "doors", "--n", "8", "--agent", "oracle", cwd=tmp_path)
     with RunDir.read(tmp_path / "runs" / "doors-oracle") as run:

@@ -10,8 +10,8 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl, sets
-from tests.gui.desks import needs_desktop
 from tests.sound import assert_sound
+from tests.tools.builtin.gui.desks import needs_desktop
 from tests.view.test_images import drawn
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.store.run_dir import RunDir
-from agentrl.tools.http.fetch import HttpSettings
+from agentrl.tools.builtin.web.fetch import HttpSettings
 from agentrl.types.episode import Episode
 from tests.command import agentrl
 from tests.docs.site import served

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.store.run_dir import RunDir
-from agentrl.tools.browser.launching import find_chromium
+from agentrl.tools.builtin.web.launching import find_chromium
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
 from tests.command import agentrl

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from agentrl.engines.http import HttpClient
 from agentrl.rewards.functions.judges.client import Judge
-from agentrl.tools.finders.asking import ask
+from agentrl.tools.builtin.search.requests import ask
 from agentrl.types.errors import EngineError, InfraError
 
 from .http_server import serving

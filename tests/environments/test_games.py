@@ -16,7 +16,7 @@ from agentrl.types.episode import Episode
 from tests.environments.packages import needs
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-SEEDS = "agentrl.tools.games.tasks:seeds"
+SEEDS = "agentrl.tools.builtin.games.tasks:seeds"
 
 GAMES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # package, few games, others that are held out
     "textworld-express": (

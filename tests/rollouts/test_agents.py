@@ -11,8 +11,8 @@ import pytest
 from agentrl.engines.scripted import Say
 from agentrl.types.errors import RecipeError
 from agentrl.types.sample import training_samples
-from tests.http.servers import answer, saying, talking
 from tests.rollouts.world import make_context, make_parts, play_one
+from tests.tools.builtin.http.servers import answer, saying, talking
 
 
 def boss(task: Any, rng: Any, context: str) -> Any:

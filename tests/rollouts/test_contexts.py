@@ -7,18 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from agentrl.engines.replay import ReplayEngine
 from agentrl.engines.scripted import Say
 from agentrl.rollouts.agent import Agent
 from agentrl.store import RunDir, check
-from agentrl.store.codec import decode_episode
-from agentrl.types.episode import Branch, Drift, Episode
+from agentrl.types.episode import Episode
 from agentrl.types.sample import training_samples
 from tests.rollouts.world import collect, make_context, make_parts, play_one, specs
-from tests.store.make import make_episode
 
 HERE = "tests.rollouts.test_contexts"
 
@@ -129,17 +126,3 @@ async def test_a_context_that_cannot_be_is_refused(
 def iter_says(*texts: str) -> Any:
     for text in texts:
         yield Say(text)
-
-
-def test_changes_that_older_versions_called_drift_are_read_as_branches() -> None:
-    old = msgspec.to_builtins(make_episode("e", turns=3))
-    for split, kind, reason in (
-        ("train", "context_edit", "rewrite"),
-        ("train", "tools", "tools"),
-        ("proxy", "context_edit", "edit"),
-    ):
-        kept = {"turn": 1, "kind": "template", "at_token": 5}
-        record = old | {"split": split, "drift": [kept, {"turn": 2, "kind": kind, "at_token": 7}]}
-        read = decode_episode(msgspec.json.encode(record))
-        assert read.branches == [Branch(turn=2, reason=reason, at_token=7)]
-        assert read.drift == [Drift(turn=1, kind="template", at_token=5)]

@@ -9,9 +9,9 @@ import random
 import pytest
 
 from agentrl.sandbox.namespace.backend import NamespaceSandbox
+from agentrl.tools.builtin.apply_patch import ApplyPatch
+from agentrl.tools.builtin.patch import patched, read_patch
 from agentrl.tools.methods import toolbox
-from agentrl.tools.patching.patch import patched, read_patch
-from agentrl.tools.patching.tool import ApplyPatch
 from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
 

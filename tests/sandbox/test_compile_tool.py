@@ -10,7 +10,7 @@ import pytest
 
 from agentrl.api.rollout import rollout
 from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
-from agentrl.tools.compiling.tool import Compile
+from agentrl.tools.builtin.compile import Compile
 from agentrl.tools.methods import toolbox
 from agentrl.types.errors import RecipeError
 from agentrl.types.sandbox import SandboxSpec

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentrl.sandbox.namespace.backend import NamespaceSandbox
-from agentrl.tools import files
-from agentrl.tools.files import Files
+from agentrl.tools.builtin import files
+from agentrl.tools.builtin.files import Files
 from agentrl.tools.methods import toolbox
 from agentrl.types.errors import ToolError
 from agentrl.types.task import Task

@@ -14,7 +14,7 @@ from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.tools.base import tool
-from agentrl.tools.shell import Shell
+from agentrl.tools.builtin.shell import Shell
 from agentrl.types.episode import Episode
 from agentrl.types.sandbox import Backend, Sandbox, SandboxBroken, SandboxLost, SandboxSpec
 from agentrl.types.task import Task
@@ -199,7 +199,7 @@ async def test_a_deadline_in_a_frozen_sandbox_is_never_data(
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 3.0)
     monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
     if deadline == "tool":
-        monkeypatch.setattr("agentrl.tools.shell.GRACE_S", 0.1)
+        monkeypatch.setattr("agentrl.tools.builtin.shell.GRACE_S", 0.1)
     shell = f"tests.sandbox.test_sabotage:{shell}"
     specs = [spec("frozen", SOLVE, "stop")]
     HARMED.clear()

@@ -8,10 +8,10 @@ import pytest
 
 from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
 from agentrl.tools.base import Tool
-from agentrl.tools.files import Files
+from agentrl.tools.builtin.files import Files
+from agentrl.tools.builtin.python import Python
+from agentrl.tools.builtin.shell import Shell
 from agentrl.tools.methods import toolbox
-from agentrl.tools.python import Python
-from agentrl.tools.shell import Shell
 from agentrl.types.errors import ToolError
 from agentrl.types.sandbox import SandboxSpec
 from agentrl.types.task import Task

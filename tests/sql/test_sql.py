@@ -12,7 +12,7 @@ import pytest
 from agentrl.rewards.components import RewardSet
 from agentrl.sql.opening import open_database
 from agentrl.sql.query import Limits, QueryFailed, Result
-from agentrl.tools.sql.tool import Sql
+from agentrl.tools.builtin.sql import Sql
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
 from agentrl.types.task import Task
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from agentrl import Task
-from agentrl.tools.desk.ask_user import AskUser
+from agentrl.tools.builtin.ask_user import AskUser
 from agentrl.types.errors import InfraError, RecipeError, TaskError, ToolError
-from tests.search.test_engines import serving
+from tests.tools.builtin.search.test_engines import serving
 
 KNOWS = {"date": "On Monday.", "return date": "On Friday.", "budget": "200 euros."}
 

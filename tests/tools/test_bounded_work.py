@@ -8,11 +8,11 @@ import zlib
 import msgspec
 import pytest
 
-from agentrl.tools.finders import simulated
-from agentrl.tools.patching import patch as reading
-from agentrl.tools.patching import tool
-from agentrl.tools.patching.patch import Change, patched, read_patch
-from agentrl.tools.patching.tool import ApplyPatch
+from agentrl.tools.builtin import apply_patch as tool
+from agentrl.tools.builtin import patch as reading
+from agentrl.tools.builtin.apply_patch import ApplyPatch
+from agentrl.tools.builtin.patch import Change, patched, read_patch
+from agentrl.tools.builtin.search import simulated
 from agentrl.types.errors import ToolError
 from agentrl.types.parts.image import image_info
 from tests.images import png
@@ -67,8 +67,8 @@ def test_documents_are_found() -> None:
 
 
 def test_a_screenshot_larger_than_the_screen_is_not_decoded() -> None:
-    from agentrl.tools.gui.gui import _resized
-    from agentrl.tools.gui.scale import Scale
+    from agentrl.tools.builtin.gui.gui import _resized
+    from agentrl.tools.builtin.gui.scale import Scale
 
     scale = Scale((320, 200), (160, 100), "pixels")
     assert image_info(_resized(png(320, 200), scale)).width == 160

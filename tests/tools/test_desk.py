@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentrl.tools.desk.calculator import Calculator
-from agentrl.tools.desk.memory import Memory
+from agentrl.tools.builtin.calculator import Calculator
+from agentrl.tools.builtin.memory import Memory
 from agentrl.types.errors import RecipeError, ToolError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentrl.commands import doctor
-from agentrl.tools.games.libraries import require
+from agentrl.tools.builtin.games.libraries import require
 from agentrl.types import packages
 from agentrl.types.errors import AgentRLError, MissingExtra, needs, require_versions
 

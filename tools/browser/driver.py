@@ -3,8 +3,8 @@
     python driver.py '{"executable": "/usr/bin/chromium", "args": []}'
 
 Needs Python 3.11, playwright and a Chromium; nothing of agentrl. `operations.py` says what it can do. The client,
-`agentrl/tools/browser/client.py`, describes the protocol. The driver ends when stdin does, or when its parent is gone,
-and Chromium with it.
+`agentrl/tools/builtin/web/client.py`, describes the protocol. The driver ends when stdin does, or when its parent is
+gone, and Chromium with it.
 """
 
 import asyncio

@@ -67,7 +67,7 @@ def results(turn: Turn, search_tools: list[str] | None, but: str = "") -> list[s
 
 NONE = "none"
 """The query and the base of a step that searches no more."""
-SIMILARITY = "agentrl.tools.ranking.minilm:similarity"
+SIMILARITY = "agentrl.tools.builtin.search.minilm:similarity"
 
 
 @reward(source="R1-Router, arXiv:2505.22095; OpenBMB/R1-Router@c0a0c1b, reward_score/step.py: ret_accuracy_reward")

@@ -17,8 +17,8 @@ from agentrl.rollouts.conversation.resumption import Resumption
 from agentrl.rollouts.conversation.standing import Standing
 from agentrl.rollouts.conversation.voice import Voice
 from agentrl.rollouts.faults.failures import raised_in, within
+from agentrl.tools.asides import asides
 from agentrl.tools.base import Observation, ToolResult
-from agentrl.tools.finders.own import asides
 from agentrl.tools.voice import answer_of, voices
 from agentrl.types import values
 from agentrl.types.clocks.deadline import Deadline

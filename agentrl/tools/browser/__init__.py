@@ -1,1 +1,0 @@
-"""Chromium for tools and environments: the driver's client, its launching, and the `web` tool."""

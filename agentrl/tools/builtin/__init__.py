@@ -1,0 +1,1 @@
+"""The built-in tools. Nothing outside imports them: a recipe names them (`agentrl list tools`)."""

@@ -1,0 +1,73 @@
+"""Games and questions of gem."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl.tools.builtin.games.own_random import OwnRandom
+from agentrl.tools.builtin.games.play import Play, Step
+from agentrl.types.errors import TaskError
+
+SOLVED = 1.0 - 1e-6
+"""Rewards of gem's environments add up to 1 where a task is solved, and to less where it is not."""
+
+
+class Gem(Play):
+    """An environment of gem. Its moves are texts; most games take what stands in `\\boxed{}`.
+
+    gem keeps the board out of the observation: its wrappers append `suffix` of the step's info, and put `prefix` before
+    it. Here both are shown, too, until the end.
+    """
+
+    def __init__(self, id: str, kwargs: Mapping[str, Any]) -> None:
+        self._random = OwnRandom()
+        with self._random:  # most of its environments draw a game as they are made
+            try:
+                self._env = _imported().make(id, **kwargs)
+            except LookupError as error:
+                raise _no_words(id) if "nltk.download" in str(error) else error from None
+
+    @property
+    def env(self) -> Any:
+        """The environment."""
+        return self._env
+
+    def reset(self, seed: int) -> str:
+        """Begins a game. NumPy's generator takes 32 bits of the seed."""
+        with self._random:
+            observation, info = self._env.reset(seed=seed % 2**32)
+        self._return = 0.0
+        return _shown(observation, info)
+
+    def step(self, action: str) -> Step:
+        """Makes a move. It is a success if the rewards add up to 1: a part of it is paid for what was nearly right."""
+        with self._random:
+            observation, reward, terminated, truncated, info = self._env.step(action)
+        self._return += float(reward)
+        done = bool(terminated or truncated)
+        text = str(observation) if done else _shown(observation, info)
+        return Step(text, float(reward), done, done and self._return >= SOLVED)
+
+
+def _shown(observation: Any, info: Mapping[str, Any]) -> str:
+    parts = [info.get("prefix"), observation, info.get("suffix")]
+    return "\n".join(str(part).strip("\n") for part in parts if part)
+
+
+def _imported() -> Any:
+    """The module. It sets the root logger up when it is imported; that stays as it was."""
+    root = logging.getLogger()
+    level, handlers = root.level, [*root.handlers]
+    import gem
+
+    root.setLevel(level)
+    root.handlers[:] = handlers
+    return gem
+
+
+def _no_words(id: str) -> TaskError:
+    return TaskError(
+        f"gem: {id} draws from NLTK's list of words, which is missing", remedy="python -m nltk.downloader words"
+    )

@@ -1,0 +1,71 @@
+"""Games of textarena, for one player or several."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentrl.tools.builtin.games.own_random import OwnRandom
+from agentrl.tools.builtin.games.play import Match
+
+_LISTED = re.compile(r"(?i)\b(?:available|valid|legal) (?:moves|actions):(.*)")
+_MOVE = re.compile(r"\[[^\]]+\]")
+
+
+class TextArena(Match):
+    """A game of textarena. A move that it refuses is told to the player; the second one in a row loses most games.
+
+    Args:
+        players: of games that more than one number of players can play.
+    """
+
+    def __init__(self, id: str, kwargs: Mapping[str, Any], players: int = 1) -> None:
+        import textarena
+
+        self._env = textarena.make(id, **kwargs)
+        self.players, self._random, self.done = players, OwnRandom(), False
+        self._moves: list[str] = []
+
+    @property
+    def env(self) -> Any:
+        """The environment."""
+        return self._env
+
+    @property
+    def turn(self) -> int:  # type: ignore[override]
+        """Whose turn it is."""
+        return int(self._env.state.current_player_id)
+
+    def reset(self, seed: int) -> None:
+        """Begins a game."""
+        with self._random:
+            self._random.seed(seed)
+            self._env.reset(num_players=self.players, seed=seed)
+        self.done = False
+
+    def seen(self, player: int) -> str:
+        """Messages to the player since it last looked, without its own words. Those of other players have a name."""
+        messages, self._env.state.observations[player] = self._env.state.observations[player], []
+        texts = [
+            f"Player {sender}: {text}" if sender >= 0 else text for sender, text, _ in messages if sender != player
+        ]
+        text = "\n".join(text.strip("\n") for text in texts)
+        if listed := _LISTED.findall(text):
+            self._moves = _MOVE.findall(listed[-1])
+        return text
+
+    def moves(self) -> Sequence[str]:
+        """The moves that the player whose turn it is was told last, where the game lists them."""
+        return self._moves
+
+    def step(self, action: str) -> None:
+        """Makes a move."""
+        with self._random:
+            self.done, _ = self._env.step(action)
+
+    @property
+    def scores(self) -> Sequence[float]:
+        """The rewards; all 0 before the end."""
+        rewards = self._env.state.rewards or {}
+        return [float(rewards.get(player, 0)) for player in range(self.players)]

@@ -1,0 +1,273 @@
+"""A desktop without a screen as a `Screen`: the client of `tools/desktop/driver.py`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.tools.builtin.gui.link import HostLink, Link, SandboxLink
+from agentrl.tools.builtin.gui.screen import Button, Direction, Element, Point, ScreenLost
+from agentrl.types.clocks.deadline import Deadline
+from agentrl.types.errors import RecipeError, SandboxError, ToolError
+from agentrl.types.paths import data_path
+from agentrl.types.sandbox import Sandbox, SandboxImageUnusable
+
+PACKAGES = ("xvfb", "openbox", "libxtst6", "fonts-dejavu-core", "adwaita-icon-theme")
+"""Of Debian: a server, a window manager, and what pixels need."""
+ELEMENT_PACKAGES = ("at-spi2-core", "gir1.2-atspi-2.0", "python3-gi", "dbus-daemon")
+"""For lists of elements."""
+
+PARTS_S = 10.0
+"""As in the driver: the least bound on the start of each part. There are four beside the program."""
+MARGIN_S = 15.0
+"""How much longer than its own limit a request may take before the screen counts as lost."""
+WORDS_S = 2.0
+"""How long is waited for what a driver that ended wrote to stderr."""
+_INSIDE = "/tmp/.agentrl-desktop"
+
+
+@dataclass(frozen=True)
+class DesktopSettings:
+    """What a desktop is started with.
+
+    Attributes:
+        size: pixels.
+        elements: whether lists of elements can be asked for.
+        settle_s: bound on one `settle`.
+        start_s: bound on the appearance of the program's first window.
+    """
+
+    size: tuple[int, int] = (1024, 768)
+    elements: bool = False
+    settle_s: float = 2.0
+    start_s: float = 20.0
+
+
+class Desktop:
+    """A desktop. `open_on_host` and `open_in_sandbox` make one.
+
+    Attributes:
+        born: on the monotonic clock, seconds.
+        episodes: how many have used it, the current one included.
+    """
+
+    def __init__(self, link: Link, settings: DesktopSettings, folder: str) -> None:
+        self.size, self.settings = settings.size, settings
+        self.born, self.episodes = time.monotonic(), 0
+        self._link, self._folder = link, folder
+        self._left, self._broken, self._closed = b"", False, False
+        self._latencies: list[float] = []
+
+    @classmethod
+    async def open_on_host(cls, settings: DesktopSettings) -> Desktop:
+        """One on this machine, for programs that are trusted.
+
+        Raises:
+            RecipeError: a package is missing.
+        """
+        must_have(settings.elements)
+        folder = tempfile.mkdtemp(prefix="agentrl-desktop-")
+        link = HostLink([sys.executable, "-B", str(data_path("tools", "desktop", "driver.py"))], f"{folder}/driver.log")
+        return cls(link, settings, folder)
+
+    @classmethod
+    async def open_in_sandbox(cls, sandbox: Sandbox, settings: DesktopSettings) -> Desktop:
+        """One in a sandbox, whose image must have the packages.
+
+        Raises:
+            SandboxLost: the sandbox is gone.
+        """
+        for source in data_path("tools", "desktop").glob("*.py"):
+            await sandbox.write(f"{_INSIDE}/program/{source.name}", source.read_bytes())
+        link = await SandboxLink.open(sandbox, ["python3", "-B", f"{_INSIDE}/program/driver.py"])
+        return cls(link, settings, f"{_INSIDE}/")
+
+    async def start(self, command: Sequence[str], cwd: str) -> None:
+        """Starts a program, and returns when its first window is there and still.
+
+        Args:
+            command: nothing: a bare screen.
+            cwd: the folder where it starts.
+
+        Raises:
+            RecipeError: the program is not installed on this machine, or there is no such folder.
+            SandboxImageUnusable: a part is not installed in the sandbox.
+            ScreenLost: it showed no window, or ended at once.
+        """
+        self.episodes += 1
+        self._latencies.clear()
+        own, (width, height) = self.settings, self.size
+        fields = {"width": width, "height": height, "command": [*command], "cwd": cwd, "elements": own.elements}
+        fields |= {"folder": f"{self._folder}/desktop", "wait_s": own.start_s}
+        await self._ask("start", fields, 5 * max(PARTS_S, own.start_s))
+
+    async def reset(self) -> None:
+        """Ends the program and everything that it left; a bare server stays, for the next `start`."""
+        await self._ask("reset")
+
+    def slow(self, step_s: float) -> bool:
+        """Whether its steps of this episode took longer than that, by the median."""
+        return bool(self._latencies) and statistics.median(self._latencies) > step_s
+
+    @property
+    def broken(self) -> bool:
+        """Whether a request failed in a way that leaves it in an unknown state."""
+        return self._broken
+
+    async def screenshot(self) -> bytes:
+        """What is shown now, as a PNG file."""
+        return (await self._ask("screenshot"))[1]
+
+    async def elements(self) -> tuple[list[Element], bool]:
+        """What is on it, from top to bottom, and whether that is all: a program may not answer in time."""
+        limit = self.settings.settle_s + 3
+        said = json.loads((await self._ask("elements", {"limit_s": limit}, limit))[1])
+        found = [
+            Element(each["role"], each["name"], each["text"], tuple(each["states"]), tuple(each["box"]))
+            for each in said["elements"]
+        ]
+        return found, said["whole"]
+
+    async def move(self, to: Point) -> None:
+        """Puts the pointer there."""
+        await self._ask("move", {"x": to[0], "y": to[1]})
+
+    async def click(self, at: Point, button: Button = "left", times: int = 1) -> None:
+        """Clicks that often."""
+        await self._ask("click", {"x": at[0], "y": at[1], "button": button, "times": times})
+
+    async def drag(self, start: Point, end: Point) -> None:
+        """Drags with the left button."""
+        await self._ask("drag", {"x": start[0], "y": start[1], "to_x": end[0], "to_y": end[1]})
+
+    async def scroll(self, at: Point, direction: Direction, clicks: int) -> None:
+        """Turns the wheel."""
+        wheel = {"left": "wheel_left", "right": "wheel_right"}.get(direction, direction)
+        await self._ask("click", {"x": at[0], "y": at[1], "button": wheel, "times": clicks})
+
+    async def type(self, text: str) -> None:
+        """Types a text; a line break is the Return key."""
+        await self._ask("type", {"text": text}, 30)
+
+    async def press(self, keys: Sequence[str]) -> None:
+        """Presses keys together.
+
+        Raises:
+            ToolError: there is no such key.
+        """
+        await self._ask("press", {"keys": [*keys]})
+
+    async def settle(self) -> str:
+        """Waits until the program has taken its input and the screen is still.
+
+        Raises:
+            ScreenLost: the program was ended by a signal: it crashed.
+        """
+        limit, began = self.settings.settle_s, time.monotonic()
+        found, _ = await self._ask("settle", {"limit_s": limit}, 2 * limit)
+        self._latencies.append(time.monotonic() - began)
+        if found["ended"] is not None and found["ended"] < 0:
+            raise ScreenLost(f"the program of the screen was ended by signal {-found['ended']}")
+        if not found["answers"]:
+            return "The program in front does not answer."
+        return "" if found["windows"] else "No window is open."
+
+    async def close(self) -> None:
+        """Ends everything. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            await self._link.close()
+            if isinstance(self._link, HostLink):
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _ask(
+        self, do: str, fields: Mapping[str, Any] | None = None, limit_s: float = 0.0
+    ) -> tuple[dict[str, Any], bytes]:
+        """One request. One that does not end leaves the screen broken, as it is unknown what was done.
+
+        Raises:
+            ScreenLost: the driver is gone, does not answer, or says so.
+            ToolError: the request makes no sense.
+        """
+        if self._broken:
+            raise ScreenLost("the screen broke earlier")
+        self._broken = True  # until the answer is whole
+        try:
+            async with Deadline(limit_s + MARGIN_S):
+                await self._link.send(json.dumps({"do": do, **(fields or {})}).encode() + b"\n")
+                said = json.loads(await self._line())
+                body = await self._exactly(said["size"])
+        except TimeoutError:
+            raise ScreenLost(f"the desktop did not answer {do!r} within {limit_s + MARGIN_S:g} s") from None
+        except (OSError, EOFError):
+            words = ""
+            with suppress(TimeoutError, SandboxError):
+                async with Deadline(WORDS_S):
+                    words = " ".join((await self._link.last_words()).split())
+            raise ScreenLost(f"the desktop ended during {do!r}{f': {words}' if words else ''}") from None
+        if said["ok"]:
+            self._broken = False
+            return said, body
+        raise self._error(said["kind"], said["error"])
+
+    def _error(self, kind: str, text: str) -> Exception:
+        if kind == "input":
+            self._broken = False
+            return ToolError(text)
+        if kind != "missing":
+            return ScreenLost(text)
+        if isinstance(self._link, HostLink):
+            return RecipeError(f"{text} is not installed", place="gui", remedy=install(text))
+        remedy = "sandbox.spec.image: agentrl/desktop (agentrl sandbox build desktop); sandboxes without an image have "
+        return SandboxImageUnusable(
+            f"the sandbox of gui has no {text}", remedy=f"{remedy}what this machine has: {install(text)}"
+        )
+
+    async def _line(self) -> bytes:
+        while b"\n" not in self._left:
+            await self._more()
+        line, _, self._left = self._left.partition(b"\n")
+        return line
+
+    async def _exactly(self, size: int) -> bytes:
+        while len(self._left) < size:
+            await self._more()
+        body, self._left = self._left[:size], self._left[size:]
+        return body
+
+    async def _more(self) -> None:
+        if not (data := await self._link.receive()):
+            raise EOFError
+        self._left += data
+
+
+def must_have(elements: bool) -> None:
+    """Checks that this machine can have desktops.
+
+    Raises:
+        RecipeError: a program is missing; the remedy is the command that installs it.
+    """
+    if (missing := missing_program(elements)) is not None:
+        raise RecipeError(f"{missing} is not installed", place="gui", remedy=install(missing))
+
+
+def missing_program(elements: bool = False) -> str | None:
+    """A program that desktops need and this machine lacks."""
+    wanted = ("Xvfb", "openbox", *(("dbus-daemon",) if elements else ()))
+    return next((name for name in wanted if shutil.which(name) is None), None)
+
+
+def install(missing: str) -> str:
+    """The command that installs what desktops need, and an application that is missing."""
+    known = {"Xvfb", "openbox", "dbus-daemon", "libX11.so.6", "libXtst.so.6"}
+    names = [*PACKAGES, *ELEMENT_PACKAGES]
+    more = [] if any(each in missing for each in (*known, *names)) else [missing]
+    return f"apt-get install -y --no-install-recommends {' '.join([*names, *more])}"

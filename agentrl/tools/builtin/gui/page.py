@@ -1,0 +1,203 @@
+"""A page of the browser driver as a `Screen`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from agentrl.tools.builtin.gui.screen import Button, Direction, Element, Point, ScreenLost
+from agentrl.tools.builtin.web.client import BrowserContext, PageFailure
+from agentrl.tools.builtin.web.launching import Launch, open_context
+from agentrl.tools.builtin.web.page import told
+from agentrl.types.errors import RecipeError, nearest
+
+NOTCH = 100
+"""CSS pixels that a click of the wheel scrolls."""
+MARGIN_S = 15.0
+"""What an operation may take beside loading and settling."""
+KEYS = {
+    "ctrl": "Control", "control": "Control", "shift": "Shift", "alt": "Alt", "option": "Alt",
+    "super": "Meta", "win": "Meta", "cmd": "Meta", "command": "Meta", "meta": "Meta",
+    "enter": "Enter", "return": "Enter", "esc": "Escape", "escape": "Escape", "tab": "Tab", "space": "Space",
+    "spacebar": "Space", "backspace": "Backspace", "back_space": "Backspace", "delete": "Delete", "del": "Delete",
+    "insert": "Insert", "ins": "Insert", "home": "Home", "end": "End",
+    "pageup": "PageUp", "page_up": "PageUp", "pgup": "PageUp", "prior": "PageUp",
+    "pagedown": "PageDown", "page_down": "PageDown", "pgdn": "PageDown", "next": "PageDown",
+    "up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight",
+    "arrowup": "ArrowUp", "arrowdown": "ArrowDown", "arrowleft": "ArrowLeft", "arrowright": "ArrowRight",
+    "capslock": "CapsLock", "caps_lock": "CapsLock", "menu": "ContextMenu", "printscreen": "PrintScreen",
+    "print": "PrintScreen", **{f"f{number}": f"F{number}" for number in range(1, 13)},
+}  # fmt: skip
+"""Names of browsers, by lower-case names of X, pyautogui and browsers."""
+# A wheel turns in frames that come after it. Two equal ones in a row: what scrolls has arrived.
+FRAMES = """async () => { let last, now, looks = 0; do { last = now;
+await new Promise(done => { setTimeout(done, 200); requestAnimationFrame(() => requestAnimationFrame(done)) });
+now = scrollX + ' ' + scrollY } while (last !== now && ++looks < 20) }"""
+_SIDES = ("_l", "_r")
+"""Ends of X's names of modifier keys."""
+
+
+class PageSettings(BaseModel):
+    """What a page is opened with.
+
+    Attributes:
+        url: its address.
+        allow: hosts that the browser may reach; `*`: all. None: the host of `url` only.
+        flags: of Chromium's command line.
+        dialogs: what is answered to dialogs: `accept` or `dismiss`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str
+    allow: tuple[str, ...] | None = None
+    flags: tuple[str, ...] = ()
+    dialogs: Literal["accept", "dismiss"] = "dismiss"
+
+    @classmethod
+    def of(cls, given: str | Mapping[str, Any]) -> PageSettings:
+        """From the setting `page`: an address, or `{url, allow, flags, dialogs}`.
+
+        Raises:
+            RecipeError: a key is wrong or missing, or there is no Chromium.
+        """
+        fields = {"url": given} if isinstance(given, str) else dict(given)
+        if (wrong := next((key for key in fields if key not in cls.model_fields), None)) is not None:
+            raise RecipeError(f"gui: page has no key {wrong!r}", remedy=nearest(wrong, cls.model_fields))
+        if "url" not in fields:
+            raise RecipeError("gui: page has no url", remedy="page: http://... or page: {url: http://...}")
+        try:
+            made = cls.model_validate(fields)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in first["loc"])
+            raise RecipeError(f"gui: page{place} is {first['input']!r}", remedy=first["msg"]) from None
+        Launch(flags=made.flags).settings()  # so that a recipe check says what is missing
+        return made
+
+
+class PageScreen:
+    """What a browser shows of a page, and nothing around it. `open` makes one."""
+
+    def __init__(self, context: BrowserContext, size: tuple[int, int], settle_s: float) -> None:
+        self.size = size
+        self._context, self._settle_s = context, settle_s
+
+    @classmethod
+    async def open(cls, settings: PageSettings, size: tuple[int, int], load_s: float, settle_s: float) -> PageScreen:
+        """One with the page of `settings`.
+
+        Raises:
+            BrowserLost: there is no browser.
+            ScreenLost: the page cannot be opened.
+        """
+        host = urlsplit(settings.url).netloc.rpartition("@")[2]
+        allow = (host,) if settings.allow is None else settings.allow
+        context = await open_context(
+            Launch(flags=settings.flags),
+            viewport=[*size],
+            allow=None if "*" in allow else [*allow],
+            dialogs=settings.dialogs,
+        )
+        screen = cls(context, size, settle_s)
+        try:
+            await screen._do("goto", url=settings.url, load_s=load_s, timeout_s=load_s + MARGIN_S)
+            await screen.settle()
+        except BaseException as error:
+            await context.close()
+            if isinstance(error, PageFailure):
+                raise ScreenLost(f"the page {settings.url} cannot be opened: {error.message}") from None
+            raise
+        return screen
+
+    async def screenshot(self) -> bytes:
+        """What is shown now, as a PNG file."""
+        return base64.b64decode(await self._do("screenshot"))
+
+    async def elements(self) -> tuple[list[Element], bool]:
+        """What can be acted on and lies in the viewport, in the order of the page; that is all."""
+        found = await self._do("elements")
+        return [_element(each) for each in found if each["visible"]], True
+
+    async def move(self, to: Point) -> None:
+        """Puts the pointer there."""
+        await self._do("mouse_move", x=to[0], y=to[1])
+
+    async def click(self, at: Point, button: Button = "left", times: int = 1) -> None:
+        """Clicks that often."""
+        await self._do("mouse_click", x=at[0], y=at[1], button=button, count=times)
+
+    async def drag(self, start: Point, end: Point) -> None:
+        """Drags with the left button, in ten steps."""
+        await self._do("mouse_drag", path=[[*start], [*end]], steps=10)
+
+    async def scroll(self, at: Point, direction: Direction, clicks: int) -> None:
+        """Turns the wheel."""
+        by = NOTCH * clicks * (-1 if direction in ("up", "left") else 1)
+        across = direction in ("left", "right")
+        await self._do("wheel", x=at[0], y=at[1], dx=by if across else 0, dy=0 if across else by)
+
+    async def type(self, text: str) -> None:
+        """Types a text key by key; a line break is the Return key."""
+        await self._do("write", text=text, keys=True)
+
+    async def press(self, keys: Sequence[str]) -> None:
+        """Presses keys together. alt+Left goes back, as it does in a browser that has a window around its page.
+
+        Raises:
+            PageFailure: there is no such key.
+        """
+        names = [_key(key) for key in keys]
+        if names == ["Alt", "ArrowLeft"]:
+            await self._do("back", load_s=self._settle_s)
+        else:
+            await self._do("key", keys="+".join(names))
+
+    async def settle(self) -> str:
+        """Waits until the requests that an action began are over. Returns what happened: dialogs, other tabs, ..."""
+        over = (await self._do("settle", seconds=self._settle_s))["over"]
+        with suppress(PageFailure):  # it went on to another page
+            await self._do("evaluate", script=FRAMES)
+        return "\n".join([*told(self._context.take_events()), *([] if over else ["The page is still loading."])])
+
+    async def close(self) -> None:
+        """Closes the page. May be called twice."""
+        await self._context.close()
+
+    async def _do(self, op: str, *, timeout_s: float | None = None, **fields: Any) -> Any:
+        """An operation of the driver.
+
+        Raises:
+            PageFailure: the page cannot do it.
+            ScreenLost: it crashed.
+            BrowserLost: the browser is gone.
+        """
+        try:
+            return await self._context.do(op, timeout_s=timeout_s or self._settle_s + MARGIN_S, **fields)
+        except PageFailure as failure:
+            if failure.kind == "crashed":
+                raise ScreenLost(f"the page crashed: {failure.message}") from None
+            raise
+
+
+def _element(found: Mapping[str, Any]) -> Element:
+    """Of what the driver says: `value=` of a field is its text, the rest are states."""
+    left, top, width, height = found["box"]
+    values = [each for each in found["state"] if each.startswith("value=")]
+    states = tuple(each for each in found["state"] if not each.startswith("value="))
+    text = values[0].removeprefix("value=") if values else ""
+    with suppress(ValueError):  # several chosen options are no single text
+        text = str(json.loads(text)) if text.startswith('"') else text
+    return Element(found["role"], found["name"], text, states, (left, top, left + width, top + height))
+
+
+def _key(name: str) -> str:
+    """The name that browsers have for a key. One that is not known stays as it is: the driver refuses it."""
+    plain = name.lower().removesuffix(_SIDES[0]).removesuffix(_SIDES[1])
+    return name if len(name) == 1 else KEYS.get(plain, name)

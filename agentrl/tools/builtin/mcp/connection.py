@@ -1,0 +1,283 @@
+"""A connection to an MCP server: one an episode, or one for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from agentrl.tools.builtin.mcp.settings import McpSettings, filled
+from agentrl.tools.builtin.mcp.stdio import Server, messages
+from agentrl.types.clocks.deadline import Deadline
+from agentrl.types.errors import InfraError, ToolError, ToolServerEnded
+from agentrl.types.parts.body import PACKINGS, BodyRefused, unpacked
+
+PAGES = 100
+"""Pages of a server's list of tools that are read."""
+
+CLOSE_S = 10.0
+"""How long a session may take to end by itself; then it is cancelled."""
+LIST_S = 5.0
+"""How long a list of tools may take to be read again. The result of the call before does not wait longer."""
+
+CLOSED = -32000
+"""JSON-RPC error of the SDK itself: the connection is closed."""
+
+T = TypeVar("T")
+
+
+class ServerLost(InfraError):
+    """An MCP server did not start, or is gone."""
+
+
+class ServerEnded(ServerLost, ToolServerEnded):
+    """The MCP server of one episode ended while the model called its tools."""
+
+
+class Connection:
+    """A session with a server.
+
+    Attributes:
+        tools: what the server offers now, as the SDK's records. Another list whenever it was read again.
+    """
+
+    def __init__(self, settings: McpSettings) -> None:
+        self._settings = settings
+        self.tools: list[Any] = []
+        self._session: Any = None
+        self._server: Server | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._why = ""
+        self._listing: asyncio.Task[None] | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was open, and is not."""
+        return self._keeper is not None and (self._keeper.done() or self._stop.is_set())
+
+    async def open(self) -> None:
+        """Connects. Once only.
+
+        Raises:
+            ServerLost: the server does not start, or does not answer within `timeout_s`.
+        """
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # A task of its own: the scopes of the SDK must be left where they were entered.
+        self._keeper = asyncio.create_task(self._keep(ready))
+        try:
+            async with Deadline(self._settings.timeout_s):
+                await ready
+        except TimeoutError:
+            self._why = f"no answer within {self._settings.timeout_s:g} s"
+            error = self._lost()
+            await self.close()
+            raise error from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Ends the session, and the server if it is a child of ours."""
+        if self._keeper is None:
+            return
+        self._stop.set()
+        if self._session is not None:  # it says goodbye to a server of others, which may not answer
+            await asyncio.wait([self._keeper], timeout=CLOSE_S)
+        self._keeper.cancel()
+        await asyncio.wait([self._keeper])
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Calls a tool, and reads the list of tools again if it may have changed. A list that cannot be read stays.
+
+        Raises:
+            ToolError: the server answers that it cannot, or what is no result.
+            ServerEnded: it was a process for this episode alone, and has ended.
+            ServerLost: it is gone.
+        """
+        try:
+            result = await self._asked(self._session.call_tool(name, arguments))
+        except ServerLost as lost:
+            if self._server is None or self._settings.shared:
+                raise
+            raise ServerEnded(lost.message, place=lost.place, remedy=lost.remedy) from None
+        if self._changes:
+            await self._list_again()
+        return result
+
+    async def _asked(self, question: Awaitable[T]) -> T:
+        """The answer to a question, unless the connection ends before."""
+        from anyio import BrokenResourceError, ClosedResourceError
+        from mcp import MCPError
+        from pydantic import ValidationError
+
+        assert self._keeper is not None
+        asked = asyncio.ensure_future(question)
+        try:
+            await asyncio.wait([asked, self._keeper], return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise self._lost()
+            return await asked
+        except MCPError as error:
+            said = error.error.message
+            too_long = "byte limit" in said  # what the SDK says of an event above max_sse_event_size
+            if (error.error.code == CLOSED and not too_long) or said == "Session terminated":
+                self._why = self._why or said
+                self._stop.set()
+                raise self._lost() from None
+            raise ToolError(said) from None
+        except (ClosedResourceError, BrokenResourceError):
+            raise self._lost() from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ToolError(f"the server's answer is no result of MCP: {first['loc']}: {first['msg']}") from None
+        finally:
+            asked.cancel()
+
+    async def _keep(self, ready: asyncio.Future[None]) -> None:
+        from mcp import ClientSession
+
+        try:
+            async with (
+                self._transport() as (reading, writing),
+                ClientSession(reading, writing, message_handler=self._heard) as session,
+            ):
+                await session.initialize()
+                await self._list(session)
+                self._session = session
+                if not ready.done():
+                    ready.set_result(None)
+                await self._stop.wait()
+        except Exception as error:
+            self._why = self._why or _said(error)
+            if not ready.done():
+                ready.set_exception(self._lost())
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncIterator[tuple[Any, Any]]:
+        settings = self._settings
+        if settings.command is not None:
+            self._server = await Server.start(settings)
+            async with messages(self._server) as streams:
+                yield streams
+            return
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        assert settings.url is not None
+        client = httpx2.AsyncClient(
+            headers={"Accept-Encoding": PACKINGS} | filled(settings.headers, "headers"),
+            timeout=httpx2.Timeout(settings.timeout_s, read=None),
+            event_hooks={"response": [_Bound(settings.max_bytes)]},
+        )
+        async with (
+            client,
+            streamable_http_client(settings.url, http_client=client, max_sse_event_size=settings.max_bytes) as streams,
+        ):
+            yield streams
+
+    async def _heard(self, message: Any) -> None:
+        """Notifications of the server. What follows one is a task: the SDK reads no answer while this runs."""
+        if getattr(message, "method", "") == "notifications/tools/list_changed" and self._session is not None:
+            self._listing = asyncio.create_task(self._list_again())
+
+    async def _list_again(self) -> None:
+        with suppress(ToolError, ServerLost, TimeoutError):  # the next call says it
+            async with Deadline(LIST_S):
+                await self._asked(self._list(self._session))
+
+    @property
+    def _changes(self) -> bool:
+        tools = self._session.server_capabilities.tools if self._session.server_capabilities else None
+        return bool(tools and tools.list_changed)
+
+    async def _list(self, session: Any) -> None:
+        from mcp import types
+
+        found, cursor = list[Any](), None
+        for _ in range(PAGES):
+            page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor) if cursor else None)
+            found += page.tools
+            if not (cursor := page.next_cursor):
+                break
+        if found != self.tools:
+            self.tools = found
+
+    def _lost(self) -> ServerLost:
+        state = self._server.state() if self._server is not None else ""
+        return ServerLost(
+            f"{self._settings.server}: {'; '.join(filter(None, [self._why, state])) or 'the connection ended'}",
+            remedy="start it by hand to see what it says" if self._server is not None else "see its own log",
+        )
+
+
+class _Bound:
+    """Unpacks bodies, and bounds those that are one message. Of streams of events, the SDK bounds each."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    async def __call__(self, response: Any) -> None:
+        events = response.headers.get("content-type", "").startswith("text/event-stream")
+        encoding = response.headers.pop("content-encoding", "")
+        response.stream = _bounded(response.stream, encoding, None if events else self._most)
+
+
+def _bounded(stream: Any, encoding: str, most: int | None) -> Any:
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            got = 0
+            try:
+                async for part in unpacked(stream, encoding):
+                    got += len(part)
+                    if most is not None and got > most:
+                        raise httpx2.StreamError(f"its answer has more than {most / 1e6:.3g} MB (max_bytes)")
+                    yield part
+            except BodyRefused as error:
+                raise httpx2.StreamError(f"its answer cannot be read: {error}") from None
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()
+
+
+# Shared connections, by event loop and settings. They end with their loop, which cancels their keepers. An opening is a
+# task of its own: an episode that is cancelled takes it from no other one.
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[Connection]]] = WeakKeyDictionary()
+
+
+async def connect(settings: McpSettings) -> Connection:
+    """An open connection: a new one, or the one of all episodes of this event loop.
+
+    Raises:
+        ServerLost: the server does not start, or does not answer.
+    """
+    if not settings.shared:
+        return await _opened(settings)
+    known = _shared.setdefault(asyncio.get_running_loop(), {})
+    key = settings.model_dump_json()
+    if (opening := known.get(key)) is None or _over(opening):
+        opening = known[key] = asyncio.create_task(_opened(settings))
+    return await asyncio.shield(opening)
+
+
+async def _opened(settings: McpSettings) -> Connection:
+    connection = Connection(settings)
+    await connection.open()
+    return connection
+
+
+def _over(opening: asyncio.Task[Connection]) -> bool:
+    """Whether it failed, or what it opened is lost."""
+    return opening.done() and (opening.cancelled() or opening.exception() is not None or opening.result().lost)
+
+
+def _said(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return " ".join((str(error) or type(error).__name__).split())[:300]

@@ -1,0 +1,174 @@
+"""An MCP server as a child process: a JSON-RPC message a line, each of bounded length.
+
+The SDK's own client joins the parts of a line again and again, which takes minutes for a line of 100 MB, and reads
+without bound. Here a line that is too long is skipped, and the call that it answers fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from agentrl.tools.builtin.mcp.settings import McpSettings, filled
+from agentrl.types.clocks.deadline import Deadline
+from agentrl.types.paths import data_path
+
+CHUNK = 1 << 16
+EXIT_S = 2.0
+"""How long a server may take to end when its input has ended; then it is killed."""
+
+_ID = re.compile(rb'"id"\s*:\s*(\d+)')
+
+
+class Server:
+    """A server's process.
+
+    Attributes:
+        garbage: lines that were no messages.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: int, most: int) -> None:
+        self._process, self._lifeline, self._most = process, lifeline, most
+        self._stderr, self._first, self.garbage = b"", b"", 0
+
+    @classmethod
+    async def start(cls, settings: McpSettings) -> Server:
+        """Starts the command of a recipe. It ends with this process, however this one ends.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        from mcp.client.stdio import get_default_environment
+
+        inside, lifeline = os.pipe()
+        guard = [sys.executable, "-I", "-S", str(data_path("tools", "mcp", "guard.py")), str(inside)]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *guard, *(settings.command or ()), env=get_default_environment() | filled(settings.env, "env"),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                pass_fds=(inside,), limit=CHUNK,
+            )  # fmt: skip
+        except BaseException:
+            os.close(lifeline)
+            raise
+        finally:
+            os.close(inside)
+        return cls(process, lifeline, settings.max_bytes)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The lines of its output; of one that is too long, the answer that its call failed."""
+        output = self._process.stdout
+        assert output is not None
+        line, dropped = bytearray(), 0
+        while chunk := await output.read(CHUNK):
+            await asyncio.sleep(0)  # a flood leaves others their time
+            *ends, rest = chunk.split(b"\n")
+            for end in ends:
+                line += end
+                if dropped:
+                    yield self._too_long(bytes(line), dropped + len(end))
+                elif line.strip():
+                    yield bytes(line)
+                line, dropped = bytearray(), 0
+            line += rest
+            if len(line) > self._most or dropped:
+                dropped += len(rest) if dropped else len(line)
+                line = line[:1000] + line[-1000:] if len(line) > 2000 else line
+        with suppress(TimeoutError):  # so that it can be said how it ended
+            async with Deadline(EXIT_S):
+                await self._process.wait()
+
+    def _too_long(self, ends: bytes, size: int) -> bytes:
+        found = _ID.search(ends)
+        said = f"its answer has {size / 1e6:.3g} MB, and max_bytes is {self._most / 1e6:.3g} MB"
+        error = b'{"code": -32603, "message": "%s"}' % said.encode()
+        return b'{"jsonrpc": "2.0", "id": %s, "error": %s}' % (found[1], error) if found else ends
+
+    def refuse(self, line: bytes) -> None:
+        """Remembers a line that is no message."""
+        self._first = self._first or line[:200]
+        self.garbage += 1
+
+    async def write(self, data: bytes) -> None:
+        """Sends a line."""
+        entry = self._process.stdin
+        assert entry is not None
+        entry.write(data + b"\n")
+        await entry.drain()
+
+    async def listen(self) -> None:
+        """Reads what it logs, and keeps the end: a full pipe would stop it."""
+        errors = self._process.stderr
+        assert errors is not None
+        while chunk := await errors.read(CHUNK):
+            await asyncio.sleep(0)
+            self._stderr = (self._stderr + chunk)[-1000:]
+
+    async def end(self) -> None:
+        """Ends it: its input first, and then all of its processes."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        with suppress(TimeoutError):
+            async with Deadline(EXIT_S):
+                await self._process.wait()
+        os.close(self._lifeline)
+        await self._process.wait()
+
+    def state(self) -> str:
+        """What is known of it, for messages."""
+        code = self._process.returncode
+        logged = self._stderr.decode("utf-8", "replace").strip()[-500:]
+        parts = [
+            "it runs" if code is None else f"exit code {code}",
+            f"{self.garbage} lines of its output were no messages, the first {self._first!r}" if self.garbage else "",
+            f"its stderr ends: {logged}" if logged else "",
+        ]
+        return "; ".join(filter(None, parts))
+
+
+@asynccontextmanager
+async def messages(server: Server) -> AsyncIterator[tuple[Any, Any]]:
+    """The streams of the SDK's session, to and from a server. Must be left in the task that entered it."""
+    import anyio
+    from mcp import types
+    from mcp.shared.message import SessionMessage
+
+    heard, reading = anyio.create_memory_object_stream[Any](0)
+    writing, said = anyio.create_memory_object_stream[Any](0)
+    gone = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
+
+    async def read() -> None:
+        async with heard:
+            with suppress(*gone):
+                async for line in server.lines():
+                    try:
+                        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    except ValueError:
+                        server.refuse(line)
+                        continue
+                    await heard.send(SessionMessage(message))
+
+    async def write() -> None:
+        async with said:
+            async for each in said:
+                try:
+                    await server.write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+                except OSError:
+                    await heard.aclose()
+
+    async with anyio.create_task_group() as group:
+        for part in (read, write, server.listen):
+            group.start_soon(part)
+        try:
+            yield reading, writing
+        finally:
+            with anyio.CancelScope(shield=True):
+                await server.end()
+            for stream in (heard, reading, writing, said):
+                await stream.aclose()
+            group.cancel_scope.cancel()

@@ -1,0 +1,108 @@
+"""The `mcp` tool: the tools of an MCP server."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from agentrl.tools.base import Environment, ToolResult
+from agentrl.tools.builtin.mcp.connection import Connection, connect
+from agentrl.tools.builtin.mcp.settings import McpSettings, filled
+from agentrl.tools.schema import SchemaTool, schema_tool
+from agentrl.types.errors import ToolError, needs
+from agentrl.types.task import Task
+
+if TYPE_CHECKING:
+    from agentrl.types.sandbox import Sandbox
+from agentrl.types.paths import check_program
+
+
+class Mcp(Environment):
+    """Offers the tools of an MCP server, which says what they are when an episode opens, and whenever they change.
+
+    A server that dies or does not start is a failure; an error of a tool, or a result that is too large or no result,
+    the model reads.
+    """
+
+    forkable = False
+
+    def __init__(self, settings: McpSettings) -> None:
+        with needs("mcp"):
+            import mcp  # noqa: F401
+        filled(settings.env, "env")
+        filled(settings.headers, "headers")
+        if settings.command is not None:
+            check_program(settings.command[0], "mcp: command")
+        self.settings, self.timeout_s = settings, settings.timeout_s
+        self._connection: Connection | None = None
+        self._listed: list[Any] | None = None
+        self._offered: list[SchemaTool] = []
+
+    async def open(self, task: Task, sandbox: Sandbox | None) -> None:
+        """Connects to the server, or starts it."""
+        self._connection = await connect(self.settings)
+
+    async def close(self) -> None:
+        """Ends the session, unless it is that of all episodes."""
+        if self._connection is not None and not self.settings.shared:
+            await self._connection.close()
+
+    def tools(self) -> Sequence[SchemaTool]:
+        """What the server offers now, of what the settings let through."""
+        if self._connection is not None and self._listed is not self._connection.tools:
+            self._listed = self._connection.tools
+            self._offered = [self._offer(each) for each in self._listed if self._lets(each)]
+        return self._offered
+
+    def _lets(self, told: Any) -> bool:
+        """Whether a tool is offered. One that is to be run as a task of the server's alone could only fail."""
+        include, name = self.settings.include, told.name
+        if getattr(getattr(told, "execution", None), "task_support", None) == "required":
+            return False
+        return (include is None or name in include) and name not in self.settings.exclude
+
+    def _offer(self, told: Any) -> SchemaTool:
+        name = self.settings.prefix + told.name
+        return schema_tool(name, told.description or "", told.input_schema, partial(self._call, told.name))
+
+    async def _call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        assert self._connection is not None
+        return result_of(await self._connection.call(name, arguments))
+
+
+def result_of(said: Any) -> ToolResult:
+    """What a server answered to a call, for the model: texts, images, and of everything else what it is.
+
+    Raises:
+        ToolError: the server says that the call failed.
+    """
+    texts, images = [], []
+    for part in said.content:
+        resource = getattr(part, "resource", None)
+        kind = getattr(resource or part, "mime_type", None) or "of no known type"
+        data = getattr(part, "data", None) or getattr(resource, "blob", None)
+        if data is not None and kind.startswith("image/"):
+            images.append(_bytes(data))
+        elif data is not None:
+            texts.append(f"[{kind}, {len(data) * 3 // 4} bytes, not shown]")
+        elif part.type == "resource_link":
+            texts.append(f"[{part.name}: {part.uri}]")
+        else:
+            texts.append(part.text if resource is None else resource.text)
+    if not texts and said.structured_content is not None:
+        texts.append(json.dumps(said.structured_content, ensure_ascii=False))
+    text = "\n".join(texts)
+    if said.is_error:
+        raise ToolError(text or "the call failed")
+    return ToolResult(text, images=images)
+
+
+def _bytes(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise ToolError(f"an image of the server's answer is not base64: {error}") from None

@@ -1,0 +1,45 @@
+"""The `python` tool: a Python in the sandbox that keeps its variables between calls."""
+
+from __future__ import annotations
+
+from agentrl.tools.base import Tool, tool
+from agentrl.tools.builtin.shell import GRACE_S
+from agentrl.tools.words import Word
+from agentrl.types.sandbox import PythonKernel, Sandbox
+from agentrl.types.task import Task
+
+
+class Python(Tool):
+    """A Python kernel for the episode.
+
+    Args:
+        timeout_s: bound on one call.
+        output_limit: bytes of printed output that the model is shown of one call: the head and the tail.
+    """
+
+    needs_sandbox = True
+
+    def __init__(self, timeout_s: float = 60.0, output_limit: int = 16_000) -> None:
+        self.cell_s = timeout_s
+        self.timeout_s = timeout_s + GRACE_S
+        self.output_limit = output_limit
+
+    async def open(self, task: Task, sandbox: Sandbox | None) -> None:
+        """Takes a kernel of its own."""
+        assert sandbox is not None
+        self.kernel: PythonKernel = await sandbox.python("python-tool")
+
+    @tool
+    async def python(self, code: Word) -> str:
+        """Run Python code. Variables are kept from call to call; the value of a last expression is shown.
+
+        Args:
+            code: one or more statements.
+        """
+        result = await self.kernel.run(code, timeout_s=self.cell_s, output_limit=self.output_limit)
+        ending = {
+            "timeout": f"[timed out after {self.cell_s:g} s and was interrupted]",
+            "oom": "[killed: out of memory]",
+            "output_limit": "[ended: far too much output]",
+        }.get(result.outcome, "")
+        return "\n".join(part for part in (result.text, ending) if part)

@@ -1,0 +1,1 @@
+"""The tool `search`: indices of this machine, servers, web-search APIs, a model that answers (docs/search.md)."""

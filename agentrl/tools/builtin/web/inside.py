@@ -1,0 +1,93 @@
+"""Starts the browser driver in the sandbox of an episode, for pages that are not trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from contextlib import suppress
+
+from agentrl.tools.builtin.web.client import BrowserContext, BrowserLost, Driver
+from agentrl.tools.builtin.web.launching import FLAGS, Launch
+from agentrl.types.errors import SandboxError
+from agentrl.types.paths import data_path
+from agentrl.types.sandbox import Process, Sandbox, SandboxImageUnusable
+
+FOLDER = "/tmp/.agentrl-browser"
+CHROMIUM = "/usr/bin/chromium"
+"""Where the image `agentrl/browser` has it."""
+
+_MISSING = ("No module named 'playwright'", "Executable doesn't exist")
+"""What the driver says where the image lacks a part."""
+
+
+class InsideDriver:
+    """A driver with a Chromium of its own, which end with the sandbox."""
+
+    def __init__(self, process: Process) -> None:
+        self._process, self._last = process, deque[str](maxlen=20)
+        self.driver = Driver(process.write, self._kill, lambda: "\n".join(self._last))
+        self._readers = asyncio.create_task(self._answers()), asyncio.create_task(self._complaints())
+        self._killing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(cls, sandbox: Sandbox, launch: Launch) -> InsideDriver:
+        """Starts it; Chromium itself starts with the first context.
+
+        Raises:
+            SandboxLost: the sandbox is gone.
+        """
+        for source in sorted(data_path("tools", "browser").glob("*.[pj][ys]")):
+            await sandbox.write(f"{FOLDER}/{source.name}", source.read_bytes())
+        # The sandbox is the wall: inside it Chromium cannot build its own.
+        settings = {"executable": launch.executable or CHROMIUM, "args": [*FLAGS, "--no-sandbox", *launch.flags]}
+        command = ["python3", "-B", f"{FOLDER}/driver.py", json.dumps(settings)]
+        return cls(await sandbox.spawn(command))
+
+    async def context(self, **options: object) -> BrowserContext:
+        """The context of the episode.
+
+        Raises:
+            SandboxImageUnusable: the sandbox has no Chromium or no playwright.
+            BrowserLost: it does not start.
+        """
+        try:
+            return await self.driver.context(**options)
+        except BrowserLost as error:
+            said = "\n".join([str(error), *self._last])
+            if any(sign in said for sign in _MISSING):
+                raise SandboxImageUnusable(
+                    f"the sandbox of web has no browser: {said.strip().splitlines()[-1][:200]}",
+                    remedy="sandbox.spec.image: agentrl/browser (agentrl sandbox build browser), or where: host",
+                ) from None
+            raise
+
+    async def close(self) -> None:
+        """Ends it."""
+        self.driver.ended()
+        for reader in self._readers:
+            reader.cancel()
+        with suppress(SandboxError, OSError):
+            await self._process.kill()
+
+    def _kill(self) -> None:
+        self._killing = asyncio.create_task(self.close())
+
+    async def _answers(self) -> None:
+        """Passes output lines to the driver. Stops at the end, or at the first line that cannot be parsed."""
+        rest: list[bytes] = []
+        try:
+            with suppress(SandboxError, OSError, ValueError):
+                while data := await self._process.read("stdout", 1 << 20):
+                    *whole, last = data.split(b"\n")
+                    for line in whole:
+                        self.driver.received(b"".join([*rest, line]))
+                        rest = []
+                    rest.append(last)
+        finally:
+            self.driver.ended()
+
+    async def _complaints(self) -> None:
+        with suppress(SandboxError, OSError):
+            while data := await self._process.read("stderr"):
+                self._last.extend(data.decode("utf-8", "replace").splitlines())

@@ -1,1 +1,0 @@
-"""Search engines outside this process, for the tool `search`: a server, web-search APIs, a model."""

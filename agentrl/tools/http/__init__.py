@@ -1,1 +1,0 @@
-"""The `http` tool: a page of the web as text (docs/http.md)."""

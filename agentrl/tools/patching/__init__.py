@@ -1,1 +1,0 @@
-"""The tool `apply_patch`: V4A patches and unified diffs."""

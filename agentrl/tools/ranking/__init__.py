@@ -1,1 +1,0 @@
-"""Ranking of documents by meaning: sentence embeddings and their index (docs/search.md)."""

@@ -1,1 +1,0 @@
-"""The `sql` tool: a database that the model queries (docs/sql.md)."""

@@ -1,0 +1,344 @@
+"""The `mcp` tool against servers of the SDK, and against programs that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'agentrl[mcp]'")
+
+from agentrl.engines.scripted import Say
+from agentrl.tools.base import ToolResult
+from agentrl.tools.builtin.mcp.connection import ServerLost, connect
+from agentrl.tools.builtin.mcp.settings import McpSettings
+from agentrl.tools.builtin.mcp.tool import Mcp
+from agentrl.tools.methods import method
+from agentrl.types.errors import MissingExtra, RecipeError, ToolError
+from agentrl.types.task import Task
+from tests.rollouts.world import collect, make_context, make_parts, play_one, specs
+from tests.waiting import limits, running_program, stop, turns, until, until_async, until_listening
+
+pytestmark = pytest.mark.slow
+
+SERVER = str(Path(__file__).parent / "server.py")
+STDIO: dict[str, Any] = {"command": [sys.executable, SERVER], "timeout_s": 300}
+
+
+class Opened:
+    """An open tool, called as a model calls it."""
+
+    def __init__(self, tool: Mcp) -> None:
+        self.tool = tool
+
+    def names(self) -> list[str]:
+        return [each.name for each in self.tool.tools()]
+
+    def schema(self, name: str) -> dict[str, Any]:
+        return next(each.schema for each in self.tool.tools() if each.name == name)
+
+    async def call(self, name: str, **arguments: Any) -> ToolResult:
+        offered = next(each for each in self.tool.tools() if each.name == name)
+        return await method(self.tool, offered).call(arguments)
+
+    async def text(self, name: str, **arguments: Any) -> str:
+        return (await self.call(name, **arguments)).text
+
+
+@asynccontextmanager
+async def opened(**settings: Any) -> AsyncIterator[Opened]:
+    tool = Mcp(McpSettings.model_validate(settings))
+    await tool.open(Task.of("t", "?"), None)
+    try:
+        yield Opened(tool)
+    finally:
+        await tool.close()
+
+
+def script(code: str, **more: Any) -> dict[str, Any]:
+    return {"command": [sys.executable, "-c", code], "timeout_s": 1, **more}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, SERVER, str(port)]
+    with running_program(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until_listening(port, process)
+        yield f"http://127.0.0.1:{port}/mcp"
+
+
+@pytest.fixture(params=["stdio", "http"])
+def where(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return STDIO if request.param == "stdio" else {"url": request.getfixturevalue("url")}
+
+
+async def test_results_become_texts_and_images(where: dict[str, Any]) -> None:
+    async with opened(**where) as server:
+        assert await server.text("add", a=2, b=3) == "5"
+        assert await server.text("add", a=2) == "3"
+        picture = await server.call("picture")
+        assert (picture.text, [image[:4] for image in picture.images]) == ("red", [b"\x89PNG"])
+        assert await server.text("other") == "[report: file:///report]\ninside\neA=="
+        assert json.loads(await server.text("table")) == {"tea": 3}
+        with pytest.raises(ToolError, match="the shop is closed"):
+            await server.call("fail")
+        with pytest.raises(ToolError, match="argument 'a': field required"):
+            await server.call("add")
+        with pytest.raises(ToolError, match="should be integer"):
+            await server.call("add", a="x")
+
+
+async def test_names_are_chosen_and_prefixed(url: str) -> None:
+    async with opened(url=url, include=["add", "tally", "fail"], exclude=["fail"], prefix="shop_") as server:
+        assert server.names() == ["shop_add", "shop_tally"]
+        assert await server.text("shop_add", a=1, b=1) == "2"
+
+
+async def test_a_process_for_each_episode() -> None:
+    async with opened(**STDIO) as one, opened(**STDIO) as two:
+        assert (await one.text("tally"))[:2] == (await two.text("tally"))[:2] == "1 "
+
+
+async def test_the_environment_is_what_the_recipe_says_and_too_much_is_an_observation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SECRET_OF_TESTS", "42")
+    async with opened(**STDIO, env={"TEA": "Assam", "KEY": "$SECRET_OF_TESTS"}, max_bytes=1_000_000) as server:
+        assert await server.text("variable", which="TEA") == "Assam"
+        assert await server.text("variable", which="KEY") == "42"
+        assert await server.text("variable", which="SECRET_OF_TESTS") == "unset"
+        assert await server.text("chatter", mb=20) == "done", "noise on both outputs stops nobody"
+        with pytest.raises(ToolError, match="MB"):
+            await server.call("flood", mb=20)
+        assert await server.text("add", a=1, b=1) == "2", "the session goes on"
+    with pytest.raises(RecipeError, match="NO_SUCH_VARIABLE is not set"):
+        Mcp(McpSettings.model_validate({**STDIO, "env": {"KEY": "$NO_SUCH_VARIABLE"}}))
+
+
+@pytest.mark.parametrize("env", [{"CHANGES": "1"}, {"TELLS": "1"}, {"CHANGES": "1", "TELLS": "1"}])
+async def test_a_list_that_changes_is_read_again(env: dict[str, str]) -> None:
+    async with opened(**STDIO, env=env) as server:
+        assert "treasure" not in server.names()
+        await server.text("unlock")
+        if "CHANGES" not in env:  # told, but not promised: it follows as soon as it is read
+            await until_async(lambda: "treasure" in server.names())
+        assert "treasure" in server.names()
+        assert await server.text("treasure") == "gold"
+
+
+async def test_an_answer_over_http_that_is_too_long_is_an_observation(url: str) -> None:
+    async with opened(url=url, max_bytes=1_000_000) as server:
+        with pytest.raises(ToolError, match="MB|byte limit"):
+            await server.call("flood", mb=5)
+        assert await server.text("add", a=1, b=1) == "2", "the session goes on"
+
+
+async def test_a_server_that_dies_is_a_failure_that_says_how_and_is_started_again_if_shared() -> None:
+    async with opened(**STDIO, env={"A": "again"}, shared=True) as server:
+        with pytest.raises(ServerLost, match="exit code 3; its stderr ends: out of tea"):
+            await server.call("die")
+        with pytest.raises(ServerLost):
+            await server.call("add", a=1)
+    async with opened(**STDIO, env={"A": "again"}, shared=True) as server:
+        assert await server.text("add", a=1, b=1) == "2"
+
+
+BEGINS = """
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    listed[asked.get("method")] = listed.get(asked.get("method"), 0) + 1
+    if asked.get("method") == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"], "serverInfo": {"name": "s", "version": "1"},
+                  "capabilities": {"tools": {"listChanged": True}}}
+    elif asked.get("method") == "tools/list" and listed["tools/list"] <= LISTS:
+        result = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
+    elif asked.get("method") == "tools/call":
+        result = {"content": [{"type": "text", "text": "2" if asked["params"]["name"] == "add" else str(os.getpid())}]}
+    elif asked.get("method") == "tools/list" and FAILS:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32603, "message": "no"}}), flush=True)
+        continue
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def begins(lists: int, fails: bool = False) -> str:
+    """A server that lists its tools so often, and then not at all, or with an error."""
+    return f"listed, LISTS, FAILS = {{}}, {lists}, {fails}\n{BEGINS}"
+
+
+async def test_a_server_that_never_lists_its_tools_is_a_failure() -> None:
+    with pytest.raises(ServerLost, match="no answer within 1 s"):
+        async with opened(**script(begins(0))):
+            pass
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_list_that_cannot_be_read_again_takes_no_result_away(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentrl.tools.builtin.mcp.connection.LIST_S", 0.2)
+    async with opened(**script(begins(1, fails), timeout_s=300)) as server:
+        assert await server.text("add") == "2"
+        assert server.names() == ["add"]
+
+
+async def test_one_process_for_all_episodes_whichever_of_them_is_cancelled() -> None:
+    settings = {**STDIO, "env": {"A": "cancelled"}, "shared": True}
+    first = asyncio.create_task(connect(McpSettings.model_validate(settings)))
+    await turns()
+    second = asyncio.create_task(connect(McpSettings.model_validate(settings)))
+    await turns()
+    first.cancel()
+    connection = await second
+    assert (await connection.call("tally", {})).content[0].text[:2] == "1 "
+    async with opened(**settings) as one, opened(**settings) as two:
+        assert (await one.text("tally"))[:2] == "2 "
+        assert (await two.text("tally"))[:2] == "3 "
+    async with opened(**settings) as three:
+        assert (await three.text("tally"))[:2] == "4 ", "it outlives an episode"
+    await connection.close()
+
+
+async def test_a_server_that_does_not_take_leave_is_left(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setattr("agentrl.tools.builtin.mcp.connection.CLOSE_S", 0.2)
+    farewells = asyncio.Event()
+
+    async def forward(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(1 << 16):
+            if data.startswith(b"DELETE"):
+                farewells.set()
+                await asyncio.Event().wait()
+            target.write(data)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to_there = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].split("/")[0]))
+        await asyncio.gather(forward(reader, to_there), forward(there, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with opened(url=f"http://127.0.0.1:{port}/mcp", timeout_s=300) as through:
+        assert await through.text("add", a=1, b=1) == "2"
+    assert farewells.is_set()
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (script("raise SystemExit(7)"), "exit code 7"),
+        (script("import signal; signal.pause()"), "no answer within {limit:g} s; it runs"),
+        (script("while True: print('tea ' * 1000)"), "lines of its output were no messages, the first b'tea tea"),
+        (script("while True: print('x' * 10_000, end='')"), "no answer within {limit:g} s"),
+        (script("import sys; [sys.stderr.write('e' * 1000) for _ in iter(int, 1)]"), "its stderr ends: eeee"),
+        (script("while True: print('{}')"), "no messages"),
+        (script("print('[' * 1000000); import signal; signal.pause()"), "no answer within {limit:g} s"),
+        ({"url": "http://127.0.0.1:9/mcp"}, "127.0.0.1:9"),
+    ],
+)
+async def test_what_is_no_server_is_a_failure(settings: dict[str, Any], said: str) -> None:
+    for limit in limits(1.0):  # the program must come to its deed
+        with pytest.raises(ServerLost) as error:
+            async with opened(**{**settings, "timeout_s": limit}):
+                pass
+        if said.format(limit=limit) in str(error.value):
+            break
+
+
+async def test_in_an_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools: list[Mcp] = []
+    open_ = Mcp.open
+
+    async def opens(self: Mcp, *args: Any) -> None:
+        tools.append(self)
+        await open_(self, *args)
+
+    monkeypatch.setattr(Mcp, "open", opens)
+
+    def plays(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("add", {"a": 1, "b": 1}), ("fail", {})])
+        tools[-1].timeout_s = 0.5
+        yield Say(calls=[("hang", {})])
+        yield Say(calls=[("picture", {})])
+        yield Say("bye")
+
+    def breaks(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("die", {})])
+
+    settings = {"use": "mcp", **STDIO}
+    parts = make_parts(tmp_path, tools=[settings], limits={"backoff_s": 0.0, "retries": 1})
+    episode = await play_one(make_context(parts, plays))
+    outcomes = [call.outcome for turn in episode.turns for call in turn.calls]
+    assert (episode.status, outcomes[:3]) == ("done", ["ok", "error", "timeout"])
+    assert {tool["function"]["name"] for tool in episode.tools or []} >= {"add", "picture"}
+    failures: list[dict[str, Any]] = []
+    (broken,) = await collect(make_context(parts, breaks), specs(1), failures=failures)
+    assert (broken.status, broken.stop) == ("truncated", "tool_broken")
+    assert "exit code 3" in failures[0]["message"]
+
+
+def test_settings_are_checked_with_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = {"command": ["true"], "url": "http://x.test"}
+    for wrong in ({}, both, {"command": []}, {"url": "x.test"}, {**STDIO, "headers": {"a": "b"}}, {"tools": 1}):
+        with pytest.raises(RecipeError):
+            make_parts(tmp_path, tools=[{"use": "mcp", **wrong}])
+    with pytest.raises(RecipeError, match="there is no program 'no-such-program'"):
+        make_parts(tmp_path, tools=[{"use": "mcp", "command": ["no-such-program"]}])
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'agentrl\[mcp\]'"):
+        make_parts(tmp_path, tools=[{"use": "mcp", **STDIO}])
+
+
+async def test_an_agent_that_ends_its_server_again_has_a_reward(tmp_path: Path) -> None:
+    code = begins(9).replace('if asked["params"]["name"]', 'if os._exit(5) or asked["params"]["name"]')
+
+    def plays(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("add", {})])
+
+    parts = make_parts(
+        tmp_path, tools=[{"use": "mcp", **script(code, timeout_s=300)}],
+        rewards={"found": "tests.rollouts.test_player:found"}, limits={"backoff_s": 0.0, "retries": 3},
+    )  # fmt: skip
+    failures: list[dict[str, Any]] = []
+    (episode,) = await collect(make_context(parts, plays), specs(1), failures=failures)
+    assert (episode.status, episode.stop, episode.attempt) == ("truncated", "tool_broken", 1)
+    assert episode.reward == 0.0
+    assert "exit code 5" in failures[0]["message"]
+
+
+HOST = """
+import asyncio, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # programs in the background of a shell ignore it
+from agentrl.tools.builtin.mcp.connection import connect
+from agentrl.tools.builtin.mcp.settings import McpSettings
+async def main():
+    connection = await connect(McpSettings(command=(sys.executable, "-c", sys.argv[1]), timeout_s=300))
+    print((await connection.call("pid", {})).content[0].text, flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_children_end_with_the_host(how: signal.Signals) -> None:
+    with running_program([sys.executable, "-c", HOST, begins(9)]) as host:
+        assert host.stdout is not None
+        child = int(host.stdout.readline())
+        stop(child)  # it cannot end by itself
+        host.send_signal(how)
+        host.wait()
+    until(lambda: not Path(f"/proc/{child}").exists())
