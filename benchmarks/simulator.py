@@ -27,8 +27,8 @@ from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.loader import load_recipe
 from agentrl.distributed.worker_pool import open_players
 from agentrl.models.load import LoadedModel
+from agentrl.preflight.plan import plan
 from agentrl.reporters.terminal import Terminal
-from agentrl.rollouts.builder import build
 from agentrl.simulate.pipeline import EngineCosts, Pipeline
 from agentrl.simulate.simulator import predict
 from agentrl.training.assembly import training
@@ -184,10 +184,10 @@ async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, i
     shutil.rmtree(folder, ignore_errors=True)
     run = begin_run(folder, recipe, "train")
     try:
-        parts, progress = build(recipe), Terminal(console=Console(file=sys.stderr))
+        stage, progress = plan(recipe).rl[-1], Terminal(console=Console(file=sys.stderr))
         async with (
-            open_players(parts) as players,
-            training(parts, run, progress, players, engine_for=engine_for) as loop,
+            open_players(stage.parts) as players,
+            training(stage, run, progress, players, engine_for=engine_for) as loop,
         ):
             loop._learn = learn  # type: ignore[method-assign]
             began = time.perf_counter()

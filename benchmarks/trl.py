@@ -31,11 +31,10 @@ from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import no_progress_bars
-from agentrl.rollouts.builder import build
+from agentrl.preflight.plan import plan
 from agentrl.rollouts.player import LocalPlayers
 from agentrl.training.assembly import training
 from agentrl.training.stages.offline import OfflineTraining
-from agentrl.training.stages.preflight import check_stages
 from agentrl.types.reporter import Reporter
 from benchmarks.harness import ROOT, Benchmark, Missing, Report, Row
 
@@ -95,11 +94,10 @@ def warm_start(recipe: Recipe, folder: Path) -> Path:
 async def _imitate(recipe: Recipe, folder: Path) -> None:
     """The first stage of a recipe, which is its warm start."""
     run = begin_run(folder, recipe, "train")
-    stages = check_stages(recipe)
-    stage, parts = stages[0]
-    players = LocalPlayers(parts.open_backend())
+    stages = plan(recipe).stages
+    players = LocalPlayers(stages[0].parts.open_backend())
     try:
-        await OfflineTraining(stage, [each for each, _ in stages], parts, run, Reporter(), players).train()
+        await OfflineTraining(stages[0], [each.stage for each in stages], run, Reporter(), players).train()
     finally:
         run.close()
 
@@ -108,9 +106,9 @@ async def _loop(recipe: Recipe, folder: Path, steps: int) -> dict[str, list[floa
     """Prepares a training in a folder, and trains some steps: processor seconds and sampled tokens of each."""
     run = begin_run(folder, recipe, "train")
     found: dict[str, list[float]] = {"cpu_s": [], "sampled": []}
-    parts = build(recipe)
+    stage = plan(recipe).rl[-1]
     try:
-        async with training(parts, run, Reporter(), LocalPlayers(parts.open_backend())) as loop:
+        async with training(stage, run, Reporter(), LocalPlayers(stage.parts.open_backend())) as loop:
             for step in range(steps):
                 began = time.process_time()
                 await loop.step()

@@ -11,7 +11,7 @@ from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing, free_folder, newest_checkpoint
 from agentrl.config.loader import with_overrides
 from agentrl.config.recipe import EvalSettings, Recipe, recipe_from_run
-from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.curriculum.task_source import TaskSource
 from agentrl.distributed.servers import LaunchedServers
 from agentrl.distributed.worker_pool import open_players
 from agentrl.reporters.registry import trackers
@@ -55,7 +55,7 @@ def evaluate(
     settings = recipe.eval or EvalSettings()
     if n is not None:
         settings = settings.model_copy(update={"episodes": n})
-    tasks = load_tasks(settings.tasks or recipe.tasks, recipe.base, recipe.seed)
+    tasks = parts.eval_tasks
     path = Path(out) if out is not None else free_folder(Path("runs") / f"{recipe.name}-eval")
     run = begin_run(path, recipe, "eval", tools=parts.definitions, episodes=settings.episodes)
     again = "the same command continues" if out else f"--out {path} continues; without it the command starts again"

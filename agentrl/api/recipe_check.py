@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.api.certify.certificate import told
-from agentrl.api.task_check import check_tasks
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
-from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.launchers import check_launcher
-from agentrl.estimators.registry import load_credit
 from agentrl.integrations.harbor import cautions as of_harbor
+from agentrl.preflight.plan import plan
+from agentrl.preflight.tasks import check_tasks
+from agentrl.preflight.training import check_seats
 from agentrl.reporters.registry import trackers
-from agentrl.rollouts.builder import Parts, build
+from agentrl.rollouts.builder import build
 from agentrl.rollouts.voices.open import check_voices
-from agentrl.training.preflight.checks import check_seats
-from agentrl.training.preflight.warnings import cautions
-from agentrl.training.stages.preflight import check_stages
-from agentrl.training.stages.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -57,31 +53,32 @@ def check(name: str, overrides: list[str]) -> CheckedRecipe:
         AgentRLError: the first thing that is wrong.
     """
     recipe = load_recipe(name, overrides)
-    trained = [parts for stage, parts in _stages(recipe) if stage.kind == "rl"]
-    parts = build(recipe)
-    names, *_ = [check_tasks(each) for each in (parts, *trained)]
-    tasks, credit = load_tasks(recipe.tasks, recipe.base, recipe.seed), load_credit(recipe.credit, recipe.base)
-    check_seats(parts, credit)
+    planned = plan(recipe) if recipe.stages or recipe.train is not None else None
+    trained = [each.parts for each in planned.rl] if planned is not None else []
+    # Where the recipe lists no stages, its training is of the recipe itself.
+    parts = trained[0] if trained and not recipe.stages else build(recipe)
+    names, *_ = [check_tasks(each) for each in dict.fromkeys([parts, *trained])]
+    check_seats(parts, parts.credit)
     parts.open_backend()
-    check_voices(recipe)
+    check_voices(parts)
     check_launcher(recipe)
     trackers(recipe)
     return CheckedRecipe(
         name=recipe.name,
-        tasks=len(tasks),
+        tasks=len(parts.tasks),
         tools=names,
         sandbox=parts.needs_sandbox,
         rewards={component.name: list(component.costs) for component in parts.rewards.components},
-        credit=credit.estimator.name,
-        credit_settings=credit.settings.model_dump(mode="json"),
+        credit=parts.credit.estimator.name,
+        credit_settings=parts.credit.settings.model_dump(mode="json"),
         model=_model(recipe),
         scripts=list(recipe.scripts),
         stages={stage.name: stage.kind for stage in recipe.stages},
         certificate=told(recipe),
         warnings=[
-            *(f"tasks: {told}" for told in tasks.told_of_skipped()),
-            *of_harbor.cautions(recipe, tasks.tasks),
-            *(caution for each in trained for caution in cautions(each)),
+            *(f"tasks: {told}" for told in parts.tasks.told_of_skipped()),
+            *of_harbor.cautions(recipe, parts.tasks.tasks),
+            *(planned.warnings if planned is not None else ()),
         ],
     )
 
@@ -94,8 +91,3 @@ def _model(recipe: Recipe) -> str | None:
     from agentrl.models.load import find_model
 
     return str(find_model(str(recipe.model.path)))
-
-
-def _stages(recipe: Recipe) -> list[tuple[Stage, Parts]]:
-    """The stages of a recipe that trains, checked."""
-    return check_stages(recipe) if recipe.stages or recipe.train is not None else []

@@ -12,7 +12,6 @@ from agentrl.api.run_dirs import begin_run, closing, newest_checkpoint
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.config.recipe import recipe_from_run
-from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.servers import LaunchedServers
 from agentrl.distributed.worker_pool import open_players
 from agentrl.reporters.reporting import reporting
@@ -59,10 +58,9 @@ def rollout(
     """
     recipe = given_recipe(recipe, overrides)
     parts = build(recipe)
-    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     who = agent or (engine.partition(":")[0] if engine else recipe.engine.use.rpartition(":")[2])
     path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{who}"
-    planned = rollout_specs(tasks, n, group_size=group_size)
+    planned = rollout_specs(parts.tasks, n, group_size=group_size)
     run = begin_run(path, recipe, "rollout", tools=parts.definitions, agent=agent, engine=engine, group_size=group_size)
     with closing(run):
         run.update_info(planned=[spec.id for spec in planned], finished=False)

@@ -14,19 +14,17 @@ from agentrl.api.run_dirs import begin_run, closing
 from agentrl.config.recipe import Recipe, TrainingRecipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.parts import Filter
-from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.worker_pool import open_players
+from agentrl.preflight.plan import plan
 from agentrl.reporters.registry import trackers
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
-from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.player import Players
 from agentrl.rollouts.specs import EpisodeSpec, iteration_specs
 from agentrl.store.checkpoints import about, latest
 from agentrl.store.run_dir import RunDir
-from agentrl.training.preflight.warnings import cautions
-from agentrl.training.stages.preflight import check_stages
-from agentrl.training.stages.stage import Stage, is_of
+from agentrl.training.stages.plan import RlPlan, StagePlan
+from agentrl.training.stages.stage import is_of
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs
 from agentrl.types.reporter import Reporter
@@ -83,28 +81,25 @@ def train(
     if recorded is not None:
         recipe, stored = _without_rollouts(recipe, Path(recorded), passes)
         engine = f"replay:{recorded}"
-    stages = check_stages(recipe)
+    planned = plan(recipe)
     told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe)]
-    loops = [stage for stage, _ in stages if stage.kind == "rl"]
     if engine is None:
-        for stage in loops:
-            check_servers(stage.recipe)
-    replay = _replay(engine, loops if stored is None else []) if engine is not None else None
+        for each in planned.rl:
+            check_servers(each.recipe)
+    replay = _replay(engine, planned.rl if stored is None else []) if engine is not None else None
 
-    async def train_stage(stage: Stage, parts: Parts, players: Players, ranks: Ranks) -> None:
-        if stage.kind != "rl":
-            every = [each for each, _ in stages]
-            return await OfflineTraining(stage, every, parts, run, reporter, players, ranks=ranks).train()
-        engine_for = replay or partial(engine_of, stage.recipe, launch_servers=LaunchedServers)
-        async with training(
-            parts, run, reporter, players, stage=stage, engine_for=engine_for, ranks=ranks, recorded=stored
-        ) as loop:
+    async def train_stage(stage: StagePlan, players: Players, ranks: Ranks) -> None:
+        if not isinstance(stage, RlPlan):
+            every = [each.stage for each in planned.stages]
+            return await OfflineTraining(stage, every, run, reporter, players, ranks=ranks).train()
+        engine_for = replay or partial(engine_of, stage.parts, launch_servers=LaunchedServers)
+        async with training(stage, run, reporter, players, engine_for=engine_for, ranks=ranks, recorded=stored) as loop:
             await loop.run()
 
     async def learn(ranks: Ranks) -> None:
-        for stage, parts in _stages_left(stages, run.path / "checkpoints"):
-            async with open_players(parts, trains=True) as players:
-                await train_stage(stage, parts, players, ranks)
+        for stage in _stages_left(planned.stages, run.path / "checkpoints"):
+            async with open_players(stage.parts, trains=True) as players:
+                await train_stage(stage, players, ranks)
             let_go()
         run.update_info(finished=True)
 
@@ -112,13 +107,13 @@ def train(
         async with trainer_ranks(recipe, joined) as placed:
             await placed.train(learn(placed.ranks))
 
-    offered = [tool for _, parts in stages for tool in parts.definitions]
+    offered = [tool for stage in planned.stages for tool in stage.parts.definitions]
     more = {} if stored is None else {"passes": passes}
     run = begin_run(path, recipe, "train", tools=offered, engine=engine, **more)
     with closing(run):
         with reporting(run, recipe, *told) as reporter:
-            for caution in (each for stage, parts in stages if stage.kind == "rl" for each in cautions(parts)):
-                reporter.warning(caution)
+            for warning in planned.warnings:
+                reporter.warning(warning)
             event_loop.run(lead)
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
     return Run(path)
@@ -161,13 +156,13 @@ def _without_rollouts(recipe: Recipe, run: Path, passes: int) -> tuple[Recipe, R
     return recipe.with_sections(train=train, eval=None), stored
 
 
-def _stages_left(stages: Sequence[tuple[Stage, Parts]], checkpoints: Path) -> Sequence[tuple[Stage, Parts]]:
+def _stages_left(stages: Sequence[StagePlan], checkpoints: Path) -> Sequence[StagePlan]:
     """The stage of the newest checkpoint, and the stages after it."""
     newest = latest(checkpoints)
     if newest is None:
         return stages
     said = about(newest)
-    at = next((index for index, (stage, _) in enumerate(stages) if is_of(stage, said)), None)
+    at = next((index for index, each in enumerate(stages) if is_of(each.stage, said)), None)
     if at is None:
         raise RecipeError(
             f"the newest checkpoint belongs to the stage {said.get('stage')!r}, which the recipe does not have",
@@ -177,7 +172,7 @@ def _stages_left(stages: Sequence[tuple[Stage, Parts]], checkpoints: Path) -> Se
     return stages[at:]
 
 
-def _replay(engine: str, stages: Sequence[Stage]) -> Callable[[LoadedModel], Engine]:
+def _replay(engine: str, stages: Sequence[RlPlan]) -> Callable[[LoadedModel], Engine]:
     """Makes the engine that replays the completions of a stored run.
 
     Raises:
@@ -204,10 +199,8 @@ def _replay(engine: str, stages: Sequence[Stage]) -> Callable[[LoadedModel], Eng
     return lambda loaded: replay
 
 
-def _first_iteration(stage: Stage) -> list[EpisodeSpec]:
-    recipe = TrainingRecipe.of(stage.recipe)
-    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
-    parts = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
-    curriculum = Curriculum(parts, seed=recipe.seed, iterations=recipe.train.iterations)
+def _first_iteration(plan: RlPlan) -> list[EpisodeSpec]:
+    recipe = plan.recipe
+    curriculum = Curriculum(plan.parts.make_curriculum(), seed=recipe.seed, iterations=recipe.train.iterations)
     size, turns = recipe.train.group_size, recipe.agent.max_turns
-    return iteration_specs(curriculum.draw(tasks, recipe.train.groups, size, turns, 0), 0, stage.prefix)
+    return iteration_specs(curriculum.draw(plan.parts.tasks, recipe.train.groups, size, turns, 0), 0, plan.stage.prefix)

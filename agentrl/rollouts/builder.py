@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from agentrl.chat.formats.registry import AUTO, parser_of
@@ -22,6 +22,9 @@ from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.agent import SamplingSettings
 from agentrl.config.recipe import Recipe
+from agentrl.curriculum.curriculum import load_parts
+from agentrl.curriculum.parts import Part
+from agentrl.curriculum.task_source import TaskSource, load_tasks
 from agentrl.curriculum.task_sources import TOOLS_OF
 from agentrl.engines.registry import check_engine
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
@@ -55,12 +58,13 @@ SHOWN = 4096
 """Tasks that are kept as they are shown, with their images as parts; the oldest go first."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Parts:
     """The parts of a recipe, without the engine.
 
     Attributes:
         tools: tools of all tasks.
+        credit: gives each turn its credit.
         needs_sandbox: whether the agent, a tool or a reward needs the episode's sandbox.
         own_tools: whether the agents are programs with tools of their own.
     """
@@ -69,9 +73,35 @@ class Parts:
     tools: ToolSet
     make_agent: Callable[[], Agent]
     rewards: RewardSet
+    credit: CreditAssigner
     needs_sandbox: bool
     own_tools: bool = False
     _shown: dict[int, tuple[Task, Task]] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def tasks(self) -> TaskSource:
+        """The tasks of the recipe, loaded on first use.
+
+        Raises:
+            TaskError, RecipeError: see `load_tasks`.
+        """
+        return load_tasks(self.recipe.tasks, self.recipe.base, self.recipe.seed)
+
+    @cached_property
+    def eval_tasks(self) -> TaskSource:
+        """The tasks of evaluations: those of `eval.tasks`, by default `tasks`."""
+        settings = self.recipe.eval
+        if settings is None or settings.tasks is None:
+            return self.tasks
+        return load_tasks(settings.tasks, self.recipe.base, self.recipe.seed)
+
+    def make_curriculum(self) -> list[Part]:
+        """New parts of the curriculum, in the order of the recipe. They have state.
+
+        Raises:
+            RecipeError: see `load_parts`.
+        """
+        return load_parts(self.recipe.curriculum, self.recipe.base, self.recipe.scripts)
 
     def make_tools(self) -> list[Tool]:
         """An instance of each tool, not opened."""
@@ -195,7 +225,7 @@ class Parts:
             backend=backend,
             specs=TaskSpecs(recipe.sandbox.spec),
             agent_needs_sandbox=recipe.agent.needs_sandbox,
-            keyed=reads_states(load_credit(recipe.credit, recipe.base)),
+            keyed=reads_states(self.credit),
             answer_scorer=self.answer_scorer if engine.trainable else None,
             voices=voices or Voices(),
         )
@@ -212,7 +242,7 @@ class Parts:
     @property
     def answer_scorer(self) -> AnswerScorer | None:
         """The scorer of gold answers; None if neither the recipe nor its credit estimator needs it."""
-        return scorer_of(self.recipe)
+        return scorer_of(self.recipe, self.credit)
 
     def script(self, name: str) -> Script:
         """A script by name. `random` exists for every recipe.
@@ -269,6 +299,7 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
         tools=tools,
         make_agent=AGENTS.chosen(recipe.agent, recipe.base).make,
         rewards=rewards,
+        credit=load_credit(recipe.credit, recipe.base),
         needs_sandbox=recipe.agent.needs_sandbox
         or rewards.needs_sandbox
         or any(entry.needs_sandbox for entry in tools.entries),

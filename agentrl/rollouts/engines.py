@@ -16,11 +16,10 @@ from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.engine import EngineSettings
 from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
-from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.registry import ENGINES
 from agentrl.models.load import LoadedModel, chat_tokenizer, load_model, model_folder, on_cuda, sees
 from agentrl.registry.references import is_reference
-from agentrl.rollouts.builder import Parts, build
+from agentrl.rollouts.builder import Parts
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs
 
@@ -44,18 +43,17 @@ def open_engine(parts: Parts, launch_servers: LaunchServers | None = None) -> tu
     return OPENERS.get(parts.recipe.engine.use, _open_own)(parts, launch_servers)
 
 
-def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: LaunchServers | None = None) -> Engine:
+def engine_of(parts: Parts, loaded: LoadedModel, launch_servers: LaunchServers | None = None) -> Engine:
     """The engine for training a loaded model. Weights are updated with `update`.
 
     Args:
         launch_servers: see `open_engine`.
     """
-    tokenizer = loaded.chat()
+    recipe, tokenizer = parts.recipe, loaded.chat()
     if is_reference(recipe.engine.use):
-        parts = build(recipe)
         return _own(recipe, parts.renderer(tokenizer), parts.definitions, loaded)
     if recipe.engine.use == "vllm":
-        return _vllm(recipe, loaded, tokenizer, launch_servers)
+        return _vllm(parts, loaded, tokenizer, launch_servers)
     import copy
 
     import torch
@@ -100,7 +98,7 @@ def attach(recipe: Recipe, urls: Sequence[str], renderer: Renderer, definitions:
     return VLLMEngine(recipe.engine, urls, tokenizer=renderer.tokenizer, room=recipe.sampling.max_tokens)
 
 
-def serving(recipe: Recipe, *, trains: bool = False) -> Serving:
+def serving(parts: Parts, *, trains: bool = False) -> Serving:
     """Settings of vLLM servers for the recipe's model.
 
     Args:
@@ -110,9 +108,10 @@ def serving(recipe: Recipe, *, trains: bool = False) -> Serving:
     from agentrl.engines.vllm.launch import Serving
     from agentrl.engines.vllm.transfer import backend_of
 
+    recipe = parts.recipe
     model = recipe.required_model
     lora = recipe.train.lora if recipe.train is not None else None
-    needed, allowed = needed_context(recipe), _allowed_context(model)
+    needed, allowed = needed_context(parts), _allowed_context(model)
     context = needed if needed is not None and allowed is not None and needed < allowed else None
     gpus = _trainer_gpus(recipe) if trains else 0
     transfer = backend_of(recipe.engine, recipe.base)
@@ -131,7 +130,7 @@ def check_servers(recipe: Recipe) -> None:
         prepare(recipe.engine, Serving(recipe.required_model.dtype, trainer_gpus=_trainer_gpus(recipe)))
 
 
-def needed_context(recipe: Recipe) -> int | None:
+def needed_context(parts: Parts) -> int | None:
     """Upper bound of an episode's tokens: the prompt, and for each turn a reply of `sampling.max_tokens` and, with
     tools, one result of `limits.observation_chars`. It assumes one token per character of a result, which leaves room
     for several calls per turn, and one token per byte of a prompt.
@@ -139,12 +138,11 @@ def needed_context(recipe: Recipe) -> int | None:
     Returns:
         None if user code decides: a user-defined agent or environment, or a curriculum; or if the model sees.
     """
+    recipe, tools = parts.recipe, parts.tools
     if is_reference(recipe.agent.use) or recipe.curriculum or (recipe.model is not None and sees(recipe.model)):
         return None
-    sources = [recipe.tasks, recipe.eval.tasks if recipe.eval is not None else None]
-    tasks = [task for each in sources if each is not None for task in load_tasks(each, recipe.base, recipe.seed).tasks]
+    tasks = [*parts.tasks.tasks, *parts.eval_tasks.tasks]
     longest = max(len(msgspec.json.encode(task.instruction)) for task in tasks)
-    tools = build(recipe).tools
     if any(entry.environment for entry in tools.entries):
         return None
     own = [tools.check(task) for task in tasks if task.tools is not None]
@@ -193,7 +191,7 @@ def _open_torch(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer
 
 def _open_vllm(parts: Parts, launch_servers: LaunchServers | None) -> tuple[Engine, Renderer]:
     renderer = parts.renderer(chat_tokenizer(named_model(parts.recipe)))
-    return _vllm(parts.recipe, None, renderer.tokenizer, launch_servers), renderer
+    return _vllm(parts, None, renderer.tokenizer, launch_servers), renderer
 
 
 def _open_openai(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer]:
@@ -267,17 +265,17 @@ def _torch(recipe: Recipe, model: object, loaded: LoadedModel, tokenizer: Tokeni
 
 
 def _vllm(
-    recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer, launch_servers: LaunchServers | None
+    parts: Parts, loaded: LoadedModel | None, tokenizer: Tokenizer, launch_servers: LaunchServers | None
 ) -> Engine:
     """The vLLM engine, with the recipe's servers or with servers that it starts."""
     from agentrl.engines.vllm.engine import VLLMEngine
     from agentrl.engines.vllm.launch import start_servers
 
-    settings = recipe.engine
+    recipe, settings = parts.recipe, parts.recipe.engine
     make = partial(VLLMEngine, settings, tokenizer=tokenizer, room=recipe.sampling.max_tokens, base=recipe.base)
     if settings.urls:
         return make(settings.urls)
-    what = serving(recipe, trains=loaded is not None)
+    what = serving(parts, trains=loaded is not None)
     if recipe.launches_servers:
         if launch_servers is None:
             raise RecipeError(

@@ -10,7 +10,7 @@ import msgspec
 from agentrl.chat.renderer import Renderer
 from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
-from agentrl.estimators.registry import load_credit
+from agentrl.estimators.registry import CreditAssigner
 from agentrl.types.engine import Engine, score
 from agentrl.types.episode import Node, Turn
 from agentrl.types.errors import CreditError
@@ -18,10 +18,10 @@ from agentrl.types.task import Task
 from agentrl.types.trajectory import Trajectory
 
 
-def scorer_of(recipe: Recipe) -> AnswerScorer | None:
-    """The scorer of gold answers; None if neither the recipe nor its credit estimator needs it."""
+def scorer_of(recipe: Recipe, credit: CreditAssigner) -> AnswerScorer | None:
+    """The scorer of gold answers; None if neither the recipe nor its credit needs it."""
     settings = recipe.information_gain
-    if settings is None and "gold_logprob" not in load_credit(recipe.credit, recipe.base).needs:
+    if settings is None and "gold_logprob" not in credit.needs:
         return None
     return AnswerScorer(settings or InformationGain())
 

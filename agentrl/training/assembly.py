@@ -13,13 +13,10 @@ from agentrl.chat.renderer import Renderer
 from agentrl.config.agent import PolicySettings
 from agentrl.config.recipe import TrainingRecipe, TrainSection
 from agentrl.curriculum import Curriculum
-from agentrl.curriculum.curriculum import load_parts
-from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.curriculum.task_source import TaskSource
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.replay import ReplayEngine
-from agentrl.estimators.registry import load_credit
 from agentrl.models.load import LoadedModel
-from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.collector import Collector
 from agentrl.rollouts.conversation.voice import Voice
 from agentrl.rollouts.engines import engine_of, note_fallback
@@ -38,15 +35,13 @@ from agentrl.training.compute_thread import compute_of
 from agentrl.training.evaluator import BackgroundEvaluator, BlockingEvaluator, Evaluations, Evaluator
 from agentrl.training.imitation import Imitation
 from agentrl.training.loop import TrainingLoop
-from agentrl.training.losses.registry import load_loss
 from agentrl.training.model.sight import eyes_of
 from agentrl.training.parallel.ranks import Ranks
-from agentrl.training.preflight.checks import check_training
 from agentrl.training.publisher import Follower, WeightPublisher
 from agentrl.training.rollout_buffer import GroupBuffer, GroupSource, RolloutBuffer
 from agentrl.training.run_state import RunState
 from agentrl.training.spmd import driver_trainer
-from agentrl.training.stages.stage import Stage, stages_of
+from agentrl.training.stages.plan import RlPlan
 from agentrl.training.staleness import StalenessPolicy
 from agentrl.training.trainer import Trainer
 from agentrl.types.closing import Closable, close_all
@@ -59,12 +54,11 @@ Part = TypeVar("Part", bound=Closable)
 
 @asynccontextmanager
 async def training(
-    parts: Parts,
+    plan: RlPlan,
     run: RunDir,
     reporter: Reporter,
     players: Players,
     *,
-    stage: Stage | None = None,
     engine_for: Callable[[LoadedModel], Engine] | None = None,
     ranks: Ranks | None = None,
     recorded: Recorded | None = None,
@@ -73,19 +67,16 @@ async def training(
 
     Args:
         players: play the episodes.
-        stage: default: the last stage of the recipe.
         engine_for: makes an engine from the loaded model; default: the recipe's engine.
         ranks: the processes that train the model; this process is rank 0.
         recorded: groups to train on; default: fresh rollouts.
 
     Raises:
-        AgentRLError: the recipe cannot be trained, or the run cannot be continued.
+        AgentRLError: the run cannot be continued.
     """
-    stage = stage or stages_of(parts.recipe)[-1]
-    recipe = check_training(parts, begins=stage.index == 0)
     async with AsyncExitStack() as stack:
-        assembly = _Assembly(stage, recipe, parts, run, reporter, players, ranks or Ranks(), stack, recorded)
-        loop = await assembly.loop(engine_for or partial(engine_of, recipe))
+        assembly = _Assembly(plan, run, reporter, players, ranks or Ranks(), stack, recorded)
+        loop = await assembly.loop(engine_for or partial(engine_of, plan.parts))
         await loop.publisher.publish(loop.iteration)
         loop.buffer.resume()
         yield loop
@@ -102,9 +93,7 @@ class _Assembly:
 
     def __init__(
         self,
-        stage: Stage,
-        recipe: TrainingRecipe,
-        parts: Parts,
+        plan: RlPlan,
         run: RunDir,
         reporter: Reporter,
         players: Players,
@@ -112,27 +101,25 @@ class _Assembly:
         stack: AsyncExitStack,
         recorded: Recorded | None,
     ) -> None:
-        self.stage, self.recipe, self.parts, self.run = stage, recipe, parts, run
+        self.plan, self.recipe, self.parts, self.run = plan, plan.recipe, plan.parts, run
         self.reporter, self.ranks, self.stack = reporter, ranks, stack
         self.recorded = recorded
-        fresh = recorded is None
-        self.tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed) if fresh else TaskSource([])
-        self.credit = load_credit(recipe.credit, recipe.base)
+        self.tasks = plan.parts.tasks if recorded is None else TaskSource([])
+        self.credit = plan.parts.credit
         self.curriculum = Curriculum(
-            load_parts(recipe.curriculum, recipe.base, recipe.scripts),
-            seed=recipe.seed,
-            iterations=recipe.train.iterations,
+            plan.parts.make_curriculum(),
+            seed=plan.recipe.seed,
+            iterations=plan.recipe.train.iterations,
             episode=run.get,
         )
-        self.collector = Collector(parts, run, reporter, players)
-        self.compute = self._closed(compute_of(ranks.size, beside=works_beside(recipe)))
+        self.collector = Collector(plan.parts, run, reporter, players)
+        self.compute = self._closed(compute_of(ranks.size, beside=works_beside(plan.recipe)))
 
     async def loop(self, engine_for: Callable[[LoadedModel], Engine]) -> TrainingLoop:
         """The loop, new or resumed. Engines are made first: the trainer may add adapters to the model or shard it."""
-        loss, _ = load_loss(self.recipe.train.loss, self.recipe.base)
-        refers = self.recipe.train.kl is not None or "ref_logprob" in self.credit.needs or loss.reference
+        refers = self.recipe.train.kl is not None or "ref_logprob" in self.credit.needs or self.plan.loss.reference
         beside = {name: each for name, each in self.recipe.policies.items() if each.train}
-        state = RunState(self.stage, self.recipe, self.run, refers=refers or bool(beside))
+        state = RunState(self.plan.stage, self.recipe, self.run, refers=refers or bool(beside))
         renderer = self.parts.renderer(state.loaded.chat())
         self.parts.check_prompts(renderer, self.tasks.tasks, state.loaded.max_context)
         reference = state.reference() if refers else None
@@ -207,7 +194,7 @@ class _Assembly:
         own: dict[str, Any] = {"lora": lora, "trainable": None, "freeze_vision_tower": False}
         train = self.recipe.train.model_copy(update=own)
         recipe = self.recipe.with_sections(train=train)
-        engine = self._closed(engine_of(recipe, start))
+        engine = self._closed(engine_of(replace(self.parts, recipe=recipe), start))
         reference = copy.deepcopy(start.model) if refers else None
         trainer = await self._trainer(start, train, reference)
         sampling = self.parts.sampling(renderer, settings.sampling or recipe.sampling)
@@ -266,7 +253,7 @@ class _Assembly:
     def _evaluator(
         self, engine: Engine, second: Engine | None, renderer: Renderer, publisher: WeightPublisher, state: RunState
     ) -> Evaluator:
-        evaluations = Evaluations(self.recipe, self.collector, self.tasks, renderer, state)
+        evaluations = Evaluations(self.plan, self.collector, renderer, state)
         if second is None:
             return BlockingEvaluator(evaluations, engine)
         return self._closed(BackgroundEvaluator(evaluations, second, publisher.hand_over, self.recipe, state))

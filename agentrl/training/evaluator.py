@@ -10,9 +10,9 @@ import torch
 
 from agentrl.chat.renderer import Renderer
 from agentrl.config.recipe import EvalSettings, TrainingRecipe
-from agentrl.curriculum.task_source import TaskSource, load_tasks
 from agentrl.rollouts.collector import Collector
 from agentrl.training.run_state import RunState
+from agentrl.training.stages.plan import RlPlan
 from agentrl.training.stages.policy import load_policy
 from agentrl.training.trainer import cast
 from agentrl.types.engine import Engine
@@ -50,13 +50,9 @@ class Evaluator(Protocol):
 class Evaluations:
     """The schedule and the tasks of a training's evaluations."""
 
-    def __init__(
-        self, recipe: TrainingRecipe, collector: Collector, tasks: TaskSource, renderer: Renderer, state: RunState
-    ) -> None:
-        self._settings, self._iterations = recipe.eval, recipe.train.iterations
+    def __init__(self, plan: RlPlan, collector: Collector, renderer: Renderer, state: RunState) -> None:
+        self._settings, self._iterations, self._parts = plan.recipe.eval, plan.recipe.train.iterations, plan.parts
         self._collector, self._renderer, self._state = collector, renderer, state
-        given = None if recipe.eval is None else recipe.eval.tasks
-        self._tasks = tasks if given is None else load_tasks(given, recipe.base, recipe.seed)
 
     def due(self, iteration: int, *, past: bool = False) -> EvalSettings | None:
         """The settings, if an evaluation is due. Each is due once, also in a run that was killed in between.
@@ -75,7 +71,7 @@ class Evaluations:
         """Evaluates the engine's policy."""
         record = self._state.record
         line = await self._collector.evaluate(
-            settings, self._tasks, engine, self._renderer, iteration, prefix=record.stage.prefix
+            settings, self._parts.eval_tasks, engine, self._renderer, iteration, prefix=record.stage.prefix
         )
         self._collector.reporter.metrics(record.add_line(line))
 

@@ -15,7 +15,7 @@ from agentrl.api.evaluate import evaluate
 from agentrl.api.recipe_check import check as recipe_check
 from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
-from agentrl.rollouts.builder import build
+from agentrl.preflight.plan import plan
 from agentrl.rollouts.player import LocalPlayers
 from agentrl.store.run_dir import RunDir
 from agentrl.training.assembly import training
@@ -104,7 +104,7 @@ def test_a_loop_that_python_makes_samples_as_the_recipe_says(trainable: Path, tr
     with RunDir.create(trainable / "run", {"command": "train"}) as run:
 
         async def main() -> None:
-            async with training(build(recipe), run, Reporter(), LocalPlayers(None)) as loop:
+            async with training(plan(recipe).rl[-1], run, Reporter(), LocalPlayers(None)) as loop:
                 await loop.run()
 
         asyncio.run(main())

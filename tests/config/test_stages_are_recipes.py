@@ -10,6 +10,7 @@ import pytest
 
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import recipe_from_run
+from agentrl.rollouts.builder import build
 from agentrl.rollouts.voices.open import check_voices
 from agentrl.training.stages.stage import stages_of
 from agentrl.types.errors import RecipeError
@@ -73,6 +74,7 @@ def test_a_second_policy_does_not_train_where_gold_answers_are_scored(
     tmp_path: Path, sections: dict[str, Any], staged: bool
 ) -> None:
     more = {"stages": [{"name": "s", "rl": sections}]} if staged else sections
+    (tmp_path / "t.py").write_text("def letters(): return 1.0\ndef length(): return 1.0\n")
     recipe = load_recipe(str(written(tmp_path, BASE | more)))
     with pytest.raises(RecipeError, match=f"without information gain: not with this {next(iter(sections))}"):
-        check_voices(stages_of(recipe)[-1].recipe)
+        check_voices(build(stages_of(recipe)[-1].recipe))

@@ -17,6 +17,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.config.model import ModelSettings, ScratchModel
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.models.load import LoadedModel, find_model, load_model, load_tokenizer
+from agentrl.rollouts.builder import build
 from agentrl.rollouts.engines import engine_of
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import RecipeError
@@ -50,7 +51,7 @@ def test_rotary_frequencies_are_not_rounded_with_the_weights() -> None:
     """A sampler with other position angles than the trainer's drifts from it, the longer the text the more."""
     exact = load_model(SCRATCH, texts=TEXTS, seed=1)
     loaded = load_model(SCRATCH.model_copy(update={"dtype": "bfloat16"}), texts=TEXTS, seed=1)
-    engine = engine_of(load_recipe("quickstart", ["model.dtype=bfloat16"]), exact)
+    engine = engine_of(build(load_recipe("quickstart", ["model.dtype=bfloat16"])), exact)
     sampler = engine._batch._cached.model
     for model in (loaded.model, sampler):
         assert torch.equal(model.model.rotary_emb.inv_freq, exact.model.model.rotary_emb.inv_freq)

@@ -13,12 +13,12 @@ from agentrl.api.train import train
 from agentrl.config.loader import load_recipe
 from agentrl.engines.http import HttpClient
 from agentrl.engines.replicas import Replicas
+from agentrl.preflight.plan import plan
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.engines import open_engine
 from agentrl.rollouts.summary import summary
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
-from agentrl.training.preflight.checks import check_training
 from agentrl.types.engine import ContextOverflow, Sampling
 from agentrl.types.errors import EngineError, RecipeError
 from agentrl.types.task import Task
@@ -99,7 +99,7 @@ async def test_training_refuses_it_by_name(counting: Path) -> None:
     async with serving(api) as url:
         recipe = load_recipe(str(counting), [*settings(url), "model={path: nowhere}", "train={iterations: 1}"])
         with pytest.raises(RecipeError, match=r"engine\.use is openai, which gives text only"):
-            check_training(build(recipe))
+            plan(recipe)
         path = (await asyncio.to_thread(rollout, counting, 2, overrides=settings(url), out=counting / "run")).path
     with pytest.raises(RecipeError, match="its tokens have no log-probabilities to train on"):
         train(

@@ -17,6 +17,7 @@ from agentrl.engines.vllm import launch
 from agentrl.engines.vllm.launch import Serving, arguments, prepare
 from agentrl.engines.vllm.placement import assigned, visible_gpus
 from agentrl.rollouts import engines
+from agentrl.rollouts.builder import build
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError
 from tests.counting import CODE, RECIPE
 
@@ -166,12 +167,17 @@ def test_what_belongs_together_is_asked_for(recipe: Any) -> None:
 
 def test_the_context_is_what_the_recipe_can_need(recipe: Any) -> None:
     small = ["agent.max_turns=2", "limits.observation_chars=1000", "sampling.max_tokens=100"]
-    needed = engines.needed_context(recipe(*small))
+    needed = engines.needed_context(build(recipe(*small)))
     assert needed is not None
     assert 2 * 1100 < needed < 2 * 1100 + 3000
-    assert engines.serving(recipe(*small)).max_context == needed
-    assert engines.serving(recipe()).max_context is None, "200,000 characters of results: more than the model allows"
-    assert engines.needed_context(recipe(*small, "curriculum=[{scaling_inter: {max_turns: [2, 4], every: 1}}]")) is None
-    without_tools = engines.needed_context(recipe("agent.max_turns=1", "tools=[]", "sampling.max_tokens=100"))
+    assert engines.serving(build(recipe(*small))).max_context == needed
+    assert engines.serving(build(recipe())).max_context is None, (
+        "200,000 characters of results: more than the model allows"
+    )
+    assert (
+        engines.needed_context(build(recipe(*small, "curriculum=[{scaling_inter: {max_turns: [2, 4], every: 1}}]")))
+        is None
+    )
+    without_tools = engines.needed_context(build(recipe("agent.max_turns=1", "tools=[]", "sampling.max_tokens=100")))
     assert without_tools is not None
     assert without_tools < 1500

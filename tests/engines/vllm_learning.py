@@ -75,7 +75,7 @@ async def learn(folder: Path, python: str) -> None:
     imitate(loaded.model, renderer, demos)
     trainer = Trainer(loaded.model, recipe.train)
     referee, snapshots = copy.deepcopy(loaded.model), {0: snapshot(loaded.model)}
-    engine = engine_of(recipe, loaded)
+    engine = engine_of(parts, loaded)
     await engine.update(loaded.model.state_dict(), 0)
     context = parts.context(engine, renderer, None)
     played: asyncio.Queue[Episode] = asyncio.Queue()

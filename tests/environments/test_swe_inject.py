@@ -11,11 +11,10 @@ from types import ModuleType
 import pytest
 
 from agentrl.config.loader import load_recipe
+from agentrl.preflight.plan import plan
 from agentrl.registry.references import load_object
-from agentrl.rollouts.builder import build
 from agentrl.sandbox.images import image_named, place_of
 from agentrl.store.run_dir import RunDir
-from agentrl.training.preflight.checks import check_training
 from agentrl.types.errors import RecipeError
 from tests.command import agentrl
 
@@ -52,9 +51,9 @@ def test_every_edit_is_a_program_that_differs() -> None:
 def test_nothing_trains_on_a_reward_that_can_be_forged() -> None:
     recipe = load_recipe(str(RECIPE), ["train.iterations=1"])
     with pytest.raises(RecipeError, match=r"rewards\.repaired: repaired can be forged .* share a process"):
-        check_training(build(recipe))
+        plan(recipe)
     aside = load_recipe(str(RECIPE), ["train.iterations=1", "rewards.repaired.weight=0", "rewards.format={}"])
-    check_training(build(aside))
+    plan(aside)
 
 
 READY = pytest.mark.family("worlds")

@@ -13,7 +13,6 @@ import msgspec
 
 from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.worker_pool import open_players
 from agentrl.engines.asking import AskingEngine
 from agentrl.engines.scripted import Say
@@ -66,7 +65,6 @@ class Driven:
         self.recipe = given.model_copy(update={"limits": once})
         self.recipe._base = given.base
         self.parts = build(self.recipe)
-        self.tasks = load_tasks(self.recipe.tasks, self.recipe.base, self.recipe.seed)
         self._count = itertools.count()
         self._stack = AsyncExitStack()
         self._loop = asyncio.new_event_loop()
@@ -92,7 +90,7 @@ class Driven:
 
     def spec(self, index: int) -> EpisodeSpec:
         """A new episode of a task, by its position; they repeat from the start when they run out."""
-        task, number = self.tasks.at(index), next(self._count)
+        task, number = self.parts.tasks.at(index), next(self._count)
         return EpisodeSpec(f"driven/{number:06d}-{task.id}", f"driven/{number:06d}", task, split="rollout")
 
     def close(self) -> None:

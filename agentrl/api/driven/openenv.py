@@ -10,7 +10,6 @@ from pathlib import Path
 
 from agentrl.config.loader import find_recipe, load_recipe
 from agentrl.config.recipe import Recipe
-from agentrl.curriculum.task_source import load_tasks
 from agentrl.rollouts.builder import build
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import data_path
@@ -58,5 +57,4 @@ def export(name: str, recipe: Recipe, overrides: Sequence[str], out: Path) -> Pa
 
 def _prove(recipe: Recipe) -> None:
     """Makes of a recipe what its server will make of it."""
-    build(recipe)
-    load_tasks(recipe.tasks, recipe.base, recipe.seed)
+    len(build(recipe).tasks)

@@ -13,6 +13,7 @@ from agentrl.api.recipes import Overrides, given_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.engines.vllm.launch import START_S, Servers, start_servers
 from agentrl.models.load import model_folder
+from agentrl.rollouts.builder import build
 from agentrl.rollouts.engines import named_model, serving
 from agentrl.types.errors import EngineError, RecipeError
 
@@ -40,7 +41,7 @@ def serve(recipe: str | Path | Recipe, overrides: Overrides = (), *, note: Calla
     ports = ports or [_FIRST_PORT + index for index in range(settings.replicas)]
     folder = model_folder(named_model(recipe))
     settings = settings.model_copy(update={"replicas": len(ports)})
-    servers = start_servers(settings, folder, serving(recipe), ports=ports)
+    servers = start_servers(settings, folder, serving(build(recipe)), ports=ports)
     note(f"starting {len(ports)} server(s), logs in {servers.folder}")
     event_loop.run(lambda: _keep(servers, note))
 

@@ -19,7 +19,6 @@ from agentrl.models.load import find_model
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.conversation.voice import Voice, Voices
 from agentrl.rollouts.engines import named_model, open_engine, start_to_sample
-from agentrl.rollouts.information_gain import scorer_of
 from agentrl.rollouts.voices.league import League
 from agentrl.store.checkpoints import POLICIES, latest
 from agentrl.types.closing import close_all
@@ -85,12 +84,13 @@ def leagues_of(voices: Voices | None) -> list[League]:
     return [each for each in every if isinstance(each, League)]
 
 
-def check_voices(recipe: Recipe) -> None:
+def check_voices(parts: Parts) -> None:
     """Checks what can be checked of the voices without opening them.
 
     Raises:
         RecipeError: a checkpoint is missing, or earlier selves cannot speak where the recipe runs.
     """
+    recipe = parts.recipe
     for name, settings in recipe.policies.items():
         if isinstance(settings.checkpoint, str):
             checkpoint_of(name, settings.checkpoint)
@@ -98,7 +98,7 @@ def check_voices(recipe: Recipe) -> None:
             _check_place(recipe, f"policies.{name}.checkpoint", "earlier selves speak", "checkpoint: PATH")
         elif settings.train and recipe.train is not None:
             _check_place(recipe, f"policies.{name}.train", "a second policy trains", "checkpoint: PATH")
-            _check_alone(recipe, f"policies.{name}.train")
+            _check_alone(parts, f"policies.{name}.train")
 
 
 def _check_place(recipe: Recipe, place: str, what: str, instead: str) -> None:
@@ -111,13 +111,14 @@ def _check_place(recipe: Recipe, place: str, what: str, instead: str) -> None:
         )
 
 
-def _check_alone(recipe: Recipe, place: str) -> None:
+def _check_alone(parts: Parts, place: str) -> None:
     """A second policy trains in one process, in step with the main one, and in one stage."""
+    recipe = parts.recipe
     stages = [stage for stage in recipe.stages if stage.rl is not None]
     apart = {
         "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1,
         "train.max_staleness": recipe.train is not None and recipe.train.max_staleness > 0,
-        "information_gain" if recipe.information_gain is not None else "credit": scorer_of(recipe) is not None,
+        "information_gain" if recipe.information_gain is not None else "credit": parts.answer_scorer is not None,
         "stages": len(stages) > 1,
     }
     if bad := [key for key, is_so in apart.items() if is_so]:

@@ -17,8 +17,6 @@ from typing import Any
 
 from agentrl.config.stages import OfflineStage, PreferenceStage, SftStage
 from agentrl.config.train import TrainSettings
-from agentrl.curriculum.task_source import TaskSource, load_tasks
-from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.collector import Collector
 from agentrl.rollouts.player import Players
 from agentrl.rollouts.specs import rollout_specs
@@ -31,6 +29,7 @@ from agentrl.training.parallel.ranks import Ranks
 from agentrl.training.spmd import driver_trainer
 from agentrl.training.stages.course import CROSS_ENTROPY, Course
 from agentrl.training.stages.data import Example, examples_of, fitting, parser_of, preference_loss, stored_for
+from agentrl.training.stages.plan import StagePlan
 from agentrl.training.stages.policy import StartingPolicy, load_policy, pins_of, starting_policy
 from agentrl.training.stages.record import StageRecord
 from agentrl.training.stages.stage import Stage, is_of
@@ -51,24 +50,23 @@ class OfflineTraining:
 
     Args:
         stages: all stages of the run; a stage may learn from the episodes of an earlier one.
-        parts: the parts of the stage's recipe.
         players: play the demonstrations.
         ranks: the processes that train the model; this process is rank 0.
     """
 
     def __init__(
         self,
-        stage: Stage,
+        plan: StagePlan,
         stages: Sequence[Stage],
-        parts: Parts,
         run: RunDir,
         reporter: Reporter,
         players: Players,
         *,
         ranks: Ranks | None = None,
     ) -> None:
+        stage = plan.stage
         assert isinstance(stage.settings, SftStage | PreferenceStage)
-        self.stage, self.stages, self.parts, self.run, self.reporter = stage, stages, parts, run, reporter
+        self.stage, self.stages, self.parts, self.run, self.reporter = stage, stages, plan.parts, run, reporter
         self.players = players
         self.settings: OfflineStage = stage.settings
         self.recipe = stage.recipe
@@ -143,7 +141,7 @@ class OfflineTraining:
             await self._compute.call(self._save)
         renderer = self.parts.renderer(self.tokenizer)
         if getattr(self.settings, "script", None) is not None:
-            self.parts.check_prompts(renderer, self._tasks().tasks, self.loaded.max_context)
+            self.parts.check_prompts(renderer, self.parts.tasks.tasks, self.loaded.max_context)
         pairs = self.loss is not None and self.loss.paired
         samples = fitting(examples, renderer, self.loaded.max_context, self.reporter.note, paired=pairs)
         return self._course(samples, pairs)
@@ -183,14 +181,11 @@ class OfflineTraining:
         if not isinstance(settings, SftStage) or settings.script is None:
             return []
         engine, renderer = self.parts.scripted_engine(settings.script)
-        specs = rollout_specs(self._tasks(), settings.episodes, split="demo", prefix=self.stage.prefix)
+        specs = rollout_specs(self.parts.tasks, settings.episodes, split="demo", prefix=self.stage.prefix)
         self.reporter.phase(f"demonstrations by {settings.script!r}", len(specs))
         await Collector(self.parts, self.run, self.reporter, self.players).collect(specs, engine, renderer)
         rows = [row.id for row in self.run.rows(split="demo") if row.id.startswith(f"{self.stage.prefix}demo/")]
         return sorted((e for e in self.run.episodes(rows) if e.scored), key=lambda episode: episode.id)
-
-    def _tasks(self) -> TaskSource:
-        return load_tasks(self.recipe.tasks, self.recipe.base, self.recipe.seed)
 
     # -- steps
 

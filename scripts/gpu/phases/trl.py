@@ -20,7 +20,7 @@ from agentrl.api.run_dirs import begin_run
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import no_progress_bars
-from agentrl.rollouts.builder import build
+from agentrl.preflight.plan import plan
 from agentrl.rollouts.player import LocalPlayers
 from agentrl.training.assembly import training
 from agentrl.types.reporter import Reporter
@@ -49,9 +49,9 @@ def ours(phase: Phase, weights: Path, sizes: Sizes) -> list[tuple[float, float]]
     )  # fmt: skip
 
     async def play() -> list[tuple[float, float]]:
-        run, parts, found = begin_run(phase.folder / "run", recipe, "train"), build(recipe), []
+        run, stage, found = begin_run(phase.folder / "run", recipe, "train"), plan(recipe).rl[-1], []
         try:
-            async with training(parts, run, Reporter(), LocalPlayers(parts.open_backend())) as loop:
+            async with training(stage, run, Reporter(), LocalPlayers(stage.parts.open_backend())) as loop:
                 for step in range(sizes.steps + 1):
                     began = time.perf_counter()
                     await loop.step()

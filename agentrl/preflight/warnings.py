@@ -6,13 +6,12 @@ import inspect
 from collections.abc import Iterator, Sequence
 
 from agentrl.config.recipe import Recipe, TrainSection
-from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
 from agentrl.curriculum.parts import Part, Solving
-from agentrl.estimators.registry import CreditAssigner, load_credit
+from agentrl.estimators.registry import CreditAssigner
+from agentrl.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.rollouts.builder import Parts
-from agentrl.training.losses.registry import load_loss
-from agentrl.training.preflight.signal import reading_turns, unread_turn_rewards
+from agentrl.training.stages.plan import RlPlan
 from agentrl.types.errors import nearest
 from agentrl.types.figures.of_episodes import NAMED, SUCCESS
 
@@ -28,18 +27,14 @@ ON_TURNS = {
 """Turn rewards that estimators read by name, and how to provide them."""
 
 
-def cautions(parts: Parts) -> Iterator[str]:
-    """The warnings before training begins, each with a remedy. None for a recipe without `train`."""
-    recipe = parts.recipe
-    if recipe.train is None:
-        return
-    credit = load_credit(recipe.credit, recipe.base)
-    curriculum = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
+def cautions(plan: RlPlan) -> Iterator[str]:
+    """The warnings before a stage of reinforcement learning begins, each with a remedy."""
+    parts, recipe = plan.parts, plan.recipe
     yield from _of_the_end(recipe, recipe.train)
-    yield from _of_groups(parts, credit, recipe.train)
-    yield from _of_rewards(parts, credit)
-    yield from _of_the_loss(parts, credit, recipe.train)
-    yield from _of_the_curriculum(parts, credit, curriculum)
+    yield from _of_groups(parts, parts.credit, recipe.train)
+    yield from _of_rewards(parts, parts.credit)
+    yield from _of_the_loss(plan)
+    yield from _of_the_curriculum(parts, parts.credit, parts.make_curriculum())
 
 
 def _of_the_end(recipe: Recipe, train: TrainSection) -> Iterator[str]:
@@ -71,7 +66,7 @@ def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Ite
 
 def _of_rewards(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
     name = credit.estimator.name
-    if unread := unread_turn_rewards(parts, credit):
+    if unread := unread_turn_rewards(parts):
         names = ", ".join(unread)
         yield f"{name} does not read turn rewards, but {names} scores turns\n  -> {reading_turns(credit)}"
     for column, remedy in ON_TURNS.items():
@@ -82,14 +77,13 @@ def _of_rewards(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
             )
 
 
-def _of_the_loss(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Iterator[str]:
-    name, loss = credit.estimator.name, load_loss(train.loss, parts.recipe.base)[0].name
+def _of_the_loss(plan: RlPlan) -> Iterator[str]:
+    name, loss = plan.parts.credit.estimator.name, plan.loss.name
     wanted = LOSSES_OF.get(name, (loss,))
     if loss not in wanted:
         yield f"{name} was published with the loss {wanted[0]}, but train.loss is {loss}\n  -> train.loss={wanted[0]}"
-    model = parts.recipe.model
-    rounded = model is not None and model.dtype != "float32" and parts.recipe.engine.use == "vllm"
-    if rounded and not train.corrects_stale_tokens:
+    rounded = plan.recipe.model.dtype != "float32" and plan.recipe.engine.use == "vllm"
+    if rounded and not plan.recipe.train.corrects_stale_tokens:
         yield (
             "vLLM's log-probabilities in half precision differ from the trainer's, and the loss does not correct for "
             "that\n  -> train.importance={high: 2}, and watch the metric mismatch_mean"

@@ -1,21 +1,23 @@
-"""Checks of what training needs beyond a rollout, before the first demonstration."""
+"""Checks of what reinforcement learning needs beyond a rollout, before the first demonstration: a table."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from agentrl.config.recipe import Recipe, TrainingRecipe
 from agentrl.config.train import OptimiserSettings
-from agentrl.curriculum.curriculum import load_parts
 from agentrl.engines.registry import samples_tokens
-from agentrl.estimators.registry import CreditAssigner, load_credit
+from agentrl.estimators.registry import CreditAssigner
 from agentrl.models.load import count_layers, sees
+from agentrl.preflight.signal import check_signal
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.engines import not_trainable
 from agentrl.rollouts.voices.open import check_voices
 from agentrl.training.losses.registry import load_loss
-from agentrl.training.preflight.signal import check_signal
+from agentrl.training.stages.plan import RlPlan
+from agentrl.training.stages.stage import Stage
 from agentrl.types.errors import CreditError, RecipeError
 
 # By section of `train`: the model, the columns that it provides for credit, and the estimators that need them.
@@ -25,43 +27,75 @@ _LEARNED = {
 }
 
 
-def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
-    """Checks what training needs beyond a rollout, before the first demonstration.
-
-    Args:
-        begins: whether it is the first stage, which trains the recipe's model.
-
-    Returns:
-        The training recipe.
+def rl_plan(stage: Stage, parts: Parts) -> RlPlan:
+    """The plan of a stage of reinforcement learning, checked.
 
     Raises:
         RecipeError: a section or the rewards are missing, the stop rule can never apply, or a part of the curriculum
             does not fit.
         TrainError: the loss or one of its settings is unknown.
-        CreditError: the estimator is unknown, or needs something that the tools do not provide.
+        CreditError: the estimator needs something that the tools do not provide.
     """
     recipe = TrainingRecipe.of(parts.recipe)
-    if not samples_tokens(recipe.engine, recipe.base):
-        raise not_trainable(recipe.engine)
-    if recipe.launches_servers and recipe.model.scratch is not None:
+    loss, _ = load_loss(recipe.train.loss, recipe.base)
+    plan = RlPlan(stage, parts, recipe, loss)
+    for check in CHECKS:
+        check(plan)
+    return plan
+
+
+def _engine(plan: RlPlan) -> None:
+    if not samples_tokens(plan.recipe.engine, plan.recipe.base):
+        raise not_trainable(plan.recipe.engine)
+
+
+def _servers(plan: RlPlan) -> None:
+    if plan.recipe.launches_servers and plan.recipe.model.scratch is not None:
         raise RecipeError(
             "vLLM servers on a cluster read the model from a folder, but model.scratch builds it during training",
             place="model.scratch",
             remedy="train it elsewhere first and set model.path to its folder; or set engine.urls to running servers",
         )
-    if recipe.engine.colocate is not None:
-        _check_turns(recipe)
-    if not recipe.rewards:
+
+
+def _turns(plan: RlPlan) -> None:
+    """Trainer and servers can take turns on a GPU only if one waits for the other, with one trainer process."""
+    recipe = plan.recipe
+    if recipe.engine.colocate is None:
+        return
+    apart = {
+        "train.max_staleness": recipe.train.max_staleness > 0,
+        "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
+        "scale.use": recipe.launches_servers,
+        "engine.transfer": recipe.engine.transfer.use != "file",
+    }
+    if bad := [name for name, is_so in apart.items() if is_so]:
+        raise RecipeError(
+            "with engine.colocate, trainer and servers of one machine take turns: this needs one trainer process, "
+            "max_staleness 0, and weights through a file",
+            place=bad[0],
+            remedy=f"remove {bad[0]} or engine.colocate",
+        )
+
+
+def _rewards(plan: RlPlan) -> None:
+    if not plan.recipe.rewards:
         raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
-    for component in parts.rewards.components:
+    for component in plan.parts.rewards.components:
         if component.weight and (how := component.about.forgeable):
             raise RecipeError(
                 f"{component.name} can be forged by what is trained: {how}",
                 place=f"rewards.{component.name}",
                 remedy="train on another reward; this one is for rollout and eval, or for training with weight 0",
             )
-    credit = load_credit(recipe.credit, recipe.base)
-    check_seats(parts, credit)
+
+
+def _seats(plan: RlPlan) -> None:
+    check_seats(plan.parts, plan.parts.credit)
+
+
+def _states(plan: RlPlan) -> None:
+    parts, credit = plan.parts, plan.parts.credit
     keyed = any(tool.knows_state for tool in parts.make_tools())
     keyed |= type(parts.make_agent()).state_key is not Agent.state_key
     if "state" in credit.needs and not keyed:
@@ -70,8 +104,13 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
             place="credit.estimator",
             remedy="define state_key(self) -> str in a tool, or use another estimator (grpo, returns)",
         )
+
+
+def _learned_models(plan: RlPlan) -> None:
+    """A critic or a reward model is there if, and only if, credit reads what it says."""
+    credit = plan.parts.credit
     for section, (what, columns, takers) in _LEARNED.items():
-        asked, given = columns & set(credit.needs), getattr(recipe.train, section) is not None
+        asked, given = columns & set(credit.needs), getattr(plan.recipe.train, section) is not None
         if asked and not given:
             raise CreditError(
                 f"{credit.estimator.name} needs {what} ({', '.join(sorted(asked))}), and the recipe has none",
@@ -84,30 +123,62 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
                 place=f"train.{section}",
                 remedy=f"remove it, or use an estimator that needs it: {takers}",
             )
-    if "win_rate" in credit.needs and "win_rate" not in recipe.rewards:
+
+
+def _win_rates(plan: RlPlan) -> None:
+    if "win_rate" in plan.parts.credit.needs and "win_rate" not in plan.recipe.rewards:
         raise CreditError(
-            f"{credit.estimator.name} reads win rates, but no reward component is named win_rate",
+            f"{plan.parts.credit.estimator.name} reads win rates, but no reward component is named win_rate",
             place="rewards",
             remedy="set rewards: {win_rate: {judge: {url: ..., model: ...}, weight: 0}}, the share of comparisons won",
         )
-    if recipe.eval is None and recipe.train.stop is not None and recipe.train.stop.evaluates:
+
+
+def _stop_rule(plan: RlPlan) -> None:
+    stop = plan.recipe.train.stop
+    if plan.recipe.eval is None and stop is not None and stop.evaluates:
         raise RecipeError(
-            f"{recipe.train.stop.metric!r} is a metric of evaluations, but the recipe has no eval",
+            f"{stop.metric!r} is a metric of evaluations, but the recipe has no eval",
             place="train.stop.metric",
             remedy="set eval: {every: 10}, or use a metric of training",
         )
-    check_voices(recipe)
+
+
+def _policies(plan: RlPlan) -> None:
+    recipe = plan.recipe
+    check_voices(plan.parts)
     second = next((name for name, each in recipe.policies.items() if each.train), None)
-    if second is not None and recipe.model.scratch is not None and begins:
+    if second is not None and recipe.model.scratch is not None and plan.stage.index == 0:
         raise RecipeError(
             "a scratch model has random weights: LoRA adapters alone cannot train it",
             place=f"policies.{second}.lora",
             remedy="set model.path, or a supervised stage before",
         )
-    check_model(recipe, recipe.train, begins)
-    load_loss(recipe.train.loss, recipe.base)
-    check_signal(recipe, parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
-    return recipe
+
+
+def _model(plan: RlPlan) -> None:
+    check_model(plan.recipe, plan.recipe.train, begins=plan.stage.index == 0)
+
+
+def _signal(plan: RlPlan) -> None:
+    check_signal(plan.recipe, plan.parts, plan.parts.make_curriculum())
+
+
+CHECKS: tuple[Callable[[RlPlan], None], ...] = (
+    _engine,
+    _servers,
+    _turns,
+    _rewards,
+    _seats,
+    _states,
+    _learned_models,
+    _win_rates,
+    _stop_rule,
+    _policies,
+    _model,
+    _signal,
+)
+"""In this order; the first that fails raises."""
 
 
 def check_seats(parts: Parts, credit: CreditAssigner) -> None:
@@ -122,6 +193,9 @@ def check_seats(parts: Parts, credit: CreditAssigner) -> None:
 
 def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> None:
     """Checks the model that is to be trained.
+
+    Args:
+        begins: whether it is the first stage, which trains the recipe's model.
 
     Raises:
         RecipeError: the model is missing, has too few layers, does not see, or is a scratch model with adapters.
@@ -144,20 +218,3 @@ def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> N
                 place="train.trainable.top_layers",
                 remedy=f"set at most {layers}",
             )
-
-
-def _check_turns(recipe: TrainingRecipe) -> None:
-    """Trainer and servers can take turns on a GPU only if one waits for the other, with one trainer process."""
-    apart = {
-        "train.max_staleness": recipe.train.max_staleness > 0,
-        "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
-        "scale.use": recipe.launches_servers,
-        "engine.transfer": recipe.engine.transfer.use != "file",
-    }
-    if bad := [name for name, is_so in apart.items() if is_so]:
-        raise RecipeError(
-            "with engine.colocate, trainer and servers of one machine take turns: this needs one trainer process, "
-            "max_staleness 0, and weights through a file",
-            place=bad[0],
-            remedy=f"remove {bad[0]} or engine.colocate",
-        )

@@ -14,7 +14,7 @@ OTHER_SIGNALS = frozenset({"gold_logprob", "process", "progress", "wrong", "prm_
 """Columns of the credit table that provide a training signal without any reward."""
 
 
-def check_signal(recipe: TrainingRecipe, parts: Parts, credit: CreditAssigner, curriculum: Collection[Part]) -> None:
+def check_signal(recipe: TrainingRecipe, parts: Parts, curriculum: Collection[Part]) -> None:
     """Refuses recipes whose training would learn nothing, or something other than the rewards.
 
     Args:
@@ -26,6 +26,7 @@ def check_signal(recipe: TrainingRecipe, parts: Parts, credit: CreditAssigner, c
         CreditError: all rewards are turn rewards and the estimator does not read them; or it does not read the reward
             that contains the KL penalty.
     """
+    credit = parts.credit
     if recipe.sampling.top_p < 1:
         raise RecipeError(
             f"sampling.top_p is {recipe.sampling.top_p:g}: the trainer computes probabilities over the whole "
@@ -35,7 +36,7 @@ def check_signal(recipe: TrainingRecipe, parts: Parts, credit: CreditAssigner, c
         )
     if recipe.train.kl is not None and recipe.train.kl.place == "reward":
         credit.penalty_place()
-    unread = unread_turn_rewards(parts, credit)
+    unread = unread_turn_rewards(parts)
     weighed = [component for component in parts.rewards.components if component.weight]
     if unread and len(unread) == len(weighed) and not OTHER_SIGNALS & set(credit.needs):
         raise CreditError(
@@ -54,11 +55,12 @@ def check_signal(recipe: TrainingRecipe, parts: Parts, credit: CreditAssigner, c
         )
 
 
-def unread_turn_rewards(parts: Parts, credit: CreditAssigner) -> list[str]:
+def unread_turn_rewards(parts: Parts) -> list[str]:
     """The components with a weight that score turns, if the estimator does not read turn rewards.
 
     Components that the estimator reads by name (`process`, `wrong`) are not included.
     """
+    credit = parts.credit
     if credit.reads is None or credit.reads & {"turns", "first_turn"}:
         return []
     components = [each for each in parts.rewards.components if each.weight and each.per_turn]

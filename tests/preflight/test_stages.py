@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from agentrl.config.loader import load_recipe
+from agentrl.preflight.plan import plan
 from agentrl.store.run_dir import RunDir
-from agentrl.training.preflight.warnings import cautions
-from agentrl.training.stages.preflight import check_stages
 from agentrl.types.errors import AgentRLError
 from tests.counting import CODE, RECIPE
-
-from .test_runs import episode
+from tests.training.stages.test_runs import episode
 
 STAGES = """\
 model: {scratch: {}}
@@ -38,8 +36,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_good_one_passes(folder: Path) -> None:
-    stages = check_stages(load_recipe(str(folder)))
-    assert [stage.name for stage, _ in stages] == ["format", "prefer", "learn"]
+    stages = plan(load_recipe(str(folder))).stages
+    assert [each.stage.name for each in stages] == ["format", "prefer", "learn"]
 
 
 SEATS = """
@@ -66,10 +64,10 @@ def test_a_stage_does_not_choose_episodes_with_seats_by_one_reward(folder: Path,
     overrides = ["agent=./task.py:Table", f"stages=[{first}, {{name: b, {kind}: {given}}}]"]
     recipe = load_recipe(str(folder), overrides)
     if not refused:
-        assert len(check_stages(recipe)) == 2
+        assert len(plan(recipe).stages) == 2
         return
     with pytest.raises(AgentRLError, match="seats of an episode have outcomes of their own") as error:
-        check_stages(recipe)
+        plan(recipe)
     assert f"stages.1.{kind}.run" in str(error.value.place)
 
 
@@ -102,7 +100,7 @@ def test_a_stage_does_not_choose_episodes_with_seats_by_one_reward(folder: Path,
 )
 def test_what_is_wrong_is_named(folder: Path, override: str, said: str, remedy: str) -> None:
     with pytest.raises(AgentRLError) as error:
-        check_stages(load_recipe(str(folder), [override]))
+        plan(load_recipe(str(folder), [override]))
     assert said in str(error.value)
     assert remedy in str(error.value)
 
@@ -110,10 +108,10 @@ def test_what_is_wrong_is_named(folder: Path, override: str, said: str, remedy: 
 @pytest.mark.parametrize(("every", "told"), [(0, True), (2, False)])
 def test_a_stop_rule_that_looks_at_the_end_only_is_told(folder: Path, every: int, told: bool) -> None:
     stop = ["stages.2.rl.train.stop={metric: eval/success, at_least: 1}", f"eval.every={every}"]
-    *_, (_, parts) = check_stages(load_recipe(str(folder), stop))
-    said = [caution for caution in cautions(parts) if "it looks at the start and at the end only" in caution]
+    warnings = plan(load_recipe(str(folder), stop)).warnings
+    said = [warning for warning in warnings if "it looks at the start and at the end only" in warning]
     assert bool(said) == told
 
 
 def test_adapters_may_go_on_what_an_earlier_stage_built(folder: Path) -> None:
-    check_stages(load_recipe(str(folder), ["stages.2.rl.train.lora={rank: 2}"]))
+    plan(load_recipe(str(folder), ["stages.2.rl.train.lora={rank: 2}"]))

@@ -9,8 +9,8 @@ from typing import Any
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.recipe import Recipe
-from agentrl.curriculum.curriculum import Curriculum, load_parts
-from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.curriculum.curriculum import Curriculum
+from agentrl.curriculum.task_source import TaskSource
 from agentrl.engines.vllm.images import FAMILIES as ON_VLLM
 from agentrl.models.load import sees
 from agentrl.models.vision.families import FAMILIES
@@ -34,10 +34,8 @@ def check_tasks(parts: Parts) -> list[str]:
         AgentRLError: the first thing that is wrong, with the task's id.
     """
     recipe = parts.recipe
-    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
-    sources = [tasks]
-    if recipe.eval is not None and recipe.eval.tasks is not None:
-        sources.append(load_tasks(recipe.eval.tasks, recipe.base, recipe.seed))
+    tasks = parts.tasks
+    sources = list(dict.fromkeys([tasks, parts.eval_tasks]))
     for task in (task for source in sources for task in source.tasks):
         for component in parts.rewards.of(task).components:
             component.check_task(task)
@@ -46,7 +44,7 @@ def check_tasks(parts: Parts) -> list[str]:
             parts.answer_scorer.golds(task)
     if recipe.train is not None:
         # Drawn once for every task: a part that reads what a task lacks says so here.
-        curriculum = Curriculum(load_parts(recipe.curriculum, recipe.base, recipe.scripts), seed=0, iterations=1)
+        curriculum = Curriculum(parts.make_curriculum(), seed=0, iterations=1)
         curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
     renderer = parts.renderer(ByteTokenizer())
     for source in sources:

@@ -1,53 +1,26 @@
-"""Checks of all stages of a recipe, before the first one begins."""
+"""Checks of supervised and preference stages: the model, the loss, and the files and runs that they learn from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
-from agentrl.config.recipe import Recipe
 from agentrl.config.stages import PreferenceStage, SftStage
-from agentrl.rollouts.builder import Parts, build
-from agentrl.training.preflight.checks import check_model, check_training
+from agentrl.preflight.training import check_model
+from agentrl.rollouts.builder import Parts
 from agentrl.training.stages.data import examples_of, key_of, parser_of, preference_loss, seats_refused, stored_for
-from agentrl.training.stages.stage import Stage, stages_of
-from agentrl.types.errors import AgentRLError, RecipeError
+from agentrl.training.stages.stage import Stage
+from agentrl.types.errors import RecipeError
 
 
-def check_stages(recipe: Recipe) -> list[tuple[Stage, Parts]]:
-    """Checks the stages of a recipe, and returns each with the parts of its recipe.
+def check_offline(stage: Stage, stages: Iterable[Stage], parts: Parts) -> None:
+    """Checks a stage without rollouts. Reads the files and the runs that it learns from.
+
+    Args:
+        stages: all stages of the recipe.
 
     Raises:
         AgentRLError: the first problem found.
     """
-    stages = stages_of(recipe)
-    found = []
-    for stage in stages:
-        with _named(stage):
-            parts = build(stage.recipe)
-            if stage.kind == "rl":
-                check_training(parts, begins=stage.index == 0)
-            else:
-                _check_offline(stage, stages, parts)
-        found.append((stage, parts))
-    return found
-
-
-@contextmanager
-def _named(stage: Stage) -> Iterator[None]:
-    """Adds a named stage to the place of errors that do not name its key already."""
-    try:
-        yield
-    except AgentRLError as error:
-        if not stage.listed or (error.place or "").startswith("stages."):
-            raise
-        where = f"stages.{stage.index} ({stage.name})"
-        error.place = f"{where}: {error.place}" if error.place else where
-        raise
-
-
-def _check_offline(stage: Stage, stages: Iterable[Stage], parts: Parts) -> None:
-    """Reads the files and the runs that a stage learns from."""
     settings = stage.settings
     check_model(stage.recipe, stage.optimiser, begins=stage.index == 0)
     if isinstance(settings, PreferenceStage):

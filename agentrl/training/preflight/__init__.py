@@ -1,1 +1,0 @@
-"""Checks before training begins: errors, and warnings about settings that would waste a training."""
