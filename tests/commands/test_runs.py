@@ -155,15 +155,6 @@ def test_a_run_goes_on_when_its_servers_moved(counting: Path, tmp_path: Path, ch
         ), "what is told of the run is what it goes on with"
 
 
-def test_a_run_of_an_earlier_version_goes_on_without_the_settings_that_are_gone(counting: Path, tmp_path: Path) -> None:
-    with start(counting, tmp_path / "run") as run:
-        run.add(make_episode("a", reward=1.0))
-        recipe = run.info["recipe"]
-        run.update_info(recipe={**recipe, "engine": {**recipe["engine"], "cuda_graphs": True}})
-    with start(counting, tmp_path / "run") as run:
-        assert recipe_from_run(run.info).engine == load_recipe(str(counting), []).engine
-
-
 @pytest.mark.parametrize("keys", ["max_batch=8", "parked_mb=1", "threads=2"])
 def test_a_run_goes_on_with_another_size_of_the_torch_engine(counting: Path, tmp_path: Path, keys: str) -> None:
     with start(counting, tmp_path / "run") as run:
