@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.core import TyperGroup
-from typer.main import get_command
 
 from agentrl.api.quickstart import figures
-from agentrl.cli import app
-from tests.command import agentrl
+from tests.command import agentrl, commands
 
 WITHOUT = {
     "serve": "runs until Ctrl-C",
@@ -37,19 +33,8 @@ def loud(task, episode):
 """
 
 
-def commands(group: TyperGroup, *words: str) -> Iterator[tuple[str, Any]]:
-    """Every command below a group, by the words that call it."""
-    for word, command in group.commands.items():
-        if isinstance(command, TyperGroup):
-            yield from commands(command, *words, word)
-        else:
-            yield " ".join([*words, word]), command
-
-
 def test_every_command_takes_it_or_stands_in_the_table() -> None:
-    every = get_command(app)
-    assert isinstance(every, TyperGroup)
-    options = {name: [each for each in found.params if "--json" in each.opts] for name, found in commands(every)}
+    options = {name: [each for each in found.params if "--json" in each.opts] for name, found in commands().items()}
     assert {name for name, found in options.items() if not found} == set(WITHOUT)
     others = {option for found in options.values() for option in found if getattr(option, "help", "") != HELP}
     assert not others, "an option of its own, which does not keep standard output for the document"
