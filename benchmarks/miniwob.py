@@ -87,7 +87,7 @@ def ours(episodes: int) -> float:
     overrides = [f"tasks.args={{families: click-test-2, seeds: {episodes}}}", "concurrency=8"]
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        rollout("miniwob", episodes, agent="oracle", overrides=overrides, out=Path(folder) / "run", reporters=())
+        rollout("miniwob", episodes, script="oracle", overrides=overrides, out=Path(folder) / "run", reporters=())
         seconds = time.perf_counter() - began
         with RunDir.read(Path(folder) / "run") as run:
             solved = sum(row.reward == 1.0 for row in run.rows())

@@ -85,7 +85,7 @@ def play(games: int, seed: int = 0, recipe: str | Path | None = None) -> list[Ep
             games,
             overrides={"credit": "gigpo", "seed": seed},
             group_size=GROUP,
-            agent="random",
+            script="random",
             out=Path(folder) / "run",
             reporters=(),
         )

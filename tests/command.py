@@ -14,7 +14,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 def agentrl(
@@ -41,6 +43,23 @@ def python(
     if ok:
         assert code == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def commands() -> dict[str, Any]:
+    """Every command of `agentrl`, by the words that call it."""
+    from typer.core import TyperGroup
+    from typer.main import get_command
+
+    from agentrl.cli import app
+
+    def below(group: Any, *words: str) -> Iterator[tuple[str, Any]]:
+        for word, command in group.commands.items():
+            if isinstance(command, TyperGroup):
+                yield from below(command, *words, word)
+            else:
+                yield " ".join([*words, word]), command
+
+    return dict(below(get_command(app)))
 
 
 def sets(*overrides: str) -> list[str]:

@@ -16,9 +16,9 @@ def assert_sound(run: Path | str) -> None:
     assert report.ok, report.as_text()
 
 
-def played(recipe: str | Path, n: int, agent: str, out: Path, *overrides: str) -> Run:
-    """The run of `agentrl rollout RECIPE --n N --agent AGENT --out OUT --set OVERRIDE ...`: whole and sound."""
-    run = rollout(recipe, n, agent=agent, overrides=overrides, out=out, reporters=())
+def played(recipe: str | Path, n: int, script: str, out: Path, *overrides: str) -> Run:
+    """The run of `agentrl rollout RECIPE --n N --script SCRIPT --out OUT --set OVERRIDE ...`: whole and sound."""
+    run = rollout(recipe, n, script=script, overrides=overrides, out=out, reporters=())
     require_whole(out)
     assert_sound(out)
     return run

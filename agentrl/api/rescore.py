@@ -64,7 +64,7 @@ def rescore(
         own, prefix = stages.chosen(stage) if recipe is None or stage is not None else (None, "")
         asked = own if recipe is None else recipe
         if asked is None:
-            raise RecipeError("names no recipe", place=str(path), remedy="agentrl reward RUN --recipe R")
+            raise RecipeError("names no recipe", place=str(path), remedy="agentrl rescore RUN --recipe R")
         resolved = given_recipe(asked, overrides)
         rewards = _rewards(resolved)
         described = json.loads(resolved.model_dump_json(include={"rewards", "gate", "reward_of", "success"}))

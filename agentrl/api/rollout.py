@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentrl.api import event_loop
 from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
-from agentrl.api.run import Run
+from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing, newest_checkpoint
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
@@ -35,8 +35,8 @@ def rollout(
     *,
     overrides: Overrides = (),
     group_size: int = 1,
-    agent: str | None = None,
-    engine: str | None = None,
+    script: str | None = None,
+    replay: str | Path | Run | None = None,
     out: str | Path | None = None,
     reporters: Sequence[Reporter] | None = None,
 ) -> Run:
@@ -48,30 +48,36 @@ def rollout(
         n: number of episodes.
         overrides: keys of the recipe to override: `{"sampling.temperature": 0.7}`, or `["sampling.temperature=0.7"]`.
         group_size: episodes per task.
-        agent: a script of the recipe (`oracle`, `random`, ...) that plays instead of the model.
-        engine: `replay:RUN` replays the completions of a stored run; default: the recipe's engine.
-        out: the run directory; default: `runs/NAME-ENGINE`.
+        script: a script of the recipe (`oracle`, `random`, ...) that plays instead of the model.
+        replay: a stored run whose completions are repeated, with live tools; instead of the model.
+        out: the run directory; default: `runs/NAME-SCRIPT`, `runs/NAME-replay` or `runs/NAME-ENGINE`.
         reporters: receive the events of the run; default: the terminal; `()`: none.
 
     Raises:
         AgentRLError: the recipe has an error, or too many episodes failed.
     """
+    if script is not None and replay is not None:
+        raise RecipeError("--script and --replay exclude each other", remedy="give one of them")
     recipe = given_recipe(recipe, overrides)
     parts = build(recipe)
-    who = agent or (engine.partition(":")[0] if engine else recipe.engine.use.rpartition(":")[2])
+    source = None if replay is None else folder_of(replay)
+    who = script or ("replay" if source is not None else recipe.engine.use.rpartition(":")[2])
     path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{who}"
     planned = rollout_specs(parts.tasks, n, group_size=group_size)
-    run = begin_run(path, recipe, "rollout", tools=parts.definitions, agent=agent, engine=engine, group_size=group_size)
+    repeated = None if source is None else str(source)
+    run = begin_run(
+        path, recipe, "rollout", tools=parts.definitions, script=script, replay=repeated, group_size=group_size
+    )
     with closing(run):
         run.update_info(planned=[spec.id for spec in planned], finished=False)
         with reporting(run, recipe, *([Terminal()] if reporters is None else reporters)) as reporter:
-            event_loop.run(lambda: _collect(parts, run, planned, agent, engine, reporter))
+            event_loop.run(lambda: _collect(parts, run, planned, script, source, reporter))
         run.update_info(finished=True)
     return Run(path)
 
 
 async def _collect(
-    parts: Parts, run: RunDir, planned: list[EpisodeSpec], agent: str | None, engine: str | None, reporter: Reporter
+    parts: Parts, run: RunDir, planned: list[EpisodeSpec], script: str | None, replay: Path | None, reporter: Reporter
 ) -> None:
     todo = missing(planned, run)
     if len(todo) < len(planned):
@@ -79,7 +85,7 @@ async def _collect(
     if not todo and not unscored_groups(parts.rewards, planned, run):
         return
     async with open_players(parts) as players:
-        live, renderer = named_engine(parts, agent, engine)
+        live, renderer = named_engine(parts, script, replay)
         try:
             await start_to_sample(live, reporter.note)
             parts.check_prompts(renderer, [spec.task for spec in todo], live.max_context)
@@ -91,25 +97,16 @@ async def _collect(
             await close_all(live)
 
 
-def named_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[Engine, Renderer]:
-    """The engine that a command selects: a script (`--agent`), `replay:RUN`, or the recipe's engine."""
-    if agent is not None:
-        if engine is not None:
-            raise RecipeError("--agent and --engine select two different engines", remedy="give one of them")
-        return parts.scripted_engine(agent)
-    kind, _, argument = (engine or "").partition(":")
-    if kind == "replay" and argument:
+def named_engine(parts: Parts, script: str | None, replay: Path | None = None) -> tuple[Engine, Renderer]:
+    """The engine that a command selects: a script, the replay of a stored run, or the recipe's engine."""
+    if script is not None:
+        return parts.scripted_engine(script)
+    if replay is not None:
         from agentrl.engines.replay import ReplayEngine
 
-        source = RunDir.read(Path(argument))
+        source = RunDir.read(replay)
         return ReplayEngine(source), parts.renderer(_tokenizer_of(source))
-    if engine is None:
-        return open_engine(parts, LaunchedServers)
-    raise RecipeError(
-        f"there is no engine {engine!r}",
-        place="--engine",
-        remedy="give replay:RUN; select other engines with --set engine=torch|vllm",
-    )
+    return open_engine(parts, LaunchedServers)
 
 
 def _tokenizer_of(run: RunDir) -> Tokenizer:
@@ -117,7 +114,7 @@ def _tokenizer_of(run: RunDir) -> Tokenizer:
     from agentrl.chat.tokenizer import ByteTokenizer
     from agentrl.models.load import chat_tokenizer
 
-    if run.info.get("agent") is not None:
+    if run.info.get("script") is not None:
         return ByteTokenizer()
     model = recipe_from_run(run.info).required_model
     if run.info["command"] == "train":

@@ -77,7 +77,7 @@ class RewardRow(msgspec.Struct, frozen=True, kw_only=True):
 class Run:
     """A run directory. It may still be written to: every access reads the current data.
 
-    `rollout`, `train`, `evaluate` and `open_run` return it. Keep a table that you use twice (`turns = run.turns`):
+    `rollout`, `train`, `eval` and `open_run` return it. Keep a table that you use twice (`turns = run.turns`):
     every access reads it from disk.
 
     Attributes:

@@ -30,6 +30,9 @@ _WHY = {
     "seed": "it determines tasks, samples and the order of training",
     "tasks": "the run would mix episodes of different tasks",
     "agent": "the run would mix episodes of different agents",
+    "script": "the run would mix episodes of different scripts",
+    "replay": "the run would mix tokens sampled in different ways",
+    "from_run": "the run would mix episodes of different runs",
     "tools": "the run would mix episodes with different tools",
     "sandbox": "the run would mix episodes in different sandboxes",
     "rewards": "the run would mix episodes scored by different rules",
@@ -49,9 +52,9 @@ _WHY = {
 
 # Commands that score or credit stored episodes again, without new rollouts.
 _AGAIN = {
-    "rewards.": "agentrl reward {path} --recipe RECIPE scores its episodes by the new rewards",
-    "reward_of": "agentrl reward {path} --recipe RECIPE scores its episodes by the new rewards",
-    "gate": "agentrl reward {path} --recipe RECIPE scores its episodes by the new gates",
+    "rewards.": "agentrl rescore {path} --recipe RECIPE scores its episodes by the new rewards",
+    "reward_of": "agentrl rescore {path} --recipe RECIPE scores its episodes by the new rewards",
+    "gate": "agentrl rescore {path} --recipe RECIPE scores its episodes by the new gates",
     "credit.": "agentrl credit {path} --estimator NAME --set KEY=VALUE credits its episodes by the new rule",
 }
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentrl.api import event_loop
 from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
-from agentrl.api.run import Run
+from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing
 from agentrl.config.recipe import Recipe, TrainingRecipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
@@ -38,8 +38,8 @@ def train(
     recipe: AnyRecipe,
     *,
     overrides: Overrides = (),
-    engine: str | None = None,
-    recorded: str | Path | None = None,
+    replay: str | Path | Run | None = None,
+    from_run: str | Path | Run | None = None,
     passes: int = 1,
     out: str | Path | None = None,
     reporters: Sequence[Reporter] | None = None,
@@ -47,10 +47,11 @@ def train(
     """Trains a recipe in a run directory and plots its learning curve. An existing run is resumed.
 
     Args:
-        engine: `replay:RUN` trains on the episodes of a stored run; default: the recipe's engine.
-        recorded: trains on the episodes of a stored run, of `proxy`, `rollout` or `train`, without new rollouts.
+        replay: a stored training of the same recipe whose completions are repeated, with live tools; instead of the
+            recipe's engine.
+        from_run: trains on the episodes of a stored run, of `proxy`, `rollout` or `train`, without new rollouts.
         passes: how often each of its groups trains.
-        out: the run directory; default: `runs/NAME`, with `recorded` `runs/NAME-recorded`.
+        out: the run directory; default: `runs/NAME`, with `from_run` `runs/NAME-recorded`.
         recipe, overrides, reporters: as for `rollout`.
 
     Returns:
@@ -59,8 +60,10 @@ def train(
     Raises:
         AgentRLError: the recipe has an error, too many episodes failed, or training cannot continue.
     """
+    if replay is not None and from_run is not None:
+        raise RecipeError("--from and --replay exclude each other", remedy="give one of them")
     recipe = given_recipe(recipe, overrides)
-    name = recipe.name if recorded is None else f"{recipe.name}-recorded"
+    name = recipe.name if from_run is None else f"{recipe.name}-recorded"
     path = Path(out) if out is not None else Path("runs") / name
     with needs("train"):
         from agentrl.distributed.ranks import trainer_ranks
@@ -77,22 +80,22 @@ def train(
     if joined.rank:
         worker_loop(joined)
         return None
-    stored = None
-    if recorded is not None:
-        recipe, stored = _without_rollouts(recipe, Path(recorded), passes)
-        engine = f"replay:{recorded}"
+    source, stored = None if replay is None else folder_of(replay), None
+    if from_run is not None:
+        source = folder_of(from_run)
+        recipe, stored = _without_rollouts(recipe, source, passes)
     planned = plan(recipe)
     told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe)]
-    if engine is None:
+    if source is None:
         for each in planned.rl:
             check_servers(each.recipe)
-    replay = _replay(engine, planned.rl if stored is None else []) if engine is not None else None
+    repeats = None if source is None else _replay(source, planned.rl if stored is None else [])
 
     async def train_stage(stage: StagePlan, players: Players, ranks: Ranks) -> None:
         if not isinstance(stage, RlPlan):
             every = [each.stage for each in planned.stages]
             return await OfflineTraining(stage, every, run, reporter, players, ranks=ranks).train()
-        engine_for = replay or partial(engine_of, stage.parts, launch_servers=LaunchedServers)
+        engine_for = repeats or partial(engine_of, stage.parts, launch_servers=LaunchedServers)
         async with training(stage, run, reporter, players, engine_for=engine_for, ranks=ranks, recorded=stored) as loop:
             await loop.run()
 
@@ -108,8 +111,12 @@ def train(
             await placed.train(learn(placed.ranks))
 
     offered = [tool for stage in planned.stages for tool in stage.parts.definitions]
-    more = {} if stored is None else {"passes": passes}
-    run = begin_run(path, recipe, "train", tools=offered, engine=engine, **more)
+    how: dict[str, Any] = {"replay": None, "from_run": None}
+    if stored is not None:
+        how |= {"from_run": str(source), "passes": passes}
+    elif source is not None:
+        how["replay"] = str(source)
+    run = begin_run(path, recipe, "train", tools=offered, **how)
     with closing(run):
         with reporting(run, recipe, *told) as reporter:
             for warning in planned.warnings:
@@ -172,27 +179,24 @@ def _stages_left(stages: Sequence[StagePlan], checkpoints: Path) -> Sequence[Sta
     return stages[at:]
 
 
-def _replay(engine: str, stages: Sequence[RlPlan]) -> Callable[[LoadedModel], Engine]:
+def _replay(source: Path, stages: Sequence[RlPlan]) -> Callable[[LoadedModel], Engine]:
     """Makes the engine that replays the completions of a stored run.
 
     Raises:
-        RecipeError: `engine` is not `replay:RUN`, or the run has no log-probabilities.
+        RecipeError: the run has no log-probabilities.
         TrainError: its tokens were not sampled from the whole distribution.
         StoreError: the folder is not a run, or does not contain the episodes of the first iteration.
     """
     from agentrl.engines.replay import ReplayEngine
     from agentrl.training.batch.recorded import check_sampled_whole
 
-    kind, _, argument = engine.partition(":")
-    if kind != "replay" or not argument:
-        raise RecipeError(f"training has no engine {engine!r}", place="--engine", remedy="give replay:RUN")
-    replay = ReplayEngine(RunDir.read(Path(argument)))
+    replay = ReplayEngine(RunDir.read(source))
     check_sampled_whole(replay.run)
     if not replay.trainable:
         raise RecipeError(
-            f"{argument} was played by a script or an API: its tokens have no log-probabilities to train on",
-            place="--engine",
-            remedy="replay a run of the torch or vllm engine",
+            "was played by a script or an API: its tokens have no log-probabilities to train on",
+            place=str(source),
+            remedy="take a run of the torch or vllm engine",
         )
     for stage in stages[:1]:
         replay.require(spec.id for spec in _first_iteration(stage))

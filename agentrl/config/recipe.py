@@ -419,7 +419,7 @@ class Recipe(Section):
             RecipeError: there is none.
         """
         if self.model is None:
-            remedy = "--agent NAME plays a script, or --set 'model={path: FOLDER}'"
+            remedy = "--script NAME plays a script, or --set 'model={path: FOLDER}'"
             raise RecipeError("the recipe has no 'model'", remedy=remedy)
         return self.model
 

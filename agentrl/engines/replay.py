@@ -29,7 +29,7 @@ class ReplayEngine:
         self.run = run
         # Completions of a script or an API have no log-probabilities, and neither has their replay.
         text_only = run.info["recipe"].get("engine", {}).get("use") == "openai"
-        self.trainable = run.info.get("agent") is None and not text_only
+        self.trainable = run.info.get("script") is None and not text_only
         # By planned id; of an episode that was repeated after a failure, the successful one.
         rows = sorted(run.rows(), key=lambda row: row.status in ("done", "truncated"))
         self._stored = {planned_id(row.id): row.id for row in rows}

@@ -110,7 +110,7 @@ def load(run: Path, name: str) -> dict[str, Rescore]:
     """
     if name not in names(run):
         known = names(run)
-        remedy = nearest(name, known) if known else "agentrl reward RUN --recipe R --name NAME makes one"
+        remedy = nearest(name, known) if known else "agentrl rescore RUN --recipe R --name NAME makes one"
         raise StoreError(f"the run has no rewards {name!r}", place=str(run), remedy=remedy)
     return _scores(read_lines(_path(run, name)))
 

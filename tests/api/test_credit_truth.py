@@ -35,7 +35,7 @@ def test_the_estimators_are_there() -> None:
 
 @pytest.mark.slow
 def test_turns_of_the_kitchen_are_probed(tmp_path: Path) -> None:
-    played = rollout(HERE / "kitchen", 16, group_size=4, agent="cook", out=tmp_path / "played", reporters=())
+    played = rollout(HERE / "kitchen", 16, group_size=4, script="cook", out=tmp_path / "played", reporters=())
     probed = probe_all(played, 8, 2, tmp_path)
     lengths = {episode.id: len(episode.turns) for episode in played.whole_episodes()}
     assert len({episode for episode, _ in probed}) == 2

@@ -116,10 +116,12 @@ Play = Callable[..., Run]
 def play(tmp_path: Path) -> Play:
     """Plays episodes of the counting recipe."""
 
-    def play(tool: str = "Counter", agent: str = "slow", **overrides: Any) -> Run:
+    def play(tool: str = "Counter", script: str = "slow", **overrides: Any) -> Run:
         (tmp_path / "task.py").write_text(CODE)
         (tmp_path / "recipe.yaml").write_text(RECIPE % tool)
-        return rollout(tmp_path, 8, group_size=2, agent=agent, overrides=overrides, out=tmp_path / "run", reporters=())
+        return rollout(
+            tmp_path, 8, group_size=2, script=script, overrides=overrides, out=tmp_path / "run", reporters=()
+        )
 
     return play
 
@@ -181,7 +183,7 @@ def test_an_environment_with_a_voice(play: Play, tool: str, answered: int) -> No
 
 
 def test_an_agent_that_draws_numbers_and_one_that_begins_new_contexts(play: Play) -> None:
-    run = play(agent="slow", **{"agent.use": "./task.py:Moody"})
+    run = play(script="slow", **{"agent.use": "./task.py:Moody"})
     parent = run.episode("count1#0")
     forks = forked(run, 2)
     for each in forks:
@@ -190,7 +192,7 @@ def test_an_agent_that_draws_numbers_and_one_that_begins_new_contexts(play: Play
 
 
 def test_branches_are_kept(play: Play) -> None:
-    run = play(agent="slow", **{"agent.use": "./task.py:Forgets"})
+    run = play(script="slow", **{"agent.use": "./task.py:Forgets"})
     parent = run.episode("count2#0")
     assert [branch.turn for branch in parent.branches] == [2, 4]
     for turn in (2, 3):
@@ -202,7 +204,7 @@ def test_branches_are_kept(play: Play) -> None:
 
 
 def test_what_was_taken_is_not_trained(play: Play) -> None:
-    run = play(agent="hasty")
+    run = play(script="hasty")
     parent = max(run.whole_episodes(), key=lambda e: len(e.turns))
     forks = forked(run, 1, 6, parent.id)
     for each in forks:
@@ -238,7 +240,7 @@ def test_a_fork_of_a_fork_goes_on_only_where_it_must(play: Play) -> None:
         ("count1#0", 99, {}, "there is no turn 99: its turns are 0 to 3", "agentrl show"),
         ("count1#0", -1, {}, "there is no turn -1", "agentrl show"),
         ("nobody", 0, {}, "no episode 'nobody'", "agentrl show"),
-        ("count1#0", 1, {"agent": "nobody"}, "no script 'nobody'", "slow"),
+        ("count1#0", 1, {"script": "nobody"}, "no script 'nobody'", "slow"),
         ("count1#0", 1, {"overrides": {"agent.max_turns": 1}}, "agent.max_turns is 1", "agent.max_turns=2"),
     ],
 )
@@ -287,7 +289,7 @@ def test_another_system_prompt_is_a_difference(play: Play) -> None:
 
 
 def test_a_failed_episode_cannot_be_resumed(play: Play, tmp_path: Path) -> None:
-    run = play(agent="slow", **{"rewards.exact.use": "./task.py:counts", "limits.user_errors": 100})
+    run = play(script="slow", **{"rewards.exact.use": "./task.py:counts", "limits.user_errors": 100})
     with pytest.raises(AgentRLError, match=r"it failed \(user_error") as refused:
         forked(run, 1)
     assert "--status done" in (refused.value.remedy or "")
@@ -295,7 +297,7 @@ def test_a_failed_episode_cannot_be_resumed(play: Play, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_values_of_turns(play: Play) -> None:
-    run = play(agent="hasty")
+    run = play(script="hasty")
     parent = max(run.whole_episodes(), key=lambda e: len(e.turns))
     out = run.path.with_name("probe")
     plot = run.path.with_name("values.svg")

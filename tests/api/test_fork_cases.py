@@ -131,7 +131,7 @@ def play(tmp_path: Path, tool: str, agent: str = "tool_agent", script: str = "sl
     (tmp_path / "task.py").write_text(CODE.replace("PICTURE", repr(png(8, 6))) + f"\nSCREENS = {SCREENS!r}\n")
     use = agent if agent.startswith("tool_agent") else f"./task.py:{agent}"
     (tmp_path / "recipe.yaml").write_text(RECIPE % (tasks, tool, use))
-    return rollout(tmp_path, 1, agent=script, out=tmp_path / "run", reporters=())
+    return rollout(tmp_path, 1, script=script, out=tmp_path / "run", reporters=())
 
 
 def forked(run: Run, turn: int, out: str = "forks", **more: Any) -> tuple[Run, Episode]:

@@ -1,4 +1,4 @@
-"""`agentrl.rollout`, `train` and `evaluate` from Python: in a script, within a running event loop, in a notebook."""
+"""`agentrl.rollout`, `train` and `eval` from Python: in a script, within a running event loop, in a notebook."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def _within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_recipe_by_path_by_name_or_loaded(counting: Path) -> None:
-    by_path = agentrl.rollout(counting, 4, agent="oracle", reporters=())
+    by_path = agentrl.rollout(counting, 4, script="oracle", reporters=())
     assert by_path.path == Path("runs/counting-oracle")
     assert [row.reward for row in by_path.episodes] == [1.0] * 4
     assert by_path.recipe.name == "counting"
-    by_name = agentrl.rollout("counting", 4, agent="oracle", out="other", reporters=())
+    by_name = agentrl.rollout("counting", 4, script="oracle", out="other", reporters=())
     assert sorted(row.id for row in by_name.episodes) == sorted(row.id for row in by_path.episodes)
     loaded = agentrl.load_recipe("counting", ["agent.max_turns=2"])
     run = agentrl.rollout(
-        loaded, 5, agent="oracle", overrides={"limits": {"retries": 1}, "concurrency": 2}, out="third", reporters=()
+        loaded, 5, script="oracle", overrides={"limits": {"retries": 1}, "concurrency": 2}, out="third", reporters=()
     )
     assert max(len(run.episode(row.id).turns) for row in run.episodes) == 2
     assert (run.recipe.limits.retries, run.recipe.concurrency, run.recipe.agent.max_turns) == (1, 2, 2)
@@ -64,19 +64,19 @@ def test_a_recipe_by_path_by_name_or_loaded(counting: Path) -> None:
 
 def test_the_same_call_again_continues(counting: Path) -> None:
     first, again = Diary(), Diary()
-    agentrl.rollout(counting, 3, agent="oracle", reporters=[first])
-    run = agentrl.rollout(counting, 5, agent="oracle", reporters=[again])
+    agentrl.rollout(counting, 3, script="oracle", reporters=[first])
+    run = agentrl.rollout(counting, 5, script="oracle", reporters=[again])
     assert first.told == ["rollout begins", "count0#0", "count1#0", "count2#0", "ended"]
     assert again.told == ["rollout continues", "count3#0", "count4#0", "ended"]
     assert len(run.episodes) == 5
-    with pytest.raises(StoreError, match="holds a run that differs in agent"):
-        agentrl.rollout(counting, 5, agent="hasty", out=run.path)
+    with pytest.raises(StoreError, match="holds a run that differs in script"):
+        agentrl.rollout(counting, 5, script="hasty", out=run.path)
 
 
 @pytest.mark.slow
 async def test_a_running_event_loop_is_no_obstacle(trainable: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All of it: rollout, training and evaluation, while the loop of the caller waits."""
-    rolled = agentrl.rollout(trainable, 3, agent="oracle", reporters=())
+    rolled = agentrl.rollout(trainable, 3, script="oracle", reporters=())
     assert rolled.summary().splits["rollout"].reward == (1.0, 1.0, 1.0)
     diary = Diary()
     trained = agentrl.train(trainable, overrides={"train.iterations": 1}, reporters=[diary])
@@ -84,17 +84,17 @@ async def test_a_running_event_loop_is_no_obstacle(trainable: Path, capsys: pyte
     assert diary.told[0] == "train begins"
     assert [told for told in diary.told if told[:5] in ("train", "eval ")][1:] == ["eval 0", "train 1", "eval 1"]
     assert (trained.path / "curve.png").exists()
-    measured = agentrl.evaluate(trained, 6, reporters=())
+    measured = agentrl.eval(trained, 6, reporters=())
     assert (measured.metrics[-1]["episodes"], measured.metrics[-1]["iteration"]) == (6, 1)
     assert {turn.split for turn in trained.turns} == {"demo", "train", "eval"}
     assert capsys.readouterr().out == ""
-    agentrl.rollout(trainable, 4, agent="oracle")
+    agentrl.rollout(trainable, 4, script="oracle")
     assert "3 of 4 episodes are stored already\nepisodes (1)\n1/1" in capsys.readouterr().out
     await asyncio.sleep(0)
 
 
 async def test_a_stored_run_is_scored_and_credited_again(counting: Path) -> None:
-    run = agentrl.rollout(counting, 8, agent="hasty", group_size=4, reporters=())
+    run = agentrl.rollout(counting, 8, script="hasty", group_size=4, reporters=())
     recorded = [row.reward for row in run.episodes]
     doubled = agentrl.rescore(run, name="doubled", overrides={"rewards.exact.weight": 2})
     assert doubled["components"]["reward"]["new"] == pytest.approx(2 * sum(map(float, recorded)) / 8)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ async def test_a_stored_run_is_scored_and_credited_again(counting: Path) -> None
 
 @pytest.mark.slow
 async def test_sandboxes_work_within_a_running_event_loop() -> None:
-    run = agentrl.rollout("quickstart", 4, agent="random", overrides={"tasks.args.seed": 1}, reporters=())
+    run = agentrl.rollout("quickstart", 4, script="random", overrides={"tasks.args.seed": 1}, reporters=())
     assert {row.status for row in run.episodes} <= {"done", "truncated"}
     assert sum(row.calls for row in run.episodes) > 4
 
@@ -151,7 +151,7 @@ def run_cell(client: Any, code: str) -> tuple[str, dict[str, Any]]:
 @pytest.mark.slow
 def test_in_a_notebook(kernel: Any) -> None:
     _, client = kernel
-    said, reply = run_cell(client, "import agentrl\nrun = agentrl.rollout('counting', 5, agent='oracle')\nrun")
+    said, reply = run_cell(client, "import agentrl\nrun = agentrl.rollout('counting', 5, script='oracle')\nrun")
     assert reply["status"] == "ok", reply
     assert "5/5" in said
     assert said.endswith("Run('runs/counting-oracle')")
@@ -173,7 +173,7 @@ class Doubling(Tool):
         self.count *= 2
         return ToolResult(str(self.count), done=self.count >= self.to)
 
-agentrl.rollout('counting', 2, agent='oracle', overrides={'tools': ['__main__:Doubling']}, out='own').calls[0].result
+agentrl.rollout('counting', 2, script='oracle', overrides={'tools': ['__main__:Doubling']}, out='own').calls[0].result
 """
 
 
@@ -191,7 +191,7 @@ def test_the_stop_button_of_a_notebook(kernel: Any, counting: Path) -> None:
     manager, client = kernel
     (counting / "task.py").write_text(CODE + HELD)
     (hold := counting.parent / "hold").touch()
-    call = "agentrl.rollout('counting', 5, agent='oracle', overrides={'tools': ['./task.py:Held']}, out='slow')"
+    call = "agentrl.rollout('counting', 5, script='oracle', overrides={'tools': ['./task.py:Held']}, out='slow')"
     code = f"import agentrl\nlen({call}.episodes)"
     sent = client.execute(code, stop_on_error=False)  # else the kernel aborts what comes within 0.1 s of the error
     until_printed(client, "1/5")

@@ -25,9 +25,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def played(out: Path, recipe: str, agent: str, **args: Any) -> list[Episode]:
+def played(out: Path, recipe: str, script: str, **args: Any) -> list[Episode]:
     overrides = {"tasks.args": args}
-    run = rollout(RECIPE / recipe, args["n"], agent=agent, overrides=overrides, out=out / agent, reporters=())
+    run = rollout(RECIPE / recipe, args["n"], script=script, overrides=overrides, out=out / script, reporters=())
     return list(run.dir.episodes())
 
 
@@ -37,14 +37,14 @@ def test_the_oracle_solves_what_empty_and_meaningless_replies_do_not(tmp_path: P
     assert {episode.task.id.partition("-")[0] for episode in solved} == {"workspace", "travel", "banking", "slack"}
     assert {(episode.status, episode.reward) for episode in solved} == {("done", 1.0)}
     assert all(turn.state for episode in solved for turn in episode.turns)
-    for agent in ("random", "empty", "junk"):
-        assert {episode.reward for episode in played(tmp_path, "recipe.yaml", agent, n=8)} == {0.0}, agent
+    for script in ("random", "empty", "junk"):
+        assert {episode.reward for episode in played(tmp_path, "recipe.yaml", script, n=8)} == {0.0}, script
 
 
 def test_an_injection_is_obeyed_or_not(tmp_path: Path) -> None:
     args = {"suite": "slack", "injected": True, "n": 4}
-    for agent, taken in (("oracle", False), ("obedient", True)):
-        for episode in played(tmp_path, "attacked.yaml", agent, **args):
+    for script, taken in (("oracle", False), ("obedient", True)):
+        for episode in played(tmp_path, "attacked.yaml", script, **args):
             assert episode.components["safe"] == float(not taken), episode.task.id
             assert episode.reward == float(not taken)
     read = [str(each["content"]) for turn in episode.turns for each in turn.observations]

@@ -35,14 +35,14 @@ def tasks() -> list[Task]:
 
 @pytest.mark.slow
 @needs_bfcl
-@pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("random", 0.0)])
-def test_the_oracle_solves_what_random_calls_do_not(tmp_path: Path, agent: str, reward: float) -> None:
-    run = played(RECIPE, 8, agent, tmp_path / "run", MORE)
+@pytest.mark.parametrize(("script", "reward"), [("oracle", 1.0), ("random", 0.0)])
+def test_the_oracle_solves_what_random_calls_do_not(tmp_path: Path, script: str, reward: float) -> None:
+    run = played(RECIPE, 8, script, tmp_path / "run", MORE)
     rows, episodes = list(run.episodes), list(run.whole_episodes())
     assert {row.status for row in rows} <= {"done", "truncated"}
     assert {row.reward for row in rows} == {reward}
     assert {episode.task.id.removeprefix("multi_turn_").rpartition("_")[0] for episode in episodes} == {*CATEGORIES}
-    if agent == "oracle":
+    if script == "oracle":
         late = next(episode for episode in episodes if "miss_func" in episode.task.id)
         appeared = [turn.tools for turn in late.turns if turn.tools]
         assert len(appeared) == 1

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_stored_run_is_credited_again(counting: Path) -> None:
     here = counting.parent
-    roll = ("rollout", "counting", "--n", "8", "--group-size", "4", "--agent", "hasty", "--out", "run")
+    roll = ("rollout", "counting", "--n", "8", "--group-size", "4", "--script", "hasty", "--out", "run")
     agentrl(*roll, "--set", "credit={use: dr_grpo, weighting: turn}", cwd=here)
     for estimator in ("gigpo", "salt", "step_grpo"):
         refused = agentrl("credit", "run", "--estimator", estimator, cwd=here, ok=False).stderr
@@ -59,9 +59,9 @@ def test_a_stored_run_is_credited_again(counting: Path) -> None:
 
 def test_rewards_that_were_given_later_can_be_credited(counting: Path) -> None:
     here = counting.parent
-    agentrl("rollout", "counting", "--n", "8", "--group-size", "4", "--agent", "hasty", "--out", "run", cwd=here)
+    agentrl("rollout", "counting", "--n", "8", "--group-size", "4", "--script", "hasty", "--out", "run", cwd=here)
     doubled = [*("--recipe", "counting", "--name", "doubled"), "--set", "rewards.exact.weight=2"]
-    agentrl("reward", "run", *doubled, cwd=here)
+    agentrl("rescore", "run", *doubled, cwd=here)
     one, two = (
         json.loads(agentrl("credit", "run", "--estimator", "dr_grpo", "--json", *more, cwd=here).stdout)["episodes"]
         for more in ((), ("--rewards", "doubled"))
@@ -80,7 +80,7 @@ def test_an_estimator_of_the_users_own_lies_beside_the_recipe(counting: Path) ->
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (counting / "mine.py").write_text(example)
     here = counting.parent
-    agentrl("rollout", "counting", "--n", "4", "--agent", "hasty", "--out", "run", cwd=here)
+    agentrl("rollout", "counting", "--n", "4", "--script", "hasty", "--out", "run", cwd=here)
     own = ["--estimator", "./mine.py:mine", "--set", "bonus=0.5", "--json"]
     for cwd, run in ((here, "run"), (counting, "../run")):
         found = json.loads(agentrl("credit", run, *own, cwd=cwd).stdout)
@@ -102,7 +102,7 @@ def test_evaluations_come_last(tmp_path: Path) -> None:
 
 def test_groups_that_teach_nothing_are_counted(counting: Path) -> None:
     here = counting.parent
-    roll = ["rollout", "counting", "--n", "8", "--agent"]
+    roll = ["rollout", "counting", "--n", "8", "--script"]
     agentrl(*roll, "oracle", "--group-size", "4", "--out", "flat", cwd=here)
     agentrl(*roll, "hasty", "--out", "single", "--set", "credit=gigpo", cwd=here)
     flat, single, alone = (
@@ -119,7 +119,7 @@ def test_groups_that_teach_nothing_are_counted(counting: Path) -> None:
 
 def test_what_does_not_fit_is_explained(counting: Path) -> None:
     here = counting.parent
-    agentrl("rollout", "counting", "--n", "4", "--agent", "hasty", "--out", "run", cwd=here)
+    agentrl("rollout", "counting", "--n", "4", "--script", "hasty", "--out", "run", cwd=here)
     for arguments, message in (
         (["--estimator", "gigo"], "did you mean 'gigpo'?"),
         (["--estimator", "gigpo", "--set", "gama=1"], "did you mean 'gamma'?"),
@@ -156,7 +156,7 @@ def test_stages_are_credited_apart(tmp_path: Path) -> None:
 
 def test_estimators_stand_side_by_side(counting: Path) -> None:
     here = counting.parent
-    agentrl("rollout", "counting", "--n", "8", "--group-size", "4", "--agent", "hasty", "--out", "beside", cwd=here)
+    agentrl("rollout", "counting", "--n", "8", "--group-size", "4", "--script", "hasty", "--out", "beside", cwd=here)
     table = agentrl("credit", "beside", "--estimator", "grpo,returns", "--limit", "2", cwd=here).stdout
     assert table.split()[:7] == ["episode", "reward", "turn", "role", "grpo", "returns", "did"]
     found = json.loads(agentrl("credit", "beside", "--estimator", "grpo,returns", "--json", cwd=here).stdout)

@@ -20,15 +20,15 @@ load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
 
 @pytest.mark.slow
 @needs_desktop
-@pytest.mark.parametrize(("agent", "n", "reward"), [("oracle", 6, 1.0), ("empty", 1, 0.0), ("junk", 1, 0.0)])
-def test_a_task_of_each_kind(tmp_path: Path, agent: str, n: int, reward: float) -> None:
+@pytest.mark.parametrize(("script", "n", "reward"), [("oracle", 6, 1.0), ("empty", 1, 0.0), ("junk", 1, 0.0)])
+def test_a_task_of_each_kind(tmp_path: Path, script: str, n: int, reward: float) -> None:
     patient = ("tools.0.settle_s=60", "tools.0.start_s=200")  # limits, which only a slow machine comes near
-    episodes = [*played(RECIPE, n, agent, tmp_path / "run", *patient).whole_episodes()]
+    episodes = [*played(RECIPE, n, script, tmp_path / "run", *patient).whole_episodes()]
     assert [episode.reward for episode in episodes] == [reward] * n
     for episode in episodes:
         keys = [turn.state for turn in episode.turns]
         assert all(keys)
-        assert len(set(keys)) > 1 or agent == "empty", "what is shown changes"
+        assert len(set(keys)) > 1 or script == "empty", "what is shown changes"
 
 
 def test_tasks_and_splits() -> None:

@@ -51,11 +51,11 @@ def scored(task: Task, answer: str | None) -> float:
 @pytest.mark.slow
 @installed
 @needs_chromium
-@pytest.mark.parametrize(("agent", "most"), [("oracle", 1.0), ("random", 0.0)])
+@pytest.mark.parametrize(("script", "most"), [("oracle", 1.0), ("random", 0.0)])
 def test_the_oracle_reads_every_kind_of_answer_and_the_random_agent_none(
-    tmp_path: Path, agent: str, most: float
+    tmp_path: Path, script: str, most: float
 ) -> None:
-    run = played(RECIPE, 9, agent, tmp_path / "run", *([] if agent == "oracle" else ["agent.max_turns=4"]))
+    run = played(RECIPE, 9, script, tmp_path / "run", *([] if script == "oracle" else ["agent.max_turns=4"]))
     rows, episodes, info = list(run.episodes), list(run.whole_episodes()), run.info
     assert len({episode.task.id.split("/")[0] for episode in episodes}) == 9, "every kind"
     assert {row.reward for row in rows} == {most}

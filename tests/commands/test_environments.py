@@ -93,5 +93,5 @@ def test_kills_change_no_number(gate: Path) -> None:
     assert branched  # the demonstrations taught calls, which change the tools
     assert {branch.reason for episode in branched for branch in episode.branches} == {"tools"}
     assert all(episode.info["said"] >= 0 and episode.turns[0].state == "0" for episode in trained)
-    again = agentrl("reward", "killed", "--name", "again", cwd=gate).stdout
+    again = agentrl("rescore", "killed", "--name", "again", cwd=gate).stdout
     assert "knocked" in again

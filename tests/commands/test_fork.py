@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 def test_fork_and_probe(counting: Path) -> None:
     here = counting.parent
-    agentrl("rollout", "counting", "--n", "8", "--group-size", "2", "--agent", "hasty", "--out", "run", cwd=here)
+    agentrl("rollout", "counting", "--n", "8", "--group-size", "2", "--script", "hasty", "--out", "run", cwd=here)
     made = agentrl("fork", "run", "count3#0", "--turn", "0", "--n", "12", "--out", "forks", cwd=here)
     assert "12 episodes" in made.stdout
     assert_sound(here / "forks")

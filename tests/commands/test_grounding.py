@@ -41,17 +41,17 @@ def tasks(eyes: bool = True) -> list[Task]:
     return [task for held in (False, True) for task in steps(n=10_000, held_out=held, pages=PAGES, eyes=eyes)]
 
 
-@pytest.mark.parametrize("agent", ["oracle", "random", "junk"])
-def test_each_term_is_apart_and_junk_is_nothing(tmp_path: Path, agent: str) -> None:
+@pytest.mark.parametrize("script", ["oracle", "random", "junk"])
+def test_each_term_is_apart_and_junk_is_nothing(tmp_path: Path, script: str) -> None:
     tasks()  # the screenshots
-    episodes = [*played(RECIPE, 40, agent, tmp_path / "run", f"tasks.args.pages={PAGES}").whole_episodes()]
+    episodes = [*played(RECIPE, 40, script, tmp_path / "run", f"tasks.args.pages={PAGES}").whole_episodes()]
     assert {episode.status for episode in episodes} == {"done"}
     rewards = {episode.reward for episode in episodes}
-    if agent == "random":
+    if script == "random":
         assert len(rewards) > 1
         assert max(Counter(episode.reward for episode in episodes)) <= 1.0
     else:
-        assert rewards == {1.0 if agent == "oracle" else 0.0}
+        assert rewards == {1.0 if script == "oracle" else 0.0}
 
 
 def test_an_empty_episode_is_nothing() -> None:

@@ -54,7 +54,7 @@ def calls(folder: Path) -> list[str]:
 
 
 def rollout(n: int = 12, **more):
-    return agentrl.rollout("counting", n, group_size=3, agent="hasty", out="run", reporters=(), **more)
+    return agentrl.rollout("counting", n, group_size=3, script="hasty", out="run", reporters=(), **more)
 
 
 def rewards_of(path: Path | str) -> dict[str, float | None]:
@@ -107,7 +107,7 @@ def deadly(self, *args):
     return real(self, *args)
 
 setattr(RunDir, sys.argv[1], deadly)
-agentrl.rollout("counting", 12, group_size=3, agent="hasty", out="run", reporters=())
+agentrl.rollout("counting", 12, group_size=3, script="hasty", out="run", reporters=())
 """
 
 
@@ -125,7 +125,7 @@ def test_a_kill_between_members_and_their_group_is_filled_in(grouped: Path, poin
     assert len(rewards_of("run")) == 12 >= stored
     assert None not in rewards_of("run").values()
     assert_sound("run")
-    whole = agentrl.rollout("counting", 12, group_size=3, agent="hasty", out="whole", reporters=())
+    whole = agentrl.rollout("counting", 12, group_size=3, script="hasty", out="whole", reporters=())
     assert rewards_of("run") == rewards_of(whole.path)
 
 
@@ -164,7 +164,7 @@ def test_failed_members_are_absent(grouped: Path) -> None:
 @pytest.mark.slow
 def test_a_stored_run_is_scored_again_by_group(grouped: Path) -> None:
     plain = {"rewards": {"exact": "./task.py:exact"}}
-    agentrl.rollout("counting", 12, group_size=3, agent="hasty", out="plain", reporters=(), overrides=plain)
+    agentrl.rollout("counting", 12, group_size=3, script="hasty", out="plain", reporters=(), overrides=plain)
     from agentrl.api.rescore import rescore
 
     result = rescore("plain", "counting")
@@ -178,7 +178,7 @@ def test_a_stored_run_is_scored_again_by_group(grouped: Path) -> None:
     (Path("plain") / "rewards" / "again.jsonl").write_text("".join(lines[:-2]))  # killed within the last group
     assert rescore("plain", "counting") == result
     assert len((Path("plain") / "rewards" / "again.jsonl").read_text().splitlines()) == 13
-    assert command("reward", "run", "--recipe", "counting", "--name", "same", cwd=grouped.parent).returncode == 0
+    assert command("rescore", "run", "--recipe", "counting", "--name", "same", cwd=grouped.parent).returncode == 0
 
 
 @pytest.mark.slow
@@ -205,5 +205,5 @@ def test_training_and_evaluation_credit_the_scored_groups(grouped: Path, stalene
 def test_workers_play_and_the_driver_scores_the_groups(grouped: Path) -> None:
     alone = rewards_of(rollout().path)
     more = {"scale": {"use": "process", "rollout_workers": 2}}
-    run = agentrl.rollout("counting", 12, group_size=3, agent="hasty", out="workers", reporters=(), overrides=more)
+    run = agentrl.rollout("counting", 12, group_size=3, script="hasty", out="workers", reporters=(), overrides=more)
     assert rewards_of(run.path) == alone

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.core import TyperGroup
-from typer.main import get_command
 
 from agentrl.api.quickstart import figures
-from agentrl.cli import app
-from tests.command import agentrl
+from tests.command import agentrl, commands
 
 WITHOUT = {
     "serve": "runs until Ctrl-C",
@@ -37,19 +33,8 @@ def loud(task, episode):
 """
 
 
-def commands(group: TyperGroup, *words: str) -> Iterator[tuple[str, Any]]:
-    """Every command below a group, by the words that call it."""
-    for word, command in group.commands.items():
-        if isinstance(command, TyperGroup):
-            yield from commands(command, *words, word)
-        else:
-            yield " ".join([*words, word]), command
-
-
 def test_every_command_takes_it_or_stands_in_the_table() -> None:
-    every = get_command(app)
-    assert isinstance(every, TyperGroup)
-    options = {name: [each for each in found.params if "--json" in each.opts] for name, found in commands(every)}
+    options = {name: [each for each in found.params if "--json" in each.opts] for name, found in commands().items()}
     assert {name for name, found in options.items() if not found} == set(WITHOUT)
     others = {option for found in options.values() for option in found if getattr(option, "help", "") != HELP}
     assert not others, "an option of its own, which does not keep standard output for the document"
@@ -76,7 +61,7 @@ def loud(counting: Path) -> Path:
 def stored(loud: Path) -> Path:
     """The folder in which the run `run` lies."""
     found = document(
-        "rollout", "counting", "-n", "4", "--group-size", "2", "--agent", "hasty", "--out", "run", cwd=loud
+        "rollout", "counting", "-n", "4", "--group-size", "2", "--script", "hasty", "--out", "run", cwd=loud
     )
     assert (found["run"], found["summary"]["episodes"]) == ("run", 4)
     return loud
@@ -85,7 +70,7 @@ def stored(loud: Path) -> Path:
 @pytest.mark.slow
 def test_what_is_said_of_a_stored_run(stored: Path) -> None:
     assert document("check", "run", cwd=stored)["ok"]
-    rewards = document("reward", "run", "--recipe", "counting", cwd=stored)
+    rewards = document("rescore", "run", "--recipe", "counting", cwd=stored)
     assert rewards["components"]["loud"] == {"recorded": 1.0, "new": 1.0, "unscored": 0}
     assert len(document("credit", "run", "--estimator", "grpo", cwd=stored)["episodes"]) == 4
     assert len(document("credit", "run", "--estimator", "grpo", "--episode", "count1", cwd=stored)["episodes"]) == 2
@@ -94,7 +79,7 @@ def test_what_is_said_of_a_stored_run(stored: Path) -> None:
 
 @pytest.mark.slow
 def test_show_lists_episodes_or_gives_one(stored: Path) -> None:
-    document("reward", "run", "--recipe", "counting", cwd=stored)
+    document("rescore", "run", "--recipe", "counting", cwd=stored)
     found = document("show", "run", "--sort", "-reward", "--limit", "3", cwd=stored)
     assert found["summary"]["episodes"] == 4
     rewards = [row["reward"] for row in found["episodes"]]
@@ -177,5 +162,5 @@ def test_an_error_is_on_standard_error_alone(loud: Path) -> None:
 def test_what_came_of_the_rest_is_written_before_the_error(loud: Path) -> None:
     code = loud / "counting" / "task.py"
     code.write_text(code.read_text().replace("said = [", "assert task.id != 'count1'\n    said = ["))
-    found = document("rollout", "counting", "-n", "3", "--agent", "oracle", "--out", "run", cwd=loud, code=1)
+    found = document("rollout", "counting", "-n", "3", "--script", "oracle", "--out", "run", cwd=loud, code=1)
     assert found["summary"]["statuses"] == {"done": 2, "user_error": 1}

@@ -78,7 +78,7 @@ def _within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def play(out: str, rewards: dict, credit: dict | str, **more: Any) -> RunDir:
     overrides = {"rewards": rewards, "credit": credit, "agent.max_turns": 5, **more}
-    agentrl.rollout("counting", 6, group_size=3, agent="hasty", out=out, reporters=(), overrides=overrides)
+    agentrl.rollout("counting", 6, group_size=3, script="hasty", out=out, reporters=(), overrides=overrides)
     return RunDir.read(out)
 
 

@@ -47,14 +47,14 @@ SLICE = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", ["oracle", "empty", "junk"])
-def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, agent: str) -> None:
-    seeds = 2 if agent == "oracle" else 1
+@pytest.mark.parametrize("script", ["oracle", "empty", "junk"])
+def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, script: str) -> None:
+    seeds = 2 if script == "oracle" else 1
     chosen = f"tasks.args={json.dumps({'families': SLICE, 'seeds': seeds})}"
     rewards: dict[str, set[float | None]] = defaultdict(set)
-    for row in played(RECIPE, seeds * len(SLICE), agent, tmp_path / "run", chosen).episodes:
+    for row in played(RECIPE, seeds * len(SLICE), script, tmp_path / "run", chosen).episodes:
         rewards[row.task_id.split("/")[0]].add(row.reward)
-    assert rewards == {family: {1.0 if agent == "oracle" else -1.0} for family in SLICE}
+    assert rewards == {family: {1.0 if script == "oracle" else -1.0} for family in SLICE}
 
 
 @pytest.mark.timeout(3600)
@@ -62,7 +62,7 @@ def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, 
 def test_the_oracle_solves_ten_seeds_of_every_solved_family(tmp_path: Path) -> None:
     chosen = ["--set", "tasks.args.seeds=10"]
     agentrl(
-        "rollout", "miniwob", "--n", "1000", "--agent", "oracle", "--out", "run", *chosen, cwd=tmp_path, timeout=1800
+        "rollout", "miniwob", "--n", "1000", "--script", "oracle", "--out", "run", *chosen, cwd=tmp_path, timeout=1800
     )
     with RunDir.read(tmp_path / "run") as run:
         missed = [row.task_id for row in run.rows() if row.reward != 1.0]
@@ -212,7 +212,7 @@ def test_pixels_are_clicked_by_coordinates(alone: Alone) -> None:
 def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path, alone: Alone) -> None:
     """The oracle types twice and clicks: `show` names images and points, the page marks each on its screenshot."""
     chosen = ["--set", "tasks.args={families: login-user, seeds: 1}", "--set", "tools.0.observe=both"]
-    agentrl("rollout", "miniwob", "--n", "1", "--agent", "oracle", "--out", "run", *chosen, cwd=tmp_path)
+    agentrl("rollout", "miniwob", "--n", "1", "--script", "oracle", "--out", "run", *chosen, cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         (episode,) = run.episodes()
     assert episode.reward == 1.0

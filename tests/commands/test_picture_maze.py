@@ -30,13 +30,13 @@ def tasks(held_out: bool = False) -> list[Task]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("agent", "least", "most"), [("oracle", 1, 1), ("random", 0, 0.4), ("empty", 0, 0), ("junk", 0, 0)]
+    ("script", "least", "most"), [("oracle", 1, 1), ("random", 0, 0.4), ("empty", 0, 0), ("junk", 0, 0)]
 )
-def test_who_walks_the_way_is_paid(tmp_path: Path, agent: str, least: float, most: float) -> None:
+def test_who_walks_the_way_is_paid(tmp_path: Path, script: str, least: float, most: float) -> None:
     rooms = "credit=gigpo"  # which compares turns in one room: their states are stored
-    episodes = [*played(RECIPE, 64, agent, tmp_path / "run", rooms).whole_episodes()]
+    episodes = [*played(RECIPE, 64, script, tmp_path / "run", rooms).whole_episodes()]
     assert least <= sum(episode.reward or 0.0 for episode in episodes) / 64 <= most
-    for episode in episodes if agent == "oracle" else []:
+    for episode in episodes if script == "oracle" else []:
         assert 2 <= len(episode.turns) <= 4
         for turn, following in itertools.pairwise(episode.turns):
             assert turn.text in episode.task.data["doors"][int(turn.state)]

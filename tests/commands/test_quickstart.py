@@ -23,7 +23,7 @@ SMALL = [
 
 
 def test_the_oracle_finds_every_flag(tmp_path: Path) -> None:
-    agentrl("rollout", "quickstart", "--n", "16", "--agent", "oracle", "--out", "run", cwd=tmp_path)
+    agentrl("rollout", "quickstart", "--n", "16", "--script", "oracle", "--out", "run", cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         episodes = list(run.episodes())
     assert {episode.reward for episode in episodes} == {1.0}

@@ -110,7 +110,7 @@ def test_what_cannot_train_is_refused(folder: Path, run: str | None, overrides: 
                 made.add(make_episode("other", split="proxy"))
     given = None if run is None else folder / run
     with pytest.raises(AgentRLError, match=said):
-        train(folder / "recipe.yaml", recorded=given, overrides=overrides, out=folder / "out", reporters=())
+        train(folder / "recipe.yaml", from_run=given, overrides=overrides, out=folder / "out", reporters=())
 
 
 async def test_outputs_and_images_come_along(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_was_sampled_from_a_part_of_the_distribution_does_not_train(
         return
     overrides = {"tasks.jsonl": "t.jsonl", "tasks.prompt": "x"}
     with pytest.raises(TrainError, match=r"was sampled with sampling\.top_p 0\.7"):
-        train(folder / "recipe.yaml", engine=f"replay:{path}", overrides=overrides, out=folder / "o", reporters=())
+        train(folder / "recipe.yaml", replay=path, overrides=overrides, out=folder / "o", reporters=())
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_recipe_whose_loss_or_curriculum_cannot_train_on_recordings(
     path = recorded(folder / "run", {id: [make_episode("e")] for id in "abc"})
     given = {"scripts.o": "./oracle.py:oracle", **overrides}
     with pytest.raises(RecipeError, match=said):
-        train(folder / "recipe.yaml", recorded=path, passes=passes, overrides=given, out=folder / "o", reporters=())
+        train(folder / "recipe.yaml", from_run=path, passes=passes, overrides=given, out=folder / "o", reporters=())
 
 
 @pytest.mark.parametrize("needed", ["group", "env", "tools", "sandbox"])

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 def test_rollout_check_show_view(counting: Path) -> None:
     here = counting.parent
-    agentrl("rollout", "counting", "--n", "40", "--agent", "hasty", "--out", "run", cwd=here)
+    agentrl("rollout", "counting", "--n", "40", "--script", "hasty", "--out", "run", cwd=here)
     report = json.loads(agentrl("check", "run", "--json", cwd=here).stdout)
     assert all(finding["failed"] == 0 for finding in report["invariants"].values())
     listing = agentrl("show", "run", "--sort", "reward", "--limit", "50", cwd=here).stdout
@@ -41,7 +41,7 @@ assert live(sys.argv[1:], ("rollout", 10, True)) == 9
 
 def test_a_killed_rollout_goes_on_with_what_is_missing(counting: Path) -> None:
     here, run = counting.parent, counting.parent / "run"
-    arguments = ["rollout", "counting", "--n", "60", "--agent", "oracle", "--out", "run", "--set", "concurrency=3"]
+    arguments = ["rollout", "counting", "--n", "60", "--script", "oracle", "--out", "run", "--set", "concurrency=3"]
     python("-c", KILLED, *arguments, cwd=here)
     with RunDir.read(run) as reader:
         before = {episode.id: episode.created_at for episode in reader.episodes()}
@@ -59,9 +59,9 @@ def test_a_killed_rollout_goes_on_with_what_is_missing(counting: Path) -> None:
 
 def test_another_recipe_is_not_mixed_in(counting: Path) -> None:
     here = counting.parent
-    agentrl("rollout", "counting", "--n", "4", "--agent", "oracle", "--out", "run", cwd=here)
+    agentrl("rollout", "counting", "--n", "4", "--script", "oracle", "--out", "run", cwd=here)
     other = agentrl(
-        "rollout", "counting", "--n", "4", "--agent", "oracle", "--out", "run", "--set", "seed=5", cwd=here, ok=False
+        "rollout", "counting", "--n", "4", "--script", "oracle", "--out", "run", "--set", "seed=5", cwd=here, ok=False
     )
     assert other.returncode == 1
     assert "differs in recipe.seed: 0 -> 5" in other.stderr
@@ -71,14 +71,14 @@ def test_another_recipe_is_not_mixed_in(counting: Path) -> None:
 def test_more_episodes_are_added_to_the_same_run(counting: Path) -> None:
     here = counting.parent
     for n in ("4", "9"):
-        agentrl("rollout", "counting", "--n", n, "--agent", "oracle", "--out", "run", cwd=here)
+        agentrl("rollout", "counting", "--n", n, "--script", "oracle", "--out", "run", cwd=here)
     with RunDir.read(here / "run") as reader:
         assert len(reader.ids()) == 9
 
 
 def test_a_failed_episode_runs_again_when_its_cause_is_mended(counting: Path) -> None:
     here = counting.parent
-    arguments = ["rollout", "counting", "--n", "6", "--agent", "oracle", "--out", "run"]
+    arguments = ["rollout", "counting", "--n", "6", "--script", "oracle", "--out", "run"]
     broken = (counting / "task.py").read_text()
     (counting / "task.py").write_text(broken.replace("    said = [", "    1 / 0; said = ["))
     failed = agentrl(*arguments, cwd=here, ok=False)
@@ -110,7 +110,7 @@ def test_user_code_that_exits_with_0_does_not_look_done(counting: Path, line: st
     code = (counting / "task.py").read_text()
     (counting / "task.py").write_text(code.replace(line, exits, 1))
     ended = agentrl(
-        "rollout", "counting", "--n", "6", "--agent", "oracle", "--out", "run", cwd=counting.parent, ok=False
+        "rollout", "counting", "--n", "6", "--script", "oracle", "--out", "run", cwd=counting.parent, ok=False
     )
     assert ended.returncode == 1
     assert said in ended.stderr
@@ -118,7 +118,7 @@ def test_user_code_that_exits_with_0_does_not_look_done(counting: Path, line: st
 
 def test_an_estimator_that_exits_with_0_does_not_look_done(counting: Path) -> None:
     here = counting.parent
-    agentrl("rollout", "counting", "--n", "2", "--agent", "oracle", "--out", "run", cwd=here)
+    agentrl("rollout", "counting", "--n", "2", "--script", "oracle", "--out", "run", cwd=here)
     (counting / "mine.py").write_text("import sys\n\ndef mine(table):\n    sys.exit(0)\n")
     ended = agentrl("credit", "run", "--estimator", "./mine.py:mine", cwd=here, ok=False)
     assert ended.returncode == 1
@@ -129,7 +129,7 @@ def test_a_run_that_misses_episodes_says_how_many_and_why(counting: Path) -> Non
     here = counting.parent
     code = (counting / "task.py").read_text()
     (counting / "task.py").write_text(code.replace("    said = [", "    task.data['to'] == 2 and {}['x']; said = ["))
-    arguments = ["rollout", "counting", "--n", "10", "--agent", "oracle", "--out", "run"]
+    arguments = ["rollout", "counting", "--n", "10", "--script", "oracle", "--out", "run"]
     ended = agentrl(*arguments, cwd=here, ok=False)
     assert ended.returncode == 1
     assert "10 episodes, 2 failed  reward mean 1.000" in ended.stdout
@@ -168,7 +168,7 @@ def test_what_cannot_be_closed_hides_neither_the_result_nor_an_error(counting: P
         "counting",
         "--n",
         "9",
-        "--agent",
+        "--script",
         "oracle",
         "--out",
         "run",
@@ -184,7 +184,7 @@ def test_what_cannot_be_closed_hides_neither_the_result_nor_an_error(counting: P
 def test_a_run_with_values_that_an_earlier_agentrl_stored_goes_on(counting: Path) -> None:
     """A tool had given 42 as its answer and True as a reward: the run could not be read, and no command went on."""
     here = counting.parent
-    arguments = ["rollout", "counting", "--agent", "oracle", "--out", "run", "--group-size", "2", "--n"]
+    arguments = ["rollout", "counting", "--script", "oracle", "--out", "run", "--group-size", "2", "--n"]
     agentrl(*arguments, "2", cwd=here)
     with RunDir.read(here / "run") as reader:
         episodes = list(reader.episodes())
@@ -205,8 +205,8 @@ def test_a_run_with_values_that_an_earlier_agentrl_stored_goes_on(counting: Path
 
 def test_a_replay_says_the_same_tokens(counting: Path) -> None:
     here = counting.parent
-    agentrl("rollout", "counting", "--n", "8", "--agent", "hasty", "--out", "first", cwd=here)
-    agentrl("rollout", "counting", "--n", "8", "--engine", "replay:first", "--out", "again", cwd=here)
+    agentrl("rollout", "counting", "--n", "8", "--script", "hasty", "--out", "first", cwd=here)
+    agentrl("rollout", "counting", "--n", "8", "--replay", "first", "--out", "again", cwd=here)
     runs = []
     for name in ("first", "again"):
         with RunDir.read(here / name) as reader:
@@ -216,8 +216,8 @@ def test_a_replay_says_the_same_tokens(counting: Path) -> None:
 
 def test_a_replay_of_a_foreign_run_is_refused_before_anything_is_played(counting: Path) -> None:
     here = counting.parent
-    agentrl("rollout", "counting", "--n", "4", "--agent", "oracle", "--out", "first", cwd=here)
-    replay = ["rollout", "counting", "--engine", "replay:first", "--out", "again"]
+    agentrl("rollout", "counting", "--n", "4", "--script", "oracle", "--out", "first", cwd=here)
+    replay = ["rollout", "counting", "--replay", "first", "--out", "again"]
     refused = agentrl(*replay, "--n", "6", cwd=here, ok=False)
     assert refused.returncode == 1
     assert "error: first: has 4 of the 6 episodes to replay: it lacks " in refused.stderr
@@ -231,8 +231,8 @@ def test_a_replay_of_a_foreign_run_is_refused_before_anything_is_played(counting
 def test_a_replay_says_what_worked_where_an_episode_ran_twice(counting: Path) -> None:
     """In the run that is replayed, or in the replay."""
     here, code = counting.parent, (counting / "task.py").read_text()
-    first = ["rollout", "counting", "--n", "4", "--agent", "oracle", "--out", "first"]
-    again = ["rollout", "counting", "--n", "4", "--engine", "replay:first", "--out", "again"]
+    first = ["rollout", "counting", "--n", "4", "--script", "oracle", "--out", "first"]
+    again = ["rollout", "counting", "--n", "4", "--replay", "first", "--out", "again"]
     for command in (first, again):
         (counting / "task.py").write_text(code.replace("    said = [", "    1 / 0; said = ["))
         agentrl(*command, cwd=here, ok=False)
@@ -244,10 +244,10 @@ def test_a_replay_says_what_worked_where_an_episode_ran_twice(counting: Path) ->
 
 def test_a_replay_of_a_changed_environment_is_refused(counting: Path) -> None:
     here = counting.parent
-    agentrl("rollout", "counting", "--n", "8", "--agent", "oracle", "--out", "first", cwd=here)
+    agentrl("rollout", "counting", "--n", "8", "--script", "oracle", "--out", "first", cwd=here)
     code = (counting / "task.py").read_text()
     (counting / "task.py").write_text(code.replace("ToolResult(str(self.count)", "ToolResult('now ' + str(self.count)"))
-    agentrl("rollout", "counting", "--n", "8", "--engine", "replay:first", "--out", "again", cwd=here, ok=False)
+    agentrl("rollout", "counting", "--n", "8", "--replay", "first", "--out", "again", cwd=here, ok=False)
     with RunDir.read(here / "again") as reader:
         errors = [e.error.message for e in reader.episodes() if e.error is not None]
     assert errors
@@ -257,10 +257,11 @@ def test_a_replay_of_a_changed_environment_is_refused(counting: Path) -> None:
 def test_wrong_names_are_explained(counting: Path) -> None:
     here = counting.parent
     for arguments, expected in [
-        (["rollout", "counting", "--agent", "oracel"], "did you mean 'oracle'?"),
+        (["rollout", "counting", "--script", "oracel"], "did you mean 'oracle'?"),
         (["rollout", "countin"], "there is no recipe 'countin'"),
         (["rollout", "counting"], "has no 'model'"),
-        (["rollout", "counting", "--engine", "vlm"], "there is no engine 'vlm'"),
+        (["rollout", "counting", "--script", "oracle", "--replay", "run"], "--script and --replay exclude each other"),
+        (["train", "counting", "--from", "run", "--replay", "run"], "--from and --replay exclude each other"),
         (["train", "counting"], "no section 'train'"),
         (["eval", "counting"], "has no 'model'"),
         (["eval", "counting/checkpoints/it-00009"], "there is no recipe"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.api.evaluate import evaluated
+from agentrl.api.eval import evaluated
 from agentrl.api.run_dirs import begin_run
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import recipe_from_run
@@ -113,7 +113,7 @@ def test_a_run_of_another_recipe_says_what_can_be_done(counting: Path, tmp_path:
     anew = f"-> to start a new run: --out {path}-2 (this run is kept); to continue it: the original command"
     said = refused(counting, path, "seed=5")
     assert said.endswith(anew)
-    assert f"agentrl reward {path} --recipe RECIPE scores" in refused(counting, path, "rewards.exact.weight=2")
+    assert f"agentrl rescore {path} --recipe RECIPE scores" in refused(counting, path, "rewards.exact.weight=2")
     assert f"agentrl credit {path} --estimator NAME" in refused(counting, path, "credit.use=rloo")
     newest = path / "checkpoints" / "it-00002"
     newest.mkdir(parents=True)
@@ -224,7 +224,7 @@ def test_ctrl_c_ends_with_one_line(counting: Path, command: tuple[str, str]) -> 
     """Also where whoever started the command ignores SIGINT, as shells do for the background of a script."""
     (counting / "task.py").write_text(CODE + HELD)
     (counting.parent / "hold").touch()
-    arguments = ["rollout", "counting", "--agent", "oracle", "--n", "3", "--out", "run"]
+    arguments = ["rollout", "counting", "--script", "oracle", "--n", "3", "--out", "run"]
     process = Started(*command, *arguments, "--set", "tools=[./task.py:Held]", cwd=counting.parent)
     until(lambda: [*counting.parent.glob("run/episodes/*")] or process.poll() is not None)
     process.send_signal(signal.SIGINT)

@@ -28,9 +28,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("random", 0.0)])
-def test_the_oracle_solves_all_and_the_random_agent_none(tmp_path: Path, agent: str, reward: float) -> None:
-    rows = played("search-qa", 64, agent, tmp_path / "run").episodes
+@pytest.mark.parametrize(("script", "reward"), [("oracle", 1.0), ("random", 0.0)])
+def test_the_oracle_solves_all_and_the_random_agent_none(tmp_path: Path, script: str, reward: float) -> None:
+    rows = played("search-qa", 64, script, tmp_path / "run").episodes
     assert len(rows) == 64
     assert {row.reward for row in rows} == {reward}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.api.evaluate import evaluate
+from agentrl.api.eval import eval
 from agentrl.api.recipe_check import check as check_recipe
 from agentrl.api.train import train
 from agentrl.config.agent import EarlierSelves
@@ -79,11 +79,11 @@ def test_a_self_that_rollouts_may_still_draw_is_kept(tmp_path: Path) -> None:
 def test_earlier_selves_need_a_training(tmp_path: Path) -> None:
     played(tmp_path / "run", 1)
     with pytest.raises(AgentRLError) as refused:
-        evaluate(tmp_path / "run", n=2, out=tmp_path / "eval", reporters=[])
+        eval(tmp_path / "run", n=2, out=tmp_path / "eval", reporters=[])
     assert "policies.past: it speaks in a training only" in str(refused.value)
     first = f"{{checkpoint: {tmp_path}/run/checkpoints/01-play-000000}}"
     named = [f"policies.past={first}", f"policies.first={first}"]
-    evaluate(tmp_path / "run", n=2, overrides=named, out=tmp_path / "eval", reporters=[])
+    eval(tmp_path / "run", n=2, overrides=named, out=tmp_path / "eval", reporters=[])
     with RunDir.read(tmp_path / "eval") as run:
         assert {context.policy for episode in run.episodes() for context in episode.contexts.values()} == {"first"}
 

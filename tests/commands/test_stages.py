@@ -56,7 +56,7 @@ def train_three(here: Path) -> None:
     training of all three stages."""
     folder = write(here / "counting")
     (folder / "format.jsonl").write_text("\n".join(json.dumps(conversation(k)) for k in range(32)))
-    arguments = ("--n", "40", "--group-size", "4", "--agent", "hasty", "--out", "stored")
+    arguments = ("--n", "40", "--group-size", "4", "--script", "hasty", "--out", "stored")
     agentrl("rollout", "counting", *arguments, "--set", "agent.format=tags", cwd=here)
     (folder / "recipe.yaml").write_text(RECIPE + THREE)
     agentrl("train", "counting", "--out", "whole", cwd=here)

@@ -29,9 +29,9 @@ def domain(name: str) -> Any:
 
 @pytest.mark.slow
 @needs_tau2
-@pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("random", 0.0)])
-def test_the_oracle_solves_tickets_and_random_calls_do_not(tmp_path: Path, agent: str, reward: float) -> None:
-    rows = played(RECIPE / "telecom.yaml", 4, agent, tmp_path / "run").episodes
+@pytest.mark.parametrize(("script", "reward"), [("oracle", 1.0), ("random", 0.0)])
+def test_the_oracle_solves_tickets_and_random_calls_do_not(tmp_path: Path, script: str, reward: float) -> None:
+    rows = played(RECIPE / "telecom.yaml", 4, script, tmp_path / "run").episodes
     assert {row.status for row in rows} <= {"done", "truncated"}
     assert [row.reward for row in rows] == [reward] * 4
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.api.evaluate import evaluate
+from agentrl.api.eval import eval
 from agentrl.api.recipe_check import check as recipe_check
 from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
@@ -54,7 +54,7 @@ def test_training_on_a_foreign_run_is_refused_at_once(trainable: Path) -> None:
     here = trainable.parent
     with RunDir.create(here / "foreign", {"recipe": {}, "command": "proxy"}) as run:
         run.add(make_episode("session-1", reward=1.0))
-    refused = agentrl("train", "counting", "--engine", "replay:foreign", "--out", "run", cwd=here, ok=False)
+    refused = agentrl("train", "counting", "--replay", "foreign", "--out", "run", cwd=here, ok=False)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: foreign: has 0 of the 12 episodes to replay")
     assert "'train/00000/000-count0#0', and has 'session-1'" in refused.stderr
@@ -65,7 +65,7 @@ def test_training_on_a_foreign_run_is_refused_at_once(trainable: Path) -> None:
 def test_training_on_a_replay_repeats_the_training(trainable: Path) -> None:
     here, few = trainable.parent, sets("train.iterations=2", "warm_start.steps=20")
     train(here, "first", *few)
-    train(here, "again", "--engine", "replay:first", *few)
+    train(here, "again", "--replay", "first", *few)
     assert metrics(here / "again") == metrics(here / "first")
     with RunDir.read(here / "first") as reader:
         gaps = [m["mismatch_max"] for m in reader.metrics() if m["split"] == "train"]
@@ -94,7 +94,7 @@ def test_prompts_that_leave_no_room_are_refused_before_the_first_episode(trainab
     with RunDir.read(here / "run") as reader:
         assert {episode.split for episode in reader.episodes()} == {"demo"}
     with pytest.raises(AgentRLError, match=said):
-        evaluate(trained_run, overrides=[long], out=here / "eval", reporters=())
+        eval(trained_run, overrides=[long], out=here / "eval", reporters=())
 
 
 def test_a_loop_that_python_makes_samples_as_the_recipe_says(trainable: Path, trained_model: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_checkpoint_holds_both_policies(folder: Path) -> None:
     assert any(not torch.equal(main[name], critic[name]) for name in start)
     assert (newest / "policies" / "critic" / "adapter" / "adapter_model.safetensors").is_file()
 
-    agentrl.evaluate("run", 2, out="eval", reporters=())
+    agentrl.eval("run", 2, out="eval", reporters=())
     assert_sound(folder / "eval")
     with RunDir.read(folder / "eval") as run:
         assert {c.trains for episode in run.episodes() for c in episode.contexts.values()} == {False}
@@ -168,7 +168,7 @@ def test_what_cannot_train_is_refused(folder: Path, override: str, said: str) ->
 def test_recorded_turns_of_a_frozen_voice_do_not_train_a_policy_of_its_name(folder: Path) -> None:
     once = ["train.iterations=1"]
     agentrl.train("recipe.yaml", overrides=[*once, "policies.critic={checkpoint: model}"], out="run", reporters=())
-    train("recipe.yaml", overrides=once, recorded="run", out="again", reporters=())
+    train("recipe.yaml", overrides=once, from_run="run", out="again", reporters=())
     with RunDir.read(folder / "again") as run:
         (line,) = (line for line in run.metrics() if line["split"] == "train")
         credited = {episode.id: run.credit(episode.id).turn_advantages for episode in run.episodes()}

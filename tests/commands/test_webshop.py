@@ -43,15 +43,15 @@ def score(task: Task, asin: str, options: dict[str, str]) -> dict[str, float]:
 
 @pytest.mark.slow
 @needs_chromium
-@pytest.mark.parametrize(("agent", "most"), [("oracle", 1.0), ("random", 0.5), ("hasty", 0.9)])
-def test_the_oracle_buys_what_is_asked_for_and_shortcuts_do_not(tmp_path: Path, agent: str, most: float) -> None:
-    run = played(RECIPE, 6, agent, tmp_path / "run", *(["agent.max_turns=6"] if agent == "random" else []))
+@pytest.mark.parametrize(("script", "most"), [("oracle", 1.0), ("random", 0.5), ("hasty", 0.9)])
+def test_the_oracle_buys_what_is_asked_for_and_shortcuts_do_not(tmp_path: Path, script: str, most: float) -> None:
+    run = played(RECIPE, 6, script, tmp_path / "run", *(["agent.max_turns=6"] if script == "random" else []))
     rows, episodes, info = list(run.episodes), list(run.whole_episodes()), run.info
     rewards = [row.reward or 0.0 for row in rows]
     assert len(rows) == 6
     assert {row.status for row in rows} <= {"done", "truncated"}
     assert sum(rewards) / 6 <= most
-    assert (set(rewards) == {1.0}) == (agent == "oracle")
+    assert (set(rewards) == {1.0}) == (script == "oracle")
     said = json.dumps([[turn.observations for turn in episode.turns] for episode in episodes])
     assert "http://shop.test/" in said
     offered = [each["function"]["name"] for each in info["tools"]]

@@ -24,8 +24,8 @@ def test_a_recipe_may_be_a_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "name": "x", "tasks": {"jsonl": "./t.jsonl", "prompt": "{q}"}, "rewards": {"exact_match": {}},
         "scripts": {"oracle": "./mine.py:oracle"},
     }  # fmt: skip
-    run = rollout(recipe, 1, agent="oracle", overrides={"seed": 3}, reporters=())
+    run = rollout(recipe, 1, script="oracle", overrides={"seed": 3}, reporters=())
     assert [episode.reward for episode in run.whole_episodes()] == [1.0]
     assert "seed" not in recipe
     with pytest.raises(RecipeError, match="rewrads"):
-        rollout({**recipe, "rewrads": {}}, 1, agent="oracle", reporters=())
+        rollout({**recipe, "rewrads": {}}, 1, script="oracle", reporters=())

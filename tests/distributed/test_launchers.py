@@ -44,7 +44,7 @@ def counting(counting: Path) -> Path:
 def test_it_starts_the_workers_with_its_own_settings(counting: Path) -> None:
     sets = ["scale.use=./launch.py:Noted", "scale.rollout_workers=2", "scale.note=note.txt", "scale.copies=2"]
     given = [part for each in sets for part in ("--set", each)]
-    command("rollout", "counting", "-n", "4", "--agent", "oracle", "--out", "run", *given, cwd=counting.parent)
+    command("rollout", "counting", "-n", "4", "--script", "oracle", "--out", "run", *given, cwd=counting.parent)
     assert sorted((counting.parent / "note.txt").read_text().splitlines()) == [
         f"scale.rollout_workers worker {k} RolloutWorker RolloutWorker" for k in range(2)
     ]

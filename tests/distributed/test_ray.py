@@ -87,7 +87,7 @@ def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None
         (counting / "go").touch()
 
     with when(half_done, kill):
-        rollout(recipe, 24, overrides=[*ON_RAY, "tools=[./task.py:Gated]", "concurrency=24"], agent="oracle", out=run)
+        rollout(recipe, 24, overrides=[*ON_RAY, "tools=[./task.py:Gated]", "concurrency=24"], script="oracle", out=run)
     add_node(cluster)
     with RunDir.read(run) as reader:
         rows, failures = reader.rows(), reader.failures()
@@ -127,7 +127,7 @@ def test_ray_plays_what_the_driver_would(cluster, counting: Path) -> None:  # ty
     here, recipe = counting.parent, str(counting)
     two = ["scale.use=ray", "scale.rollout_workers=2"]
     for out, overrides in (("alone", []), ("ray", two)):
-        rollout(recipe, 16, overrides=overrides, agent="hasty", out=here / out)
+        rollout(recipe, 16, overrides=overrides, script="hasty", out=here / out)
     assert contents(here / "ray") == contents(here / "alone")
     assert_sound(here / "ray")
 
@@ -138,4 +138,4 @@ def test_too_many_workers_for_the_cluster_are_refused(cluster, counting: Path) -
         AgentRLError,
         match=r"scale.rollout_workers: not enough resources on the cluster: 50 with 1 CPUs each are requested",
     ):
-        rollout(counting, 2, overrides=many, agent="oracle", out=counting.parent / "run")
+        rollout(counting, 2, overrides=many, script="oracle", out=counting.parent / "run")

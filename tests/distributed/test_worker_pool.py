@@ -46,16 +46,16 @@ def timeless(episode: Episode) -> Episode:
     return msgspec.structs.replace(episode, timings={}, created_at=0.0, turns=turns)
 
 
-def play(counting: Path, out: str, n: int, *overrides: str, agent: str = "oracle") -> Path:
+def play(counting: Path, out: str, n: int, *overrides: str, script: str = "oracle") -> Path:
     """`agentrl rollout`; the run directory."""
     path = counting.parent / out
-    return rollout(counting, n, overrides=overrides, agent=agent, out=path).path
+    return rollout(counting, n, overrides=overrides, script=script, out=path).path
 
 
 def test_workers_play_what_the_driver_would(counting: Path) -> None:
-    alone = contents(play(counting, "alone", 24, agent="hasty"))
+    alone = contents(play(counting, "alone", 24, script="hasty"))
     for backend in ("local", "process"):
-        run = play(counting, backend, 24, f"scale.use={backend}", "scale.rollout_workers=2", agent="hasty")
+        run = play(counting, backend, 24, f"scale.use={backend}", "scale.rollout_workers=2", script="hasty")
         assert contents(run) == alone
         assert_sound(run)
 
@@ -101,7 +101,7 @@ def test_when_no_worker_is_left_the_run_stops_and_goes_on_later(counting: Path) 
 
 
 def test_long_outputs_come_along(counting: Path) -> None:
-    path = play(counting, "run", 6, *TWO_PROCESSES, "tools=[./task.py:Flood]", agent="flooding")
+    path = play(counting, "run", 6, *TWO_PROCESSES, "tools=[./task.py:Flood]", script="flooding")
     with RunDir.read(path) as run:
         blobs = [turn.calls[0].blob for episode in run.episodes() for turn in episode.turns[:1]]
         assert {run.get_blob(sha) for sha in blobs if sha is not None} == {b"Flood" * 10_000}
@@ -123,7 +123,7 @@ def test_workers_end_with_their_driver(counting: Path) -> None:
     here = counting.parent
     sets = [*TWO_PROCESSES, "tools=[./task.py:Stuck]"]
     driver = Started(
-        "-m", "agentrl.cli", "rollout", "counting", "--agent", "oracle", "--out", "run",
+        "-m", "agentrl.cli", "rollout", "counting", "--script", "oracle", "--out", "run",
         *(part for text in sets for part in ("--set", text)), cwd=here,
     )  # fmt: skip
     shards = here / "run" / "episodes"

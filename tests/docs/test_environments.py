@@ -45,9 +45,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def played(folder: Path, name: str, agent: str, n: int, *more: str) -> list[Episode]:
-    agentrl("rollout", name, "--n", str(n), "--agent", agent, *more, cwd=folder)
-    run = folder / "runs" / f"{name}-{agent}"
+def played(folder: Path, name: str, script: str, n: int, *more: str) -> list[Episode]:
+    agentrl("rollout", name, "--n", str(n), "--script", script, *more, cwd=folder)
+    run = folder / "runs" / f"{name}-{script}"
     assert_sound(run)
     with RunDir.read(run) as stored:
         return list(stored.episodes())
@@ -131,7 +131,7 @@ def test_the_repair_set_has_an_image_and_files_per_task(
     (swe / "etc" / "mine").write_text("swe\n")
     (folder / "repair" / "seen.py").write_text(SEEN)
     looks = {"rewards.looks": {"use": "./seen.py:looks", "weight": 0}}
-    rollout(folder / "repair", 2, agent="oracle", overrides=looks, out=folder / "run", reporters=())
+    rollout(folder / "repair", 2, script="oracle", overrides=looks, out=folder / "run", reporters=())
     with RunDir.read(folder / "run") as run:
         seen = {episode.task.id: (episode.reward, episode.notes["looks"]) for episode in run.episodes()}
     assert seen == {

@@ -35,7 +35,7 @@ def test_the_agents_that_fork(tmp_path: Path) -> None:
     named = yaml.safe_load(blocks("yaml")[1])["agent"]
     for out, agent in (("twice", {"use": "./task.py:Twice"}), ("tree", named)):
         overrides = {f"agent.{key}": value for key, value in agent.items()}
-        run = rollout(vault, 8, group_size=2, agent="clumsy", overrides=overrides, out=tmp_path / out, reporters=())
+        run = rollout(vault, 8, group_size=2, script="clumsy", overrides=overrides, out=tmp_path / out, reporters=())
         forks = [each for each in run.whole_episodes() if each.forked]
         run.close()
         assert forks

@@ -27,7 +27,7 @@ def test_the_lake_needs_no_python(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "recipe.yaml").write_text(block("yaml"))
     assert "act" in agentrl("recipe", "check", "lake", cwd=tmp_path).stdout
-    agentrl("rollout", "lake", "--n", "16", "--agent", "random", cwd=tmp_path)
+    agentrl("rollout", "lake", "--n", "16", "--script", "random", cwd=tmp_path)
     with RunDir.read(tmp_path / "runs" / "lake-random") as run:
         episodes = list(run.episodes())
     assert len(episodes) == 16
@@ -47,6 +47,6 @@ def test_an_environment_of_ones_own(tmp_path: Path) -> None:
         f"name: doors\ntasks: agentrl.tools.builtin.games.tasks:seeds\n{line[:-1]}\n"
         "rewards: {score: agentrl.tools.builtin.games.game:score}\nscripts: {oracle: ./task.py:oracle}\n"
     )
-    agentrl("rollout", "doors", "--n", "8", "--agent", "oracle", cwd=tmp_path)
+    agentrl("rollout", "doors", "--n", "8", "--script", "oracle", cwd=tmp_path)
     with RunDir.read(tmp_path / "runs" / "doors-oracle") as run:
         assert [episode.reward for episode in run.episodes()] == [1.0] * 8

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 @needs_desktop
 def test_the_oracle_writes_the_note(folder: Path) -> None:
-    agentrl("rollout", "note", "--n", "2", "--agent", "oracle", *PATIENT, cwd=folder)
+    agentrl("rollout", "note", "--n", "2", "--script", "oracle", *PATIENT, cwd=folder)
     with RunDir.read(folder / "runs" / "note-oracle") as run:
         episodes = list(run.episodes())
     assert [episode.reward for episode in episodes] == [1.0] * 2
@@ -48,6 +48,6 @@ def test_the_oracle_writes_the_note(folder: Path) -> None:
         page = drawn(folder / "note.html", folder, "rollout/000000-note0#0")
         assert 'cx="500" cy="400"' in page.split("<img")[1], "the click is marked on the screen that was clicked"
         assert "cx=" not in page.split("<img")[2]
-    agentrl("rollout", "note", "--n", "2", "--agent", "random", cwd=folder)
+    agentrl("rollout", "note", "--n", "2", "--script", "random", cwd=folder)
     with RunDir.read(folder / "runs" / "note-random") as run:
         assert {episode.reward for episode in run.episodes()} == {0.0}

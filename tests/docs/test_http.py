@@ -25,9 +25,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def played(folder: Path, agent: str) -> list[Episode]:
-    agentrl("rollout", "hours", "--n", "2", "--agent", agent, cwd=folder)
-    run = f"runs/hours-{agent}"
+def played(folder: Path, script: str) -> list[Episode]:
+    agentrl("rollout", "hours", "--n", "2", "--script", script, cwd=folder)
+    run = f"runs/hours-{script}"
     assert_sound(folder / run)
     with RunDir.read(folder / run) as stored:
         return list(stored.episodes())

@@ -30,8 +30,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_oracle_clicks_and_what_it_saw_can_be_looked_at(folder: Path) -> None:
     agentrl("recipe", "check", "buttons", cwd=folder)
-    agentrl("rollout", "buttons", "--n", "16", "--agent", "oracle", cwd=folder)
-    agentrl("rollout", "buttons", "--n", "4", "--agent", "random", cwd=folder)
+    agentrl("rollout", "buttons", "--n", "16", "--script", "oracle", cwd=folder)
+    agentrl("rollout", "buttons", "--n", "4", "--script", "random", cwd=folder)
     run = "runs/buttons-oracle"
     with RunDir.read(folder / run) as stored:
         episodes = list(stored.episodes())

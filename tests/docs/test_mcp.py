@@ -32,8 +32,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_every_episode_has_a_shelf_of_its_own(folder: Path) -> None:
     agentrl("recipe", "check", "shelf", cwd=folder)
-    agentrl("rollout", "shelf", "--n", "2", "--agent", "oracle", cwd=folder)
-    agentrl("rollout", "shelf", "--n", "1", "--agent", "random", cwd=folder)
+    agentrl("rollout", "shelf", "--n", "2", "--script", "oracle", cwd=folder)
+    agentrl("rollout", "shelf", "--n", "1", "--script", "random", cwd=folder)
     assert_sound(folder / "runs/shelf-oracle")
     with RunDir.read(folder / "runs" / "shelf-oracle") as stored:
         episodes = list(stored.episodes())

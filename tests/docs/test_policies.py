@@ -69,7 +69,7 @@ async def test_the_dialogue_of_the_page_is_played_with_a_model_as_the_user(folde
 
     async with serving(customer) as url:
         (folder / "recipe.yaml").write_text(block("yaml").replace("http://127.0.0.1:8000", url))
-        played = ("rollout", "recipe.yaml", "--agent", "clerk", "--n", "4", *SCRIPTED[:2])
+        played = ("rollout", "recipe.yaml", "--script", "clerk", "--n", "4", *SCRIPTED[:2])
         await asyncio.to_thread(agentrl, *played, cwd=folder)
     assert_sound(folder / "runs/shop-clerk")
     with RunDir.read(folder / "runs" / "shop-clerk") as run:

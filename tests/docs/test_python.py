@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import agentrl
+from tests.command import commands
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
 
@@ -25,11 +26,30 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "advantage" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["rollout", "train", "evaluate", "rescore", "credit", "fork", "probe"])
+def column(number: int) -> str:
+    """A column of the table of public names."""
+    table = PAGE.partition("| command | Python | does |\n")[2].partition("\n\n")[0]
+    return "\n".join(line.split("|")[number] for line in table.splitlines()[1:])
+
+
+def test_the_table_holds_every_command_and_every_name_of_the_package_once() -> None:
+    assert sorted(re.findall(r"`(.+?)`", column(1))) == sorted(commands())
+    assert sorted(re.findall(r"`(\w+)", column(2))) == sorted(agentrl.__all__)
+
+
+FUNCTIONS = dict(re.findall(r"`(\w+)\((.*?)\)`", column(2)))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_arguments_are_those_of_the_page(name: str) -> None:
-    (told,) = re.findall(rf"^\| `{name}\((.*?)\)`", PAGE, re.MULTILINE)
-    names = [part.split("=")[0].strip() for part in told.split(",")]
+    names = [part.split("=")[0].strip() for part in FUNCTIONS[name].split(",")]
     assert [part for part in names if part != "*"] == [*inspect.signature(getattr(agentrl, name)).parameters]
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() & commands().keys()))
+def test_an_option_of_a_command_is_the_parameter_of_its_name(name: str) -> None:
+    options = {each.name for each in commands()[name].params} - {"as_json"}
+    assert options == inspect.signature(getattr(agentrl, name)).parameters.keys() - {"reporters"}
 
 
 @pytest.mark.parametrize("table", ["episodes", "turns", "calls", "rewards"])

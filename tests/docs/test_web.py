@@ -32,10 +32,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def played(folder: Path, agent: str) -> list[Episode]:
-    agentrl("rollout", "teas", "--n", "4", "--agent", agent, cwd=folder)
-    assert_sound(folder / f"runs/teas-{agent}")
-    with RunDir.read(folder / f"runs/teas-{agent}") as stored:
+def played(folder: Path, script: str) -> list[Episode]:
+    agentrl("rollout", "teas", "--n", "4", "--script", script, cwd=folder)
+    assert_sound(folder / f"runs/teas-{script}")
+    with RunDir.read(folder / f"runs/teas-{script}") as stored:
         return list(stored.episodes())
 
 

@@ -42,7 +42,7 @@ def episodes(run: Path, split: str | None = None) -> list[Episode]:
 
 
 def test_the_context_is_compacted(sums: Path) -> None:
-    agentrl("rollout", "sums", "--agent", "clerk", "--n", "8", cwd=sums)
+    agentrl("rollout", "sums", "--script", "clerk", "--n", "8", cwd=sums)
     for episode in episodes(sums / "runs" / "sums-clerk"):
         assert episode.reward == 1.0
         assert {branch.reason for branch in episode.branches} == {"summary"}
@@ -54,7 +54,7 @@ def test_the_context_is_compacted(sums: Path) -> None:
 
 
 def test_helpers_answer_in_contexts_of_their_own(sums: Path) -> None:
-    agentrl("rollout", "team", "--agent", "boss", "--n", "8", cwd=sums)
+    agentrl("rollout", "team", "--script", "boss", "--n", "8", cwd=sums)
     for episode in episodes(sums / "runs" / "team-boss"):
         assert (episode.reward, sorted(episode.contexts)) == (1.0, ["helper-1", "helper-2", "helper-3"])
         assert [call.result for call in episode.turns[0].calls] == ["Read."] * 3
@@ -77,7 +77,7 @@ def test_both_train(sums: Path, name: str) -> None:
 
 def test_the_critic_speaks_in_its_own_context(sums: Path) -> None:
     sets = ("--set", "agent={use: ./task.py:Critic, format: tags}")
-    agentrl("rollout", "team", "--agent", "random", "--n", "2", *sets, cwd=sums)
+    agentrl("rollout", "team", "--script", "random", "--n", "2", *sets, cwd=sums)
     for episode in episodes(sums / "runs" / "team-random"):
         assert [turn.context for turn in episode.turns] == ["main", "critic", "main"]
 

@@ -39,9 +39,9 @@ def test_it_is_as_short_as_promised(blocks: list[tuple[str, str]]) -> None:
 @pytest.mark.slow
 def test_the_oracle_solves_it_and_random_calls_do_not(shop: Path) -> None:
     assert "ok" in agentrl("recipe", "check", "shop", cwd=shop.parent).stdout
-    for agent, low, high in (("oracle", 1.0, 1.0), ("random", 0.0, 0.5)):
-        agentrl("rollout", "shop", "--n", "32", "--agent", agent, cwd=shop.parent)
-        run = shop.parent / "runs" / f"shop-{agent}"
+    for script, low, high in (("oracle", 1.0, 1.0), ("random", 0.0, 0.5)):
+        agentrl("rollout", "shop", "--n", "32", "--script", script, cwd=shop.parent)
+        run = shop.parent / "runs" / f"shop-{script}"
         assert_sound(run)
         with RunDir.read(run) as reader:
             rewards = [row.reward for row in reader.rows()]
@@ -57,7 +57,7 @@ def test_the_sandbox_page_runs_as_it_stands(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "task.py").write_text(code)
     (folder / "recipe.yaml").write_text(recipe)
-    for agent, reward in (("oracle", 1.0), ("random", 0.0)):
-        agentrl("rollout", "files", "--n", "8", "--agent", agent, cwd=tmp_path)
-        with RunDir.read(tmp_path / "runs" / f"files-{agent}") as run:
+    for script, reward in (("oracle", 1.0), ("random", 0.0)):
+        agentrl("rollout", "files", "--n", "8", "--script", script, cwd=tmp_path)
+        with RunDir.read(tmp_path / "runs" / f"files-{script}") as run:
             assert {row.reward for row in run.rows()} == {reward}

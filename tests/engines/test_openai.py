@@ -106,7 +106,7 @@ async def test_training_refuses_it_by_name(counting: Path) -> None:
             counting,
             overrides=["model={path: nowhere}", "train={iterations: 1}"],
             out=counting / "t",
-            engine=f"replay:{path}",
+            replay=path,
         )
 
 

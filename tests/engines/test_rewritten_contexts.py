@@ -174,7 +174,7 @@ def sent(folder: Path, agent: Any) -> list[list[str]]:
         code.read_text() + f"\nimport json, pathlib\ndef one(episode):\n    "
         f"pathlib.Path({str(folder / 'sent.json')!r}).write_text(json.dumps(SENT))\n    return 1.0\n"
     )
-    rollout(folder, 1, agent="oracle", out=folder / "run", reporters=())
+    rollout(folder, 1, script="oracle", out=folder / "run", reporters=())
     found: list[list[str]] = json.loads((folder / "sent.json").read_text())
     return found
 

@@ -60,7 +60,7 @@ def sound(folder: Path, recipe: str, *more: str, **settings: str) -> None:
 
 @pytest.mark.parametrize("recipe", [*WITH_SMOLLM2, *OTHERS])
 def test_a_script_plays(tmp_path: Path, recipe: str) -> None:
-    sound(tmp_path, recipe, "--agent", "oracle")
+    sound(tmp_path, recipe, "--script", "oracle")
 
 
 @pytest.mark.parametrize("recipe", WITH_SMOLLM2)
@@ -73,7 +73,7 @@ def test_a_script_plays_in_containers(
     tmp_path: Path, docker_host: str, monkeypatch: pytest.MonkeyPatch, recipe: str
 ) -> None:
     in_containers(tmp_path, docker_host, monkeypatch, recipe)
-    sound(tmp_path, recipe, "--agent", "oracle", **{"sandbox.use": "docker", "concurrency": "4"})
+    sound(tmp_path, recipe, "--script", "oracle", **{"sandbox.use": "docker", "concurrency": "4"})
 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in IN_SANDBOXES if recipe in WITH_SMOLLM2])

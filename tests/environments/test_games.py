@@ -36,11 +36,11 @@ GAMES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # package, few
 LESS: dict[str, dict[str, Any]] = {"scienceworld": {"concurrency": 1, "agent.max_turns": 8}}  # Java starts slowly
 
 
-def played(folder: Path, recipe: str, agent: str, args: dict[str, Any]) -> list[Episode]:
+def played(folder: Path, recipe: str, script: str, args: dict[str, Any]) -> list[Episode]:
     package, _, _ = GAMES[recipe]
     needs(package)
     overrides = {"tasks.args": args, "credit": {"use": "gigpo"}, **LESS.get(recipe, {})}
-    run = rollout(RECIPES / recipe, args["n"], agent=agent, overrides=overrides, out=folder / agent, reporters=())
+    run = rollout(RECIPES / recipe, args["n"], script=script, overrides=overrides, out=folder / script, reporters=())
     return list(run.dir.episodes())
 
 
@@ -51,10 +51,10 @@ def test_the_oracle_wins_and_who_does_not_play_does_not(tmp_path: Path, recipe: 
     solved = played(tmp_path, recipe, "oracle", few)
     assert [e.task.id for e in solved if e.components["success"] != 1.0] == []
     assert all(len({turn.state for turn in e.turns if turn.calls}) > 1 for e in solved if len(e.turns) > 2)
-    for agent, most in (("random", 0.7), ("empty", 0), ("junk", 0)):
-        episodes = played(tmp_path, recipe, agent, few)
+    for script, most in (("random", 0.7), ("empty", 0), ("junk", 0)):
+        episodes = played(tmp_path, recipe, script, few)
         assert {e.status for e in episodes} <= {"done", "truncated"}
-        assert sum(e.components["success"] or 0 for e in episodes) <= most * len(episodes), agent
+        assert sum(e.components["success"] or 0 for e in episodes) <= most * len(episodes), script
 
 
 @pytest.mark.parametrize("recipe", GAMES)
@@ -68,7 +68,7 @@ def test_held_out_games_are_of_other_seeds(recipe: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("game", "agent"),
+    ("game", "script"),
     [
         ({"id": "Nim-v0"}, "oracle"),
         ({"id": "Nim-v0"}, "random"),
@@ -78,18 +78,18 @@ def test_held_out_games_are_of_other_seeds(recipe: str) -> None:
     ],
 )
 def test_the_policy_takes_all_seats_and_each_gets_its_own_score(
-    tmp_path: Path, game: dict[str, Any], agent: str
+    tmp_path: Path, game: dict[str, Any], script: str
 ) -> None:
     tasks = {"source": SEEDS, "args": {"n": 6, "games": {"game": game}}}
     run = rollout(
-        RECIPES / "games" / "self-play.yaml", 6, agent=agent, overrides={"tasks": tasks}, out=tmp_path, reporters=()
+        RECIPES / "games" / "self-play.yaml", 6, script=script, overrides={"tasks": tasks}, out=tmp_path, reporters=()
     )
     assert check(tmp_path).ok
     for episode in run.dir.episodes():
         assert episode.status == "done", episode.error
         scores = episode.info["scores"]
         assert sorted(scores) in ([-1, 1], [0, 0])
-        if agent == "oracle":
+        if script == "oracle":
             assert scores == [1, -1], "who begins wins with piles of 3, 4 and 5"
         for seat, score in enumerate(scores):
             turns = [turn for turn in episode.turns if turn.agent == f"player {seat}"]

@@ -52,7 +52,7 @@ def test_the_static_rule_stops_what_is_no_kernel(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "reward"),
+    ("script", "reward"),
     [
         pytest.param("oracle", 1.0, marks=pytest.mark.family("worlds")),
         pytest.param(
@@ -64,9 +64,9 @@ def test_the_static_rule_stops_what_is_no_kernel(code: str) -> None:
         pytest.param("forge_processes", 0.6, marks=pytest.mark.family("envs")),
     ],
 )
-def test_right_and_fast_earns_more_than_right(tmp_path: Path, agent: str, reward: float) -> None:
+def test_right_and_fast_earns_more_than_right(tmp_path: Path, script: str, reward: float) -> None:
     if not is_built(image_named("swe")):
         pytest.skip("agentrl sandbox build swe")
-    agentrl("rollout", str(RECIPE), "--n", "1", "--agent", agent, "--out", agent, cwd=tmp_path)
-    with RunDir.read(tmp_path / agent) as run:
+    agentrl("rollout", str(RECIPE), "--n", "1", "--script", script, "--out", script, cwd=tmp_path)
+    with RunDir.read(tmp_path / script) as run:
         assert [row.reward for row in run.rows()] == [reward]

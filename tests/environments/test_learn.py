@@ -26,10 +26,10 @@ def test_every_recipe_that_learns_is_here() -> None:
     assert {path.parent.name for path in RECIPES.glob("*/learn.yaml")} == {*LEARN}
 
 
-def played(recipe: Path, n: int, agent: str, out: Path) -> float:
+def played(recipe: Path, n: int, script: str, out: Path) -> float:
     """The mean reward."""
     few = {} if recipe.parent.name == "tau2" else {"tasks.args.n": 64}
-    run = rollout(recipe, n, agent=agent, overrides=few, out=out, reporters=())
+    run = rollout(recipe, n, script=script, overrides=few, out=out, reporters=())
     return mean(episode.reward or 0.0 for episode in run.dir.episodes())
 
 
@@ -39,6 +39,6 @@ def test_the_warm_start_leaves_something_to_find_out(tmp_path: Path, name: str) 
     package, script = LEARN[name]
     needs(package)
     recipe = RECIPES / name / "learn.yaml"
-    solved = {agent: played(recipe, n, agent, tmp_path / agent) for agent, n in (("oracle", 8), (script, 32))}
+    solved = {each: played(recipe, n, each, tmp_path / each) for each, n in (("oracle", 8), (script, 32))}
     assert solved["oracle"] == 1
     assert 0 < solved[script] < 0.7

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not i
 
 
 def test_each_source_has_its_own_reward_and_its_oracle_wins(tmp_path: Path) -> None:
-    run = rollout(RECIPE, 8, agent="oracle", out=tmp_path / "run", reporters=())
+    run = rollout(RECIPE, 8, script="oracle", out=tmp_path / "run", reporters=())
     episodes = list(run.dir.episodes())
     assert [(e.status, e.reward) for e in episodes] == [("done", 1.0)] * 8
     assert all({*e.components} == {e.task.data["source"]} for e in episodes)

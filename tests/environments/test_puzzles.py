@@ -26,9 +26,9 @@ load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
 EASY = ("--set", "tasks.args.easy=true")
 
 
-def played(tmp_path: Path, agent: str, n: int, *more: str) -> list[tuple[float | None, int]]:
-    agentrl("rollout", str(RECIPE), "--n", str(n), "--agent", agent, "--out", agent, *EASY, *more, cwd=tmp_path)
-    with RunDir.read(tmp_path / agent) as run:
+def played(tmp_path: Path, script: str, n: int, *more: str) -> list[tuple[float | None, int]]:
+    agentrl("rollout", str(RECIPE), "--n", str(n), "--script", script, "--out", script, *EASY, *more, cwd=tmp_path)
+    with RunDir.read(tmp_path / script) as run:
         return [(row.reward, row.turns) for row in run.rows()]
 
 

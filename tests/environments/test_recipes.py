@@ -57,7 +57,7 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
     ],
 )
 def test_the_oracle_solves_every_task(tmp_path: Path, recipe: str, n: int, more: tuple[str, ...]) -> None:
-    agentrl("rollout", recipe, "--n", str(n), "--agent", "oracle", "--out", "run", *more, cwd=tmp_path, timeout=3500)
+    agentrl("rollout", recipe, "--n", str(n), "--script", "oracle", "--out", "run", *more, cwd=tmp_path, timeout=3500)
     with RunDir.read(tmp_path / "run") as run:
         rows = run.rows()
     assert len(rows) == n

@@ -62,7 +62,7 @@ WHOLE = pytest.mark.family("envs")
 
 @READY
 def test_the_oracle_repairs_a_package(tmp_path: Path) -> None:
-    agentrl("rollout", str(RECIPE), "--n", "2", "--agent", "oracle", "--out", "oracle", cwd=tmp_path)
+    agentrl("rollout", str(RECIPE), "--n", "2", "--script", "oracle", "--out", "oracle", cwd=tmp_path)
     with RunDir.read(tmp_path / "oracle") as run:
         assert [row.reward for row in run.rows()] == [1.0] * 2
 
@@ -73,7 +73,7 @@ def test_the_oracle_repairs_a_package(tmp_path: Path) -> None:
 def test_tests_find_every_bug_in_the_sandbox(tmp_path: Path, held_out: str) -> None:
     """The script `junk` changes the file with the bug, and leaves the bug."""
     args = ("--n", "68" if held_out == "false" else "16", "--set", f"tasks.args.held_out={held_out}")
-    agentrl("rollout", str(RECIPE), *args, "--agent", "junk", "--out", "junk", cwd=tmp_path, timeout=1700)
+    agentrl("rollout", str(RECIPE), *args, "--script", "junk", "--out", "junk", cwd=tmp_path, timeout=1700)
     with RunDir.read(tmp_path / "junk") as run:
         assert {row.reward for row in run.rows()} == {0.0}
 

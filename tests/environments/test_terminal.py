@@ -46,7 +46,7 @@ def test_the_splits_share_no_task() -> None:
 
 @pytest.mark.slow
 def test_the_oracle_solves_a_task_of_every_kind(tmp_path: Path) -> None:
-    for agent, reward in (("oracle", 1.0), ("junk", 0.0)):
-        agentrl("rollout", str(RECIPE), "--n", "10", "--agent", agent, "--out", agent, cwd=tmp_path)
-        with RunDir.read(tmp_path / agent) as run:
+    for script, reward in (("oracle", 1.0), ("junk", 0.0)):
+        agentrl("rollout", str(RECIPE), "--n", "10", "--script", script, "--out", script, cwd=tmp_path)
+        with RunDir.read(tmp_path / script) as run:
             assert [row.reward for row in run.rows()] == [reward] * 10

@@ -33,9 +33,9 @@ def needed(recipe: str) -> None:
         pytest.skip(f"not installed: {', '.join(missing)} (make worlds)")
 
 
-def played(folder: Path, recipe: str, agent: str) -> list[Episode]:
+def played(folder: Path, recipe: str, script: str) -> list[Episode]:
     overrides = {"tasks.args": WORLDS[recipe][1], "agent.max_turns": 6, "credit": {"use": "gigpo"}}
-    run = rollout(RECIPES / recipe, 2, agent=agent, overrides=overrides, out=folder / agent, reporters=())
+    run = rollout(RECIPES / recipe, 2, script=script, overrides=overrides, out=folder / script, reporters=())
     return list(run.dir.episodes())
 
 
@@ -46,10 +46,10 @@ def test_the_oracle_wins_and_who_does_not_play_does_not(tmp_path: Path, recipe: 
     solved = played(tmp_path, recipe, "oracle")
     assert [e.components["success"] for e in solved] == [1.0, 1.0]
     assert all(len({turn.state for turn in e.turns if turn.calls}) > 1 for e in solved)
-    for agent in ("random", "empty", "junk"):
-        episodes = played(tmp_path, recipe, agent)
+    for script in ("random", "empty", "junk"):
+        episodes = played(tmp_path, recipe, script)
         assert {e.status for e in episodes} <= {"done", "truncated"}
-        assert agent == "random" or not any(e.components["success"] for e in episodes)
+        assert script == "random" or not any(e.components["success"] for e in episodes)
     assert sys.argv == arguments
 
 

@@ -75,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "task.py").write_text(CODE)
     (folder / "recipe.yaml").write_text(RECIPE)
     # GiGPO reads states: they are recorded for it, and for every other estimator.
-    rollout(folder, 16, overrides=["credit.use=gigpo"], group_size=4, agent="hasty", out=folder / "run")
+    rollout(folder, 16, overrides=["credit.use=gigpo"], group_size=4, script="hasty", out=folder / "run")
     return folder
 
 

@@ -42,7 +42,7 @@ def test_scripts_roll_out_and_are_checked_and_shown(core: Path, tmp_path: Path) 
     write(tmp_path / "counting")
     for arguments, expected in [
         (["recipe", "check", "counting"], "ok"),
-        (["rollout", "counting", "--n", "12", "--agent", "oracle", "--out", "run"], "reward mean 1.000"),
+        (["rollout", "counting", "--n", "12", "--script", "oracle", "--out", "run"], "reward mean 1.000"),
         (["check", "run"], "sound"),
         (["show", "run", "count3#0"], "Count to 4."),
         (["view", "run"], "view.html"),

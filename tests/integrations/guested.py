@@ -50,4 +50,4 @@ def served(folder: Path, kind: str, url: str, name: str, modules: dict[str, str]
     recipe = SERVED.replace("KIND", kind).replace("URL", url).replace("NAME", name)
     (folder / "recipe.yaml").write_text(recipe)
     overrides = {"limits.service_failures": 9, "limits.user_errors": 9, "limits.retries": 0}
-    return agentrl.rollout(folder, 1, agent="say", out=folder / "run", overrides=overrides, reporters=())
+    return agentrl.rollout(folder, 1, script="say", out=folder / "run", overrides=overrides, reporters=())

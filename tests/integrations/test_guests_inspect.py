@@ -241,7 +241,7 @@ def played(folder: Path, task: str, script: str, n: int = 1, **spec: Any) -> Any
     }
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     overrides = {"limits.user_errors": 9, "limits.retries": 0}
-    return agentrl.rollout(folder, n, agent=script, out=folder / script, overrides=overrides, reporters=())
+    return agentrl.rollout(folder, n, script=script, out=folder / script, overrides=overrides, reporters=())
 
 
 @needs_guests

@@ -186,7 +186,7 @@ def a_recipe(folder: Path, name: str, args: str = "{}") -> Path:
 def play(folder: Path, name: str, script: str, n: int = 2, args: str = "{}") -> Any:
     overrides = {"limits.user_errors": 9, "limits.service_failures": 9, "limits.retries": 0}
     recipe = a_recipe(folder, name, args)
-    return agentrl.rollout(recipe, n, agent=script, out=folder / "run", overrides=overrides, reporters=())
+    return agentrl.rollout(recipe, n, script=script, out=folder / "run", overrides=overrides, reporters=())
 
 
 def test_actions_with_fields_are_tool_calls(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_class_without_a_seed_gives_a_group_one_task(tmp_path: Path) -> None:
     overrides = {"limits.retries": 0}
     recipe = a_recipe(tmp_path, "Drawn")
     run = agentrl.rollout(
-        recipe, 6, group_size=3, agent="words", out=tmp_path / "run", overrides=overrides, reporters=()
+        recipe, 6, group_size=3, script="words", out=tmp_path / "run", overrides=overrides, reporters=()
     )
     found: dict[str, set[str]] = {}
     for episode in run.whole_episodes():

@@ -180,7 +180,7 @@ def play(folder: Path, spec: dict[str, Any], script: str, out: str = "run", n: i
         f"scripts: {{{script}: ./scripts.py:{script}}}\n"
     )
     overrides = {"limits.retries": 0, "limits.service_failures": 9}
-    return agentrl.rollout(folder, n, agent=script, out=folder / out, overrides=overrides, reporters=())
+    return agentrl.rollout(folder, n, script=script, out=folder / out, overrides=overrides, reporters=())
 
 
 @pytest.fixture

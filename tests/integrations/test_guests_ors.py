@@ -196,7 +196,7 @@ def test_a_server_of_the_open_reward_standard(
         try:
             until_listening(free_port, process)
             for script, reward in rewards.items():
-                run = agentrl.rollout(tmp_path, 2, agent=script, out=tmp_path / script, reporters=())
+                run = agentrl.rollout(tmp_path, 2, script=script, out=tmp_path / script, reporters=())
                 assert [episode.reward for episode in run.whole_episodes()] == [reward] * 2, script
         finally:
             process.kill()

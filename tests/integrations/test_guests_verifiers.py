@@ -244,7 +244,7 @@ def test_an_environment_of_verifiers(
         "scripts: {oracle: ./scripts.py:oracle, guess: ./scripts.py:guess}\n"
     )
     for script, reward in zip(("oracle", "guess"), rewards, strict=True):
-        (episode,) = agentrl.rollout(tmp_path, 1, agent=script, out=tmp_path / script, reporters=()).whole_episodes()
+        (episode,) = agentrl.rollout(tmp_path, 1, script=script, out=tmp_path / script, reporters=()).whole_episodes()
         assert (episode.status, episode.reward) == ("done", reward), episode.error
 
 

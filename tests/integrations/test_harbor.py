@@ -139,8 +139,8 @@ def folder(tmp_path: Path) -> Path:
     return a_recipe(tmp_path)
 
 
-def rewards(folder: Path, agent: str, out: str, n: int = 3, **overrides: Any) -> dict[str, float | None]:
-    run = agentrl.rollout(folder, n, agent=agent, out=folder / out, overrides=overrides, reporters=())
+def rewards(folder: Path, script: str, out: str, n: int = 3, **overrides: Any) -> dict[str, float | None]:
+    run = agentrl.rollout(folder, n, script=script, out=folder / out, overrides=overrides, reporters=())
     return {episode.task_id: episode.reward for episode in run.episodes}
 
 
@@ -152,7 +152,7 @@ def test_the_solution_passes_and_the_forger_gets_nothing(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_what_the_sandbox_holds(folder: Path) -> None:
-    run = agentrl.rollout(folder, 1, agent="seen", out=folder / "seen", reporters=())
+    run = agentrl.rollout(folder, 1, script="seen", out=folder / "seen", reporters=())
     (call,) = run.calls
     told = "/solution:\n\n/tests:\na && b\nheredoc\ndata\nmade\nnumbers.txt\nrun.sh\n3 /app\n755\ndeep"
     assert call.result == told
@@ -240,7 +240,7 @@ def test_the_tool_that_puts_the_files_in_place_is_not_forgotten(folder: Path) ->
     with pytest.raises(RecipeError, match=needed):
         check(str(folder), [])
     with pytest.raises(RecipeError, match=needed):
-        agentrl.rollout(folder, 1, agent="oracle", out=folder / "out", reporters=())
+        agentrl.rollout(folder, 1, script="oracle", out=folder / "out", reporters=())
 
 
 @pytest.mark.slow
@@ -253,7 +253,7 @@ def verified_by(folder: Path, test: str) -> Episode:
     """Plays the oracle on a task with this test.sh."""
     a_task(folder / "tasks" / "shared", **{"tests/test.sh": test})
     only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
-    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "out", overrides=only, reporters=())
+    run = agentrl.rollout(folder, 1, script="oracle", out=folder / "out", overrides=only, reporters=())
     (episode,) = run.whole_episodes()
     return episode
 
@@ -308,7 +308,7 @@ def test_an_agent_cannot_get_out_of_a_bad_reward_by_a_missing_program(
 ) -> None:
     a_task(folder / "tasks" / "shared", **files)
     only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
-    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "out", overrides=only, reporters=())
+    run = agentrl.rollout(folder, 1, script="oracle", out=folder / "out", overrides=only, reporters=())
     (episode,) = run.whole_episodes()
     assert episode.reward == 0.0
     assert noted in episode.notes["harbor"]
@@ -389,12 +389,12 @@ def test_a_reward_of_several_names_needs_a_key(folder: Path) -> None:
     )
     a_task(folder / "tasks" / "object", **{"tests/test.sh": scored})
     one = {"tasks.args": {"path": "tasks", "only": ["object"]}}
-    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "several", overrides=one, reporters=())
+    run = agentrl.rollout(folder, 1, script="oracle", out=folder / "several", overrides=one, reporters=())
     (episode,) = run.whole_episodes()
     assert episode.reward == 0.0  # the agent may have added the second
     assert "reward.json has no 'reward', but right, speed: set rewards.harbor.key" in episode.notes["harbor"]
     keyed = {**one, "rewards.harbor.key": "speed"}
-    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "keyed", overrides=keyed, reporters=())
+    run = agentrl.rollout(folder, 1, script="oracle", out=folder / "keyed", overrides=keyed, reporters=())
     assert [episode.reward for episode in run.episodes] == [0.5]
 
 

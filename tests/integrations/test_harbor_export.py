@@ -81,8 +81,8 @@ def test_a_repair_set_is_played_by_the_adapter(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(PLAYED)
     (tmp_path / "scripts.py").write_text(SCRIPTS.format(FORGERIES))
     forgers = [(name, 0.0) for name in FORGERIES]
-    for agent, reward in (("oracle", 1.0), ("nothing", 0.0), *forgers):
-        run = agentrl.rollout(tmp_path, 2, agent=agent, out=tmp_path / agent, reporters=())
+    for script, reward in (("oracle", 1.0), ("nothing", 0.0), *forgers):
+        run = agentrl.rollout(tmp_path, 2, script=script, out=tmp_path / script, reporters=())
         assert [episode.reward for episode in run.whole_episodes()] == [reward] * 2
 
 

@@ -73,7 +73,7 @@ def test_no_forgery_is_paid_and_none_voids_its_episode(tmp_path: Path, forger: s
     a_task(tmp_path / "tasks" / "shared", **{"tests/test.sh": CHECK})
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     (tmp_path / "forge.py").write_text(SCRIPT.format(does=does, answers=answers or "true", after=after or "true"))
-    run = agentrl.rollout(tmp_path, 1, agent="forge", out=tmp_path / "forged", reporters=())
+    run = agentrl.rollout(tmp_path, 1, script="forge", out=tmp_path / "forged", reporters=())
     assert [(episode.status, episode.reward) for episode in run.whole_episodes()] == [("done", 0.0)]
 
 
@@ -82,7 +82,7 @@ def test_the_same_verifier_pays_what_is_right(tmp_path: Path) -> None:
     a_task(tmp_path / "tasks" / "shared", **{"tests/test.sh": CHECK})
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     (tmp_path / "forge.py").write_text(SCRIPT.format(does="", answers="", after=""))
-    run = agentrl.rollout(tmp_path, 1, agent="oracle", out=tmp_path / "right", reporters=())
+    run = agentrl.rollout(tmp_path, 1, script="oracle", out=tmp_path / "right", reporters=())
     assert [episode.reward for episode in run.whole_episodes()] == [1.0]
 
 

@@ -54,7 +54,7 @@ def test_a_check_understands_each_stage_once(recipe: str, calls: Counter[str]) -
 
 
 def test_a_rollout_understands_its_recipe_once(recipe: str, calls: Counter[str], tmp_path: Path) -> None:
-    agentrl.rollout(recipe, 2, agent="oracle", out=tmp_path / "run", reporters=())
+    agentrl.rollout(recipe, 2, script="oracle", out=tmp_path / "run", reporters=())
     assert calls == {"load_credit": 1, "load_tasks": 1}
 
 
@@ -66,5 +66,5 @@ def test_a_training_understands_each_stage_and_source_once(
     agentrl.train(recipe, overrides=[*SMALL, *own], out=tmp_path / "run", reporters=())
     assert calls == {"load_credit": 2, "load_tasks": 2 + len(own), "rl_plan": 1}
     calls.clear()
-    agentrl.evaluate(tmp_path / "run", 2, reporters=(), out=tmp_path / "eval")
+    agentrl.eval(tmp_path / "run", 2, reporters=(), out=tmp_path / "eval")
     assert calls == {"load_credit": 1, "load_tasks": 1}

@@ -45,7 +45,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     (tmp_path / "t.jsonl").write_text("{}\n")
     monkeypatch.chdir(tmp_path)
-    rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=())
+    rollout("recipe.yaml", 1, script="oracle", out="run", reporters=())
     return tmp_path / "run"
 
 

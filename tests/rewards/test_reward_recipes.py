@@ -121,7 +121,7 @@ def test_every_reward_by_name(tmp_path: Path, judge: dict) -> None:
     rewards = {name: {**SETTINGS.get(name, {}), **judged.get(name, {})} for name in EXPECTED}
     write_recipe(tmp_path, rewards=rewards)
     agentrl("recipe", "check", ".", cwd=tmp_path)
-    agentrl("rollout", ".", "--agent", "oracle", "-n", "4", "--group-size", "2", "--out", "run", cwd=tmp_path)
+    agentrl("rollout", ".", "--script", "oracle", "-n", "4", "--group-size", "2", "--out", "run", cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         episodes = list(run.episodes())
     assert [episode.status for episode in episodes] == ["done"] * 4, episodes[0].error
@@ -132,7 +132,7 @@ def test_every_reward_by_name(tmp_path: Path, judge: dict) -> None:
         for name, value in EXPECTED.items():
             assert found[name] == (pytest.approx(value) if isinstance(value, float) else value), name
     # And again, from the stored run: the same scores, of what needs the live sandbox the recorded one.
-    agentrl("reward", "run", "--recipe", ".", cwd=tmp_path)
+    agentrl("rescore", "run", "--recipe", ".", cwd=tmp_path)
     for id, score in rescored.load(tmp_path / "run", "again").items():
         before = next(episode for episode in episodes if episode.id == id)
         assert score.components == before.components
@@ -143,14 +143,14 @@ def test_every_reward_by_name(tmp_path: Path, judge: dict) -> None:
 
 def test_a_run_is_scored_again_by_gates_and_never_rewritten(tmp_path: Path) -> None:
     write_recipe(tmp_path, rewards={"exact_match": None, "early": {"use": "./task.py:early", "weight": 0.1}})
-    agentrl("rollout", ".", "--agent", "oracle", "-n", "2", "--out", "run", cwd=tmp_path)
+    agentrl("rollout", ".", "--script", "oracle", "-n", "2", "--out", "run", cwd=tmp_path)
     shards = {path.name: path.read_bytes() for path in (tmp_path / "run" / "episodes").iterdir()}
     strict = {
         "rewards": {"mine": "./task.py:mine", "turn_format": {"weight": 2}, "looked": {"use": "tool_reward"}},
         "gate": [{"on": "looked", "above": 0.5}],
     }
     write_recipe(tmp_path, **strict)
-    done = agentrl("reward", "run", "--recipe", ".", "--name", "strict", "--json", cwd=tmp_path)
+    done = agentrl("rescore", "run", "--recipe", ".", "--name", "strict", "--json", cwd=tmp_path)
     result = json.loads(done.stdout)
     assert (result["episodes"], result["scored"], result["failed"]) == (2, 2, [])
     assert result["components"]["mine"] == {"recorded": None, "new": 1.0, "unscored": 0}
@@ -170,9 +170,9 @@ def test_a_run_is_scored_again_by_gates_and_never_rewritten(tmp_path: Path) -> N
     page = (Path(agentrl("view", "run", cwd=tmp_path).stdout.strip()), tmp_path / "run" / "view.html")[1].read_text()
     assert '"rescored":{"strict":' in page
     # The same name by other rewards is refused; the same command again has nothing to do.
-    agentrl("reward", "run", "--recipe", ".", "--name", "strict", cwd=tmp_path)
+    agentrl("rescore", "run", "--recipe", ".", "--name", "strict", cwd=tmp_path)
     other = agentrl(
-        "reward", "run", "--recipe", ".", "--name", "strict", "--set", "rewards.mine.weight=3", cwd=tmp_path, ok=False
+        "rescore", "run", "--recipe", ".", "--name", "strict", "--set", "rewards.mine.weight=3", cwd=tmp_path, ok=False
     )
     assert "by other rewards" in other.stderr
 
@@ -194,13 +194,13 @@ def test_recipe_check_names_the_place(tmp_path: Path, sections: dict, messages: 
 
 def test_the_live_sandbox_cannot_be_had_again(tmp_path: Path) -> None:
     write_recipe(tmp_path, rewards={"exact_match": None})
-    agentrl("rollout", ".", "--agent", "oracle", "-n", "1", "--out", "run", cwd=tmp_path)
+    agentrl("rollout", ".", "--script", "oracle", "-n", "1", "--out", "run", cwd=tmp_path)
     write_recipe(tmp_path, rewards={"state_check": None})
-    done = agentrl("reward", "run", "--recipe", ".", cwd=tmp_path, ok=False)
+    done = agentrl("rescore", "run", "--recipe", ".", cwd=tmp_path, ok=False)
     assert "'state_check' needs the sandbox as the agent left it, which is gone" in done.stderr
     # Nothing was scored, so the name is still free.
     write_recipe(tmp_path, rewards={"exact_match": None})
-    assert "1 of 1 episodes" in agentrl("reward", "run", "--recipe", ".", cwd=tmp_path).stdout
+    assert "1 of 1 episodes" in agentrl("rescore", "run", "--recipe", ".", cwd=tmp_path).stdout
 
 
 AWAY = """
@@ -232,32 +232,32 @@ class Away:
 )
 def test_a_dead_backend_stops_a_scoring_or_is_told_at_its_end(tmp_path: Path, most: int, told: str) -> None:
     write_recipe(tmp_path, rewards={"exact_match": None})
-    agentrl("rollout", ".", "--agent", "oracle", "-n", "4", "--out", "run", cwd=tmp_path)
+    agentrl("rollout", ".", "--script", "oracle", "-n", "4", "--out", "run", cwd=tmp_path)
     limits, backend = {"sandbox_s": 0.05, "sandbox_failures": most}, {"use": "./task.py:Away"}
     write_recipe(tmp_path, rewards={"looked": "./task.py:looked"}, sandbox=backend, limits=limits)
     (tmp_path / "task.py").write_text(TASK + AWAY)
-    done = agentrl("reward", "run", "--recipe", ".", cwd=tmp_path, ok=False)
+    done = agentrl("rescore", "run", "--recipe", ".", cwd=tmp_path, ok=False)
     assert done.returncode == 1
     assert re.search(told, done.stderr), done.stderr
 
 
 def test_episodes_that_are_not_scored_are_counted(tmp_path: Path) -> None:
     write_recipe(tmp_path, rewards={"broken": "./task.py:broken"})
-    agentrl("rollout", ".", "--agent", "oracle", "-n", "2", "--out", "run", cwd=tmp_path, ok=False)
+    agentrl("rollout", ".", "--script", "oracle", "-n", "2", "--out", "run", cwd=tmp_path, ok=False)
     write_recipe(tmp_path, rewards={"exact_match": None})
-    refused = agentrl("reward", "run", "--recipe", ".", cwd=tmp_path, ok=False).stderr
+    refused = agentrl("rescore", "run", "--recipe", ".", cwd=tmp_path, ok=False).stderr
     assert "holds no done or truncated episode (2 user_error)" in refused
 
 
 def test_a_function_that_was_changed_is_another_scoring(tmp_path: Path) -> None:
     write_recipe(tmp_path, rewards={"mine": "./task.py:mine"})
-    agentrl("rollout", ".", "--agent", "oracle", "-n", "2", "--out", "run", cwd=tmp_path)
-    agentrl("reward", "run", "--recipe", ".", cwd=tmp_path)
+    agentrl("rollout", ".", "--script", "oracle", "-n", "2", "--out", "run", cwd=tmp_path)
+    agentrl("rescore", "run", "--recipe", ".", cwd=tmp_path)
     code = tmp_path / "task.py"
     code.write_text(code.read_text().replace("return float(episode.answer", "return 5.0 * (episode.answer"))
-    assert "by other rewards" in agentrl("reward", "run", "--recipe", ".", cwd=tmp_path, ok=False).stderr
+    assert "by other rewards" in agentrl("rescore", "run", "--recipe", ".", cwd=tmp_path, ok=False).stderr
     code.write_text(code.read_text().replace("return 5.0 * (episode", "raise KeyError('code')  # (episode"))
-    failed = agentrl("reward", "run", "--recipe", ".", "--name", "new", cwd=tmp_path, ok=False).stderr
+    failed = agentrl("rescore", "run", "--recipe", ".", "--name", "new", cwd=tmp_path, ok=False).stderr
     assert "raised KeyError: 'code'" in failed
     assert "task.py:" in failed
     assert "never retrieved" not in failed

@@ -100,7 +100,7 @@ def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 def test_a_mixed_set_is_checked_played_and_scored_again(mixed: Path) -> None:
     command("recipe", "check", ".", cwd=mixed)
-    agentrl.rollout("recipe.yaml", 6, group_size=2, agent="oracle", out="run", reporters=())
+    agentrl.rollout("recipe.yaml", 6, group_size=2, script="oracle", out="run", reporters=())
     with RunDir.read("run") as run:
         episodes = list(run.episodes())
         scored = {e.task.id: e.components for e in episodes}

@@ -128,7 +128,7 @@ def played(tmp_path: Path, n: int = 8, **sections: Any) -> tuple[RunDir, list[st
     for key in ("tools", "agent"):
         if name := sections.get(key):
             recipe[key] = [f"{tmp_path}/task.py:{name}"] if key == "tools" else {"use": f"{tmp_path}/task.py:{name}"}
-    agentrl.rollout(recipe, n, group_size=4, agent="oracle", out=tmp_path / "run", reporters=[told])
+    agentrl.rollout(recipe, n, group_size=4, script="oracle", out=tmp_path / "run", reporters=[told])
     return RunDir.read(tmp_path / "run"), told.warnings
 
 

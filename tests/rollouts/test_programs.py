@@ -88,10 +88,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(folder: Path, program: str, *, n: int = 2, agent: str = "oracle", more: str = "", wall: float = WALL_S) -> Run:
+def run(folder: Path, program: str, *, n: int = 2, script: str = "oracle", more: str = "", wall: float = WALL_S) -> Run:
     (folder / "agent.py").write_text(LIBRARY + program)
     (folder / "recipe.yaml").write_text(RECIPE.format(python=sys.executable, more=more, wall=wall))
-    return agentrl.rollout("recipe.yaml", n, agent=agent, out=folder / "run", reporters=())
+    return agentrl.rollout("recipe.yaml", n, script=script, out=folder / "run", reporters=())
 
 
 def episodes(run: Run) -> list[Episode]:
@@ -128,7 +128,7 @@ print(post("/end", {"answer": "0", "reward": 0.5}))
     text = RECIPE.format(python=sys.executable, more=', env: {TWO: "2 x {data.n}"}, closing_rewards: true', wall=WALL_S)
     text = text.replace("./agent.py]", './agent.py, "{instruction}", "{data.answer}"]')
     (folder / "recipe.yaml").write_text(text)
-    (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=()))
+    (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, script="oracle", out="run", reporters=()))
     assert (episode.status, episode.answer, episode.reward) == ("done", "0", 1.0)
     assert episode.turns[-1].rewards == {"reward": 0.5}
 
@@ -143,7 +143,7 @@ try:
 except urllib.error.HTTPError:
     time.sleep(600)
 """
-    (episode, _) = played(folder, program, agent="restless")
+    (episode, _) = played(folder, program, script="restless")
     assert (episode.status, episode.stop, len(episode.turns)) == ("truncated", "turns", 4)
     assert episode.reward == 0.0
 
@@ -213,7 +213,7 @@ def test_a_program_that_does_not_do_its_work_is_a_user_error(folder: Path, progr
 )
 def test_a_program_that_cannot_start_is_a_user_error(folder: Path, settings: dict[str, Any], said: str) -> None:
     (folder / "recipe.yaml").write_text(RECIPE.format(python=sys.executable, more="", wall=WALL_S))
-    run = agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=(), overrides={"agent": settings})
+    run = agentrl.rollout("recipe.yaml", 1, script="oracle", out="run", reporters=(), overrides={"agent": settings})
     (episode,) = episodes(run)
     assert episode.status == "user_error"
     assert episode.error is not None
@@ -317,7 +317,7 @@ print(loop(question))
     text = RECIPE.format(python="python3", more=", where: sandbox, files: [./data.txt]", wall=WALL_S)
     (folder / "recipe.yaml").write_text(text)
     overrides = {"rewards.seen": "./seen.py:seen"}
-    run = agentrl.rollout("recipe.yaml", 3, agent="oracle", out="run", reporters=(), overrides=overrides)
+    run = agentrl.rollout("recipe.yaml", 3, script="oracle", out="run", reporters=(), overrides=overrides)
     found = episodes(run)
     assert [(e.status, e.components, len(e.turns)) for e in found] == [("done", {"right": 1.0, "seen": 1.0}, 2)] * 3
 
@@ -336,7 +336,7 @@ def test_limits_hold_in_a_sandbox(
     (folder / "recipe.yaml").write_text(RECIPE.format(python="python3", more=", where: sandbox", wall=WALL_S))
     passes = Clock(monkeypatch).forward_when(lambda: len(replies) == 2, WALL_S)
     with passes if ended[1] == "wall" else nullcontext():
-        (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=()))
+        (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, script="oracle", out="run", reporters=()))
     assert (episode.status, episode.stop, len(episode.turns)) == ended
 
 

@@ -227,7 +227,7 @@ def test_a_task_whose_image_is_not_there_fails_at_once(tmp_path: Path) -> None:
     recipe = "name: x\ntasks: ./task.py:tasks\ntools: [shell]\nlimits: {sandbox_s: 3600}\n"
     (tmp_path / "recipe.yaml").write_text(f"{recipe}scripts: {{quiet: ./task.py:quiet}}\n")
     wrong = ("--set", "tasks.args={sandbox: {image: agentrl/nowhere}}")
-    agentrl("rollout", ".", "--n", "2", "--agent", "quiet", "--out", "run", *wrong, cwd=tmp_path, ok=False)
+    agentrl("rollout", ".", "--n", "2", "--script", "quiet", "--out", "run", *wrong, cwd=tmp_path, ok=False)
     with RunDir.read(tmp_path / "run") as run:
         fine, failed = sorted(run.episodes(), key=lambda episode: episode.task.id)
     assert (fine.status, failed.status, failed.attempt) == ("done", "infra_error", 0)

@@ -115,7 +115,7 @@ def oracle(task, rng, messages):
 def test_a_recipe_uses_it(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     (tmp_path / "task.py").write_text(CODE)
-    done = rollout(tmp_path, 3, agent="oracle", out=tmp_path / "run", reporters=())
+    done = rollout(tmp_path, 3, script="oracle", out=tmp_path / "run", reporters=())
     assert [episode.reward for episode in done.dir.episodes()] == [1.0] * 3
 
 

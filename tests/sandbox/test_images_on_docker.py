@@ -81,7 +81,7 @@ def test_an_episode_in_a_container_of_the_image(
     (tmp_path / "own" / "recipe.yaml").write_text(recipe)
     there = ["--set", "sandbox.use=docker", "--set", f"sandbox.spec.image=agentrl/{image}"]
     more = [*there, "--set", "concurrency=1", "--set", "limits.sandbox_s=300", "--set", "limits.open_s=300"]
-    agentrl("rollout", "own", "--n", "2", "--agent", "oracle", "--out", "run", *more, cwd=tmp_path, timeout=900)
+    agentrl("rollout", "own", "--n", "2", "--script", "oracle", "--out", "run", *more, cwd=tmp_path, timeout=900)
     with RunDir.read(tmp_path / "run") as run:
         episodes = list(run.episodes())
     assert [episode.reward for episode in episodes] == [1.0, 1.0]

@@ -65,7 +65,7 @@ def make(here: Path, backend: str, disaster: str, seconds: float) -> Callable[..
     (here / "task.py").write_text(CODE)
     (here / "recipe.yaml").write_text(RECIPE.replace("BACKEND", backend).replace("SECONDS", f"{seconds}"))
     (here / "disaster.sh").write_text(disaster)
-    more = ["rollout", "recipe.yaml", "--agent", "worker", "--out", "run"]
+    more = ["rollout", "recipe.yaml", "--script", "worker", "--out", "run"]
     return lambda n, **options: agentrl(*more, "--n", str(n), cwd=here, **options)
 
 

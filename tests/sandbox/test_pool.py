@@ -260,7 +260,7 @@ def test_nonsense_is_refused() -> None:
 
 
 def test_a_recipe_asks_for_a_pool(tmp_path: Path) -> None:
-    arguments = ["rollout", "quickstart", "--n", "12", "--agent", "oracle", "--out", "run", "--set", "concurrency=2"]
+    arguments = ["rollout", "quickstart", "--n", "12", "--script", "oracle", "--out", "run", "--set", "concurrency=2"]
     done = agentrl(*arguments, "--set", "sandbox.pool=3", cwd=tmp_path)
     said = re.search(
         r"sandboxes: (\d+) ready when asked for, (\d+) in the making, (\d+) not begun", done.stdout + done.stderr

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def test_a_recipe_runs_in_containers(docker_host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", docker_host)
     docker = ["--set", "sandbox.use=docker", "--set", "concurrency=3"]
-    agentrl("rollout", "quickstart", "--agent", "oracle", "--n", "4", "--out", "run", *docker, cwd=tmp_path)
+    agentrl("rollout", "quickstart", "--script", "oracle", "--n", "4", "--out", "run", *docker, cwd=tmp_path)
     report = json.loads(agentrl("check", "run", "--json", cwd=tmp_path).stdout)
     assert (report["ok"], report["episodes"]) == (True, 4)
     info = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -55,7 +55,7 @@ def test_the_repair_set_of_the_page_with_an_image_per_task(
     (tmp_path / "repair" / "recipe.yaml").write_text(recipe)
     docker = ("--set", "sandbox.use=docker")
     agentrl("recipe", "check", "repair", *docker, cwd=tmp_path)
-    agentrl("rollout", "repair", "--agent", "oracle", "--n", "4", "--out", "run", *docker, cwd=tmp_path)
+    agentrl("rollout", "repair", "--script", "oracle", "--n", "4", "--out", "run", *docker, cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         episodes = list(run.episodes())
     assert [episode.reward for episode in episodes] == [1.0] * 4
@@ -64,7 +64,7 @@ def test_the_repair_set_of_the_page_with_an_image_per_task(
     assert refused.returncode == 1
     assert "task 'last.py'" in refused.stderr
     unlimited = (*docker, "--set", "limits.sandbox_s=3600")  # an outage would be waited for
-    agentrl("rollout", "repair", "--agent", "oracle", "--n", "2", "--out", "none", *unlimited, cwd=tmp_path, ok=False)
+    agentrl("rollout", "repair", "--script", "oracle", "--n", "2", "--out", "none", *unlimited, cwd=tmp_path, ok=False)
     with RunDir.read(tmp_path / "none") as run:
         (failed,) = [episode for episode in run.episodes() if episode.error is not None]
     assert failed.error is not None
@@ -90,7 +90,7 @@ def test_an_agent_program_in_a_container(
     overrides = {"sandbox.use": "docker", "rewards.seen": "./task.py:seen"}
     for limit in limits(wall):
         (tmp_path / "recipe.yaml").write_text(RECIPE.format(python="python3", more=", where: sandbox", wall=limit))
-        run = library.rollout("recipe.yaml", 1, agent="oracle", out=f"run-{limit}", reporters=(), overrides=overrides)
+        run = library.rollout("recipe.yaml", 1, script="oracle", out=f"run-{limit}", reporters=(), overrides=overrides)
         with RunDir.read(run.path) as stored:
             (episode,) = stored.episodes()
         if len(episode.turns) == 2:
@@ -102,6 +102,6 @@ def test_harbor_tasks_in_containers(docker_host: str, monkeypatch: pytest.Monkey
     monkeypatch.setenv("DOCKER_HOST", docker_host)
     folder = test_harbor.a_recipe(tmp_path)
     docker = {"sandbox.use": "docker", "concurrency": 2}
-    for agent, reward in (("oracle", 1.0), ("forge", 0.0)):
-        found = test_harbor.rewards(folder, agent, agent, **docker)
+    for script, reward in (("oracle", 1.0), ("forge", 0.0)):
+        found = test_harbor.rewards(folder, script, script, **docker)
         assert found == {"shared": reward, "apart": reward, "object": reward}

@@ -23,9 +23,9 @@ def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(package not in installed, reason=f"pip install --no-deps {package} (make setup does)")
 
 
-def played(tmp_path: Path, recipe: str, agent: str, n: int, *more: str) -> list[float | None]:
-    agentrl("rollout", str(RECIPES / recipe), "--n", str(n), "--agent", agent, "--out", agent, *more, cwd=tmp_path)
-    with RunDir.read(tmp_path / agent) as run:
+def played(tmp_path: Path, recipe: str, script: str, n: int, *more: str) -> list[float | None]:
+    agentrl("rollout", str(RECIPES / recipe), "--n", str(n), "--script", script, "--out", script, *more, cwd=tmp_path)
+    with RunDir.read(tmp_path / script) as run:
         return [row.reward for row in run.rows()]
 
 

@@ -37,7 +37,7 @@ def careful(task, rng):
 def test_a_recipe_judges_what_it_finds_and_only_that(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     (tmp_path / "task.py").write_text(SCRIPT)
-    run = rollout(tmp_path, 1, agent="careful", out=tmp_path / "run", reporters=())
+    run = rollout(tmp_path, 1, script="careful", out=tmp_path / "run", reporters=())
     (episode,) = run.dir.episodes()
     assert episode.error is None
     assert [each.calls[0].outcome for each in episode.turns] == ["ok"] * 4

@@ -104,7 +104,9 @@ class _Plays:
     ) -> list[Episode]:
         """The episodes of a script: `n` tasks, `group_size` times each. Those that failed are among them."""
         recipe = given_recipe(self.recipe, {**_NO_STOP, **(changes or {})})
-        run = rollout(recipe, n * group_size, group_size=group_size, agent=script, out=self.folder / name, reporters=())
+        run = rollout(
+            recipe, n * group_size, group_size=group_size, script=script, out=self.folder / name, reporters=()
+        )
         planned = set(run.dir.info["planned"])  # an earlier check of more tasks may have played others
         return [episode for episode in run.dir.episodes() if planned_id(episode.id) in planned]
 

@@ -29,7 +29,7 @@ def fork(
     turn: int | Sequence[int],
     n: int = 8,
     *,
-    agent: str | None = None,
+    script: str | None = None,
     checkpoint: str | Path | None = None,
     changed_code: bool = False,
     overrides: Overrides = (),
@@ -45,7 +45,7 @@ def fork(
     Args:
         episode: its id, or a unique part of it.
         turn: the first turn that is sampled again, or several: each is a group.
-        agent: a script of the recipe that plays on; default: the script of the run, else its policy.
+        script: a script of the recipe that plays on; default: the script of the run, else its policy.
         checkpoint: folder of the policy that plays on; default: the newest of a training, else the recipe's model.
         changed_code: resume although code beside the recipe has changed since the run.
         overrides: keys of the run's recipe to override, as for `rollout`.
@@ -67,7 +67,7 @@ def fork(
                 place="agent.max_turns",
                 remedy=f"--set agent.max_turns={max(turns) + 1}, or more",
             )
-        who = agent if agent is not None else source.script
+        script = script if script is not None else source.script
         path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-fork"
         record, run_id, seed = source.record, source.run_id, source.seed
         parent = {"run": run_id, "path": str(source.path), "episode": record.id, "turns": turns, "n": n}
@@ -79,7 +79,7 @@ def fork(
             place=f"run {run_id}, episode {record.id}",
             remedy="--set tools=[...] without it, if the episode does not call it",
         )
-    made = begin_run(path, recipe, "fork", tools=parts.definitions, agent=who, parent=parent)
+    made = begin_run(path, recipe, "fork", tools=parts.definitions, script=script, parent=parent)
     with closing(made):
         made.update_info(planned=[spec.id for spec in planned], finished=False)
         with reporting(made, recipe, *([Terminal()] if reporters is None else reporters)) as reporter:
@@ -89,7 +89,7 @@ def fork(
                 if not todo:
                     return
                 async with open_players(parts) as players:
-                    engine, renderer = named_engine(parts, who, None)
+                    engine, renderer = named_engine(parts, script)
                     try:
                         await start_to_sample(engine, reporter.note)
                         reporter.phase("episodes", len(todo))

@@ -69,7 +69,7 @@ def probe(
     *,
     estimator: str | None = None,
     plot: str | Path | None = None,
-    agent: str | None = None,
+    script: str | None = None,
     checkpoint: str | Path | None = None,
     changed_code: bool = False,
     overrides: Overrides = (),
@@ -81,7 +81,7 @@ def probe(
     Args:
         estimator: whose credit to show beside; default: that of the run.
         plot: a picture to draw, `.svg` or `.png`.
-        agent, checkpoint, changed_code, overrides, out, reporters: as for `fork`; `out` defaults to `runs/NAME-probe`.
+        script, checkpoint, changed_code, overrides, out, reporters: as for `fork`; `out` defaults to `runs/NAME-probe`.
 
     Raises:
         StoreError: as `fork`; or the episode has no reward.
@@ -90,11 +90,11 @@ def probe(
     with Source(run, episode, changed_code) as source:
         record, path, name = source.record, source.path, source.recipe.name
         if record.reward is None:
-            raise StoreError("it has no reward", place=source.place, remedy="agentrl reward RUN scores it")
+            raise StoreError("it has no reward", place=source.place, remedy="agentrl rescore RUN scores it")
     if not record.turns:
         raise StoreError("it has no turn", place=source.place, remedy="probe another episode")
     made = fork(
-        run, record.id, range(len(record.turns)), n, agent=agent, checkpoint=checkpoint, changed_code=changed_code,
+        run, record.id, range(len(record.turns)), n, script=script, checkpoint=checkpoint, changed_code=changed_code,
         overrides=overrides, out=Path("runs") / f"{name}-probe" if out is None else out, reporters=reporters,
     )  # fmt: skip
     require_whole(made.path)

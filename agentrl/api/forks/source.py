@@ -50,7 +50,7 @@ class Source:
             raise
         turns, task = bare_turns(episode, scoring_functions(self.recipe)), _with_files(episode.task, self._dir.get_blob)
         self.record = msgspec.structs.replace(episode, turns=turns, task=task)
-        self.run_id, self.script = self._dir.id, self._dir.info.get("agent")
+        self.run_id, self.script = self._dir.id, self._dir.info.get("script")
         self.seed = self.recipe.seed
 
     def __enter__(self) -> Source:

@@ -108,7 +108,7 @@ def played(
         "limits": {"user_errors": 100, **(limits or {})},
     }
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
-    run = rollout(folder, len(rows), agent=script, out=folder / f"run-{random.random()}", reporters=())
+    run = rollout(folder, len(rows), script=script, out=folder / f"run-{random.random()}", reporters=())
     return sorted(run.dir.episodes(), key=lambda episode: int(episode.task.id))
 
 

@@ -106,7 +106,7 @@ def test_a_recipe_rewards_its_steps(tmp_path: Path) -> None:
     (tmp_path / "places.jsonl").write_text('{"id": "1", "title": "Oslo", "text": "Oslo is a city."}\n')
     agentrl("recipe", "check", ".", cwd=tmp_path)
     assert agentrl("search", "build", ".", cwd=tmp_path).stdout.count("1 documents, by bm25") == 2
-    run = rollout(tmp_path, 2, agent="asks", out=tmp_path / "run", reporters=())
+    run = rollout(tmp_path, 2, script="asks", out=tmp_path / "run", reporters=())
     assert check(tmp_path / "run").ok
     for episode in run.dir.episodes():
         assert [turn.context for turn in episode.turns] == ["main", "search-1", "main", "main"]

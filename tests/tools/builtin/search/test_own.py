@@ -60,10 +60,10 @@ def silent(task, rng, messages, context):
 """
 
 
-def played(folder: Path, agent: str = "asks", **overrides: Any) -> list[Episode]:
+def played(folder: Path, script: str = "asks", **overrides: Any) -> list[Episode]:
     (folder / "recipe.yaml").write_text(RECIPE)
     (folder / "task.py").write_text(SCRIPTS)
-    run = rollout(folder, 2, agent=agent, out=folder / "run", overrides=overrides, reporters=())
+    run = rollout(folder, 2, script=script, out=folder / "run", overrides=overrides, reporters=())
     assert check(folder / "run").ok
     return list(run.dir.episodes())
 

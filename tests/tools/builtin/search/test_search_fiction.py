@@ -17,9 +17,9 @@ RECIPE = Path(__file__).parents[4] / "recipes" / "search-qa"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
 
 
-def played(tmp_path: Path, agent: str, n: int) -> list[float | None]:
-    out = tmp_path / agent
-    agentrl("rollout", str(RECIPE / "fiction.yaml"), "--n", str(n), "--agent", agent, "--out", str(out), cwd=tmp_path)
+def played(tmp_path: Path, script: str, n: int) -> list[float | None]:
+    out = tmp_path / script
+    agentrl("rollout", str(RECIPE / "fiction.yaml"), "--n", str(n), "--script", script, "--out", str(out), cwd=tmp_path)
     with RunDir.read(out) as run:
         return [row.reward for row in run.rows()]
 

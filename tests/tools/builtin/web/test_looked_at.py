@@ -49,7 +49,7 @@ async def test_a_scripted_episode_can_be_looked_at(address: str, tmp_path: Path)
     async def run(*arguments: str) -> str:
         return (await asyncio.to_thread(agentrl, *arguments, cwd=tmp_path)).stdout
 
-    await run("rollout", "recipe.yaml", "--n", "1", "--agent", "shopper", "--out", "run")
+    await run("rollout", "recipe.yaml", "--n", "1", "--script", "shopper", "--out", "run")
     with RunDir.read(tmp_path / "run") as stored:
         (episode,) = stored.episodes()
     typed, clicked = (call.points for turn in episode.turns for call in turn.calls if call.points)

@@ -1,4 +1,4 @@
-"""`agentrl reward`: what came of scoring a stored run again."""
+"""`agentrl rescore`: what came of scoring a stored run again."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from agentrl.types.errors import RecipeError
 from agentrl.types.reporter import Reporter
 
 
-def evaluate(
+def eval(
     what: str | Path | Recipe | Run,
     n: int | None = None,
     *,
