@@ -224,7 +224,7 @@ def credit(
     names = [None] if estimator is None else estimator.split(",")
     if len(names) > 1 and (save or overrides):
         raise typer.BadParameter("--save and --set are for one estimator")
-    results = [command(run, name, settings=overrides, stage=stage, rewards=rewards, save=save) for name in names]
+    results = [command(run, name, overrides=overrides, stage=stage, rewards=rewards, save=save) for name in names]
     if episode is not None:
         results = [result.only(episode) for result in results]
     if as_json:

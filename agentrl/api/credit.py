@@ -67,7 +67,7 @@ def credit(
     run: str | Path | Run,
     estimator: str | None = None,
     *,
-    settings: Overrides = (),
+    overrides: Overrides = (),
     stage: str | None = None,
     rewards: str | None = None,
     save: bool = False,
@@ -79,9 +79,9 @@ def credit(
 
     Args:
         estimator: a name, or code relative to the folder of the run's recipe, as in the recipe; default: the stage's
-            own, whose settings `settings` then change.
+            own, whose settings `overrides` then change.
         stage: only its episodes; default: those of all stages, with an `estimator`; else there must be one.
-        settings: `{"gamma": 0.9}`, or `["gamma=0.9"]`.
+        overrides: settings of the estimator: `{"gamma": 0.9}`, or `["gamma=0.9"]`.
         rewards: use the scores that `rescore` gave under this name instead of the recorded ones.
         save: store the credit; it takes the place of earlier credit wherever a run is looked at.
 
@@ -93,7 +93,7 @@ def credit(
     path = folder_of(run)
     with RunDir.open(path) if save else RunDir.read(path) as stored:
         stages = RunStages(stored)
-        credit, prefix = _chosen(stored, stages, stage, estimator, settings_of(as_lines(settings)))
+        credit, prefix = _chosen(stored, stages, stage, estimator, settings_of(as_lines(overrides)))
         trained = _trained_in(stored)
         episodes = [e for e in stored.episodes() if e.split != "demo" and e.id.startswith(prefix)]
         if rewards is not None:

@@ -100,7 +100,7 @@ async def test_a_stored_run_is_scored_and_credited_again(counting: Path) -> None
     assert doubled["components"]["reward"]["new"] == pytest.approx(2 * sum(map(float, recorded)) / 8)  # type: ignore[arg-type]
     assert [row.reward for row in run.episodes] == recorded
     once, twice = (
-        agentrl.credit(str(run.path), "dr_grpo", settings={"weighting": "turn"}, rewards=name)
+        agentrl.credit(str(run.path), "dr_grpo", overrides={"weighting": "turn"}, rewards=name)
         for name in (None, "doubled")
     )
     assert once.credit.settings.model_dump()["weighting"] == "turn"
