@@ -17,6 +17,9 @@ import hypothesis
 import pytest
 
 from tests.plugins import costs, forks, selection
+from tests.stalls import no_stalls
+
+__all__ = ["no_stalls"]
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("here", deadline=None)

@@ -1,8 +1,5 @@
 """Fails a test in which a coroutine of agentrl computed in the event loop for more than 200 ms of processor time.
 
-from tests.stalls import no_stalls
-__all__ = ["no_stalls"]  # in a conftest.py
-
 How busy the machine is does not matter: time in which the loop had no processor does not count. What a test itself
 computes does not count, either.
 """

@@ -3,9 +3,8 @@
 A message is its length (8 bytes) and a pickle. End of file means that the other side is gone: the parent then fails
 the pending calls, and the child closes its object and exits.
 
-A second socket pair carries the pulse: the parent sends a byte every `PING_S` seconds once the object is made, and a
-thread of the child sends it back, however busy the child's event loop is. A process that does not for `SILENT_S` is
-frozen, and is killed.
+A second socket pair carries the pulse (`pulse.py`): once the object is made, the parent sends a byte from time to time,
+and a thread of the child sends it back. A process that does not is killed.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from agentrl.distributed.handle import CLOSE_S, ActorHost, WorkerDied, portable, unwrap
-from agentrl.types.clocks.deadline import Deadline
-
-PING_S, SILENT_S = 10.0, 40.0
-"""Seconds between two pings, and how long an answer may take, in which this process has lived."""
+from agentrl.distributed.pulse import silence
 
 _LENGTH = struct.Struct("!Q")
 
@@ -131,10 +127,14 @@ class ProcessHandle:
 
     async def _watch(self) -> None:
         with suppress(EOFError, OSError):  # it is gone: `_listen` sees to it
-            await silence(self._heard, self._pulse)
-            self._died = self._died or f"did not answer for {SILENT_S:g} s, and was killed"
+            silent = await silence(self._ping)
+            self._died = self._died or silent
             with suppress(ProcessLookupError):
                 self._process.kill()
+
+    async def _ping(self) -> None:
+        self._pulse.write(b".")
+        await self._heard.readexactly(1)
 
     async def _end(self) -> int:
         """Waits for the process, and kills it after `CLOSE_S`. Returns its exit status."""
@@ -162,20 +162,6 @@ def _framed(message: Any) -> bytes:
 async def _read(reader: asyncio.StreamReader) -> Any:
     (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
     return pickle.loads(await reader.readexactly(length))
-
-
-async def silence(heard: asyncio.StreamReader, pulse: asyncio.StreamWriter) -> None:
-    """Pings the other side until it does not answer.
-
-    Raises:
-        EOFError, OSError: it has hung up.
-    """
-    with suppress(TimeoutError):
-        while True:
-            await asyncio.sleep(PING_S)
-            pulse.write(b".")
-            async with Deadline(SILENT_S):
-                await heard.readexactly(1)
 
 
 # The rest runs in the child process.

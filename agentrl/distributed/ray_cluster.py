@@ -1,7 +1,8 @@
 """The Ray launcher: each object is an actor in a bundle of a placement group, one group per kind of object.
 
 Ray places the objects and carries calls. Tokens travel by HTTP, weights by the engine's weight transfer. When a node
-dies, its actors die, and Ray moves their bundles to other nodes: the next `spawn` runs there.
+dies, its actors die, and Ray moves their bundles to other nodes: the next `spawn` runs there. An actor whose process is
+frozen Ray would keep for ever: it is pinged, and killed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from agentrl.config.scale import ScaleSettings
 from agentrl.distributed.handle import CLOSE_S, ActorHost, ResourceRequest, WorkerDied, unwrap
+from agentrl.distributed.pulse import silence
 from agentrl.types.errors import AgentRLError, needs
 
 OBJECT_STORE_BYTES = 256 << 20
@@ -65,7 +67,6 @@ class RayLauncher:
 
     async def spawn(self, name: str, cls: type, *args: Any) -> RayHandle:
         """Makes the object in an actor, in a free bundle of the placement group."""
-        import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Within
 
         bundle = await self._free.get()  # the bundle of a dead actor is freed when its handle closes
@@ -77,10 +78,11 @@ class RayLauncher:
             "max_concurrency": CALLS_AT_ONCE,
             "scheduling_strategy": Within(self._group, placement_group_bundle_index=bundle),
         }
-        actor = ray.remote(_Actor).options(**options).remote()
+        actor = _actor_class().options(**options).remote()
         handle = RayHandle(name, actor, lambda: self._free.put_nowait(bundle))
         try:
             await handle.request("make", cls, args)
+            handle.watch()
         except BaseException:
             handle.release()
             raise
@@ -189,6 +191,8 @@ class RayHandle:
 
     def __init__(self, name: str, actor: Any, freed: Callable[[], None]) -> None:
         self.name, self._actor, self._freed = name, actor, freed
+        self._frozen = ""  # why its process counts as frozen
+        self._watching: asyncio.Task[None] | None = None
 
     async def call(self, method: str, *args: Any) -> Any:
         """Calls the method in the object's actor."""
@@ -200,11 +204,13 @@ class RayHandle:
 
         # Pickled here, not by Ray: arrays from Ray are read-only, and Ray wraps exceptions in its own.
         try:
+            if self._frozen:
+                raise WorkerDied(self._frozen, place=self.name)
             reply = await getattr(self._actor, what).remote(pickle.dumps(args))
         except exceptions.RayTaskError:  # a bug in `_Actor`
             raise
         except exceptions.RayError as error:  # its process or node died, or ran out of memory
-            why = (str(error).splitlines() or [type(error).__name__])[0]
+            why = self._frozen or (str(error).splitlines() or [type(error).__name__])[0]
             raise WorkerDied(why, place=self.name) from None
         return unwrap(pickle.loads(reply))
 
@@ -217,14 +223,33 @@ class RayHandle:
         finally:
             self.release()
 
+    def watch(self) -> None:
+        """Kills the actor from now on if it falls silent: its pending calls fail."""
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        from ray.exceptions import RayError
+
+        with suppress(RayError):  # it is gone, and its calls say so
+            self._frozen = f"its process {await silence(self._ping)}"
+            self._kill()
+
+    async def _ping(self) -> None:
+        await self._actor.ping.remote()
+
     def release(self) -> None:
         """Kills the actor, even if it has not started."""
+        if self._watching is not None:
+            self._watching.cancel()
+        self._kill()
+        freed, self._freed = self._freed, lambda: None
+        freed()
+
+    def _kill(self) -> None:
         import ray
 
         with suppress(Exception):
             ray.kill(self._actor)
-        freed, self._freed = self._freed, lambda: None
-        freed()
 
 
 class GpuReservation:
@@ -239,6 +264,9 @@ class GpuReservation:
 
     async def close(self) -> None:
         """Nothing to close."""
+
+
+PULSE = "pulse"
 
 
 class _Actor:
@@ -258,3 +286,15 @@ class _Actor:
     async def close(self, args: bytes) -> bytes:
         """`ActorHost.close`."""
         return pickle.dumps(await self._host.close())
+
+    async def ping(self) -> None:
+        """Answers, in a thread of its own, however busy the others are."""
+
+
+def _actor_class() -> Any:
+    import ray
+
+    class Actor(_Actor):
+        ping = ray.method(concurrency_group=PULSE)(_Actor.ping)
+
+    return ray.remote(concurrency_groups={PULSE: 1})(Actor)

@@ -25,6 +25,15 @@ from agentrl.rollouts.garbage import rare_collections
 from agentrl.rollouts.player import LocalPlayer
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.rollouts.voices.open import open_voices
+from agentrl.rollout.builder import Parts, build
+from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.conversation.voice import Voices
+from agentrl.rollout.engines import attach
+from agentrl.rollout.faults.stalls import Stall, watched
+from agentrl.rollout.garbage import rare_collections
+from agentrl.rollout.player import LocalPlayer
+from agentrl.rollout.specs import EpisodeSpec
+from agentrl.rollout.voices.open import open_voices
 from agentrl.sandbox.pool import Pool
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
@@ -80,11 +89,13 @@ class Played(msgspec.Struct, frozen=True):
         tree: its forks, and at the end the episode.
         blobs: long outputs.
         failures: records of its failed attempts, for `failures.jsonl`.
+        stalls: of the worker's event loop, since it returned an episode before.
     """
 
     tree: list[Episode]
     blobs: list[bytes]
     failures: list[dict[str, Any]]
+    stalls: list[Stall]
 
 
 class RolloutWorker:
@@ -116,6 +127,11 @@ class RolloutWorker:
         self._open = AsyncExitStack()
         self._calm = ExitStack()
         self._calm.enter_context(rare_collections())
+        self._stalls: list[Stall] = []
+        self._calm.enter_context(watched(self._stalls.append))
+
+    async def beat(self) -> None:
+        """Returns when the event loop turns."""
 
     async def prepare(self, setting: Setting, tokenizer: Tokenizer) -> None:
         """Opens the engine and the sandbox backend for the episodes of a setting.
@@ -150,7 +166,8 @@ class RolloutWorker:
             self._backend.prefetch([wanted] * self._backend.ahead)
         own = replace(context, put_blob=put_blob, get_blob=blobs.__getitem__, on_failure=failures.append)
         tree = await LocalPlayer(own).play(spec)
-        return Played(list(tree), list(blobs.values()), failures)
+        stalls = [self._stalls.pop(0) for _ in range(len(self._stalls))]  # its thread may append meanwhile
+        return Played(list(tree), list(blobs.values()), failures, stalls)
 
     async def close(self) -> None:
         """Closes engines and sandboxes."""

@@ -2,7 +2,8 @@
 
 An episode goes to the worker with the fewest episodes in flight. The worker returns the whole episode. If the worker
 dies, another one runs the episode from the start. Only the driver stores episodes, so each is stored once. Dead workers
-are replaced while `scale.restarts` last.
+are replaced while `scale.restarts` last. Handles find frozen processes (`pulse.py`); the pool pings event loops:
+one that user code has blocked for longer than any deadline of an episode does not come back.
 
 Any episode of a dead worker may have crashed it. In its last attempt an episode therefore has a worker to itself, so
 that an episode that crashes workers takes no other episode with it.
@@ -14,7 +15,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ from agentrl.config.scale import ScaleSettings
 from agentrl.distributed.gateway import Gateway
 from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, WorkerDied, spawn_within
 from agentrl.distributed.launchers import check_launcher, open_launcher
+from agentrl.distributed.pulse import silence
 from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted, Served, Setting, Source
 from agentrl.engines.openai import OpenAIEngine
 from agentrl.engines.scripted import ScriptedEngine
@@ -79,10 +81,14 @@ class _Worker:
         playing: number of episodes in flight.
         kept: reserved for one episode that has to run alone; it gets no others.
         prepared: the call of `RolloutWorker.prepare` for each setting.
+        watching: pings its event loop.
+        blocked: why its event loop counts as blocked.
     """
 
     name: str
     handle: asyncio.Task[Handle]
+    watching: asyncio.Task[None] | None = None
+    blocked: str = ""
     playing: int = 0
     kept: bool = False
     prepared: dict[Setting, asyncio.Task[None]] = field(default_factory=dict)
@@ -96,7 +102,7 @@ class WorkerPool:
 
     def __init__(self, recipe: Recipe) -> None:
         check_launcher(recipe)
-        self._whole, self.settings = recipe, recipe.scale
+        self._whole, self.settings, self._limits = recipe, recipe.scale, recipe.limits
         # Each worker has the full concurrency: the last one alive runs all episodes.
         alone = recipe.model_copy(update={"scale": ScaleSettings()})
         self._recipe = json.loads(alone.model_dump_json())
@@ -133,8 +139,8 @@ class WorkerPool:
                 async with Deadline(longest_episode(context.limits) * (1 + context.make_agent().forks)):
                     played = await self._play(worker, context, spec)
             except (WorkerDied, TimeoutError) as error:
-                silent = isinstance(error, TimeoutError)
-                died = WorkerDied("did not answer in time", place=worker.name) if silent else error
+                why = "did not answer in time" if isinstance(error, TimeoutError) else worker.blocked
+                died = WorkerDied(why, place=worker.name) if why else error
                 self._replace(worker, str(died))
                 final = deaths == context.limits.retries
                 failure = ErrorRecord(kind="WorkerDied", message=str(died), stage="worker")
@@ -148,6 +154,8 @@ class WorkerPool:
                 context.on_stage(spec.id, None)
             for each in played.failures:
                 context.on_failure({**each, "attempt": each["attempt"] + deaths})
+            for stall in played.stalls:
+                context.on_stall(stall)
             if context.put_blob is not None:
                 for blob in played.blobs:
                     context.put_blob(blob)
@@ -269,13 +277,21 @@ class WorkerPool:
     def _start(self) -> None:
         name = f"worker {self._started}"
         self._started += 1
-        self._workers.append(_Worker(name, asyncio.create_task(self._spawn(name))))
+        worker = _Worker(name, asyncio.create_task(self._spawn(name)))
+        worker.watching = asyncio.create_task(self._watch(worker))
+        self._workers.append(worker)
 
     async def _spawn(self, name: str) -> Handle:
         assert self._launcher is not None
         beside = self.settings.rollout_workers if self.settings.use == "process" else 1
         given = self._recipe, self._base, beside
         return await spawn_within(self.settings.start_s, self._launcher, name, RolloutWorker, *given)
+
+    async def _watch(self, worker: _Worker) -> None:
+        with suppress(Exception):  # it is gone, or did not start: its episodes see to it
+            handle = await asyncio.shield(worker.handle)
+            worker.blocked = f"its event loop {await silence(lambda: handle.call('beat'), longest_stage(self._limits))}"
+            self._replace(worker, worker.blocked)
 
     def _replace(self, worker: _Worker, why: str) -> None:
         """Replaces a dead worker. Called by each of its episodes; only the first call has an effect."""
@@ -320,6 +336,8 @@ class PooledPlayer:
 
 
 async def _close(worker: _Worker) -> None:
+    if worker.watching is not None:
+        worker.watching.cancel()
     worker.handle.cancel()  # if it is still starting
     (handle,) = await asyncio.gather(worker.handle, return_exceptions=True)
     for preparing in worker.prepared.values():
@@ -331,6 +349,13 @@ async def _close(worker: _Worker) -> None:
 
 def _of_this_machine(url: str) -> bool:
     return urlsplit(url).hostname in LOOPBACK
+
+
+def longest_stage(limits: Limits) -> float:
+    """The longest deadline of a stage of an episode, in seconds."""
+    return max(
+        limits.sandbox_s, limits.open_s, limits.episode_s, limits.generate_s, limits.score_s, limits.close_s
+    )  # fmt: skip
 
 
 def longest_episode(limits: Limits) -> float:

@@ -171,6 +171,7 @@ class Estimator:
         needs: required columns, under default settings.
         needs_of: required columns for given settings, if they depend on them.
         reads: the rewards that it reads for given settings; None: unknown.
+        in_unit: whether it takes scores in [0, 1] alone.
     """
 
     name: str
@@ -182,6 +183,7 @@ class Estimator:
     needs: frozenset[Need] = frozenset()
     needs_of: Callable[[Any], Iterable[Need]] | None = None
     reads: Callable[[Any], Iterable[Reward]] | None = None
+    in_unit: bool = False
 
     @property
     def settings(self) -> type[BaseModel]:
@@ -272,6 +274,7 @@ def estimator(
     certainty: Certainty | None = None,
     needs: Iterable[Need] | Callable[[Any], Iterable[Need]] = (),
     reads: Iterable[Reward] | Callable[[Any], Iterable[Reward]] | None = None,
+    in_unit: bool = False,
 ) -> Callable[[Callable[..., Any]], Estimator]:
     """Makes an `Estimator` of a function `(table)`, `(table, settings: Model)` or `(table, scale: float = 1.0, ...)`.
 
@@ -290,7 +293,7 @@ def estimator(
             remedy = _RENAMED.get(unknown[0]) or nearest(unknown[0], [*NEEDS])
             raise CreditError(f"estimator {name!r} needs {unknown[0]!r}, which is not a column", remedy=remedy)
         reads_of = reads if reads is None or callable(reads) else partial(_always, tuple(reads))
-        return Estimator(name, function, own, granularity, source, certainty, fixed, needs_of, reads_of)
+        return Estimator(name, function, own, granularity, source, certainty, fixed, needs_of, reads_of, in_unit)
 
     return wrap
 

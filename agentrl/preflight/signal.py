@@ -8,6 +8,8 @@ from agentrl.config.recipe import TrainingRecipe
 from agentrl.curriculum.parts import Part
 from agentrl.estimators.registry import CreditAssigner
 from agentrl.rollouts.builder import Parts
+from agentrl.rollout.builder import Parts
+from agentrl.train.preflight.bounds import check_bounds
 from agentrl.types.errors import CreditError, RecipeError
 
 OTHER_SIGNALS = frozenset({"gold_logprob", "process", "progress", "wrong", "prm_logprob", "win_rate"})
@@ -24,7 +26,7 @@ def check_signal(recipe: TrainingRecipe, parts: Parts, curriculum: Collection[Pa
         RecipeError: tokens are sampled from a truncated distribution, or the loss does not correct for tokens of older
             policies.
         CreditError: all rewards are turn rewards and the estimator does not read them; or it does not read the reward
-            that contains the KL penalty.
+            that contains the KL penalty, or takes scores that those of the recipe are not.
     """
     credit = parts.credit
     if recipe.sampling.top_p < 1:
@@ -36,6 +38,7 @@ def check_signal(recipe: TrainingRecipe, parts: Parts, curriculum: Collection[Pa
         )
     if recipe.train.kl is not None and recipe.train.kl.place == "reward":
         credit.penalty_place()
+    check_bounds(parts)
     unread = unread_turn_rewards(parts)
     weighed = [component for component in parts.rewards.components if component.weight]
     if unread and len(unread) == len(weighed) and not OTHER_SIGNALS & set(credit.needs):

@@ -12,6 +12,10 @@ from agentrl.estimators.registry import CreditAssigner
 from agentrl.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.rollouts.builder import Parts
 from agentrl.training.stages.plan import RlPlan
+from agentrl.rollout.builder import Parts
+from agentrl.train.losses.registry import load_loss
+from agentrl.train.preflight.bounds import unknown_bounds
+from agentrl.train.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.types.errors import nearest
 from agentrl.types.figures.of_episodes import NAMED, SUCCESS
 
@@ -69,6 +73,12 @@ def _of_rewards(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
     if unread := unread_turn_rewards(parts):
         names = ", ".join(unread)
         yield f"{name} does not read turn rewards, but {names} scores turns\n  -> {reading_turns(credit)}"
+    if unknown := unknown_bounds(parts):
+        names = ", ".join(unknown)
+        yield (
+            f"{name} takes scores in [0, 1], and stops the training at another; nothing says what {names} gives\n"
+            "  -> @reward(bounds=(0, 1)) on the function, or then: [{clip: [0, 1]}]"
+        )
     for column, remedy in ON_TURNS.items():
         if column in credit.needs and column not in parts.recipe.rewards and not _in_code(column, parts):
             yield (

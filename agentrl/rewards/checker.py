@@ -15,20 +15,21 @@ class Checker(Helper):
     def __init__(self, module: str, memory_mb: int = 2048) -> None:
         super().__init__(module, memory_mb, CORES)
 
-    async def ask(self, function: Callable[..., Any], *arguments: Any, cpu_s: float) -> Any:
+    async def ask(self, function: Callable[..., Any], *arguments: Any, cpu_s: float, tries: int = 1) -> Any:
         """Calls a function of the module. Returns its result.
 
         Raises:
             TooMuch: the call exceeded the limit of time or memory, or raised.
-            RanOut: the machine did not give it its processor time, and this is not the final run of the verifier.
+            Starved: the machine did not give it its processor time, and this is the final run of the verifier.
+            RanOut: the same, and it is not.
             AgentRLError: the process cannot be started.
         """
         async with place():
             try:
-                return await super().ask(function, *arguments, cpu_s=cpu_s)
+                return await super().ask(function, *arguments, cpu_s=cpu_s, tries=tries)
             except Starved as problem:
                 if budget().final:
-                    raise TooMuch(str(problem)) from None
-                raise RanOut(str(problem)) from None
+                    raise
+                raise RanOut(problem.message) from None
             except HelperRaised as problem:
                 raise TooMuch(str(problem)) from None

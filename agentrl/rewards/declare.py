@@ -30,6 +30,7 @@ class About:
         verifier: it runs as the built-in verifiers do (`rewards.grading`): with a budget of its own, and what the agent
             makes it spend is a 0.
         forgeable: how what is trained could forge its value. Training refuses such a component unless its weight is 0.
+        bounds: the lowest and the highest value; None: unknown.
     """
 
     source: str = "user code"
@@ -39,6 +40,7 @@ class About:
     require: Require | None = None
     verifier: bool = False
     forgeable: str = ""
+    bounds: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,12 @@ def reward(
     require: Require | None = None,
     verifier: bool = False,
     forgeable: str = "",
+    bounds: tuple[float, float] | None = None,
 ) -> Callable[[F], F]:
     """Decorates a reward function with its declaration (`About`). Optional: without it the defaults apply."""
 
     def note(function: F) -> F:
-        said = About(source, tuple(costs), required, per_turn, require, verifier, forgeable)
+        said = About(source, tuple(costs), required, per_turn, require, verifier, forgeable, bounds)
         function.__agentrl_reward__ = said  # type: ignore[attr-defined]
         return function
 

@@ -168,6 +168,8 @@ class Attempt:
             if not self.clock.expired():
                 raise
             await check_answers(self.sandbox)
+            for tool in self.opened:
+                await tool.check_answers()
             if resumes is not None and not resumes.reached:
                 raise TookTooLong(
                     "playing back the turns before the fork took too long", remedy="raise limits.episode_s"

@@ -17,6 +17,14 @@ from agentrl.rollouts.player import Players
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec, eval_specs, missing
 from agentrl.rollouts.summary import summary
+from agentrl.rollout.builder import Parts
+from agentrl.rollout.faults.stalls import Stalls
+from agentrl.rollout.groups.scorer import GroupScorer
+from agentrl.rollout.groups.stored import StoredGroups, unscored_groups
+from agentrl.rollout.player import Players
+from agentrl.rollout.scheduler import RolloutScheduler
+from agentrl.rollout.specs import EpisodeSpec, eval_specs, missing
+from agentrl.rollout.summary import summary
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Engine
 from agentrl.types.errors import StoreError
@@ -48,11 +56,13 @@ class Collector:
             StoreError: the run's images were other tokens.
         """
         self._note_processor(renderer)
+        stalls = Stalls()
         context = replace(
             self.parts.context(engine, renderer, self.players.backend, self.players.voices, temperature=temperature),
             put_blob=self.run.put_blob,
             get_blob=self.run.get_blob,
             on_failure=self.run.add_failure,
+            on_stall=stalls.add,
             on_stage=self.reporter.episode_stage,
         )
         recipe, record = self.parts.recipe, StoredGroups(self.run, self.reporter.episode, self.reporter.warning)
@@ -62,6 +72,7 @@ class Collector:
             limits=recipe.limits,
             store=record.keep,
             groups=self._group_scorer(record),
+            stalls=stalls,
         )
 
     def _note_processor(self, renderer: Renderer) -> None:

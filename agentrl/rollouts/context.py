@@ -13,6 +13,11 @@ from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.conversation.voice import Voices
 from agentrl.rollouts.faults.outage import Outage
 from agentrl.rollouts.information_gain import AnswerScorer
+from agentrl.rollout.agent import Agent
+from agentrl.rollout.conversation.voice import Voices
+from agentrl.rollout.faults.outage import Outage
+from agentrl.rollout.faults.stalls import Stall
+from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.tools.toolset import ToolSet
 from agentrl.types.engine import Engine, Sampling
@@ -38,6 +43,7 @@ class RolloutContext:
         put_blob: stores a long output or an image, and returns its hash.
         get_blob: reads a blob by its hash; None: images stay in memory while their episode runs.
         on_failure: receives every failed attempt, retried or not (a dict for `failures.jsonl`).
+        on_stall: receives what stood in the event loop of a worker.
         on_stage: called when an episode enters a stage: (episode id, stage; None when the episode ends).
         answer_scorer: scores the gold answer before every turn; unused in evaluations and demonstrations.
         outage: tracks outages of the backend.
@@ -61,6 +67,7 @@ class RolloutContext:
     put_blob: Callable[[bytes], str] | None = None
     get_blob: Callable[[str], bytes] | None = None
     on_failure: Callable[[dict[str, Any]], None] = _ignore
+    on_stall: Callable[[Stall], None] = _ignore
     on_stage: Callable[[str, str | None], None] = _ignore
     answer_scorer: AnswerScorer | None = None
     outage: Outage = field(default_factory=Outage)

@@ -10,11 +10,12 @@ import msgspec
 from agentrl.config.limits import Limits
 from agentrl.rewards.bare import bare_turns
 from agentrl.rewards.components import Component, OpenSandbox, RewardSet
-from agentrl.rewards.deadline import ScoringDeadline
 from agentrl.rewards.score import Live
 from agentrl.rewards.steps import Values
 from agentrl.rollouts.faults.failures import describe
 from agentrl.rollouts.faults.outage import Outage
+from agentrl.rollout.faults.failures import describe, within
+from agentrl.rollout.faults.outage import Outage
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.types.episode import Episode
 from agentrl.types.errors import InfraError, RecipeError
@@ -55,6 +56,7 @@ class Rescorer:
         It has the status `infra_error` and no scores if a judge or a sandbox failed.
 
         Raises:
+            TookTooLong: functions of the user take longer than `limits.score_s`.
             RecipeError: a component needs the episode's sandbox, and the episode has no recorded value.
         """
         episode = self._read(item)
@@ -62,7 +64,7 @@ class Rescorer:
             episode, turns=bare_turns(episode, self._earlier), components={}, reward=None, gates=[], notes={}
         )
         try:
-            async with ScoringDeadline(self._limits.score_s):
+            async with within(self._limits.score_s, "scoring an episode", "limits.score_s", None):
                 return [await self._scored(episode, bare)]
         except InfraError as error:
             return [msgspec.structs.replace(bare, status="infra_error", error=describe(error, "score"))]

@@ -57,6 +57,7 @@ class RolloutScheduler(Generic[Item]):
         limits: limits of the failure budgets.
         store: stores and reports an ended episode, given behind its forks.
         groups: scores a group when its last episode is stored, before that counts as ended.
+        stalls: counts those of this event loop, and of others that episodes run in.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class RolloutScheduler(Generic[Item]):
         limits: Limits,
         store: Callable[..., None] = _nothing,
         groups: GroupScorer[Item] | None = None,
+        stalls: Stalls | None = None,
     ) -> None:
         self._player, self._store, self._limits, self._groups = player, store, limits, groups
         self._budgets = Budgets(limits)
@@ -77,12 +79,12 @@ class RolloutScheduler(Generic[Item]):
         self._failure: Exception | None = None
         self._begins = False  # a pass that begins jobs is scheduled
         self._utilization = Utilization()
-        self._stalls = Stalls()
+        self._stalls = stalls or Stalls()
         self._calm = ExitStack()
 
     async def __aenter__(self) -> RolloutScheduler[Item]:
         self._calm.enter_context(rare_collections())
-        self._calm.enter_context(watched(self._stalls))
+        self._calm.enter_context(watched(self._stalls.add))
         return self
 
     async def __aexit__(self, *exception: object) -> None:

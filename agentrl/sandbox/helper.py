@@ -23,11 +23,12 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentrl.types.errors import AgentRLError
+from agentrl.types.errors import AgentRLError, InfraError
 
 _START_S = 120.0  # an import of an algebra system on a busy machine
 _PATIENCE = 20.0  # wall time allowed, as a multiple of the CPU time, plus
@@ -40,8 +41,8 @@ class TooMuch(Exception):
     """The work exceeded its limit of time or memory, or ended its process; the message says which."""
 
 
-class Starved(TooMuch):
-    """The process did not get its processor time for long, because of what else runs on the machine."""
+class Starved(InfraError):
+    """The process did not get its processor time for long: the machine is too busy, or somebody stopped it."""
 
 
 class HelperRaised(AgentRLError):
@@ -67,18 +68,27 @@ class Helper:
         self._threads: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    async def ask(self, function: Callable[..., Any], *arguments: Any, cpu_s: float) -> Any:
+    async def ask(self, function: Callable[..., Any], *arguments: Any, cpu_s: float, tries: int = 2) -> Any:
         """Calls a function of the module. Returns its result.
 
         Args:
             cpu_s: limit of CPU time.
+            tries: how often a call is made that did not get its processor time.
 
         Raises:
             TooMuch: the call exceeded the limit of time or memory.
-            Starved: the machine was too busy.
+            Starved: it did not get its processor time.
             HelperRaised: the function raised.
             AgentRLError: the process cannot be started.
         """
+        for left in reversed(range(tries)):
+            try:
+                return await self._once(function, arguments, cpu_s)
+            except Starved:
+                if not left:
+                    raise
+
+    async def _once(self, function: Callable[..., Any], arguments: tuple[Any, ...], cpu_s: float) -> Any:
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self._size, thread_name_prefix="helper")
@@ -89,13 +99,14 @@ class Helper:
     def _ask(self, name: str, arguments: tuple[Any, ...], cpu_s: float) -> Any:
         process = self._take()
         line = json.dumps([name, arguments, cpu_s]).encode() + b"\n"
-        answer, starved = None, False
+        answer, states = None, set[str]()
         try:
             assert process.stdin is not None
             process.stdin.write(line)
             process.stdin.flush()
             answer = _line(process, _PATIENCE * cpu_s + _GRACE_S)
-            starved = answer is None and not _said(process, 0)
+            if answer is None and not _said(process, 0):
+                states = _states(process.pid)
         except BrokenPipeError:
             pass  # the kernel has just killed it for memory
         finally:
@@ -103,8 +114,13 @@ class Helper:
                 self._end(process)
             else:
                 self._idle.put(process)
-        if starved:
-            raise Starved(f"a helper process did not get {cpu_s:g} s of processor time")
+        if states == _WAITS:
+            raise TooMuch("it waits for something that does not come")
+        if states:
+            raise Starved(
+                f"a helper process did not get {cpu_s:g} s of processor time",
+                remedy="lower concurrency, or run fewer other programs on this machine",
+            )
         if answer is None:
             crash = _CRASHES.get(-process.returncode)
             raise TooMuch(f"it ended its process ({crash})" if crash else f"no result within {cpu_s:g} s")
@@ -158,6 +174,17 @@ def _said(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
     poll = select.poll()  # not `select`, which fails for descriptors above 1023
     poll.register(process.stdout, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
+
+
+_WAITS = {"S"}
+"""States of a process that computes nothing. Others: R, it waits for a processor; D, for a disk; T, stopped."""
+
+
+def _states(pid: int) -> set[str]:
+    """The states of the threads of a process, see proc(5)."""
+    with suppress(OSError):
+        return {each.read_text().rpartition(")")[2].split()[0] for each in Path(f"/proc/{pid}/task").glob("*/stat")}
+    return {"X"}
 
 
 _CRASHES = {int(number): number.name for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)}

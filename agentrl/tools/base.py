@@ -168,6 +168,14 @@ class Tool:
     async def close(self) -> None:
         """Frees what `open` took. Runs also when the episode failed."""
 
+    async def check_answers(self) -> None:
+        """Asked after a call, or the whole episode, ran out of time: whether what the tool speaks to still answers.
+
+        Raises:
+            InfraError: it does not. The agent is not to blame for the time.
+            ToolServerEnded: it does not, perhaps because of the agent's calls.
+        """
+
     @property
     def knows_state(self) -> bool:
         """Whether `state_key` can say something: the class has one of its own."""

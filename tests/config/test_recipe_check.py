@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -130,6 +131,46 @@ def test_kl_in_a_reward_that_is_not_read_is_refused(folder: Path) -> None:
     declared = "from agentrl.estimators import estimator\n\n@estimator(reads=['turns', 'outcome'])\ndef said(table):\n"
     (folder / "said.py").write_text(declared + "    return table.step_reward\n")
     assert ": ok" in check(str(folder), [KL, "credit=./said.py:said"])
+
+
+WITHIN = "bnpo takes scores in [0, 1], and"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "says"),
+    [
+        ("{exact_match: {}}", ""),
+        ("{exact_match: {weight: 0.5}, format: {weight: 0.5}}", ""),
+        ("{exact_match: {}, format: {weight: 0.2}}", "exact_match + format may be 1.2"),
+        ("{exact_match: {}, overlong: {}}", "overlong may be -inf"),
+        ("{exact_match: {}, overlong: {weight: 0}}", ""),
+        ("{exact_match: {weight: -0.5}}", "exact_match may be -0.5"),
+        ("{exact_match: {then: [{backward: {false_positive: 0.2}}]}}", "exact_match may be -0.25"),
+        ("{exact_match: {then: [{forward: {false_negative: 0.2}}]}}", "exact_match may be -0.8"),
+        ("{exact_match: {then: [{backward: {false_positive: 0.2}}, {clip: [0, 1]}]}}", ""),
+        ("{exact_match: {then: [{clip: [-1, 1]}]}}", ""),
+        ("{right: {use: './task.py:right', then: [{clip: [-1, 1]}]}}", "right may be -1"),
+        ("{right: {use: './task.py:right', then: [{clip: [0, 1]}]}}", ""),
+        ("{right: {use: './task.py:right', then: [{normalise: [-1, 1]}, {clip: [0, 2]}]}}", "right may be 2"),
+    ],
+)
+def test_scores_that_an_estimator_cannot_take_are_refused(folder: Path, rewards: str, says: str) -> None:
+    overrides = [f"rewards={rewards}", "credit=bnpo"]
+    (folder / "task.py").write_text(CODE.replace('"Go."', '"Go.", answer="x"'))
+    if says:
+        with pytest.raises(CreditError, match=re.escape(f"{WITHIN} {says}")):
+            check(str(folder), overrides)
+        assert ": ok" in check(str(folder), [*overrides[:1], "credit=grpo"])
+    else:
+        assert "takes scores" not in check(str(folder), overrides)
+
+
+def test_rewards_that_do_not_say_what_they_give_get_a_warning(folder: Path) -> None:
+    said = check(str(folder), ["credit=bnpo"])
+    assert "stops the training at another; nothing says what right gives" in said
+    declared = "from agentrl.rewards import reward\n\n@reward(bounds=(0, 1))\ndef said(task, episode): return 1.0\n"
+    (folder / "said.py").write_text(declared)
+    assert "warning" not in check(str(folder), ["credit=bnpo", "rewards={said: ./said.py:said}"])
 
 
 @pytest.mark.slow

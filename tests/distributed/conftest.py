@@ -19,7 +19,7 @@ eval: {{episodes: 4, every: 5}}
 """
 DEADLY = '''
 
-import os, signal
+import os, signal, time
 from pathlib import Path
 
 class Deadly(Counter):
@@ -46,6 +46,13 @@ class Stuck(Counter):
         await super().open(task, sandbox)
         if task.id != "count0":
             await asyncio.Event().wait()
+
+class Computes(Counter):
+    """Computes in the event loop of its process."""
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        until = time.thread_time() + 0.5
+        while time.thread_time() < until: sum(range(1000))
 
 class Gated(Counter):
     """Lets the first twelve pass, and the others, which leave their worker's number, once the file `go` is there."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any
 
 import pytest
 
-from agentrl.distributed import process
+from agentrl.distributed import pulse
 from agentrl.distributed.handle import WorkerDied
-from agentrl.distributed.process import PING_S, SILENT_S, ProcessLauncher, silence
+from agentrl.distributed.process import ProcessLauncher
+from agentrl.distributed.pulse import PING_S, SILENT_S, silence
 from tests.standing import stand_still, standing
 from tests.waiting import stop
 
@@ -20,20 +20,18 @@ class Other:
     """The other side, in simulated time: it answers pings, `late` seconds later."""
 
     def __init__(self, *late: float | None) -> None:
-        self.heard, self.late, self.pings = asyncio.StreamReader(), [*late], 0
+        self.late, self.pings = [*late], 0
 
-    def write(self, data: bytes) -> None:
+    async def ping(self) -> None:
         self.pings += 1
         late = self.late.pop(0)
-        if late is not None:
-            asyncio.get_running_loop().call_later(late, self.heard.feed_data, data)
+        await (asyncio.sleep(late) if late is not None else asyncio.Event().wait())
 
 
 async def silent_after(other: Other) -> float:
     loop = asyncio.get_running_loop()
-    began, writer = loop.time(), other
-    pulse: Any = writer
-    await silence(other.heard, pulse)
+    began = loop.time()
+    assert await silence(other.ping) == f"did not answer for {SILENT_S:g} s, and was killed"
     return loop.time() - began
 
 
@@ -72,10 +70,10 @@ def test_a_driver_that_stood_still_blames_nobody() -> None:
 
 def test_one_that_hung_up_is_not_silent() -> None:
     async def program() -> None:
-        other = Other(None)
-        asyncio.get_running_loop().call_later(PING_S + 1, other.heard.feed_eof)
+        heard = asyncio.StreamReader()
+        asyncio.get_running_loop().call_later(PING_S + 1, heard.feed_eof)
         with pytest.raises(EOFError):
-            await silent_after(other)
+            await silence(lambda: heard.readexactly(1))
 
     standing(program())
 
@@ -98,8 +96,8 @@ class Works:
 
 @pytest.mark.slow
 async def test_a_process_that_is_stopped_is_killed_and_its_calls_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "PING_S", 0.05)
-    monkeypatch.setattr(process, "SILENT_S", 5.0)
+    monkeypatch.setattr(pulse, "PING_S", 0.05)
+    monkeypatch.setattr(pulse, "SILENT_S", 5.0)
     launcher = ProcessLauncher()
     handle = await launcher.spawn("frozen", Works)
     assert await handle.call("blocks", 0.5) == "done"

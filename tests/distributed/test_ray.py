@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +11,19 @@ from typing import Any
 import pytest
 
 from agentrl.api.rollout import rollout
+from agentrl.config.scale import ScaleSettings
+from agentrl.distributed import pulse
+from agentrl.distributed.handle import ResourceRequest, WorkerDied
+from agentrl.distributed.ray_cluster import RayLauncher
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError
 from tests.counting import metrics
 from tests.meanwhile import when
 from tests.sound import assert_sound
-from tests.waiting import wait_for_end
+from tests.waiting import stop, wait_for_end
 
 from .conftest import train_on_two_ranks
+from .test_pulse import Works
 from .test_trainer_ranks import command, run
 from .test_worker_pool import contents
 
@@ -130,6 +136,28 @@ def test_ray_plays_what_the_driver_would(cluster, counting: Path) -> None:  # ty
         rollout(recipe, 16, overrides=overrides, script="hasty", out=here / out)
     assert contents(here / "ray") == contents(here / "alone")
     assert_sound(here / "ray")
+
+
+async def test_an_actor_that_is_frozen_is_killed_and_its_place_is_free(cluster, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(pulse, "PING_S", 0.05)
+    monkeypatch.setattr(pulse, "SILENT_S", 5.0)
+    launcher = RayLauncher(ScaleSettings(use="ray"), ResourceRequest("scale.rollout_workers", count=1))
+    await launcher.open()
+    handle = await launcher.spawn("frozen", Works)
+    waits = asyncio.create_task(handle.call("waits"))
+    assert await handle.call("blocks", 0.5) == "done"
+    pid = await handle.call("where")
+    stop(pid)
+    with pytest.raises(WorkerDied, match="frozen: its process did not answer for 5 s, and was killed"):
+        await waits
+    with pytest.raises(WorkerDied, match="did not answer"):
+        await handle.call("where")
+    await handle.close()
+    wait_for_end(pid)
+    again = await launcher.spawn("again", Works)
+    assert await again.call("where") != pid
+    await again.close()
+    await launcher.close()
 
 
 def test_too_many_workers_for_the_cluster_are_refused(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from agentrl.api.recipes import given_recipe
 from agentrl.api.rollout import rollout
 from agentrl.api.train import train as train_recipe
 from agentrl.chat.tokenizer import ByteTokenizer
@@ -17,9 +18,15 @@ from agentrl.config.engine import EngineSettings
 from agentrl.distributed.worker_pool import WorkersGone, open_players
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollouts.scheduler import RolloutScheduler
+from agentrl.rollout.builder import build
+from agentrl.rollout.collector import Collector
+from agentrl.rollout.scheduler import RolloutScheduler
+from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
+from agentrl.types.reporter import Reporter
+from agentrl.types.task import Task
 from tests.command import Started
 from tests.counting import metrics
 from tests.rollouts.test_failures_over_http import Server
@@ -106,6 +113,22 @@ def test_long_outputs_come_along(counting: Path) -> None:
         blobs = [turn.calls[0].blob for episode in run.episodes() for turn in episode.turns[:1]]
         assert {run.get_blob(sha) for sha in blobs if sha is not None} == {b"Flood" * 10_000}
     assert_sound(path)
+
+
+@pytest.mark.parametrize("launcher", ["local", "process"])
+async def test_what_computes_in_a_workers_loop_is_counted_in_the_run(counting: Path, launcher: str) -> None:
+    ours = ["tools=[./task.py:Computes]", f"scale.use={launcher}", "scale.rollout_workers=1"]
+    parts = build(given_recipe(counting, ours))
+    engine, renderer = parts.scripted_engine("oracle", ByteTokenizer())
+    async with open_players(parts) as players:
+        with RunDir.create(counting.parent / "run") as run:
+            collector = Collector(parts, run, Reporter(), players)
+            async with collector.scheduler(engine, renderer) as scheduler:
+                tasks = [Task.of(f"count{k}", "Count to 1.", to=1) for k in range(3)]
+                await scheduler.play_all([EpisodeSpec(f"g{k}#0", f"g{k}", task) for k, task in enumerate(tasks)])
+                found = scheduler.utilization()
+    assert found["loop_stalls"] >= 1
+    assert found["loop_stall_s"] >= 0.4
 
 
 def test_a_recipe_that_cannot_be_built_there_says_so(counting: Path) -> None:

@@ -11,11 +11,13 @@ import pytest
 
 import agentrl.rewards
 from agentrl.rewards import grading, reward
+from agentrl.rewards.checker import Checker
 from agentrl.rewards.components import Component, RewardError, RewardSet
 from agentrl.rewards.deadline import ScoringDeadline, allowed_s, uncounted
 from agentrl.rewards.functions.code import code_tests
 from agentrl.rewards.functions.state import state_check
 from agentrl.rewards.grading import PATIENCE, Budget, RanOut, Unverified, budget, graded, place
+from agentrl.sandbox.helper import Starved
 from agentrl.types.episode import Episode
 from agentrl.types.errors import EngineError, TaskError
 from agentrl.types.sandbox import ExecResult, Health, Sandbox, SandboxSpec
@@ -157,6 +159,30 @@ async def test_waiting_for_a_place_counts_nowhere(clock: Clock, monkeypatch: pyt
             return cast(str, await graded(call, ["sandbox"]))
 
     assert await asyncio.gather(*(one() for _ in range(40))) == ["right"] * 40
+
+
+@pytest.mark.parametrize("starved", [1, 2])
+async def test_what_a_busy_machine_starves_is_asked_again_alone_and_never_0(
+    starved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checker, finals = Checker("module"), list[bool]()
+
+    async def once(*asked: Any) -> str:
+        finals.append(budget().final)
+        if len(finals) <= starved:
+            raise Starved("a helper process did not get 5 s of processor time")
+        return "right"
+
+    def function() -> None: ...
+
+    monkeypatch.setattr(checker, "_once", once)
+    verdict = graded(lambda: checker.ask(function, cpu_s=5.0), [])
+    if starved == 2:
+        with pytest.raises(Starved):
+            await verdict
+    else:
+        assert await verdict == "right"
+    assert finals == [False, True]
 
 
 async def test_workers_of_one_machine_share_its_places(monkeypatch: pytest.MonkeyPatch) -> None:

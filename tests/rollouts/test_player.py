@@ -390,6 +390,26 @@ async def test_a_tool_s_program_is_started_again_and_who_ends_it_again_is_scored
     assert len(failures) == (attempts or ended[0] == "infra_error")
 
 
+class Silent(Served):
+    """Its program does not answer after calls that ran out of time, `ends` times."""
+
+    async def check_answers(self) -> None:
+        await self.die()
+
+
+@pytest.mark.parametrize("limit", [{}, {"episode_s": 30}], ids=["call", "episode"])
+@pytest.mark.parametrize(("ends", "attempt", "stop"), [(0, 0, ""), (1, 1, ""), (2, 1, "tool_broken")])
+def test_a_program_that_does_not_answer_after_a_time_limit_counts_as_ended(
+    tmp_path: Path, limit: dict[str, Any], ends: int, attempt: int, stop: str
+) -> None:
+    Served.ends = ends
+    parts = make_parts(
+        tmp_path, tools=["tests.rollout.test_player:Silent"], limits={"backoff_s": 0.0, "retries": 2, **limit}
+    )
+    (episode,) = simulated(collect(make_context(parts, calls("hang")), specs(1)))
+    assert (episode.attempt, episode.stop) == (attempt, stop or ("wall" if limit else "answer"))
+
+
 async def test_other_outages_between_leave_the_suspicion(tmp_path: Path) -> None:
     """Ended, a broken engine, and ended again: the agent's doing; engines that break off are not."""
 

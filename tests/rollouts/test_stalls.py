@@ -76,7 +76,7 @@ async def test_what_computes_in_the_loop_is_named_and_counted(
     async def tool() -> None:
         work(3 * STALL_S)
 
-    with watched(heard), caplog.at_level(logging.WARNING, stalls.__name__):
+    with watched(heard.add), caplog.at_level(logging.WARNING, stalls.__name__):
         for _ in range(2):
             await looked()
             await asyncio.create_task(tool())
@@ -94,10 +94,40 @@ async def test_what_computes_in_the_loop_is_named_and_counted(
     assert heard.metrics() == {}
 
 
+def test_loops_of_others_are_watched_round_by_round() -> None:
+    found: list[Stall] = []
+
+    async def tool(seconds: float) -> None:
+        compute(seconds)
+
+    async def program() -> None:
+        with watched(found.append):
+            for seconds in (STALL_S / 4, 3 * STALL_S, STALL_S / 4):
+                for _ in range(4 if seconds < STALL_S else 1):
+                    await asyncio.create_task(tool(seconds))
+                    await asyncio.sleep(4 * stalls._LOOK_S)
+
+    with asyncio.Runner(loop_factory=pytest.importorskip("uvloop").new_event_loop) as runner:
+        runner.run(program())
+    (stall,) = found
+    assert "tool" in str(stall)
+    assert stall.seconds > STALL_S
+
+
+async def test_a_loop_is_watched_once() -> None:
+    """Workers of the local launcher run in the driver's loop, and an evaluation beside the training."""
+    heard, again = Heard(), Heard()
+    with watched(heard.add), watched(again.add):
+        await asyncio.create_task(asyncio.sleep(0))
+        asyncio.get_running_loop().call_soon(compute, 3 * STALL_S)
+        await asyncio.sleep(0.01)
+    assert (len(heard.all), len(again.all)) == (1, 0)
+
+
 async def test_many_short_callbacks_waiting_and_threads_are_no_stall() -> None:
     heard = Heard()
     loop = asyncio.get_running_loop()
-    with watched(heard):
+    with watched(heard.add):
         for _ in range(40):
             await asyncio.create_task(asyncio.to_thread(compute, 0.01))
         for _ in range(40):
@@ -143,7 +173,7 @@ def test_a_tool_of_ours_that_computes_fails_its_test() -> None:
 
 def test_a_watchdog_ends_with_what_it_watches() -> None:
     async def nothing() -> None:
-        with watched(Stalls()):
+        with watched(Stalls().add):
             await asyncio.sleep(0)
 
     before = threading.active_count()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from agentrl.sandbox.helper import Helper, TooMuch
-from agentrl.types.errors import AgentRLError
+from agentrl.sandbox import helper as helpers
+from agentrl.sandbox.helper import Helper, Starved, TooMuch
+from agentrl.types.errors import AgentRLError, InfraError
+from tests.waiting import stop, until
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +28,10 @@ def crashes(): os.kill(os.getpid(), signal.SIGSEGV)
 def leaves(): os._exit(0)
 def prints(): print("not a reply", flush=True); return 1
 def says_much(): return "x" * (80 << 20)
+def stops(): os.kill(os.getpid(), signal.SIGSTOP)
+def sleeps(path):
+    open(path, "w").close()
+    signal.pause()
 def raises(): raise ValueError("no")
 def writes(path):
     with open(path, "wb") as file:
@@ -63,6 +70,41 @@ async def test_what_takes_too_much_is_ended_alone(helper: Helper, work: str, why
     with pytest.raises(TooMuch, match=why):
         raise ended
     assert await ask(helper, "twice", 1.5) == [1.5, 1.5]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A helper is waited for until it answers, is stopped, or sleeps."""
+    line = helpers._line
+
+    def looked(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
+        def over() -> bool:
+            asleep = (tmp_path / "sleeps").exists() and {"S"}
+            return helpers._said(process, 0) or helpers._states(process.pid) in ({"T"}, asleep)
+
+        until(over)
+        return line(process, 0)
+
+    monkeypatch.setattr(helpers, "_line", looked)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_one_that_gets_no_processor_is_asked_again_and_then_a_failure(helper: Helper) -> None:
+    """A stopped process stands for one that a busy machine does not run."""
+    pid = await ask(helper, "pid")
+    assert isinstance(pid, int)
+    stop(pid)
+    assert await ask(helper, "twice", 1) == [1, 1], "in another process"
+    with pytest.raises(Starved, match="did not get 10 s of processor time"):
+        await ask(helper, "stops")
+    assert issubclass(Starved, InfraError)
+    assert not helper._alive
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_one_that_sleeps_is_not_starved(helper: Helper, tmp_path: Path) -> None:
+    with pytest.raises(TooMuch, match="waits for something that does not come"):
+        await ask(helper, "sleeps", str(tmp_path / "sleeps"))
 
 
 async def test_what_fails_keeps_its_process(helper: Helper, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,6 +15,7 @@ from agentrl.api import event_loop
 from agentrl.api.recipes import Overrides, given_recipe
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import begin_run, closing
+from agentrl.config.limits import Limits
 from agentrl.config.recipe import Recipe
 from agentrl.distributed.servers import LaunchedServers
 from agentrl.engines.registry import samples_tokens
@@ -24,12 +27,20 @@ from agentrl.rewards.score import Live
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.engines import open_engine, start_to_sample
 from agentrl.rollouts.faults.failures import describe, within
+from agentrl.rollout.builder import build
+from agentrl.rollout.engines import open_engine, start_to_sample
+from agentrl.rollout.faults.failures import describe, verdict, within
+from agentrl.rollout.faults.outage import Outage
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Sampling
-from agentrl.types.episode import Episode
-from agentrl.types.errors import AgentRLError, RecipeError
+from agentrl.types.episode import Episode, Status
+from agentrl.types.errors import RecipeError, asked_to_stop
 from agentrl.types.parts.intake import Images
 from agentrl.types.sandbox import Backend, SandboxSpec
+
+
+def _nothing(failure: dict[str, Any]) -> None:
+    """Default of `Scorer.on_failure`."""
 
 
 @dataclass(frozen=True)
@@ -37,39 +48,55 @@ class Scorer:
     """Applies a recipe's rewards to recorded episodes.
 
     Attributes:
-        score_s: limit of the scoring of an episode.
+        limits: of the scoring of an episode, and for starting a sandbox; how often scoring is tried.
         read_blob: gives the bytes of an image by its hash.
+        on_failure: receives every attempt that failed, for `failures.jsonl`.
     """
 
     rewards: RewardSet
     backend: Backend | None
     spec: SandboxSpec
-    score_s: float
+    limits: Limits
     read_blob: Callable[[str], bytes]
+    on_failure: Callable[[dict[str, Any]], None] = _nothing
+    _outage: Outage = field(default_factory=Outage)
 
     async def __call__(self, episode: Episode) -> Episode:
         """The episode with the recipe's components beside those of its closing call, whose weight is 1.
 
-        One that a reward fails on is a `user_error`, and no more.
+        After an infrastructure failure it is scored again: the session itself cannot be. One that a reward fails on is
+        a `user_error`, and no more.
         """
         if not self.rewards.components:
             return episode
+        for number in range(self.limits.retries + 1):
+            try:
+                return await self._scored(episode)
+            except BaseException as error:
+                if asked_to_stop(error):
+                    raise
+                judged, failed = verdict(error), describe(error, "score")
+            status: Status = "infra_error" if judged.status == "infra_error" else "user_error"
+            final = not judged.retry or number == self.limits.retries
+            said = {"episode": episode.id, "attempt": number, "status": status, "final": final}
+            self.on_failure({**said, **msgspec.structs.asdict(failed)})
+            if final:
+                break
+            await asyncio.sleep(self.limits.backoff_s * 2**number)
+        return msgspec.structs.replace(episode, status=status, reward=None, components={}, error=failed)
+
+    async def _scored(self, episode: Episode) -> Episode:
         live = Live(info=episode.info, read_blob=self.read_blob)
         said = {name: value for name, value in episode.components.items() if value is not None}
-        try:
-            async with within(self.score_s, "scoring an episode", "limits.score_s", None):
-                score = await self.rewards.score(episode.task, episode, None, self._fresh(episode.id), live)
-        except AgentRLError as error:
-            return msgspec.structs.replace(
-                episode, status="user_error", reward=None, components={}, error=describe(error, "score")
-            )
+        async with within(self.limits.score_s, "scoring an episode", "limits.score_s", None):
+            score = await self.rewards.score(episode.task, episode, None, self._fresh(episode.id), live)
         total = None if score.total is None and not said else (score.total or 0.0) + sum(said.values())
         return msgspec.structs.replace(score.onto(episode), components={**said, **score.components}, reward=total)
 
     def _fresh(self, id: str) -> OpenSandbox | None:
         if self.backend is None:
             return None
-        return partial(self.backend.create, self.spec, label=f"{id}/verify")
+        return partial(self._outage.create, self.backend, self.spec, f"{id}/verify", self.limits.sandbox_s)
 
 
 def proxy(
@@ -106,7 +133,7 @@ def proxy(
         _check(component)
     backend = parts.open_backend()
     run = begin_run(Path(out) if out is not None else Path("runs") / f"{recipe.name}-proxy", recipe, "proxy")
-    scored = Scorer(parts.rewards, backend, recipe.sandbox.spec, recipe.limits.score_s, run.get_blob)
+    scored = Scorer(parts.rewards, backend, recipe.sandbox.spec, recipe.limits, run.get_blob, run.add_failure)
 
     async def serve() -> None:
         engine, renderer = open_engine(parts, LaunchedServers)

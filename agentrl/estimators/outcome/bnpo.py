@@ -21,6 +21,7 @@ CAP = 1e6
     source="arXiv:2506.02864; changyi7231/BNPO@a9c51b9 recipe/bnpo/src/bnpo_ray_trainer.py",
     certainty="A",
     reads=reads_verdict,
+    in_unit=True,
 )
 def bnpo(table: CreditTable, settings: ScoredBaseline) -> Advantages:
     """A_i = min(1 / Beta(p_g; alpha, beta), 1e6) * (S_i - p_g), p_g the mean score of group g.

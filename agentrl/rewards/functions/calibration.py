@@ -14,7 +14,7 @@ from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task
 
 
-@reward(source="RLCR, damanimehul/RLCR@8904bed; weights there: 0.5 format, 0.5 correct, 0.5 brier")
+@reward(source="RLCR, damanimehul/RLCR@8904bed; weights there: 0.5 format, 0.5 correct, 0.5 brier", bounds=(0, 1))
 def brier(
     task: Task, episode: Episode, *, key: str = "answer", metric: Metric = "exact_match", pattern: str = CONFIDENCE
 ) -> Scored:

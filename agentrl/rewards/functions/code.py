@@ -38,7 +38,7 @@ def _require(arguments: Mapping[str, Any]) -> None:
         )
 
 
-@reward(costs=["sandbox"], require=_require)
+@reward(costs=["sandbox"], require=_require, bounds=(0, 1))
 async def code_tests(
     task: Task,
     episode: Episode,

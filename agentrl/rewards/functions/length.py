@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from agentrl.rewards.declare import reward
 from agentrl.rewards.functions.maths import Metric, with_correctness
 from agentrl.rewards.functions.verifiers import gold
@@ -30,7 +32,7 @@ def laser(
     return with_correctness(metric, task, episode, key, lambda correct: alpha * float(reaches(correct, 1.0)))
 
 
-@reward(source="DAPO, arXiv:2503.14476, Eq. 13; volcengine/verl@b178a3c reward_manager/dapo.py")
+@reward(source="DAPO, arXiv:2503.14476, Eq. 13; volcengine/verl@b178a3c reward_manager/dapo.py", bounds=(-math.inf, 0))
 def overlong(episode: Episode, *, max_tokens: int = 20480, buffer: int = 4096, factor: float = 1.0) -> float:
     """min(-(length - (max_tokens - buffer)) / buffer * factor, 0), not below -factor.
 

@@ -22,7 +22,7 @@ from agentrl.types.task import Task
 _LONGEST = 20_000  # characters of an answer
 
 
-@reward(source="math-verify (huggingface/Math-Verify)", require=require_maths)
+@reward(source="math-verify (huggingface/Math-Verify)", require=require_maths, bounds=(0, 1))
 async def maths(
     task: Task,
     episode: Episode,

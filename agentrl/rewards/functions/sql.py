@@ -29,7 +29,7 @@ def _require(settings: Mapping[str, Any]) -> None:
     require_engine(settings.get("database", ""), settings.get("engine"))
 
 
-@reward(source="execution accuracy, Spider test-suite evaluation (arXiv:2010.02840)", require=_require)
+@reward(source="execution accuracy, Spider test-suite evaluation (arXiv:2010.02840)", require=_require, bounds=(0, 1))
 async def sql_execution(
     task: Task,
     episode: Episode,
@@ -64,7 +64,9 @@ async def sql_execution(
     return Scored(1.0, note)
 
 
-@reward(source="PaVeRL-SQL (arXiv:2509.07159), accuracy_reward.py of the authors' code", require=_require)
+@reward(
+    source="PaVeRL-SQL (arXiv:2509.07159), accuracy_reward.py of the authors' code", require=_require, bounds=(0, 1)
+)
 async def sql_partial(
     task: Task,
     episode: Episode,
@@ -95,7 +97,7 @@ async def sql_partial(
     return Scored(0.0 if share is None else right * share if share > 0 else runs, note)
 
 
-@reward(source="syntax check of Reasoning-SQL (arXiv:2503.23157)", require=_require)
+@reward(source="syntax check of Reasoning-SQL (arXiv:2503.23157)", require=_require, bounds=(0, 1))
 async def sql_syntax(
     task: Task,
     episode: Episode,
@@ -112,7 +114,7 @@ async def sql_syntax(
     return Scored(float(share is not None), note)
 
 
-@reward(source="schema linking of Reasoning-SQL (arXiv:2503.23157)")
+@reward(source="schema linking of Reasoning-SQL (arXiv:2503.23157)", bounds=(0, 1))
 async def sql_schema(task: Task, episode: Episode, *, key: str = "sql", database: str = "database") -> float:
     """Jaccard index of the tables and columns that the two queries read. For the best of several gold queries.
 
@@ -131,7 +133,7 @@ async def sql_schema(task: Task, episode: Episode, *, key: str = "sql", database
     return max(_jaccard({*(said or ())}, {*found}) for found in wanted)
 
 
-@reward(source="n-gram similarity of Reasoning-SQL (arXiv:2503.23157)")
+@reward(source="n-gram similarity of Reasoning-SQL (arXiv:2503.23157)", bounds=(0, 1))
 def sql_ngrams(task: Task, episode: Episode, *, key: str = "sql", n: int = 2) -> float:
     """Jaccard index of the n-grams of words, in lower case. For the best of several gold queries.
 

@@ -28,7 +28,7 @@ _LARGEST = 16 << 20  # size limit of a checked file, in bytes
 _MATCH_S = 5.0  # CPU time of a regular expression, which runs on data of the agent
 
 
-@reward(costs=["sandbox"])
+@reward(costs=["sandbox"], bounds=(0, 1))
 async def state_check(
     task: Task,
     sandbox: Sandbox,

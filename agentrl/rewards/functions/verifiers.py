@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+from agentrl.rewards.declare import reward
 from agentrl.rewards.functions.answers.comparers import (
     TOLERANCE,
     Comparer,
@@ -25,6 +26,7 @@ from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 
 
+@reward(bounds=(0, 1))
 def exact_match(task: Task, episode: Episode, *, key: str = "answer", comparer: Comparer = "squad") -> float:
     """1 if the answer is the same as one of the references, else 0. A confidence in it (RLCR) is not compared.
 
@@ -36,12 +38,14 @@ def exact_match(task: Task, episode: Episode, *, key: str = "answer", comparer: 
     return then(answer is not None and among(answer, references, comparer), float)
 
 
+@reward(bounds=(0, 1))
 def f1(task: Task, episode: Episode, *, key: str = "answer") -> float:
     """F1 of the words that answer and reference share (SQuAD v1.1), for the best reference."""
     references, answer = gold(task, key), said(episode)
     return 0.0 if answer is None else max(word_f1(answer, reference) for reference in references)
 
 
+@reward(bounds=(0, 1))
 def numeric(task: Task, episode: Episode, *, key: str = "answer", tolerance: float = TOLERANCE) -> float:
     """1 if the last number of the answer is that of one of the references, else 0.
 
@@ -63,6 +67,7 @@ def numeric(task: Task, episode: Episode, *, key: str = "answer", tolerance: flo
     return float(equal_numbers(last_number(said(episode) or ""), readings, tolerance))
 
 
+@reward(bounds=(0, 1))
 def format(episode: Episode, *, needs_answer: bool = True) -> float:
     """Share of the turns whose calls could all be parsed; 0 if the episode ended without an answer.
 

@@ -102,6 +102,7 @@ class CallRunner:
                 outcome, result = "error", ToolResult(f"Error: {values.said(error)}", ends_reply=error.ends_reply)
             except OutOfTime:
                 await check_answers(self.sandbox)
+                await method.owner.check_answers()
                 message = f"Error: {call.name} took longer than {method.owner.timeout_s:g} s"
                 outcome, result = "timeout", ToolResult(message)
             except BaseException as error:

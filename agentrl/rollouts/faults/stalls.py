@@ -3,6 +3,9 @@
 While one callback of the loop computes, all other episodes wait, and no time limit fires. A thread looks at the loop's
 thread: which callback runs, and how much processor time it has taken. Time in which a busy machine does not run the
 loop is none of it, so a stall is always the doing of the code that is named.
+
+Loops of others (uvloop, which Ray takes where it is installed) show no callbacks: there a round of the loop is
+one.
 """
 
 from __future__ import annotations
@@ -69,6 +72,7 @@ class Watchdog:
         self._loop = threading.get_ident()
         self._clock = time.pthread_getcpuclockid(self._loop)
         self._handle: Any = None
+        self._rounds = _Rounds() if _is_foreign() else None
         self._since = self._last = time.clock_gettime(self._clock)
         self._lived = time.monotonic()  # without the time in which this machine did not run the watchdog
         self._stack: tuple[Frame, ...] = ()
@@ -80,6 +84,8 @@ class Watchdog:
 
     def stop(self) -> None:
         """Ends it. A stall under way is told."""
+        if self._rounds is not None:
+            self._rounds.stop()
         self._over.release()
         if self._thread.ident is not None:
             self._thread.join()
@@ -94,7 +100,7 @@ class Watchdog:
     def _look(self) -> None:
         # Until the stack is taken nothing here waits: the loop's thread would go on meanwhile.
         used, frame = time.clock_gettime(self._clock), sys._current_frames().get(self._loop)
-        handle = _running(frame)
+        handle = _running(frame) if self._rounds is None else self._rounds.number
         known = handle is self._handle
         long = handle is not None and used - (self._since if known else self._last) > STALL_S
         stack = tuple(_frames(frame)) if long and not (known and self._stack) else ()
@@ -115,6 +121,28 @@ class Watchdog:
         if self._stack:
             self._told(Stall(used - self._since, self._stack))
         self._handle, self._stack = None, ()
+
+
+class _Rounds:
+    """Numbers rounds of the running loop, at most one between two looks. `number`: of what runs in this one."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.number = object()
+        self._timer = self._loop.call_later(_LOOK_S, self._begin)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
+def _is_foreign() -> bool:
+    """Whether the loop that runs is not asyncio's own."""
+    with suppress(RuntimeError):  # none runs yet: it is asyncio's
+        return not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
+    return False
 
 
 class Stalls:
@@ -144,13 +172,22 @@ class Stalls:
         return found
 
 
+_watched: set[int] = set()  # threads
+
+
 @contextmanager
-def watched(stalls: Stalls) -> Iterator[None]:
-    """Counts stalls of the loop of this thread inside."""
-    watchdog = Watchdog(stalls.add)
+def watched(told: Callable[[Stall], None]) -> Iterator[None]:
+    """Tells stalls of the loop of this thread inside, unless somebody else is told them already."""
+    thread = threading.get_ident()
+    if thread in _watched:
+        yield
+        return
+    _watched.add(thread)
+    watchdog = Watchdog(told)
     try:
         yield
     finally:
+        _watched.discard(thread)
         watchdog.stop()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentrl.sandbox.helper import Helper, TooMuch
+from agentrl.sandbox.helper import Helper, Starved, TooMuch
 from agentrl.sql import process
 from agentrl.sql.opening import Engine, is_script, require_database, require_engine
 from agentrl.tools.base import Tool, tool
@@ -145,8 +145,9 @@ class Sql(Tool):
         """
         try:
             found: dict[str, Any] = await _HELPER.ask(
-                function, self._where, self.engine, self._copy, *arguments, cpu_s=self.query_s
-            )
+                function, self._where, self.engine, self._copy, *arguments, cpu_s=self.query_s,
+                tries=1 if self.write else 2,  # half of it may be done
+            )  # fmt: skip
         except TooMuch as error:
             raise ToolError(f"the query was ended: {error}") from None
         if "failed" in found:
@@ -157,6 +158,8 @@ class Sql(Tool):
         """What the tables hold now; of a database that takes too long to read, what was done to it."""
         try:
             return str(await _HELPER.ask(process.state, self._where, self.engine, self._copy, cpu_s=self.query_s))
+        except Starved:
+            raise
         except (TooMuch, AgentRLError):
             return hashlib.sha256(f"{self._held}\n{query}".encode("utf-8", "replace")).hexdigest()[:16]
 

@@ -6,6 +6,7 @@ small parts, and read by `beginning` or `whole`, which know when to stop.
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Any
@@ -68,7 +69,8 @@ async def unpacked(parts: AsyncIterable[bytes], encoding: str) -> AsyncIterator[
                 yield unpack.decompress(part, _PART)
             except zlib.error as error:
                 raise BodyRefused(f"it is packed and damaged ({error})") from None
-            part = unpack.unconsumed_tail
+            if part := unpack.unconsumed_tail:
+                await asyncio.sleep(0)  # a small part may unpack to much: others run meanwhile
         if unpack.eof:  # what follows is none of it
             return
     if unpack is not None:

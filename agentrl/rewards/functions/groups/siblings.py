@@ -22,7 +22,7 @@ def _answer(episode: Episode) -> str | None:
     return said(episode) or None
 
 
-@reward(source="TTRL, arXiv:2504.16084: 1[answer = majority answer]")
+@reward(source="TTRL, arXiv:2504.16084: 1[answer = majority answer]", bounds=(0, 1))
 def majority_vote(group: list[Episode], *, comparer: Comparer = "squad") -> list[float | None]:
     """1 for the members whose answer is the most frequent one of the group, else 0.
 
@@ -43,7 +43,9 @@ def majority_vote(group: list[Episode], *, comparer: Comparer = "squad") -> list
     return then(classes([_answer(episode) for episode in group], comparer), voted)
 
 
-@reward(source="Kimi k1.5, arXiv:2501.12599, section 2.3.3: lambda = 0.5 - (len - min) / (max - min)")
+@reward(
+    source="Kimi k1.5, arXiv:2501.12599, section 2.3.3: lambda = 0.5 - (len - min) / (max - min)", bounds=(-0.5, 0.5)
+)
 def relative_length(group: list[Episode], *, right: str | None = None) -> list[float | None]:
     """0.5 for the shortest member to -0.5 for the longest, in sampled tokens; a wrong member gets 0 at most.
 

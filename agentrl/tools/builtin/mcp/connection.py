@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,8 @@ PAGES = 100
 
 CLOSE_S = 10.0
 """How long a session may take to end by itself; then it is cancelled."""
+PING_S = 10.0
+"""How long a server of others may take to answer a ping after a call that it did not answer."""
 LIST_S = 5.0
 """How long a list of tools may take to be read again. The result of the call before does not wait longer."""
 
@@ -33,7 +36,7 @@ class ServerLost(InfraError):
 
 
 class ServerEnded(ServerLost, ToolServerEnded):
-    """The MCP server of one episode ended while the model called its tools."""
+    """The MCP server ended, or froze, while this episode alone called its tools."""
 
 
 class Connection:
@@ -45,6 +48,8 @@ class Connection:
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
+        own = settings.command is not None and not settings.shared
+        self._key = str(id(self)) if own else settings.model_dump_json()
         self.tools: list[Any] = []
         self._session: Any = None
         self._server: Server | None = None
@@ -94,18 +99,40 @@ class Connection:
 
         Raises:
             ToolError: the server answers that it cannot, or what is no result.
-            ServerEnded: it was a process for this episode alone, and has ended.
+            ServerEnded: it is gone, and only this call was under way.
             ServerLost: it is gone.
         """
-        try:
-            result = await self._asked(self._session.call_tool(name, arguments))
-        except ServerLost as lost:
-            if self._server is None or self._settings.shared:
-                raise
-            raise ServerEnded(lost.message, place=lost.place, remedy=lost.remedy) from None
+        with _asks(self._key):
+            try:
+                result = await self._asked(self._session.call_tool(name, arguments))
+            except ServerLost:
+                raise self._lost(others=_under_way[self._key] - 1) from None
         if self._changes:
             await self._list_again()
         return result
+
+    async def check(self) -> None:
+        """Looks after a call that was not answered in time whether the server is frozen, and not just slow.
+
+        Raises:
+            ServerEnded: it is, and no other call is under way.
+            ServerLost: it is.
+        """
+        if self._session is None or self.lost:
+            return
+        if self._server is not None:
+            self._why = "its process is stopped" if self._server.stopped() else ""
+        else:
+            try:
+                async with Deadline(PING_S):
+                    await self._asked(self._session.send_ping())
+            except TimeoutError:
+                self._why = f"it answered neither the call nor, within {PING_S:g} s, a ping"
+            except ToolError:  # it answers
+                return
+        if self._why:
+            self._stop.set()
+            raise self._lost(others=_under_way[self._key])
 
     async def _asked(self, question: Awaitable[T]) -> T:
         """The answer to a question, unless the connection ends before."""
@@ -205,9 +232,14 @@ class Connection:
         if found != self.tools:
             self.tools = found
 
-    def _lost(self) -> ServerLost:
+    def _lost(self, others: int = 1) -> ServerLost:
+        """What is said of a server that is gone.
+
+        Args:
+            others: calls that are under way beside the one that found it. Without any, that one may have ended it.
+        """
         state = self._server.state() if self._server is not None else ""
-        return ServerLost(
+        return (ServerLost if others else ServerEnded)(
             f"{self._settings.server}: {'; '.join(filter(None, [self._why, state])) or 'the connection ended'}",
             remedy="start it by hand to see what it says" if self._server is not None else "see its own log",
         )
@@ -244,6 +276,21 @@ def _bounded(stream: Any, encoding: str, most: int | None) -> Any:
             await stream.aclose()
 
     return Bounded()
+
+
+# Calls that a server is asked now, by its settings; of a process of one episode by its connection.
+_under_way: Counter[str] = Counter()
+
+
+@contextmanager
+def _asks(key: str) -> Iterator[None]:
+    _under_way[key] += 1
+    try:
+        yield
+    finally:
+        _under_way[key] -= 1
+        if not _under_way[key]:
+            del _under_way[key]
 
 
 # Shared connections, by event loop and settings. They end with their loop, which cancels their keepers. An opening is a

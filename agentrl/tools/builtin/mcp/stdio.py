@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from agentrl.tools.builtin.mcp.settings import McpSettings, filled
@@ -119,6 +120,16 @@ class Server:
         os.close(self._lifeline)
         await self._process.wait()
 
+    def stopped(self) -> bool:
+        """Whether it was stopped (SIGSTOP): a process below the guard that has its input and output."""
+        below, found = [self._process.pid], dict[int, tuple[str, str]]()
+        while below:
+            children = _children(below.pop())
+            found |= {pid: streams for pid in children if (streams := _streams(pid)) is not None}
+            below += children
+        own = next(iter(found.values()), None)
+        return any(_state(pid) == "T" for pid, streams in found.items() if streams == own)
+
     def state(self) -> str:
         """What is known of it, for messages."""
         code = self._process.returncode
@@ -129,6 +140,25 @@ class Server:
             f"its stderr ends: {logged}" if logged else "",
         ]
         return "; ".join(filter(None, parts))
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(OSError):
+        threads = Path(f"/proc/{pid}/task").glob("*/children")
+        return [int(child) for each in threads for child in each.read_text().split()]
+    return []
+
+
+def _streams(pid: int) -> tuple[str, str] | None:
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/fd/0"), os.readlink(f"/proc/{pid}/fd/1")
+    return None
+
+
+def _state(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
 
 
 @asynccontextmanager

@@ -51,6 +51,11 @@ class Mcp(Environment):
         if self._connection is not None and not self.settings.shared:
             await self._connection.close()
 
+    async def check_answers(self) -> None:
+        """Looks whether the server is frozen."""
+        if self._connection is not None:
+            await self._connection.check()
+
     def tools(self) -> Sequence[SchemaTool]:
         """What the server offers now, of what the settings let through."""
         if self._connection is not None and self._listed is not self._connection.tools:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from agentrl.tools.base import ToolResult
 from agentrl.tools.builtin.mcp.connection import ServerLost, connect
 from agentrl.tools.builtin.mcp.settings import McpSettings
 from agentrl.tools.builtin.mcp.tool import Mcp
+from agentrl.tools.mcp.connection import ServerEnded, ServerLost, connect
+from agentrl.tools.mcp.settings import McpSettings
+from agentrl.tools.mcp.tool import Mcp
 from agentrl.tools.methods import method
 from agentrl.types.errors import MissingExtra, RecipeError, ToolError
 from agentrl.types.task import Task
@@ -68,15 +72,22 @@ def script(code: str, **more: Any) -> dict[str, Any]:
     return {"command": [sys.executable, "-c", code], "timeout_s": 1, **more}
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+@contextmanager
+def served() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server over HTTP, and its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, SERVER, str(port)]
     with running_program(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until_listening(port, process)
-        yield f"http://127.0.0.1:{port}/mcp"
+        yield process, f"http://127.0.0.1:{port}/mcp"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served() as (_, url):
+        yield url
 
 
 @pytest.fixture(params=["stdio", "http"])
@@ -318,6 +329,69 @@ async def test_an_agent_that_ends_its_server_again_has_a_reward(tmp_path: Path) 
     assert (episode.status, episode.stop, episode.attempt) == ("truncated", "tool_broken", 1)
     assert episode.reward == 0.0
     assert "exit code 5" in failures[0]["message"]
+
+
+FREEZES = begins(9).replace('if asked["params"]["name"]', "if os.kill(os.getpid(), 19) or asked['params']['name']")
+"""A server that stops when it is called."""
+
+WRAPPED = ["sh", "-c", f'{sys.executable} -c "$0"; true']
+
+
+@pytest.mark.parametrize("command", [[sys.executable, "-c"], WRAPPED], ids=["itself", "below a shell"])
+async def test_a_server_that_is_frozen_is_told_from_one_that_is_slow(command: list[str]) -> None:
+    async with opened(command=[*command, FREEZES], timeout_s=300) as server:
+        asked = asyncio.create_task(server.call("add"))
+        await server.tool.check_answers()
+        await until_async(lambda: stopped(server))
+        asked.cancel()  # out of time
+        await asyncio.wait([asked])
+        with pytest.raises(ServerEnded, match="its process is stopped"):
+            await server.tool.check_answers()
+        with pytest.raises(ServerLost):
+            await server.call("add")
+
+
+def stopped(server: Opened) -> bool:
+    assert server.tool._connection is not None
+    assert server.tool._connection._server is not None
+    return server.tool._connection._server.stopped()
+
+
+HELPER = "import subprocess, os; P = subprocess.Popen(['sleep', '9'], stdout=subprocess.DEVNULL); os.kill(P.pid, 19)\n"
+
+
+async def test_a_server_whose_helper_is_stopped_is_not_frozen() -> None:
+    async with opened(**script(HELPER + begins(9), timeout_s=300)) as server:
+        assert await server.text("add") == "2"
+        assert not stopped(server)
+
+
+async def test_who_shares_a_server_with_others_is_not_blamed_for_its_end() -> None:
+    settings = script(FREEZES, timeout_s=300, shared=True, env={"A": "blamed"})
+    async with opened(**settings) as one, opened(**settings) as two:
+        asked = [asyncio.create_task(each.call("add")) for each in (one, two)]
+        await until_async(lambda: stopped(one))
+        asked[0].cancel()
+        await asyncio.wait(asked[:1])
+        with pytest.raises(ServerLost) as ended:
+            await one.tool.check_answers()
+        assert not isinstance(ended.value, ServerEnded)
+        with pytest.raises(ServerLost):
+            await asked[1]
+
+
+async def test_a_server_of_others_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentrl.tools.mcp.connection.PING_S", 0.5)
+    with served() as (process, url):
+        async with opened(url=url, timeout_s=300) as server:
+            stop(process.pid)
+            with pytest.raises(ServerEnded, match="nor, within 0.5 s, a ping"):
+                await server.tool.check_answers()
+            os.kill(process.pid, signal.SIGCONT)
+        monkeypatch.setattr("agentrl.tools.mcp.connection.PING_S", 300)
+        async with opened(url=url, timeout_s=300) as server:
+            await server.tool.check_answers()
+            assert await server.text("add", a=1, b=1) == "2"
 
 
 HOST = """

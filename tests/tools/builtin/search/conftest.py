@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.stalls import no_stalls
-
-__all__ = ["no_stalls"]
-
 
 @pytest.fixture(scope="session")
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

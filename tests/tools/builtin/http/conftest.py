@@ -1,7 +1,0 @@
-"""Tools compute nothing in the event loop."""
-
-from __future__ import annotations
-
-from tests.stalls import no_stalls
-
-__all__ = ["no_stalls"]
