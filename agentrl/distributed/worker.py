@@ -21,19 +21,11 @@ from agentrl.rollouts.builder import Parts, build
 from agentrl.rollouts.context import RolloutContext
 from agentrl.rollouts.conversation.voice import Voices
 from agentrl.rollouts.engines import attach
+from agentrl.rollouts.faults.stalls import Stall, watched
 from agentrl.rollouts.garbage import rare_collections
 from agentrl.rollouts.player import LocalPlayer
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.rollouts.voices.open import open_voices
-from agentrl.rollout.builder import Parts, build
-from agentrl.rollout.context import RolloutContext
-from agentrl.rollout.conversation.voice import Voices
-from agentrl.rollout.engines import attach
-from agentrl.rollout.faults.stalls import Stall, watched
-from agentrl.rollout.garbage import rare_collections
-from agentrl.rollout.player import LocalPlayer
-from agentrl.rollout.specs import EpisodeSpec
-from agentrl.rollout.voices.open import open_voices
 from agentrl.sandbox.pool import Pool
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode

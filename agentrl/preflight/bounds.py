@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from agentrl.config.rewards import Step
-from agentrl.credit.registry import CreditAssigner
+from agentrl.estimators.registry import CreditAssigner
 from agentrl.rewards.components import Component
 from agentrl.rewards.steps import apply
-from agentrl.rollout.builder import Parts
+from agentrl.rollouts.builder import Parts
 from agentrl.types.errors import CreditError
 
 Bounds = tuple[float, float]

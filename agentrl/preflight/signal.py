@@ -7,9 +7,8 @@ from collections.abc import Collection
 from agentrl.config.recipe import TrainingRecipe
 from agentrl.curriculum.parts import Part
 from agentrl.estimators.registry import CreditAssigner
+from agentrl.preflight.bounds import check_bounds
 from agentrl.rollouts.builder import Parts
-from agentrl.rollout.builder import Parts
-from agentrl.train.preflight.bounds import check_bounds
 from agentrl.types.errors import CreditError, RecipeError
 
 OTHER_SIGNALS = frozenset({"gold_logprob", "process", "progress", "wrong", "prm_logprob", "win_rate"})

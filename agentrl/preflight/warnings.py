@@ -9,13 +9,10 @@ from agentrl.config.recipe import Recipe, TrainSection
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
 from agentrl.curriculum.parts import Part, Solving
 from agentrl.estimators.registry import CreditAssigner
+from agentrl.preflight.bounds import unknown_bounds
 from agentrl.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.rollouts.builder import Parts
 from agentrl.training.stages.plan import RlPlan
-from agentrl.rollout.builder import Parts
-from agentrl.train.losses.registry import load_loss
-from agentrl.train.preflight.bounds import unknown_bounds
-from agentrl.train.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.types.errors import nearest
 from agentrl.types.figures.of_episodes import NAMED, SUCCESS
 

@@ -11,20 +11,13 @@ from agentrl.chat.renderer import Renderer
 from agentrl.config.recipe import EvalSettings
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.rollouts.builder import Parts
+from agentrl.rollouts.faults.stalls import Stalls
 from agentrl.rollouts.groups.scorer import GroupScorer
 from agentrl.rollouts.groups.stored import StoredGroups, unscored_groups
 from agentrl.rollouts.player import Players
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec, eval_specs, missing
 from agentrl.rollouts.summary import summary
-from agentrl.rollout.builder import Parts
-from agentrl.rollout.faults.stalls import Stalls
-from agentrl.rollout.groups.scorer import GroupScorer
-from agentrl.rollout.groups.stored import StoredGroups, unscored_groups
-from agentrl.rollout.player import Players
-from agentrl.rollout.scheduler import RolloutScheduler
-from agentrl.rollout.specs import EpisodeSpec, eval_specs, missing
-from agentrl.rollout.summary import summary
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Engine
 from agentrl.types.errors import StoreError

@@ -12,12 +12,8 @@ from agentrl.rewards.components import RewardSet
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.conversation.voice import Voices
 from agentrl.rollouts.faults.outage import Outage
+from agentrl.rollouts.faults.stalls import Stall
 from agentrl.rollouts.information_gain import AnswerScorer
-from agentrl.rollout.agent import Agent
-from agentrl.rollout.conversation.voice import Voices
-from agentrl.rollout.faults.outage import Outage
-from agentrl.rollout.faults.stalls import Stall
-from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.tools.toolset import ToolSet
 from agentrl.types.engine import Engine, Sampling

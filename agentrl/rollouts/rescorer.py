@@ -12,10 +12,8 @@ from agentrl.rewards.bare import bare_turns
 from agentrl.rewards.components import Component, OpenSandbox, RewardSet
 from agentrl.rewards.score import Live
 from agentrl.rewards.steps import Values
-from agentrl.rollouts.faults.failures import describe
+from agentrl.rollouts.faults.failures import describe, within
 from agentrl.rollouts.faults.outage import Outage
-from agentrl.rollout.faults.failures import describe, within
-from agentrl.rollout.faults.outage import Outage
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.types.episode import Episode
 from agentrl.types.errors import InfraError, RecipeError

@@ -10,8 +10,8 @@ import pytest
 from agentrl.api.servers.proxy import Scorer
 from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
-from agentrl.rollout.faults.failures import TookTooLong
-from agentrl.rollout.rescorer import Rescorer
+from agentrl.rollouts.faults.failures import TookTooLong
+from agentrl.rollouts.rescorer import Rescorer
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.simulate.clock import simulated
 from agentrl.types.episode import Episode

@@ -15,7 +15,7 @@ from agentrl.distributed.pulse import PING_S
 from agentrl.distributed.worker import Played
 from agentrl.distributed.worker_pool import WorkerPool, longest_episode, longest_stage
 from agentrl.types.episode import Episode
-from tests.rollout.world import make_context, make_parts, specs
+from tests.rollouts.world import make_context, make_parts, specs
 from tests.standing import standing
 
 BLOCKED_S = 1000.0

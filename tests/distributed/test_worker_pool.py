@@ -17,11 +17,10 @@ from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.engine import EngineSettings
 from agentrl.distributed.worker_pool import WorkersGone, open_players
 from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.rollouts.builder import build
+from agentrl.rollouts.collector import Collector
 from agentrl.rollouts.scheduler import RolloutScheduler
-from agentrl.rollout.builder import build
-from agentrl.rollout.collector import Collector
-from agentrl.rollout.scheduler import RolloutScheduler
-from agentrl.rollout.specs import EpisodeSpec
+from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError

@@ -404,7 +404,7 @@ def test_a_program_that_does_not_answer_after_a_time_limit_counts_as_ended(
 ) -> None:
     Served.ends = ends
     parts = make_parts(
-        tmp_path, tools=["tests.rollout.test_player:Silent"], limits={"backoff_s": 0.0, "retries": 2, **limit}
+        tmp_path, tools=["tests.rollouts.test_player:Silent"], limits={"backoff_s": 0.0, "retries": 2, **limit}
     )
     (episode,) = simulated(collect(make_context(parts, calls("hang")), specs(1)))
     assert (episode.attempt, episode.stop) == (attempt, stop or ("wall" if limit else "answer"))

@@ -26,11 +26,8 @@ from agentrl.rewards.components import Component, OpenSandbox, RewardSet
 from agentrl.rewards.score import Live
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.engines import open_engine, start_to_sample
-from agentrl.rollouts.faults.failures import describe, within
-from agentrl.rollout.builder import build
-from agentrl.rollout.engines import open_engine, start_to_sample
-from agentrl.rollout.faults.failures import describe, verdict, within
-from agentrl.rollout.faults.outage import Outage
+from agentrl.rollouts.faults.failures import describe, verdict, within
+from agentrl.rollouts.faults.outage import Outage
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Sampling
 from agentrl.types.episode import Episode, Status

@@ -20,12 +20,9 @@ pytest.importorskip("mcp", reason="pip install 'agentrl[mcp]'")
 
 from agentrl.engines.scripted import Say
 from agentrl.tools.base import ToolResult
-from agentrl.tools.builtin.mcp.connection import ServerLost, connect
+from agentrl.tools.builtin.mcp.connection import ServerEnded, ServerLost, connect
 from agentrl.tools.builtin.mcp.settings import McpSettings
 from agentrl.tools.builtin.mcp.tool import Mcp
-from agentrl.tools.mcp.connection import ServerEnded, ServerLost, connect
-from agentrl.tools.mcp.settings import McpSettings
-from agentrl.tools.mcp.tool import Mcp
 from agentrl.tools.methods import method
 from agentrl.types.errors import MissingExtra, RecipeError, ToolError
 from agentrl.types.task import Task
@@ -381,14 +378,14 @@ async def test_who_shares_a_server_with_others_is_not_blamed_for_its_end() -> No
 
 
 async def test_a_server_of_others_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrl.tools.mcp.connection.PING_S", 0.5)
+    monkeypatch.setattr("agentrl.tools.builtin.mcp.connection.PING_S", 0.5)
     with served() as (process, url):
         async with opened(url=url, timeout_s=300) as server:
             stop(process.pid)
             with pytest.raises(ServerEnded, match="nor, within 0.5 s, a ping"):
                 await server.tool.check_answers()
             os.kill(process.pid, signal.SIGCONT)
-        monkeypatch.setattr("agentrl.tools.mcp.connection.PING_S", 300)
+        monkeypatch.setattr("agentrl.tools.builtin.mcp.connection.PING_S", 300)
         async with opened(url=url, timeout_s=300) as server:
             await server.tool.check_answers()
             assert await server.text("add", a=1, b=1) == "2"
