@@ -303,7 +303,7 @@ def list_plug_ins(
 @app.command()
 def serve(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
     """Start the vLLM servers of a recipe and keep them until Ctrl-C."""
-    from agentrl.api.servers.vllm import serve as command
+    from agentrl.api.serve import serve as command
 
     command(recipe, overrides, note=write_line)
 
@@ -336,7 +336,7 @@ def proxy(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Record any agent program: it talks to this URL as to the OpenAI API, and each session becomes an episode."""
-    from agentrl.api.servers.proxy import proxy as command
+    from agentrl.api.proxy import proxy as command
 
     command(recipe, overrides=overrides, out=out, host=host, port=port, idle_s=idle_s, names=name, note=write_line)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentrl.chat.stand_ins import MARK
+from agentrl.chat.samples import MARK
 from agentrl.chat.tokenizer import Tokenizer
 
 TEXTS, LONGEST = 1024, 8192

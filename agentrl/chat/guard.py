@@ -10,7 +10,7 @@ from typing import Any
 
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.recognise import TOOL, called_message
-from agentrl.chat.stand_ins import MARK, PROBE, REPLY, USER, result
+from agentrl.chat.samples import MARK, PROBE, REPLY, USER, result
 from agentrl.chat.tokenizer import Tokenizer, break_up
 from agentrl.types.errors import RenderError
 from agentrl.types.task import Message

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from agentrl.chat.stand_ins import MARK, PROBE
+from agentrl.chat.samples import MARK, PROBE
 from agentrl.types.errors import RenderError
 from agentrl.types.task import Message
 

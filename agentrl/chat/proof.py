@@ -13,8 +13,16 @@ from agentrl.chat.formats.native_calls import told
 from agentrl.chat.presence import LEFT_OUT
 from agentrl.chat.recognise import called_message, writes_unknown_calls
 from agentrl.chat.renderer import Renderer
-from agentrl.chat.samples import conversation_with_images, sample_conversations
-from agentrl.chat.stand_ins import MARK, PROBE, REPLY, STAND_IN, USER, result
+from agentrl.chat.samples import (
+    MARK,
+    PROBE,
+    REPLY,
+    STAND_IN,
+    USER,
+    conversation_with_images,
+    result,
+    sample_conversations,
+)
 from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.types.errors import RenderError

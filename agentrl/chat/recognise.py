@@ -10,7 +10,7 @@ from typing import Any
 
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.formats.registry import AUTO, FORMATS, parser_of, prepared
-from agentrl.chat.stand_ins import STAND_IN, USER
+from agentrl.chat.samples import STAND_IN, USER
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.registry.registry import Section
 from agentrl.types.errors import RenderError

@@ -23,7 +23,7 @@ from agentrl.chat.presence import Presence
 from agentrl.chat.processor import Processor, as_template_content, expanded, sampled_image
 from agentrl.chat.recognise import called_message, writes_calls_of
 from agentrl.chat.roles import Roles
-from agentrl.chat.stand_ins import MARK, PROBE, REPLY, STAND_IN, USER, result
+from agentrl.chat.samples import MARK, PROBE, REPLY, STAND_IN, USER, result
 from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import CALL_ENDS, Tokenizer, break_up, control_pattern
 from agentrl.types.errors import RecipeError, RenderError

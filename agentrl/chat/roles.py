@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentrl.chat.stand_ins import PROBE, REPLY, STAND_IN, USER
+from agentrl.chat.samples import PROBE, REPLY, STAND_IN, USER
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.types.errors import RenderError
 from agentrl.types.parts.content import joined

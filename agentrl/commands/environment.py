@@ -67,7 +67,7 @@ def export_command(
     ] = [],  # noqa: B006
 ) -> None:
     """Write a recipe in the format of another framework: its tasks (harbor), or a server that plays them (openenv)."""
-    from agentrl.api.driven import openenv
+    from agentrl.api import export_openenv as openenv
     from agentrl.api.recipes import given_recipe
     from agentrl.integrations.harbor.export import export
     from agentrl.types.errors import RecipeError

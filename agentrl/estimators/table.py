@@ -10,8 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agentrl.estimators.arrays import Bools, Floats, Ints
-from agentrl.estimators.discount import discounted
+from agentrl.estimators.arrays import Bools, Floats, Ints, discounted
 from agentrl.estimators.history import History, history_of
 from agentrl.estimators.seats import Seats, seats_of
 from agentrl.types.episode import Episode, Turn

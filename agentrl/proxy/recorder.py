@@ -26,8 +26,7 @@ from agentrl.chat.formats.native_calls import in_call_order, read_arguments
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.proxy.door import texts_of
-from agentrl.proxy.messages import BadRequest, calls_of, from_openai, key_of, refuse_image, to_openai
-from agentrl.proxy.stops import before_stop
+from agentrl.proxy.messages import BadRequest, before_stop, calls_of, from_openai, key_of, refuse_image, to_openai
 from agentrl.store.index import with_images
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling, sample
 from agentrl.types.episode import Branch, CallRecord, Episode, Node, Turn

@@ -20,8 +20,10 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from agentrl.proxy.dialects.anthropic import Messages
+from agentrl.proxy.dialects.chat import ChatCompletions
 from agentrl.proxy.dialects.dialect import Answer, Dialect
-from agentrl.proxy.dialects.table import DIALECTS
+from agentrl.proxy.dialects.responses import Responses
 from agentrl.proxy.door import MOST_BYTES, Foreign, TooLate, body_of, check_source
 from agentrl.proxy.messages import BadRequest, NoSession, RewardsRefused, SessionEnded
 from agentrl.proxy.recorder import Recorder, reading
@@ -29,6 +31,9 @@ from agentrl.types import values
 from agentrl.types.engine import ContextOverflow
 from agentrl.types.errors import AgentRLError, InfraError, RenderError
 from agentrl.types.values import ValueRefused
+
+DIALECTS: tuple[Dialect, ...] = (ChatCompletions(), Responses(), Messages())
+
 
 KEPT_S = 120.0
 """A connection is closed after this time without a request."""

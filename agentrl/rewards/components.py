@@ -19,10 +19,9 @@ from pydantic import TypeAdapter, ValidationError
 from agentrl.config.rewards import Gate, RewardRoute, Step
 from agentrl.registry.settings import in_words
 from agentrl.rewards.declare import About, Cost, Scored, about, scores_turns
-from agentrl.rewards.gate import check_gates, judge_gates
+from agentrl.rewards.gate import check_gates, check_route, components_of, judge_gates
 from agentrl.rewards.grading import Unverified, graded, left_behind
 from agentrl.rewards.registry import OF_EPISODE, REWARDS
-from agentrl.rewards.routes import check_route, components_of
 from agentrl.rewards.score import Live, Score
 from agentrl.rewards.steps import Values, apply
 from agentrl.types.episode import POLICY, Episode, GateVerdict

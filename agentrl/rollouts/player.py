@@ -11,7 +11,7 @@ import msgspec
 from agentrl.engines.replay import ReplayEngine
 from agentrl.rollouts.context import RolloutContext
 from agentrl.rollouts.conversation.voice import Voices
-from agentrl.rollouts.forks.attempt import ForkingAttempt
+from agentrl.rollouts.forking import ForkingAttempt
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.sandbox.pool import Pool
 from agentrl.types.episode import Episode, ErrorRecord, in_order

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
@@ -24,9 +24,25 @@ from agentrl.types.errors import StoreError, nearest
 from agentrl.types.figures.of_episodes import earned
 from agentrl.types.parts.content import line_of, text_of, with_images
 from agentrl.types.task import Message
-from agentrl.view.folding import folded, repeated
 from agentrl.view.summary import StageSummary, summarise
 from agentrl.view.terminal import Unwrapped
+
+LONGEST, HEAD, TAIL = 3000, 1500, 500
+"""Characters: of a text that is shown whole, and of the beginning and the end of one that is not."""
+
+
+def folded(text: str) -> str:
+    """The text, without its middle if it is long."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:HEAD]}\n[{len(text) - HEAD - TAIL} characters; --whole shows them]\n{text[-TAIL:]}"
+
+
+def repeated(messages: Sequence[Mapping[str, Any]], opening: Sequence[Mapping[str, Any]]) -> int:
+    """How many messages a prompt begins with that `opening` begins with, too."""
+    pairs = zip(messages, opening, strict=False)
+    return next((k for k, (new, old) in enumerate(pairs) if new != old), min(len(messages), len(opening)))
+
 
 Decode = Callable[[int], str]
 PromptOf = Callable[[Iterable[Message]], Iterator[RenderableType]]

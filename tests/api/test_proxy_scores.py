@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.api.servers.proxy import Scorer
+from agentrl.api.proxy import Scorer
 from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
 from agentrl.rollouts.faults.failures import TookTooLong

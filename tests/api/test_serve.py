@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.api.servers.vllm import _keep, serve
+from agentrl.api.serve import _keep, serve
 from agentrl.engines.vllm.launch import Server, Servers
 from agentrl.types.errors import EngineError, RecipeError
 

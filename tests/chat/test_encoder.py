@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentrl.chat.encoder import LONGEST, TEXTS, TextEncoder
-from agentrl.chat.stand_ins import MARK
+from agentrl.chat.samples import MARK
 from agentrl.chat.tokenizer import ByteTokenizer
 
 

@@ -14,7 +14,7 @@ from agentrl.chat.formats.registry import prepared
 from agentrl.chat.proof import check
 from agentrl.chat.recognise import parser_for, recognised
 from agentrl.chat.renderer import Renderer
-from agentrl.chat.stand_ins import REPLY
+from agentrl.chat.samples import REPLY
 from agentrl.chat.template import SHIPPED, arguments_of, template_text, with_arguments
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.agent import FormatSettings

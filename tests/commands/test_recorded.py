@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentrl.api.servers.proxy import Scorer, proxy
+from agentrl.api.proxy import Scorer, proxy
 from agentrl.api.train import train
 from agentrl.rewards.components import RewardSet
 from agentrl.store.run_dir import RunDir

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from agentrl.estimators.discount import discounted
+from agentrl.estimators.arrays import discounted
 from agentrl.estimators.normalise import normalise, whiten
 from agentrl.estimators.registry import ESTIMATORS, CreditAssigner
 from agentrl.estimators.table import CreditTable

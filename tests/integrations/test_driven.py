@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentrl import Say
-from agentrl.api.driven.episodes import Driven
+from agentrl.api.from_outside import Driven
 from agentrl.types.errors import AgentRLError
 from tests.command import agentrl
 

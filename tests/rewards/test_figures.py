@@ -25,7 +25,7 @@ from agentrl.rewards.components import RewardSet
 from agentrl.rewards.functions.answers.comparers import Comparer, classes
 from agentrl.rewards.functions.calibration import brier
 from agentrl.rewards.functions.feedback import unary_feedback
-from agentrl.rewards.functions.groups.siblings import diversity, majority_vote
+from agentrl.rewards.functions.siblings import diversity, majority_vote
 from agentrl.rewards.functions.verifiers import exact_match, f1, numeric
 from agentrl.rollouts.summary import summary
 from agentrl.types.episode import CallRecord, Episode, Node, Turn

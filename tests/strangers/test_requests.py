@@ -15,9 +15,9 @@ from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.agent import FormatSettings
-from agentrl.proxy.dialects.table import DIALECTS
 from agentrl.proxy.recorder import ProxyContext
 from agentrl.proxy.server import Proxy
+from agentrl.proxy.web import DIALECTS
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import VersionSpan
 

@@ -9,7 +9,7 @@ import torch
 
 from agentrl.models.vision.album import Album
 from agentrl.models.vision.family import Pixels
-from agentrl.models.vision.kept import KeptPixels
+from agentrl.models.vision.processor import KeptPixels
 from agentrl.types.parts.image import ImageRefused
 from tests.images import BLUE, RED
 from tests.vision.families import FAMILIES

@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from agentrl.estimators.arrays import Floats, Ints
-from agentrl.estimators.discount import discounted
+from agentrl.estimators.arrays import Floats, Ints, discounted
 from agentrl.estimators.estimator import Advantages, Need, Reward, estimator
 from agentrl.estimators.normalise import Discount, Std, whiten
 from agentrl.estimators.score import ScoredBaseline, ScoreSettings, broadcast, centred_score, reads_score, reads_verdict

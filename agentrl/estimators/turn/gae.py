@@ -7,8 +7,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from agentrl.estimators.arrays import Floats, Ints
-from agentrl.estimators.discount import discounted
+from agentrl.estimators.arrays import Floats, Ints, discounted
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import Discount, whiten
 from agentrl.estimators.table import CreditTable

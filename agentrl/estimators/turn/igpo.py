@@ -7,8 +7,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from agentrl.estimators.arrays import Bools, Floats, Ints
-from agentrl.estimators.discount import discounted
+from agentrl.estimators.arrays import Bools, Floats, Ints, discounted
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import Discount, Normalisation, Std, deviation, normalise
 from agentrl.estimators.table import CreditTable, Weighting

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from agentrl.estimators.arrays import Floats, Ints
-from agentrl.estimators.discount import discounted
+from agentrl.estimators.arrays import Floats, Ints, discounted
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import whiten
 from agentrl.estimators.table import CreditTable

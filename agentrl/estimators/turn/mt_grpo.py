@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from agentrl.estimators.discount import discounted
+from agentrl.estimators.arrays import discounted
 from agentrl.estimators.estimator import Advantages, Reward, estimator
 from agentrl.estimators.normalise import Normalisation, normalise
 from agentrl.estimators.score import group_advantage

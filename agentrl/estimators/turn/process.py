@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from agentrl.estimators.arrays import Floats
-from agentrl.estimators.discount import discounted
+from agentrl.estimators.arrays import Floats, discounted
 from agentrl.estimators.estimator import Advantages, Need, Reward, estimator
 from agentrl.estimators.normalise import Discount, Normalisation
 from agentrl.estimators.table import CreditTable

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from agentrl.estimators.arrays import Floats, Ints
-from agentrl.estimators.discount import discounted
+from agentrl.estimators.arrays import Floats, Ints, discounted
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import Discount, Normalisation, normalise, whiten
 from agentrl.estimators.parted import parted

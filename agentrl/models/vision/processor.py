@@ -11,7 +11,9 @@ import importlib
 import io
 import json
 import re
+import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,10 +21,49 @@ from typing import Any
 
 from agentrl.models.vision.families import family_of
 from agentrl.models.vision.family import Family, Pixels
-from agentrl.models.vision.kept import KeptPixels
 from agentrl.types.errors import RecipeError, needs
 from agentrl.types.parts.image import ImageRefused, image_info
 from agentrl.types.parts.placeholders import MOST
+
+MOST_BYTES = 64 * 2**20
+"""Pixels that are kept: all of some thousand small pictures, a few screenshots."""
+
+
+class KeptPixels:
+    """Pixels by the hash of the image, up to a number of bytes. Engine and trainer may share it.
+
+    Args:
+        most: bytes of tensors.
+    """
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        self._most, self._used = most, 0
+        self._kept: OrderedDict[str, Pixels] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process begins with none."""
+        return KeptPixels, (self._most,)
+
+    def get(self, blob: str, make: Callable[[], Pixels]) -> Pixels:
+        """The pixels of an image; made if they are not kept. What `make` raises is passed on."""
+        with self._lock:
+            if (found := self._kept.get(blob)) is not None:
+                self._kept.move_to_end(blob)
+                return found
+        made = make()
+        with self._lock:
+            if blob not in self._kept and _bytes(made) <= self._most:
+                self._kept[blob] = made
+                self._used += _bytes(made)
+            while self._used > self._most:
+                self._used -= _bytes(self._kept.popitem(last=False)[1])
+        return made
+
+
+def _bytes(pixels: Pixels) -> int:
+    return sum(tensor.nbytes for tensor in pixels.inputs.values())
+
 
 FILES = ("preprocessor_config.json", "processor_config.json")
 """Where a model's folder describes its image processor."""

@@ -14,9 +14,44 @@ from torch.nn import functional
 from agentrl.models.vision.album import Album, Ints, Places
 from agentrl.models.vision.families import family_of
 from agentrl.models.vision.family import Pixels, Seen
-from agentrl.models.vision.positions import grid_positions
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.placeholders import ids_of
+
+Grids = Mapping[int, tuple[int, int]]
+"""Rows and columns of placeholders, by number of the image."""
+
+
+def grid_positions(count: int, places: Places, grids: Grids, base: int = 0) -> tuple[Ints, Ints]:
+    """Positions of consecutive tokens.
+
+    Args:
+        count: number of tokens.
+        places: the placeholders among them. If the first token is in the middle of an image, `base` is that image's.
+        base: position of the first token.
+
+    Returns:
+        The positions, int64 [3, count], and the position of the token that would follow each, int64 [count].
+    """
+    positions = np.empty((3, count), np.int64)
+    following = np.empty(count, np.int64)
+    begins = np.flatnonzero((places.place == 0) | (np.arange(len(places.at)) == 0))
+    ends = [*begins[1:].tolist(), len(places.at)][: len(begins)]
+    at = 0
+    for begin, end in zip(begins.tolist(), ends, strict=True):
+        first = int(places.at[begin])
+        positions[:, at:first] = base + np.arange(first - at)
+        following[at:first] = base + np.arange(first - at) + 1
+        base += first - at
+        place, at = places.place[begin:end], first + end - begin
+        rows, columns = grids[int(places.number[begin])]
+        positions[0, first:at] = base
+        positions[1, first:at] = base + place // columns
+        positions[2, first:at] = base + place % columns
+        base += max(rows, columns)
+        following[first:at] = base
+    positions[:, at:] = base + np.arange(count - at)
+    following[at:] = base + np.arange(count - at) + 1
+    return positions, following
 
 
 class Sight:

@@ -22,8 +22,7 @@ from agentrl.proxy.dialects.dialect import (
     refuse_demand,
     refuse_unread,
 )
-from agentrl.proxy.messages import BadRequest
-from agentrl.proxy.stops import stop_strings
+from agentrl.proxy.messages import BadRequest, stop_strings
 
 STOPS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
 """`stop_reason` by the finish reason of the internal format."""

@@ -17,7 +17,7 @@ from agentrl.proxy.dialects.dialect import (
     refuse_choice,
     refuse_unread,
 )
-from agentrl.proxy.stops import stop_strings
+from agentrl.proxy.messages import stop_strings
 
 _READ = (
     "messages", "tools", "tool_choice", "n", "stop", "max_tokens", "max_completion_tokens", "agentrl_rewards",

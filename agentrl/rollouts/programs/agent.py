@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from agentrl.rollouts.agent import Agent
-from agentrl.rollouts.programs.ended import Ended, ProgramFailed
-from agentrl.rollouts.programs.host import run_on_host
+from agentrl.rollouts.programs.host import Ended, ProgramFailed, run_on_host
 from agentrl.rollouts.programs.inside import relayed, run_inside
 from agentrl.rollouts.programs.recorder import EpisodeRecorder
 from agentrl.rollouts.programs.server import Door, server

@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from agentrl.rollouts.programs.ended import Ended, ProgramFailed, Tail
+from agentrl.rollouts.programs.host import Ended, ProgramFailed, Tail
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import Process, Sandbox, SandboxLost

@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from typing import Literal
 
 from agentrl.tools.base import Tool, tool
-from agentrl.tools.builtin.languages import LANGUAGES, Language
 from agentrl.tools.builtin.shell import GRACE_S
 from agentrl.tools.words import Word
 from agentrl.types.errors import RecipeError
 from agentrl.types.sandbox import ExecResult, Sandbox
 from agentrl.types.task import Task
+
+
+@dataclass(frozen=True)
+class Language:
+    """A language.
+
+    Attributes:
+        file: name of the program's file.
+        build: shell command that compiles it, in its folder.
+        run: shell command that runs it, there.
+    """
+
+    file: str
+    build: str
+    run: str
+
+
+LANGUAGES = {
+    "c": Language("main.c", "gcc -std=gnu17 -O2 -Wall -o main main.c -lm", "./main"),
+    "cpp": Language("main.cpp", "g++ -std=gnu++20 -O2 -Wall -o main main.cpp", "./main"),
+}
+"""Those whose compiler is in the image `agentrl/swe`."""
+
 
 FOLDER = "program"
 """Where the programs lie, in the working folder."""

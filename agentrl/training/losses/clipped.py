@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.settings import Cispo, Dppo, PpoClip, Sapo
+
+
+def reinforce(batch: TokenBatch, settings: BaseModel) -> tuple[Tensor, Tensor]:
+    """-A log-probability. With an advantage of 1 this is cross-entropy; with credit `gpg` it is GPG."""
+    return -batch.logprob * batch.advantage, torch.zeros_like(batch.logprob, dtype=torch.bool)
 
 
 def ppo_clip(batch: TokenBatch, settings: PpoClip) -> tuple[Tensor, Tensor]:

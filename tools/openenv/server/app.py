@@ -8,7 +8,7 @@ from typing import Any
 import uvicorn
 
 from agentrl import Say
-from agentrl.api.driven.episodes import Driven, Seen
+from agentrl.api.from_outside import Driven, Seen
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import text_of
 from openenv.core.env_server.http_server import create_fastapi_app

@@ -1,1 +1,0 @@
-"""Recipes whose episodes are driven from outside."""

@@ -1,1 +1,0 @@
-"""Rewards that compare the episodes of a group with each other. A group of one is not scored."""

@@ -1,1 +1,0 @@
-"""Forks of an episode under way."""
