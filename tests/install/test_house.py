@@ -73,25 +73,40 @@ def test_the_floors_are_few_and_drawn() -> None:
     assert [line.split() for line in drawn.splitlines()] == floors()
 
 
-def rows() -> list[tuple[str, str]]:
-    """The table "Where is ...?" of docs/architecture.md: question and answer."""
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    table = page.split("## Where is ...?")[1].split("\n## ")[0]
-    found = [
-        tuple(cell.strip() for cell in line.strip("| ").split(" | ")) for line in table.splitlines() if "`" in line
-    ]
-    return [(question, answer) for question, answer in found]
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+TABLE, ROUTES = PAGE.split("## Where is ...?")[1].split("\n## ")[0].split("### Routes")
+MOST_ROWS = 30
 
 
-@pytest.mark.parametrize(("question", "answer"), rows())
-def test_what_the_newcomer_looks_for_is_where_the_table_says(question: str, answer: str) -> None:
-    """An answer: `path` (`name`, `name`) and the like, at most two paths."""
-    paths = re.findall(r"`((?:agentrl|tools|docs|recipes|tests)/[^`]+)`", answer)
+def rows() -> list[list[str]]:
+    """The table "Where is ...?": question, where, and a phrase of the code there."""
+    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in TABLE.splitlines() if "`" in line]
+
+
+def defined(name: str, text: str) -> bool:
+    return bool(re.search(rf"^\s*(async def|def|class) {re.escape(name)}\b|^{re.escape(name)}\b.*=", text, re.M))
+
+
+def test_the_newcomer_reads_a_short_table() -> None:
+    assert len(rows()) <= MOST_ROWS
+
+
+@pytest.mark.parametrize(("question", "where", "phrase"), rows())
+def test_what_the_newcomer_looks_for_is_where_the_table_says(question: str, where: str, phrase: str) -> None:
+    """An answer: `path` (`name`, `name`) and the like, at most two paths, and what is read there."""
+    paths = re.findall(r"`((?:agentrl|tools|docs|recipes|tests)/[^`]+)`", where)
     assert 1 <= len(paths) <= 2
     text = ""
     for path in paths:
         assert (ROOT / path).exists(), path
         text += (ROOT / path).read_text() if (ROOT / path).is_file() else ""
-    for name in [code for code in re.findall(r"`([^`]+)`", answer) if "/" not in code]:
-        defined = rf"^\s*(async def|def|class) {re.escape(name)}\b|^{re.escape(name)}\b.*="
-        assert re.search(defined, text, re.M), name
+    assert [code for code in re.findall(r"`([^`]+)`", where) if "/" not in code and not defined(code, text)] == []
+    assert phrase.strip("`") in text
+
+
+@pytest.mark.parametrize("route", re.findall(r"^- \*\*(.+?)\*\*:", ROUTES, re.M))
+def test_each_stop_of_a_route_is_there(route: str) -> None:
+    (told,) = re.findall(rf"^- \*\*{re.escape(route)}\*\*:(.*?)(?=\n- |\Z)", ROUTES, re.M | re.S)
+    stops = re.findall(r"`(agentrl/[^`]+)`\s+\(`(\w+)`", told)
+    assert len(stops) >= 4
+    assert [stop for stop in stops if not defined(stop[1], (ROOT / stop[0]).read_text())] == []
