@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from agentrl.tools.calling import in_thread
 from agentrl.tools.games import java
+from agentrl.types.clocks.threads import in_thread
 from tests.environments.packages import needs
 from tests.waiting import stop
 

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, Literal
 
 from agentrl.tools.base import Environment, ToolResult
-from agentrl.tools.calling import in_thread
 from agentrl.tools.gui.desktop import Desktop, DesktopSettings, must_have
 from agentrl.tools.gui.page import PageScreen, PageSettings
 from agentrl.tools.gui.scale import Scale, Unit
 from agentrl.tools.gui.screen import Element, Point, Screen
 from agentrl.tools.gui.styles import STYLES, WAIT_S
 from agentrl.tools.gui.warm import WARM, Recycling
+from agentrl.types.clocks.threads import in_thread
 from agentrl.types.errors import RecipeError, TaskError, ToolError, nearest, needs
 from agentrl.types.parts.image import image_info
 from agentrl.types.sandbox import Sandbox

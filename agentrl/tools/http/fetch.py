@@ -14,10 +14,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from yarl import URL
 
-from agentrl.tools.calling import in_thread
 from agentrl.tools.http.hosts import HostList
 from agentrl.tools.http.page import Answer
 from agentrl.types.clocks.deadline import Deadline
+from agentrl.types.clocks.threads import in_thread
 from agentrl.types.errors import InfraError, ToolError
 from agentrl.types.parts.body import PACKINGS, BodyRefused, beginning
 from agentrl.types.sandbox import HOST
