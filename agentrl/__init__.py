@@ -1,7 +1,7 @@
 """agentrl: multi-turn agentic reinforcement learning.
 
 For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`, `Reply`,
-`Agent`, `ToolAgent`.
+`Agent`, `ToolAgent`, `http_client`.
 To run: `rollout`, `train`, `evaluate`, `check_environment`; of a stored run: `open_run`, `rescore`, `recredit`,
 `fork`, `probe`. The command line calls them too: `agentrl --help`; docs/python.md.
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from agentrl.tools.base import Environment, Observation, Tool, ToolResult, tool
     from agentrl.types.episode import Episode
     from agentrl.types.errors import InfraError, ToolError
+    from agentrl.types.http.client import http_client
     from agentrl.types.task import Message, Task
 
 report_moved_names()
@@ -62,6 +63,7 @@ _MODULES = {
     "check_environment": "agentrl.api.certify.check",
     "evaluate": "agentrl.api.evaluate",
     "fork": "agentrl.api.forks.fork",
+    "http_client": "agentrl.types.http.client",
     "load_recipe": "agentrl.config.loader",
     "open_run": "agentrl.api.run",
     "probe": "agentrl.api.forks.probe",
@@ -90,6 +92,7 @@ __all__ = [
     "check_environment",
     "evaluate",
     "fork",
+    "http_client",
     "load_recipe",
     "open_run",
     "probe",

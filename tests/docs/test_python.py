@@ -25,7 +25,9 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "advantage" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["rollout", "train", "evaluate", "rescore", "recredit", "fork", "probe"])
+@pytest.mark.parametrize(
+    "name", ["rollout", "train", "evaluate", "rescore", "recredit", "fork", "probe", "http_client"]
+)
 def test_the_arguments_are_those_of_the_page(name: str) -> None:
     (told,) = re.findall(rf"^\| `{name}\((.*?)\)`", PAGE, re.MULTILINE)
     names = [part.split("=")[0].strip() for part in told.split(",")]
