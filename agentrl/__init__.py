@@ -1,7 +1,7 @@
 """agentrl: multi-turn agentic reinforcement learning.
 
 For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`, `Reply`,
-`Agent`, `ToolAgent`.
+`Agent`, `ToolAgent`, `http_client`.
 To run: `rollout`, `train`, `eval`, `check_environment`; of a stored run: `open_run`, `rescore`, `credit`,
 `fork`, `probe`. The command line calls them too: `agentrl --help`; docs/python.md.
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from agentrl.tools.base import Environment, Observation, Tool, ToolResult, tool
     from agentrl.types.episode import Episode
     from agentrl.types.errors import InfraError, ToolError
+    from agentrl.types.http.client import http_client
     from agentrl.types.task import Message, Task
 
 __version__ = "0.1.0"
@@ -56,6 +57,7 @@ _MODULES = {
     "check_environment": "agentrl.api.certify.check",
     "eval": "agentrl.api.eval",
     "fork": "agentrl.api.forks.fork",
+    "http_client": "agentrl.types.http.client",
     "load_recipe": "agentrl.config.loader",
     "open_run": "agentrl.api.run",
     "probe": "agentrl.api.forks.probe",
@@ -87,6 +89,7 @@ __all__ = [
     "credit",
     "eval",
     "fork",
+    "http_client",
     "load_recipe",
     "open_run",
     "probe",

@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 
 from agentrl.types.errors import EngineError, InfraError
-from agentrl.types.parts.body import REPLY, BodyRefused, whole
+from agentrl.types.http.body import REPLY, BodyRefused, Bounds, whole
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class HttpClient:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(30.0, timeout_s))
         # Nothing packed is asked for: servers are near, and packing takes them time.
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **(headers or {})}
-        self._max_bytes = max_bytes
+        self._bounds = Bounds(most=max_bytes)
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, url: str, body: Any, kind: type[T]) -> T:
@@ -85,7 +85,7 @@ class HttpClient:
         try:
             async with self._open().request(method, url, data=data) as response:
                 body = await whole(
-                    response.content.iter_any(), response.headers.get("Content-Encoding", ""), self._max_bytes
+                    response.content.iter_any(), response.headers.get("Content-Encoding", ""), self._bounds
                 )
         except aiohttp.ConnectionTimeoutError:
             raise EngineError(f"no connection within {self._timeout.sock_connect:g} s", place=url) from None

@@ -15,8 +15,9 @@ from pydantic import Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from agentrl.tools.base import Environment, FunctionTool, Tool, ToolResult, name_of, own_methods
-from agentrl.tools.calling import called, in_thread
+from agentrl.tools.calling import called
 from agentrl.tools.schema import SchemaTool, fitting
+from agentrl.types.clocks.threads import in_thread
 from agentrl.types.errors import RecipeError, ToolError
 from agentrl.types.parts.image import is_pil
 

@@ -11,7 +11,7 @@ from typing import Any
 from agentrl import Agent, Episode, Message, Say, Task
 from agentrl.registry.references import load_object
 from agentrl.tools.builtin.games.textarena import TextArena
-from agentrl.tools.calling import in_thread
+from agentrl.types.clocks.threads import in_thread
 
 
 class Table(Agent):

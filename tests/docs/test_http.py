@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentrl.store.run_dir import RunDir
 from agentrl.tools.builtin.web.fetch import HttpSettings
+from agentrl.tools.methods import toolbox
 from agentrl.types.episode import Episode
 from tests.command import agentrl
 from tests.docs.site import served
+from tests.engines.http_server import serving
 from tests.sound import assert_sound
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
@@ -50,6 +53,24 @@ def test_random_calls_end_no_episode(folder: Path) -> None:
     outcomes = [call.outcome for episode in episodes for turn in episode.turns for call in turn.calls]
     assert len(outcomes) == 12
     assert {"error"} <= set(outcomes) <= {"error", "ok"}
+
+
+async def test_a_tool_of_ones_own_takes_the_client() -> None:
+    pytest.importorskip("openai")
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "Advice" in block]
+
+    async def reply(path: str, body: Any) -> Any:
+        said = {"role": "assistant", "content": f"Ask {body['messages'][0]['content']}"}
+        choice = {"index": 0, "finish_reason": "stop", "message": said}
+        return {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+
+    async with serving(reply) as url:
+        host = url.removeprefix("http://")
+        namespace: dict[str, Any] = {}
+        exec(code.replace("https://api.example.org", url).replace("api.example.org", host), namespace)
+        tool = namespace["Advice"]()
+        assert (await toolbox([tool])["advise"].call({"question": "a friend"})).text == "Ask a friend"
+        await tool.close()
 
 
 def test_the_settings_are_those_of_the_page() -> None:

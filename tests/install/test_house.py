@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -55,6 +56,40 @@ def test_an_upward_import_or_a_circle_breaks_the_contract(tmp_path: Path, low: s
     done = lint(tmp_path)
     assert done.returncode != 0
     assert low.split("/")[0] in done.stdout
+
+
+def imports_of(path: Path) -> set[str]:
+    """The packages that a file imports, wherever in it."""
+    nodes = [*ast.walk(ast.parse(path.read_text()))]
+    names = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.split(".")[0] for name in names}
+
+
+def test_aiohttp_is_imported_where_the_page_says_why() -> None:
+    """Everything else that speaks HTTP goes through the one transport."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    (table,) = re.findall(r"\*\*Two of HTTP\.\*\*.*?\n\n(\| file .*?)\n\n", page, re.DOTALL)
+    named = {name for row in table.splitlines()[2:] for name in re.findall(r"`([\w/]+\.py)`", row.split("|")[1])}
+    files = [*(ROOT / "agentrl").rglob("*.py")]
+    found = {str(path.relative_to(ROOT / "agentrl")): imports_of(path) for path in files}
+    assert {name for name, imports in found.items() if "aiohttp" in imports} == named
+    others = {"httpx", "httpcore", "requests", "urllib3"}
+    assert {name: imports & others for name, imports in found.items() if imports & others} == {
+        "sandbox/docker/engine.py": {"requests"}  # of the docker SDK, which speaks to a socket of this machine
+    }
+    pools = {name for name, imports in found.items() if "httpcore2" in imports}
+    assert pools == {"types/http/transport.py"}
+
+
+@pytest.mark.parametrize("name", ["AsyncHTTPTransport", "HTTPTransport", "urlopen", "mounts=", "proxy="])
+def test_no_client_goes_around_the_transport(name: str) -> None:
+    files = [path for path in (ROOT / "agentrl").rglob("*.py") if "httpx2" in path.read_text()]
+    assert len(files) > 3
+    assert [path.name for path in files if name in path.read_text()] == []
+    for path in files:
+        text = path.read_text()
+        assert text.count("httpx2.AsyncClient(") == text.count("transport=Transport("), path
 
 
 def test_no_file_is_too_long() -> None:

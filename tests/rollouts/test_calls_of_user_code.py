@@ -19,7 +19,8 @@ from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.simulate.clock import simulated
 from agentrl.tools import calling, methods
 from agentrl.tools.base import Environment, tool
-from agentrl.tools.calling import OutOfTime, called, in_thread, timed
+from agentrl.tools.calling import OutOfTime, called, timed
+from agentrl.types.clocks.threads import in_thread
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
@@ -191,7 +192,7 @@ async def test_where_no_thread_starts_the_machinery_failed(tmp_path: Path, monke
 
     parts = make_parts(tmp_path, tools=[f"{HERE}:Adds"], limits={"retries": 0})
     context = make_context(parts, quiet)
-    monkeypatch.setattr("agentrl.tools.calling._idle", NoneIdle())
+    monkeypatch.setattr("agentrl.types.clocks.threads._idle", NoneIdle())
     monkeypatch.setattr(threading.Thread, "start", full)
     (episode,) = await collect(context, specs(1))
     assert episode.error is not None
@@ -213,7 +214,7 @@ def exit_() -> None:
 
 async def test_calls_share_idle_threads_and_never_wait_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     idle: list[threading.Thread] = []
-    monkeypatch.setattr("agentrl.tools.calling._idle", idle)
+    monkeypatch.setattr("agentrl.types.clocks.threads._idle", idle)
     released = threading.Event()
     first = await in_thread(threading.get_ident)
     assert [await in_thread(threading.get_ident) for _ in range(3)] == [first] * 3
@@ -227,8 +228,8 @@ async def test_calls_share_idle_threads_and_never_wait_for_one_that_hangs(monkey
 
 async def test_an_idle_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     idle: list[threading.Thread] = []
-    monkeypatch.setattr("agentrl.tools.calling._idle", idle)
-    monkeypatch.setattr("agentrl.tools.calling.IDLE_S", 0.05)
+    monkeypatch.setattr("agentrl.types.clocks.threads._idle", idle)
+    monkeypatch.setattr("agentrl.types.clocks.threads.IDLE_S", 0.05)
     await in_thread(threading.get_ident)
     (thread,) = idle
     await asyncio.to_thread(thread.join)

@@ -13,9 +13,10 @@ from agentrl.config.limits import Limits
 from agentrl.rollouts.faults.failures import LimitReached, TookTooLong
 from agentrl.sandbox.health import check_answers
 from agentrl.tools.base import ToolResult
-from agentrl.tools.calling import OutOfTime, give_way, timed
+from agentrl.tools.calling import OutOfTime, timed
 from agentrl.tools.methods import ToolMethod
 from agentrl.types import values
+from agentrl.types.clocks.threads import give_way
 from agentrl.types.engine import ContextOverflow
 from agentrl.types.episode import CallRecord
 from agentrl.types.errors import InfraError, RecipeError, ToolError, asked_to_stop, described, place_of

@@ -16,14 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from agentrl.rewards.grading import Unverified
 from agentrl.store.info import replace
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError
-from agentrl.types.parts.body import PACKINGS, whole
+from agentrl.types.http.client import Unanswered, asked
 from agentrl.types.parts.content import image_parts
 from agentrl.types.parts.image import data_url
 from agentrl.types.task import Task
@@ -143,18 +142,16 @@ class Judge(BaseModel):
         key = os.environ.get(self.api_key_env) if self.api_key_env else None
         if self.api_key_env and not key:
             raise RecipeError(f"the environment has no {self.api_key_env}", remedy=f"export {self.api_key_env}=...")
-        headers = {"Accept-Encoding": PACKINGS} | ({"Authorization": f"Bearer {key}"} if key else {})
-        timeout = aiohttp.ClientTimeout(total=self.timeout_s)
-        async with aiohttp.ClientSession(headers=headers, timeout=timeout, auto_decompress=False) as session:
-            asks = [self._reply(session, prompt, vote) for prompt in prompts for vote in range(self.votes)]
-            return list(await asyncio.gather(*asks))
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        votes = [self._reply(headers, prompt, vote) for prompt in prompts for vote in range(self.votes)]
+        return list(await asyncio.gather(*votes))
 
     def _content_of(self, prompt: str) -> Any:
         """A text, or a list of parts where images are shown."""
         shown = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in self._shown]
         return [{"type": "text", "text": prompt}, *shown] if shown else prompt
 
-    async def _reply(self, session: aiohttp.ClientSession, prompt: str, vote: int) -> str:
+    async def _reply(self, headers: dict[str, str], prompt: str, vote: int) -> str:
         body = {
             "model": self.model, "messages": [{"role": "user", "content": self._content_of(prompt)}],
             "temperature": self.temperature, "max_tokens": self.max_tokens, "seed": vote,
@@ -164,18 +161,23 @@ class Judge(BaseModel):
             if attempt:
                 await asyncio.sleep(self.backoff_s * 2 ** (attempt - 1))
             try:
-                async with session.post(f"{self.url.rstrip('/')}/chat/completions", json=body) as response:
-                    packing = response.headers.get("Content-Encoding", "")
-                    text = (await whole(response.content.iter_any(), packing, _LARGEST)).decode("utf-8", "replace")
-                    if response.status == 200:
-                        return _content(text)
-                    problem = f"HTTP {response.status}: {text[:200]}"
-                    if response.status in _KEY:
-                        break
-                    if response.status < 500 and response.status not in (408, 429):
-                        raise _Refused(problem)
-            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                url = f"{self.url.rstrip('/')}/chat/completions"
+                status, content = await asked(
+                    "POST", url, body=body, headers=headers, seconds=self.timeout_s, most=_LARGEST
+                )
+                text = content.decode("utf-8", "replace")
+                if status == 200:
+                    return _content(text)
+            except Unanswered as error:
+                problem = str(error)
+            except ValueError as error:  # no chat completion
                 problem = f"{type(error).__name__}: {error}"
+            else:
+                problem = f"HTTP {status}: {text[:200]}"
+                if status in _KEY:
+                    break
+                if status < 500 and status not in (408, 429):
+                    raise _Refused(problem)
         raise EngineError(f"the judge failed {attempt + 1} times; the last: {problem}", place=self.url)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentrl.tools.base import Environment, Observation, ToolResult, tool
 from agentrl.tools.builtin.games.libraries import Wanted, maker
 from agentrl.tools.builtin.games.play import GameFailed, Step, any_move
-from agentrl.tools.calling import give_way, in_thread, turn_of
+from agentrl.tools.calling import turn_of
+from agentrl.types.clocks.threads import give_way, in_thread
 from agentrl.types.errors import AgentRLError, RecipeError, TaskError, ToolError
 from agentrl.types.task import Task
 

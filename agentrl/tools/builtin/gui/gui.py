@@ -17,7 +17,7 @@ from agentrl.tools.builtin.gui.scale import Scale, Unit
 from agentrl.tools.builtin.gui.screen import Element, Point, Screen
 from agentrl.tools.builtin.gui.styles import STYLES, WAIT_S
 from agentrl.tools.builtin.gui.warm import WARM, Recycling
-from agentrl.tools.calling import in_thread
+from agentrl.types.clocks.threads import in_thread
 from agentrl.types.errors import RecipeError, TaskError, ToolError, nearest, needs
 from agentrl.types.parts.image import image_info
 from agentrl.types.sandbox import Sandbox

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -13,7 +14,7 @@ from agentrl.tools.builtin.mcp.settings import McpSettings, filled
 from agentrl.tools.builtin.mcp.stdio import Server, messages
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError, ToolServerEnded
-from agentrl.types.parts.body import PACKINGS, BodyRefused, unpacked
+from agentrl.types.http.body import Bounds
 
 PAGES = 100
 """Pages of a server's list of tools that are read."""
@@ -193,11 +194,15 @@ class Connection:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
+        from agentrl.types.http.transport import Transport
+
         assert settings.url is not None
+        bounds = Bounds(most=settings.max_bytes, packed=settings.max_bytes, values=math.inf)
         client = httpx2.AsyncClient(
-            headers={"Accept-Encoding": PACKINGS} | filled(settings.headers, "headers"),
+            transport=Transport(bounds=bounds, events=False),  # of streams of events, the SDK bounds each
+            headers=filled(settings.headers, "headers"),
             timeout=httpx2.Timeout(settings.timeout_s, read=None),
-            event_hooks={"response": [_Bound(settings.max_bytes)]},
+            trust_env=False,
         )
         async with (
             client,
@@ -243,39 +248,6 @@ class Connection:
             f"{self._settings.server}: {'; '.join(filter(None, [self._why, state])) or 'the connection ended'}",
             remedy="start it by hand to see what it says" if self._server is not None else "see its own log",
         )
-
-
-class _Bound:
-    """Unpacks bodies, and bounds those that are one message. Of streams of events, the SDK bounds each."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-
-    async def __call__(self, response: Any) -> None:
-        events = response.headers.get("content-type", "").startswith("text/event-stream")
-        encoding = response.headers.pop("content-encoding", "")
-        response.stream = _bounded(response.stream, encoding, None if events else self._most)
-
-
-def _bounded(stream: Any, encoding: str, most: int | None) -> Any:
-    import httpx2
-
-    class Bounded(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            got = 0
-            try:
-                async for part in unpacked(stream, encoding):
-                    got += len(part)
-                    if most is not None and got > most:
-                        raise httpx2.StreamError(f"its answer has more than {most / 1e6:.3g} MB (max_bytes)")
-                    yield part
-            except BodyRefused as error:
-                raise httpx2.StreamError(f"its answer cannot be read: {error}") from None
-
-        async def aclose(self) -> None:
-            await stream.aclose()
-
-    return Bounded()
 
 
 # Calls that a server is asked now, by its settings; of a process of one episode by its connection.

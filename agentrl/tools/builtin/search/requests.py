@@ -6,11 +6,10 @@ import asyncio
 import os
 from typing import Any
 
-import aiohttp
 import msgspec
 
 from agentrl.types.errors import InfraError, RecipeError
-from agentrl.types.parts.body import PACKINGS, whole
+from agentrl.types.http.client import Unanswered, asked
 
 TRIES = 4
 _LARGEST = 8 << 20  # bytes of an answer
@@ -35,23 +34,23 @@ async def ask(
         RecipeError: it refuses the request: the address or the key is wrong.
     """
     problem = ""
-    timeout = aiohttp.ClientTimeout(total=timeout_s)
-    asked = {"Accept-Encoding": PACKINGS, **(headers or {})}
-    async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session:
-        for attempt in range(TRIES):
-            if attempt:
-                await asyncio.sleep(pause_s * 2 ** (attempt - 1))
-            try:
-                async with session.request(method, url, json=body, params=query, headers=asked) as answer:
-                    packing = answer.headers.get("Content-Encoding", "")
-                    content = await whole(answer.content.iter_any(), packing, _LARGEST)
-                if answer.status == 200:
-                    return msgspec.json.decode(content)
-                problem = f"status {answer.status}: {content[:200].decode('utf-8', 'replace')}"
-                if answer.status < 500 and answer.status not in (408, 429):
-                    raise RecipeError(f"{url} refuses: {problem}", place=url, remedy="check url and api_key_env")
-            except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, ValueError) as error:
-                problem = f"{type(error).__name__}: {error}"
+    for attempt in range(TRIES):
+        if attempt:
+            await asyncio.sleep(pause_s * 2 ** (attempt - 1))
+        try:
+            status, content = await asked(
+                method, url, body=body, query=query, headers=headers, seconds=timeout_s, most=_LARGEST
+            )
+            if status == 200:
+                return msgspec.json.decode(content)
+        except Unanswered as error:
+            problem = str(error)
+        except ValueError as error:  # no JSON
+            problem = f"{type(error).__name__}: {error}"
+        else:
+            problem = f"status {status}: {content[:200].decode('utf-8', 'replace')}"
+            if status < 500 and status not in (408, 429):
+                raise RecipeError(f"{url} refuses: {problem}", place=url, remedy="check url and api_key_env")
     raise InfraError(f"no answer after {TRIES} attempts: {problem}", place=url)
 
 

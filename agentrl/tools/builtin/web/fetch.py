@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import errno
-import re
+import math
 import socket
 import ssl
+from collections.abc import Iterator
 from email.message import Message as Header
+from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
 from typing import Any
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
+import httpx2
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from yarl import URL
 
-from agentrl.tools.builtin.web.hosts import HostList
 from agentrl.tools.builtin.web.readable import Answer
-from agentrl.tools.calling import in_thread
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError
-from agentrl.types.parts.body import PACKINGS, BodyRefused, beginning
-from agentrl.types.sandbox import HOST
+from agentrl.types.http.body import BodyRefused, Bounds, BrokenOff, TooLarge
+from agentrl.types.http.hosts import HostList, check_entries
+from agentrl.types.http.transport import Transport, Unreadable, server_of
 
 REDIRECTS = (301, 302, 303, 307, 308)
 LOCAL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL)
 """What this machine has run out of: no fault of the model or of a server."""
 
+COOKIES = 100
+"""Cookies of an episode that are kept, each of up to 4096 characters."""
+
 _HEADERS = {
     "User-Agent": "agentrl",
     "Accept": "text/html,application/xhtml+xml,application/json,text/plain;q=0.9,*/*;q=0.5",
-    "Accept-Encoding": PACKINGS,
 }
 
 
@@ -50,8 +51,7 @@ class HttpSettings(BaseModel):
     @field_validator("allow")
     @classmethod
     def _hosts(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if (wrong := next((each for each in value or () if not re.match(HOST, each)), None)) is not None:
-            raise ValueError(f"{wrong!r} is no host: write example.org, *.example.org or 192.0.2.1, or that and :port")
+        check_entries(value or ())
         return value
 
 
@@ -61,7 +61,7 @@ class Fetcher:
     def __init__(self, settings: HttpSettings) -> None:
         self.settings = settings
         self._hosts = HostList(settings.allow)
-        self._client: aiohttp.ClientSession | None = None
+        self._client: httpx2.AsyncClient | None = None
 
     async def get(self, url: str) -> Answer:
         """What is at a URL.
@@ -76,108 +76,124 @@ class Fetcher:
                 return await self._followed(target)
         except TimeoutError:
             raise ToolError(f"no complete answer from {target.host} within {self.settings.timeout_s:g} s") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            if (local := _errno(error)) in LOCAL:
+        except (httpx2.HTTPError, httpx2.StreamError, ValueError) as error:
+            causes = list(_causes(error))
+            local = next((each.errno for each in causes if isinstance(each, OSError) and each.errno in LOCAL), None)
+            if local is not None:
                 raise InfraError(f"http: {errno.errorcode[local]}: {error}", remedy="lower concurrency") from None
-            raise ToolError(f"{target.host}: {_said(error)}") from None
+            raise ToolError(f"{target.host}: {_said(causes)}") from None
 
     async def close(self) -> None:
         """Closes the connections."""
         if self._client is not None:
-            await self._client.close()
+            await self._client.aclose()
 
-    async def _followed(self, url: URL) -> Answer:
+    async def _followed(self, url: httpx2.URL) -> Answer:
         for _ in range(self.settings.max_redirects + 1):
-            self._hosts.check(url.raw_host or "", url.port or 0)
-            async with self._session().get(url, allow_redirects=False) as response:
+            async with self._opened().stream("GET", url) as response:
                 location = response.headers.get("Location")
-                if response.status in REDIRECTS and location:
-                    url = _checked(str(url.join(URL(location))))
+                if response.status_code in REDIRECTS and location:
+                    url = _checked(location, url)
                     continue
-                if response.status >= 400:
-                    raise ToolError(f"HTTP {response.status} {response.reason or ''}: {url}")
+                if response.status_code >= 400:
+                    raise ToolError(f"HTTP {response.status_code} {response.reason_phrase}: {url}")
                 return await self._read(response)
         raise ToolError(f"more than {self.settings.max_redirects} redirects, the last to {url}")
 
-    async def _read(self, response: aiohttp.ClientResponse) -> Answer:
+    async def _read(self, response: httpx2.Response) -> Answer:
         kind = Header()
         kind["content-type"] = response.headers.get("Content-Type", "")
-        encoding = response.headers.get("Content-Encoding", "")
-        body, cut = await beginning(response.content.iter_chunked(1 << 16), encoding, self.settings.max_bytes)
+        size = response.headers.get("Content-Length", "")
+        body, cut = bytearray(), False
+        try:
+            async for part in response.aiter_raw():
+                body += part
+        except Unreadable as error:
+            if not isinstance(error.__cause__, (TooLarge, BrokenOff)):
+                raise
+            cut = True
         return Answer(
             url=str(response.url),
             type=kind.get_content_type() if response.headers.get("Content-Type") else "",
             charset=str(kind.get_param("charset") or ""),
             body=bytes(body),
-            size=None if encoding else response.content_length,
+            size=int(size) if size.isdecimal() else None,
             cut=cut,
         )
 
-    def _session(self) -> aiohttp.ClientSession:
+    def _opened(self) -> httpx2.AsyncClient:
         if self._client is None:
-            connector = aiohttp.TCPConnector(resolver=_Resolver(self._hosts), use_dns_cache=False)
-            # Bodies are unpacked by `beginning`: how much comes out of them is bounded.
-            self._client = aiohttp.ClientSession(
-                connector=connector, headers=_HEADERS, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
+            most = self.settings.max_bytes
+            self._client = httpx2.AsyncClient(
+                transport=Transport(self._hosts, Bounds(most=most, packed=most, values=math.inf)),
+                headers=_HEADERS,
+                cookies=CookieJar(_FewCookies()),
+                timeout=None,
+                trust_env=False,
             )
         return self._client
 
 
-class _Resolver(AbstractResolver):
-    """Addresses of names, without those that may not be reached: what is checked is what is connected to."""
+class _FewCookies(DefaultCookiePolicy):
+    """Keeps the first cookies of an episode: servers may send any number."""
 
-    def __init__(self, hosts: HostList) -> None:
-        self._hosts = hosts
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: set[tuple[str, str, str]] = set()
 
-    async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_UNSPEC) -> list[ResolveResult]:
-        # A thread of its own: a name that is slow to resolve holds up nobody else.
-        found = await in_thread(lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM))
-        families = {each[4][0]: each[0] for each in found}
-        return [
-            {"hostname": host, "host": address, "port": port, "family": families[address], "proto": 0,
-             "flags": socket.AI_NUMERICHOST}
-            for address in self._hosts.check_addresses(host, port, list(families))
-        ]  # fmt: skip
-
-    async def close(self) -> None:
-        """There is nothing to close."""
+    def set_ok(self, cookie: Cookie, request: Any) -> bool:
+        key = cookie.domain, cookie.path, cookie.name
+        full = key not in self._kept and len(self._kept) >= COOKIES
+        if full or len(cookie.name) + len(cookie.value or "") > 4096 or not super().set_ok(cookie, request):
+            return False
+        self._kept.add(key)
+        return True
 
 
-def _checked(url: str) -> URL:
-    """A URL that can be asked for.
+def _checked(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
+    """A URL that can be asked for, without what only a browser reads of it.
+
+    Args:
+        base: what it is relative to.
 
     Raises:
         ToolError: it is none.
     """
     try:
-        parsed = URL(url.strip())
-    except ValueError as error:
+        parsed = httpx2.URL(url.strip()) if base is None else base.join(url.strip())
+        server_of(parsed)
+    except httpx2.UnsupportedProtocol as error:
+        raise ToolError(str(error)) from None
+    except (httpx2.InvalidURL, ValueError) as error:
         raise ToolError(f"{url[:200]!r} is no URL: {error}") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ToolError(f"{url[:200]!r} is no URL of the web; it begins with http:// or https:// and a host")
-    return parsed
+    return parsed.copy_with(fragment=None)
 
 
-def _errno(error: BaseException) -> int:
-    return getattr(error, "errno", None) or getattr(error.__cause__, "errno", None) or 0
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
-def _said(error: Exception) -> str:
+def _said(causes: list[BaseException]) -> str:
     """What went wrong between this machine and a server, in words for a model; the first that fits."""
-    for kind, words in _WORDS:
-        if isinstance(error, kind):
-            return words.format(error=" ".join(str(error).split())[:200])
-    return f"{type(error).__name__}: {error}"
+    for kind, part, words in _WORDS:
+        for each in causes:
+            if isinstance(each, kind) and part in str(each):
+                return words.format(error=" ".join(str(each).split())[:200])
+    return f"{type(causes[0]).__name__}: {causes[0]}"
 
 
-_WORDS: list[tuple[Any, str]] = [
-    (aiohttp.ClientConnectorCertificateError, "its certificate is not valid ({error})"),
-    ((aiohttp.ClientSSLError, ssl.SSLError), "TLS failed ({error})"),
-    ((aiohttp.ClientConnectorDNSError, socket.gaierror), "there is no host of this name"),
-    (aiohttp.ClientConnectorError, "no connection ({error})"),
-    (aiohttp.ServerDisconnectedError, "the server closed the connection without an answer"),
-    (aiohttp.ClientPayloadError, "the answer broke off ({error})"),
-    (aiohttp.ClientResponseError, "the answer is not HTTP, or its headers are too large ({error})"),
-    (BodyRefused, "the answer cannot be read: {error}"),
-    (OSError, "the connection broke ({error})"),
+# A kind of error, a part of its text, and what is said.
+_WORDS: list[tuple[Any, str, str]] = [
+    (ssl.SSLCertVerificationError, "", "its certificate is not valid ({error})"),
+    (ssl.SSLError, "", "TLS failed ({error})"),
+    ((socket.gaierror, UnicodeError), "", "there is no host of this name"),
+    ((httpx2.ConnectError, httpx2.ConnectTimeout), "", "no connection ({error})"),
+    (httpx2.RemoteProtocolError, "without sending a response", "the server closed the connection without an answer"),
+    (httpx2.RemoteProtocolError, "without sending complete message", "the answer broke off ({error})"),
+    (httpx2.ProtocolError, "", "the answer is not HTTP, or its headers are too large ({error})"),
+    (BodyRefused, "", "the answer cannot be read: {error}"),
+    (httpx2.NetworkError, "", "the connection broke ({error})"),
 ]

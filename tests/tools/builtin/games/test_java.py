@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agentrl.tools.builtin.games import java
-from agentrl.tools.calling import in_thread
+from agentrl.types.clocks.threads import in_thread
 from tests.environments.packages import needs
 from tests.waiting import stop
 

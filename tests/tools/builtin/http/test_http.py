@@ -18,9 +18,9 @@ from aiohttp import web
 
 from agentrl.tools.builtin.web import fetch
 from agentrl.tools.builtin.web.fetch import HttpSettings
-from agentrl.tools.builtin.web.hosts import HostList
 from agentrl.tools.builtin.web.http import Http
 from agentrl.types.errors import InfraError, MissingExtra, RecipeError, ToolError
+from agentrl.types.http.hosts import HostList
 from tests.engines.http_server import serving
 from tests.rollouts.world import make_parts
 from tests.tools.builtin.http.servers import answer, endless, http, read_here, saying, talking
@@ -210,8 +210,9 @@ async def test_nobody_is_reached_who_is_not_allowed(monkeypatch: pytest.MonkeyPa
         async with http(allow=None) as get:
             for host in ("127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "10.0.0.1"):
                 assert "not a public address" in await refused(get, f"http://{host}:{port}/")
-            for host in ("2130706433", "127.1", "0177.0.0.1"):
+            for host in ("2130706433", "127.1", "0177.1"):
                 assert "is no host" in await refused(get, f"http://{host}:{port}/")
+            assert "Invalid IPv4 address: '0177.0.0.1'" in await refused(get, f"http://0177.0.0.1:{port}/")
             assert "not a public address" in await refused(get, f"http://0x7f.1:{port}/")
             assert "is no URL of the web" in await refused(get, "file:///etc/passwd")
             assert "is no URL of the web" in await refused(get, "tea")

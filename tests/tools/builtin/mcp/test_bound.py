@@ -1,4 +1,4 @@
-"""Bodies of MCP servers over HTTP are unpacked within their bound."""
+"""Answers of MCP servers over HTTP are unpacked within their bound."""
 
 from __future__ import annotations
 
@@ -7,39 +7,32 @@ import tracemalloc
 
 import pytest
 
-from agentrl.tools.builtin.mcp.connection import _Bound
+from agentrl.tools.builtin.mcp.connection import Connection, ServerLost
+from agentrl.tools.builtin.mcp.settings import McpSettings
+from tests.tools.builtin.http.servers import answer, saying, talking
 
-httpx2 = pytest.importorskip("httpx2", reason="pip install 'agentrl[mcp]'")
+pytest.importorskip("mcp", reason="pip install 'agentrl[mcp]'")
 
 MIB = 1 << 20
-EVENTS = {"Content-Type": "text/event-stream"}
+JSON = "Content-Type: application/json"
 
 
-async def read(body: bytes, headers: dict[str, str], most: int = MIB) -> bytes:
-    def answer(request: object) -> object:
-        return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(body))
-
-    hooks = {"response": [_Bound(most)]}
-    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer), event_hooks=hooks) as client:
-        content: bytes = (await client.get("http://server/")).content
-    return content
-
-
-async def test_a_packed_bomb_ends_at_the_bound() -> None:
-    body = gzip.compress(bytes(256 * MIB), 6)
-    tracemalloc.start()
-    try:
-        with pytest.raises(httpx2.StreamError, match="more than 1.05 MB"):
-            await read(body, {"Content-Encoding": "gzip"})
-        assert tracemalloc.get_traced_memory()[1] < 10 * MIB
-    finally:
-        tracemalloc.stop()
-    with pytest.raises(httpx2.StreamError, match="'br', which was not asked for"):
-        await read(b"x", {"Content-Encoding": "br"})
-
-
-async def test_what_fits_is_read_packed_or_not() -> None:
-    for headers in ({}, EVENTS):
-        assert await read(b"data: x\n\n", headers) == b"data: x\n\n"
-        assert await read(gzip.compress(b"data: x\n\n"), {**headers, "Content-Encoding": "gzip"}) == b"data: x\n\n"
-    assert len(await read(bytes(2 * MIB), EVENTS)) == 2 * MIB, "the SDK bounds events"
+@pytest.mark.parametrize(
+    ("body", "encoding", "said"),
+    [
+        (gzip.compress(bytes(256 * MIB), 6), "gzip", "more than 1 MiB"),
+        (bytes(2 * MIB), "identity", "more than 1 MiB"),
+        (b"x", "br", "'br', which was not asked for"),
+    ],
+)
+async def test_an_answer_above_the_bound_is_left(body: bytes, encoding: str, said: str) -> None:
+    async with talking(saying(answer(body, JSON, f"Content-Encoding: {encoding}")), until=b"}") as port:
+        settings = McpSettings(url=f"http://127.0.0.1:{port}/mcp", max_bytes=MIB, timeout_s=300)
+        tracemalloc.start()
+        try:
+            with pytest.raises(ServerLost, match=said):
+                await Connection(settings).open()
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert most < 20 * MIB, most / MIB

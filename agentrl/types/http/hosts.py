@@ -1,14 +1,16 @@
-"""Which hosts a tool on this machine may reach: the rule of a sandbox's egress, from its own file."""
+"""The hosts that a request from this machine may reach: the rule of a sandbox's egress, from its own file."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
 from agentrl.types.errors import ToolError
 from agentrl.types.paths import data_path
+from agentrl.types.sandbox import HOST
 
 
 class HostList:
@@ -19,9 +21,13 @@ class HostList:
 
     Args:
         allow: entries as `network: {allow: [...]}` of a sandbox has them; None: every public host.
+
+    Raises:
+        ValueError: an entry is no host.
     """
 
     def __init__(self, allow: Sequence[str] | None) -> None:
+        check_entries(allow or ())
         self._entries = None if allow is None else [_egress().entry(each) for each in allow]
         self._allow = allow
 
@@ -53,6 +59,16 @@ class HostList:
         rules = _egress()
         listed = self._entries is not None and rules.listed(self._entries, address, port)
         return listed or bool(rules.public(address))
+
+
+def check_entries(entries: Iterable[str]) -> None:
+    """Checks entries of a list of hosts.
+
+    Raises:
+        ValueError: one is no host.
+    """
+    if (wrong := next((each for each in entries if not re.fullmatch(HOST, each)), None)) is not None:
+        raise ValueError(f"{wrong!r} is no host: write example.org, *.example.org or 192.0.2.1, or that and :port")
 
 
 def _is_address(host: str) -> bool:
