@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from agentrl.tools.browser.client import BrowserContext, PageFailure
 from agentrl.tools.browser.launching import Launch, open_context
 from agentrl.tools.browser.page import told
-from agentrl.tools.gui.screen import Button, Direction, Element, Point, ScreenLost
+from agentrl.tools.gui.screen import Button, Direction, Element, Point, ScreenEnded, ScreenLost
 from agentrl.types.errors import RecipeError, nearest
 
 NOTCH = 100
@@ -175,14 +175,14 @@ class PageScreen:
 
         Raises:
             PageFailure: the page cannot do it.
-            ScreenLost: it crashed.
+            ScreenEnded: it crashed.
             BrowserLost: the browser is gone.
         """
         try:
             return await self._context.do(op, timeout_s=timeout_s or self._settle_s + MARGIN_S, **fields)
         except PageFailure as failure:
             if failure.kind == "crashed":
-                raise ScreenLost(f"the page crashed: {failure.message}") from None
+                raise ScreenEnded(f"the page crashed: {failure.message}") from None
             raise
 
 
