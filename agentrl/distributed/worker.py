@@ -134,12 +134,13 @@ class RolloutWorker:
         """
         if setting in self._contexts:
             return
-        if self._backend is None:
-            self._backend = self._parts.open_backend()
+        async with self._opening:  # settings are prepared side by side
+            if self._backend is None:
+                self._backend = await asyncio.to_thread(self._parts.open_backend)
         if setting.source not in self._engines:
             self._engines[setting.source] = await self._sampler(setting.source, tokenizer)
         engine, renderer = self._engines[setting.source]
-        async with self._opening:  # settings are prepared side by side
+        async with self._opening:
             self._voices = self._voices or await self._open.enter_async_context(open_voices(self._parts))
         context = self._parts.context(engine, renderer, self._backend, self._voices, temperature=setting.temperature)
         self._contexts[setting] = context

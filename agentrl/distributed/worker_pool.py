@@ -61,7 +61,7 @@ async def open_players(parts: Parts, *, trains: bool = False) -> AsyncIterator[P
         trains: as for `open_voices`.
     """
     pool = WorkerPool(parts.recipe) if parts.recipe.scale.rollout_workers else None
-    backend = parts.open_backend() if pool is None else None
+    backend = await asyncio.to_thread(parts.open_backend) if pool is None else None
     try:
         if pool is not None:
             yield pool

@@ -182,7 +182,7 @@ class Attempt:
     def judge(self, error: BaseException) -> Verdict:
         """What an exception makes of the episode; remembers it with the stage that it came from."""
         judged = verdict(error, suspected=self.suspected)
-        if judged.status == "truncated" and self.session is None:  # the agent has done nothing yet
+        if self.session is None and (judged.status == "truncated" or judged.suspect):  # the agent has done nothing yet
             judged = Verdict("infra_error", retry=True)
         self.stop = judged.stop
         if judged.status not in ("done", "truncated"):

@@ -202,8 +202,8 @@ limits: {backoff_s: 0}
 @pytest.mark.parametrize(
     ("guard", "reason"),
     [
-        ("pass", r"infra_error: GameFailed: .*ValueError: invalid literal .* at \S+/task.py:11 in step"),
-        ("if not action.isdigit(): return None", "infra_error: GameFailed: Doors.step returned None"),
+        ("pass", r"infra_error: MoveFailed: .*ValueError: invalid literal .* at \S+/task.py:11 in step"),
+        ("if not action.isdigit(): return None", "infra_error: MoveFailed: Doors.step returned None"),
     ],
 )
 def test_a_game_that_breaks_in_every_episode_does_not_stop_the_check(tmp_path: Path, guard: str, reason: str) -> None:

@@ -410,6 +410,27 @@ def test_a_program_that_does_not_answer_after_a_time_limit_counts_as_ended(
     assert (episode.attempt, episode.stop) == (attempt, stop or ("wall" if limit else "answer"))
 
 
+class BreaksAtFirst(Served):
+    """Its program does not start the first time."""
+
+    starts: ClassVar[int] = 0
+
+    async def open(self, task: Task, sandbox: Any) -> None:
+        await super().open(task, sandbox)
+        BreaksAtFirst.starts += 1
+        if BreaksAtFirst.starts == 1:
+            raise ToolServerEnded("the program did not start")
+
+
+async def test_a_program_that_does_not_start_casts_no_suspicion(tmp_path: Path) -> None:
+    BreaksAtFirst.starts, Served.ends = 0, 1
+    parts = make_parts(
+        tmp_path, tools=["tests.rollouts.test_player:BreaksAtFirst"], limits={"backoff_s": 0.0, "retries": 2}
+    )
+    episode = await play_one(make_context(parts, calls("die")))
+    assert (episode.status, episode.attempt) == ("done", 2)
+
+
 async def test_other_outages_between_leave_the_suspicion(tmp_path: Path) -> None:
     """Ended, a broken engine, and ended again: the agent's doing; engines that break off are not."""
 

@@ -242,6 +242,25 @@ except FileExistsError:
     assert (asked.status, len(asked.turns)) == ("done", 1)
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "loop(question); os.kill(os.getpid(), 9)",
+        "loop(question); os.kill(os.getpid(), 15)",
+        "loop(question); sys.exit(137)",
+    ],
+)
+def test_a_program_that_is_killed_again_has_a_reward(folder: Path, program: str) -> None:
+    """By a command that the policy has it run, perhaps."""
+    (episode, _) = played(folder, program)
+    assert (episode.status, episode.stop, episode.attempt, episode.reward) == ("truncated", "tool_broken", 1, 0.0)
+
+
+def test_a_program_that_is_killed_before_the_model_spoke_is_the_users(folder: Path) -> None:
+    (episode, _) = played(folder, "os.kill(os.getpid(), 9)")
+    assert episode.status == "user_error"
+
+
 def test_an_exit_code_may_be_an_end_like_any_other(folder: Path) -> None:
     (episode, _) = played(folder, "print(loop(question)); sys.exit(3)", more=", nonzero: end")
     assert (episode.status, episode.reward) == ("done", 1.0)
@@ -338,6 +357,26 @@ def test_limits_hold_in_a_sandbox(
     with passes if ended[1] == "wall" else nullcontext():
         (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, script="oracle", out="run", reporters=()))
     assert (episode.status, episode.stop, len(episode.turns)) == ended
+
+
+RELAY = """
+for name in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        words = open(f"/proc/{name}/cmdline").read().split("\\0")
+    except OSError:
+        continue
+    if "-S" in words and int(name) != os.getpid():
+        os.kill(int(name), 9)
+"""
+
+
+def test_a_program_whose_relay_the_policy_ends_has_a_reward(folder: Path) -> None:
+    (folder / "agent.py").write_text(
+        f"{LIBRARY}\nchat([{{'role': 'user', 'content': question}}])\n{RELAY}\nloop(question)"
+    )
+    (folder / "recipe.yaml").write_text(RECIPE.format(python="python3", more=", where: sandbox", wall=WALL_S))
+    (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=()))
+    assert (episode.status, episode.stop, episode.attempt, episode.reward) == ("truncated", "tool_broken", 1, 0.0)
 
 
 def test_rewards_of_a_closing_call_are_refused_unless_the_recipe_takes_them(folder: Path) -> None:

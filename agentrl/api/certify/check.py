@@ -110,24 +110,25 @@ class _Plays:
         planned = set(run.dir.info["planned"])  # an earlier check of more tasks may have played others
         return [episode for episode in run.dir.episodes() if planned_id(episode.id) in planned]
 
-    def probe(self, script: str, n: int) -> list[Episode]:
+    def probe(self, script: str, n: int, changes: Mapping[str, Any] | None = None) -> list[Episode]:
         """The episodes of a script of `probes`."""
-        return self.play(
-            script, f"env_check_{script}", n, changes={f"scripts.env_check_{script}": f"{_PROBES}:{script}"}
-        )
+        own = {f"scripts.env_check_{script}": f"{_PROBES}:{script}", **(changes or {})}
+        return self.play(script, f"env_check_{script}", n, changes=own)
 
 
 _PROBES = probes.__name__
 _NO_STOP = {"limits.user_errors": 1_000_000, "limits.service_failures": 1_000_000}
 """Failures of the environment, its games and servers among them, are findings; a dead engine or backend is none."""
+_ONCE = {"limits.retries": 0}
+"""What breaks under odd calls is a finding. In a run it would be tried again, and then be a truncated episode."""
 
 
 def _findings(plays: _Plays, n: int, threshold: float, policy: bool) -> Iterator[Finding]:
     gold = plays.play("oracle", "oracle", n, group_size=2)
     yield findings.gold_passes(gold, threshold)
     yield findings.fails("empty fails", plays.probe("empty", n), threshold)
-    yield findings.fails("junk fails", plays.probe("junk", n), threshold)
-    chance = plays.play("random", "random", min(n, GROUP), group_size=GROUP)
+    yield findings.fails("junk fails", plays.probe("junk", n, _ONCE), threshold)
+    chance = plays.play("random", "random", min(n, GROUP), group_size=GROUP, changes=_ONCE)
     yield findings.random_runs(chance, threshold)
     alone = plays.play("oracle-alone", "oracle", min(n, ALONE), group_size=2, changes={"concurrency": 1})
     pairs = [(members[0], members[1]) for members in _by_group(alone) if len(members) > 1]

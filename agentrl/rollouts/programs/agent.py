@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from agentrl.rollouts.agent import Agent
-from agentrl.rollouts.programs.host import Ended, ProgramFailed, run_on_host
+from agentrl.rollouts.programs.ended import Ended, ProgramFailed, ProgramKilled
+from agentrl.rollouts.programs.host import run_on_host
 from agentrl.rollouts.programs.inside import relayed, run_inside
 from agentrl.rollouts.programs.recorder import EpisodeRecorder
 from agentrl.rollouts.programs.server import Door, server
@@ -99,9 +100,11 @@ class ProgramAgent(Agent):
         for file in self.files:
             await sandbox.put(file, file.name if file.is_dir() else ".")
         inside = {str(file): f"./{file.name}" for file in self.files}
-        async with relayed(sandbox, door.address) as address:
+        async with relayed(sandbox, door.address) as relay:
             command = [inside.get(part, part) for part in self.command]
-            return await run_inside(sandbox, *self._filled_in(session.task, replace(door, address=address), command))
+            there = replace(door, address=relay.address)
+            ended = await run_inside(sandbox, *self._filled_in(session.task, there, command))
+            return replace(ended, cut_off=relay.ended)
 
     def _filled_in(self, task: Task, door: Door, command: list[str]) -> tuple[list[str], dict[str, str], bytes]:
         """Command, environment and stdin."""
@@ -127,6 +130,8 @@ class ProgramAgent(Agent):
     def _close(self, session: Session, recorder: EpisodeRecorder, ended: Ended) -> None:
         closing = recorder.closing
         if ended.code and closing is None and self.nonzero == "error":
+            if ended.killed and session.turns:
+                raise ProgramKilled(f"the program was killed: {ended.killed}", place=f"task {session.task.id}")
             raise _failed(
                 session, f"the program ended with exit code {ended.code}", ended,
                 "agent.nonzero: end takes that for an end like any other",

@@ -7,7 +7,7 @@ from typing import Any
 from agentrl.proxy.recorder import ChatReply
 from agentrl.proxy.web import Closing
 from agentrl.rollouts.programs.agent import ProgramAgent
-from agentrl.rollouts.programs.host import Ended, ProgramFailed
+from agentrl.rollouts.programs.ended import Ended, ProgramFailed
 from agentrl.rollouts.programs.recorder import EpisodeRecorder
 from agentrl.rollouts.programs.server import Door
 from agentrl.rollouts.session import Session

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -15,7 +16,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from agentrl.rollouts.programs.host import Ended, ProgramFailed, Tail
+from agentrl.rollouts.programs.ended import Ended, ProgramFailed, Tail
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import Process, Sandbox, SandboxLost
@@ -62,9 +63,26 @@ async def _read(process: Process, stream: Literal["stdout", "stderr"], tail: Tai
         tail.add(data)
 
 
+@dataclass(frozen=True)
+class Relay:
+    """A way from a sandbox to the policy.
+
+    Attributes:
+        address: its base URL in the sandbox.
+    """
+
+    address: str
+    _carrying: asyncio.Task[None]
+
+    @property
+    def ended(self) -> bool:
+        """Whether it carries nothing any more: the programs of the sandbox can end it."""
+        return self._carrying.done()
+
+
 @asynccontextmanager
-async def relayed(sandbox: Sandbox, url: str) -> AsyncIterator[str]:
-    """A base URL inside the sandbox that leads to `url` here, until the block ends.
+async def relayed(sandbox: Sandbox, url: str) -> AsyncIterator[Relay]:
+    """A relay in the sandbox that leads to `url` here, until the block ends.
 
     Raises:
         ProgramFailed: the sandbox has no Python to relay with.
@@ -76,7 +94,7 @@ async def relayed(sandbox: Sandbox, url: str) -> AsyncIterator[str]:
         raise ProgramFailed(f"the relay in the sandbox did not start: {said}")
     carrying = asyncio.create_task(_carry(process, url))
     try:
-        yield f"http://127.0.0.1:{int(found[1])}"
+        yield Relay(f"http://127.0.0.1:{int(found[1])}", carrying)
     finally:
         carrying.cancel()
         await asyncio.gather(carrying, return_exceptions=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import threading
 from pathlib import Path
 
 from agentrl.sandbox.images import REPOSITORY, built_rootfs
@@ -44,38 +45,47 @@ class NamespaceBackend:
         self._family: Family | None = None
         self._known: Capabilities | None = None
         self._alive: set[NamespaceSandbox] = set()
+        self._opening = threading.RLock()
 
     @property
     def capabilities(self) -> Capabilities:
         """What is enforced here."""
-        if self._known is None:
-            self._host.open()
-            self._family = found_family(self._host.label) if self._want_cgroups else None
-            means = self._family.means if self._family else "rlimit"
-            notes = [] if self._family else ["no writable cgroup: memory is limited per process, not per sandbox"]
-            if filter_program() is None:
-                notes.append("no libseccomp: system calls are not filtered")
-            if os.geteuid() == 0 and not self._host.drops:
-                notes.append("sandboxes run as root's user id, without capabilities: another user was not possible")
-            self._known = Capabilities(
-                isolation="namespace",
-                cpu=means if self._family and self._family.cpu else "none",
-                memory=means,
-                pids=means,
-                sockets=means if self._family and self._family.tcp else "none",
-                disk="tmpfs" if self._host.sizes else "none",
-                networks=("none", "allow"),
-                images=True,
-                rootfs=True,
-                snapshots=True,
-                endpoints=True,
-                syscalls="seccomp" if filter_program() is not None else "none",
-                note="; ".join(notes),
-            )
-        return self._known
+        with self._opening:
+            if self._known is None:
+                self._known = self._open()
+            return self._known
+
+    def _open(self) -> Capabilities:
+        self._host.open()
+        self._family = found_family(self._host.label) if self._want_cgroups else None
+        means = self._family.means if self._family else "rlimit"
+        notes = [] if self._family else ["no writable cgroup: memory is limited per process, not per sandbox"]
+        if filter_program() is None:
+            notes.append("no libseccomp: system calls are not filtered")
+        if os.geteuid() == 0 and not self._host.drops:
+            notes.append("sandboxes run as root's user id, without capabilities: another user was not possible")
+        return Capabilities(
+            isolation="namespace",
+            cpu=means if self._family and self._family.cpu else "none",
+            memory=means,
+            pids=means,
+            sockets=means if self._family and self._family.tcp else "none",
+            disk="tmpfs" if self._host.sizes else "none",
+            networks=("none", "allow"),
+            images=True,
+            rootfs=True,
+            snapshots=True,
+            endpoints=True,
+            syscalls="seccomp" if filter_program() is not None else "none",
+            note="; ".join(notes),
+        )
 
     def preflight(self, spec: SandboxSpec) -> None:
-        """Refuses what cannot be enforced, see `Backend.preflight`."""
+        """Refuses what cannot be enforced, and probes the root file system, see `Backend.preflight`."""
+        with self._opening:
+            self._preflight(spec)
+
+    def _preflight(self, spec: SandboxSpec) -> None:
         known = self.capabilities
         wants = (
             (
@@ -120,7 +130,10 @@ class NamespaceBackend:
 
     async def create(self, spec: SandboxSpec, *, label: str = "") -> NamespaceSandbox:
         """A fresh sandbox."""
-        self.preflight(spec)
+        if self._known is None or not self._host.knows(_rootfs_of(spec)):
+            await asyncio.to_thread(self.preflight, spec)  # a probe takes a second
+        else:
+            self.preflight(spec)
         return await self.launch(spec, label, None)
 
     async def launch(self, spec: SandboxSpec, label: str, snapshot: Archive | None) -> NamespaceSandbox:
@@ -152,10 +165,11 @@ class NamespaceBackend:
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._alive)))
         await self.snapshots.drop_all()
         self.egress.stop()
-        if self._family is not None:
-            self._family.close()
-        self._family = self._known = None
-        self._host.close()
+        with self._opening:  # a probe may be under way
+            if self._family is not None:
+                self._family.close()
+            self._family = self._known = None
+            self._host.close()
 
     def forget(self, sandbox: NamespaceSandbox) -> None:
         """The sandbox is gone."""

@@ -205,6 +205,10 @@ class Host:
         self.close()
         raise problems[-1]
 
+    def knows(self, path: str | None) -> bool:
+        """Whether that root file system was probed."""
+        return path in self._known
+
     def rootfs(self, path: str | None) -> RootFS:
         """The root file system of that path; None: the host's `/usr`.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentrl.tools.base import Environment, Observation, ToolResult, tool
 from agentrl.tools.builtin.games.libraries import Wanted, maker
-from agentrl.tools.builtin.games.play import GameFailed, Step, any_move
+from agentrl.tools.builtin.games.play import GameFailed, MoveFailed, Step, any_move
 from agentrl.tools.calling import turn_of
 from agentrl.types.clocks.threads import give_way, in_thread
 from agentrl.types.errors import AgentRLError, RecipeError, TaskError, ToolError
@@ -95,7 +96,7 @@ class Game(Environment):
             raise TaskError(what, place=f"task {task.id!r}", remedy="see id and kwargs of the game") from error
         self._blocks = not inspect.iscoroutinefunction(self.play.step)
         self.info |= {"return": 0.0, "steps": 0, "ended": False, "success": False}
-        with _AsGameFailed(self.library, "reset", task.seed):
+        with _AsGameFailed(GameFailed, self.library, "reset", task.seed):
             self.seen = self.play.reset(task.seed)
 
     async def opening(self) -> str:
@@ -126,17 +127,17 @@ class Game(Environment):
             moved: ToolResult = await in_thread(partial(self._move, action), turn_of(self))
             return moved
         self._check(action)
-        with _AsGameFailed(self.library, "step", action):
+        with _AsGameFailed(MoveFailed, self.library, "step", action):
             step: Any = await self.play.step(action)  # type: ignore[misc]
-        return self._after(step)
+            return self._after(step)
 
     def _move(self, action: str) -> ToolResult:
         self._check(action)
-        with _AsGameFailed(self.library, "step", action):
+        with _AsGameFailed(MoveFailed, self.library, "step", action):
             step = self.play.step(action)
             if not isinstance(step, Step):
                 raise TypeError(f"step returned {step!r:.80} and is not 'async def'")
-        return self._after(step)
+            return self._after(step)
 
     def _check(self, action: str) -> None:
         if not action.strip():
@@ -148,7 +149,9 @@ class Game(Environment):
 
     def _after(self, step: Step) -> ToolResult:
         self.seen = step.text
-        self.info["return"] += step.reward
+        if not math.isfinite(total := self.info["return"] + step.reward):
+            raise ValueError(f"the reward of the move is {step.reward}")
+        self.info["return"] = total
         self.info["steps"] += 1
         self.info["ended"] = step.done
         if self.solved_at is not None:
@@ -173,17 +176,17 @@ class Game(Environment):
 
 
 class _AsGameFailed:
-    """Raises what the environment itself raises as `GameFailed`: the environment has failed, not the model."""
+    """Raises what the environment itself raises as a failure of the game, not of the model."""
 
-    def __init__(self, library: str, what: str, given: Any) -> None:
-        self.library, self.what, self.given = library, what, given
+    def __init__(self, failure: type[GameFailed], library: str, what: str, given: Any) -> None:
+        self.failure, self.library, self.what, self.given = failure, library, what, given
 
     def __enter__(self) -> None:
         return
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception | SystemExit) and not isinstance(error, ToolError | AgentRLError):
-            raise GameFailed(
+            raise self.failure(
                 f"{self.library} failed in {self.what}({self.given!r:.100}): {type(error).__name__}: {error}"
             ) from error
 

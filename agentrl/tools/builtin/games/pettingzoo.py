@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentrl.tools.builtin.games.own_random import OwnRandom
-from agentrl.tools.builtin.games.play import Match
+from agentrl.tools.builtin.games.play import Match, numbered
 from agentrl.types.errors import ToolError
 
 
@@ -66,7 +66,7 @@ class PettingZoo(Match):
         """Makes a move."""
         word, moves = action.strip(), self.moves()
         count = int(self._env.action_space(self._env.agent_selection).n)
-        legal = word in moves if moves else word.isdecimal() and int(word) < count
+        legal = word in moves if moves else numbered(word, 0, count)
         if not legal:
             raise ToolError(f"{word[:60]!r} is no move now; there are: {', '.join(moves) or f'0 to {count - 1}'}")
         with self._random:

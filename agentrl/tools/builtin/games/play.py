@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.types.errors import InfraError
+from agentrl.types.errors import InfraError, ToolServerEnded
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,11 @@ class Step:
 
 
 class GameFailed(InfraError):
-    """An environment raised where it should not: in `reset`, or in `step` with a move that it takes."""
+    """An environment raised where it should not, or does not begin."""
+
+
+class MoveFailed(GameFailed, ToolServerEnded):
+    """An environment raised in `step`, or gave what is no reward, perhaps because of the model's move."""
 
 
 class Play(ABC):
@@ -113,6 +117,14 @@ def any_move(seen: str, moves: Sequence[str], rng: random.Random) -> str:
             remedy="give an opponent of your own: opponent: ./task.py:function(seen, moves, rng)",
         )
     return rng.choice(moves)
+
+
+def numbered(word: str, first: int, end: int) -> bool:
+    """Whether a word is a number from `first` to below `end`. Python refuses to read numbers of thousands of digits."""
+    return word.isdecimal() and len(word) <= _DIGITS and first <= int(word) < end
+
+
+_DIGITS = 100
 
 
 class Seat(Play):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentrl.tools.builtin.games.play import GameFailed, Play, Step
+from agentrl.tools.builtin.games.play import MoveFailed, Play, Step, numbered
 from agentrl.types.errors import ToolError
 
 WON = ("success", "is_success", "tasksuccess", "won")
@@ -53,7 +53,7 @@ class ResetStep(Play):
 
     def _read(self, found: Any) -> Step:
         if not isinstance(found, tuple) or len(found) not in (4, 5):
-            raise GameFailed(
+            raise MoveFailed(
                 f"{type(self._env).__name__}.step returned {found!r:.80}",
                 remedy="return (observation, reward, terminated, truncated, info)",
             )
@@ -72,7 +72,7 @@ class ResetStep(Play):
         word = action.strip()
         if self.actions is not None and word in self.actions:
             return self._first + self.actions.index(word)
-        if self.actions is None and word.isdecimal() and self._first <= int(word) < self._first + self._count:
+        if self.actions is None and numbered(word, self._first, self._first + self._count):
             return int(word)
         known = self.actions or [f"{self._first} to {self._first + self._count - 1}"]
         raise ToolError(f"there is no action {word[:60]!r}; there are: {', '.join(known)}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.tools.builtin.gui.link import HostLink, Link, SandboxLink
-from agentrl.tools.builtin.gui.screen import Button, Direction, Element, Point, ScreenLost
+from agentrl.tools.builtin.gui.screen import Button, Direction, Element, Point, ScreenEnded, ScreenLost
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import RecipeError, SandboxError, ToolError
 from agentrl.types.paths import data_path
@@ -27,6 +27,8 @@ ELEMENT_PACKAGES = ("at-spi2-core", "gir1.2-atspi-2.0", "python3-gi", "dbus-daem
 
 PARTS_S = 10.0
 """As in the driver: the least bound on the start of each part. There are four beside the program."""
+LARGEST = 16 << 20
+"""Bytes of an answer beside four a pixel: a list of elements has less."""
 MARGIN_S = 15.0
 """How much longer than its own limit a request may take before the screen counts as lost."""
 WORDS_S = 2.0
@@ -65,6 +67,7 @@ class Desktop:
         self._link, self._folder = link, folder
         self._left, self._broken, self._closed = b"", False, False
         self._latencies: list[float] = []
+        self._most = LARGEST + 4 * self.size[0] * self.size[1]
 
     @classmethod
     async def open_on_host(cls, settings: DesktopSettings) -> Desktop:
@@ -155,7 +158,7 @@ class Desktop:
 
     async def type(self, text: str) -> None:
         """Types a text; a line break is the Return key."""
-        await self._ask("type", {"text": text}, 30)
+        await self._ask("type", {"text": text}, 30 + len(text) / 10)
 
     async def press(self, keys: Sequence[str]) -> None:
         """Presses keys together.
@@ -169,13 +172,13 @@ class Desktop:
         """Waits until the program has taken its input and the screen is still.
 
         Raises:
-            ScreenLost: the program was ended by a signal: it crashed.
+            ScreenEnded: the program was ended by a signal: it crashed.
         """
         limit, began = self.settings.settle_s, time.monotonic()
         found, _ = await self._ask("settle", {"limit_s": limit}, 2 * limit)
         self._latencies.append(time.monotonic() - began)
         if found["ended"] is not None and found["ended"] < 0:
-            raise ScreenLost(f"the program of the screen was ended by signal {-found['ended']}")
+            raise ScreenEnded(f"the program of the screen was ended by signal {-found['ended']}")
         if not found["answers"]:
             return "The program in front does not answer."
         return "" if found["windows"] else "No window is open."
@@ -194,36 +197,39 @@ class Desktop:
         """One request. One that does not end leaves the screen broken, as it is unknown what was done.
 
         Raises:
-            ScreenLost: the driver is gone, does not answer, or says so.
+            ScreenEnded: the driver is gone, says so, gives no answer, or gives none in time in a sandbox.
+            ScreenLost: it gives none in time.
             ToolError: the request makes no sense.
         """
         if self._broken:
-            raise ScreenLost("the screen broke earlier")
+            raise ScreenEnded("the screen broke earlier")
         self._broken = True  # until the answer is whole
         try:
             async with Deadline(limit_s + MARGIN_S):
                 await self._link.send(json.dumps({"do": do, **(fields or {})}).encode() + b"\n")
                 said = json.loads(await self._line())
-                body = await self._exactly(said["size"])
+                body = await self._exactly(int(said["size"]))
+                ok, kind, error = said["ok"], said.get("kind", ""), str(said.get("error", ""))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as fault:
+            raise ScreenEnded(f"the desktop answered {do!r} with what is no answer: {str(fault)[:200]}") from None
         except TimeoutError:
-            raise ScreenLost(f"the desktop did not answer {do!r} within {limit_s + MARGIN_S:g} s") from None
+            lost = ScreenLost if isinstance(self._link, HostLink) else ScreenEnded
+            raise lost(f"the desktop did not answer {do!r} within {limit_s + MARGIN_S:g} s") from None
         except (OSError, EOFError):
             words = ""
             with suppress(TimeoutError, SandboxError):
                 async with Deadline(WORDS_S):
                     words = " ".join((await self._link.last_words()).split())
-            raise ScreenLost(f"the desktop ended during {do!r}{f': {words}' if words else ''}") from None
-        if said["ok"]:
+            raise ScreenEnded(f"the desktop ended during {do!r}{f': {words}' if words else ''}") from None
+        if ok:
             self._broken = False
             return said, body
-        raise self._error(said["kind"], said["error"])
-
-    def _error(self, kind: str, text: str) -> Exception:
         if kind == "input":
             self._broken = False
-            return ToolError(text)
-        if kind != "missing":
-            return ScreenLost(text)
+            raise ToolError(error)
+        raise self._missing(error) if kind == "missing" and do == "start" else ScreenEnded(error)
+
+    def _missing(self, text: str) -> Exception:
         if isinstance(self._link, HostLink):
             return RecipeError(f"{text} is not installed", place="gui", remedy=install(text))
         remedy = "sandbox.spec.image: agentrl/desktop (agentrl sandbox build desktop); sandboxes without an image have "
@@ -238,12 +244,17 @@ class Desktop:
         return line
 
     async def _exactly(self, size: int) -> bytes:
+        if size > self._most:
+            raise ValueError(f"{size} bytes are too many")
         while len(self._left) < size:
             await self._more()
         body, self._left = self._left[:size], self._left[size:]
         return body
 
     async def _more(self) -> None:
+        """Reads on. Other programs of a sandbox may write where the driver does."""
+        if len(self._left) > self._most:
+            raise ValueError(f"it has more than {self._most} bytes")
         if not (data := await self._link.receive()):
             raise EOFError
         self._left += data

@@ -28,6 +28,8 @@ Shows = Literal["image", "elements", "both"]
 LARGEST = 16_384
 """Longest side of a screen, pixels."""
 NOT_WHOLE = "(the list is not whole: the program did not answer in time)"
+CHARACTERS, CHORDS = 2000, 50
+"""Of one action. It would take too long otherwise, and nobody types so much."""
 _CLICKS: dict[str, dict[str, Any]] = {
     "left_click": {},
     "double_click": {"times": 2},
@@ -213,9 +215,14 @@ class Gui(Environment):
 
     async def _without_mouse(self, screen: Screen, name: str, given: Mapping[str, Any]) -> None:
         if name == "type":
+            if len(given["text"]) > CHARACTERS:
+                raise ToolError(f"type at most {CHARACTERS} characters at a time; these are {len(given['text'])}")
             await screen.type(given["text"])
         elif name == "key":
-            for chord in given["text"].split():  # several, one after another, as xdotool takes them
+            chords = given["text"].split()  # several, one after another, as xdotool takes them
+            if len(chords) > CHORDS:
+                raise ToolError(f"press at most {CHORDS} keys at a time; these are {len(chords)}")
+            for chord in chords:
                 await screen.press(_keys(chord))
         elif name == "wait":
             await asyncio.sleep(min(given.get("duration", 1.0), WAIT_S))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agentrl.tools.builtin.gui.screen import Button, Direction, Element, Point, ScreenLost
+from agentrl.tools.builtin.gui.screen import Button, Direction, Element, Point, ScreenEnded, ScreenLost
 from agentrl.tools.builtin.web.client import BrowserContext, PageFailure
 from agentrl.tools.builtin.web.launching import Launch, open_context
 from agentrl.tools.builtin.web.page import told
@@ -175,14 +175,14 @@ class PageScreen:
 
         Raises:
             PageFailure: the page cannot do it.
-            ScreenLost: it crashed.
+            ScreenEnded: it crashed.
             BrowserLost: the browser is gone.
         """
         try:
             return await self._context.do(op, timeout_s=timeout_s or self._settle_s + MARGIN_S, **fields)
         except PageFailure as failure:
             if failure.kind == "crashed":
-                raise ScreenLost(f"the page crashed: {failure.message}") from None
+                raise ScreenEnded(f"the page crashed: {failure.message}") from None
             raise
 
 

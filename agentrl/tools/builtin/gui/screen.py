@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from agentrl.types.errors import InfraError
+from agentrl.types.errors import InfraError, ToolServerEnded
 
 Button = Literal["left", "middle", "right"]
 Direction = Literal["up", "down", "left", "right"]
@@ -15,6 +15,10 @@ Point = tuple[int, int]
 
 class ScreenLost(InfraError):
     """A screen is broken or does not answer: the machine's fault, or nobody's. The episode starts again elsewhere."""
+
+
+class ScreenEnded(ScreenLost, ToolServerEnded):
+    """A screen broke while the model acted on it. What it did to its program may be the reason."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from agentrl.types.clocks.deadline import Deadline
-from agentrl.types.errors import InfraError, ToolError
+from agentrl.types.errors import InfraError, ToolError, ToolServerEnded
 
 GRACE_S = 20.0
 """Time beyond that of an operation within which the driver answers, or is taken for dead."""
@@ -58,6 +58,10 @@ GRACE_S = 20.0
 
 class BrowserLost(InfraError):
     """The driver or Chromium is gone, or does not start. The next episode gets a new one."""
+
+
+class BrowserEnded(BrowserLost, ToolServerEnded):
+    """The same, of a browser in the sandbox of an episode, whose programs may have done it."""
 
 
 class PageFailure(ToolError):
@@ -79,15 +83,21 @@ class Driver:
         send: writes a line to it.
         kill: ends it.
         said: what it last wrote on its stderr.
+        inside: whether it runs in the sandbox of the episode.
 
     Attributes:
         contexts: that are open.
     """
 
     def __init__(
-        self, send: Callable[[bytes], Awaitable[None]], kill: Callable[[], None], said: Callable[[], str]
+        self,
+        send: Callable[[bytes], Awaitable[None]],
+        kill: Callable[[], None],
+        said: Callable[[], str],
+        *,
+        inside: bool = False,
     ) -> None:
-        self._send, self._kill, self._said = send, kill, said
+        self._send, self._kill, self._said, self._inside = send, kill, said, inside
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._numbers = itertools.count(1)
         self.contexts: set[BrowserContext] = set()
@@ -110,8 +120,9 @@ class Driver:
             async with Deadline(timeout_s + GRACE_S):
                 return await answer
         except TimeoutError:
+            lost = self.lost(f"the browser driver does not answer: {op} took longer than {timeout_s:g} s")
             self.end()
-            raise BrowserLost(f"the browser driver does not answer: {op} took longer than {timeout_s:g} s") from None
+            raise lost from None
         except OSError:
             raise self._lost() from None
         finally:
@@ -138,7 +149,23 @@ class Driver:
 
     def _lost(self) -> BrowserLost:
         said = self._said().strip().splitlines()
-        return BrowserLost("the browser driver is gone" + (f"; it said: {said[-1][:300]}" if said else ""))
+        return self.lost("the browser driver is gone" + (f"; it said: {said[-1][:300]}" if said else ""))
+
+    def lost(self, why: str) -> BrowserLost:
+        """The failure of the episodes that have a context here."""
+        return (BrowserEnded if self._inside else BrowserLost)(why)
+
+    def value(self, reply: dict[str, Any]) -> Any:
+        """The value of an answer.
+
+        Raises:
+            PageFailure, BrowserLost: it has none.
+        """
+        if (kind := reply.get("error")) is None:
+            return reply.get("value")
+        if kind in ("launch", "browser", "driver"):
+            raise self.lost(reply["message"])
+        raise PageFailure(kind, reply["message"])
 
     async def context(self, **options: Any) -> BrowserContext:
         """A new context; the fields of `context`.
@@ -152,7 +179,7 @@ class Driver:
             reply = await self.request("context", timeout_s=60.0, **options)
             if reply.get("error") in ("launch", "browser"):
                 self.end()  # the next one is started by a new driver
-            value = _value(reply)
+            value = self.value(reply)
         except BaseException:
             self.contexts.discard(context)
             raise
@@ -180,7 +207,7 @@ class BrowserContext:
         """
         reply = await self.driver.request(op, timeout_s=timeout_s, context=self.name, **fields)
         self.events += reply.get("events", ())
-        return _value(reply)
+        return self.driver.value(reply)
 
     async def batch(self, *steps: tuple[str, Mapping[str, Any]], timeout_s: float = 30.0) -> list[Any]:
         """The values of several operations, sent at once; `timeout_s` bounds each. Raises the first failure."""
@@ -219,16 +246,3 @@ class BrowserContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _value(reply: dict[str, Any]) -> Any:
-    """The value of an answer.
-
-    Raises:
-        PageFailure, BrowserLost: it has none.
-    """
-    if (kind := reply.get("error")) is None:
-        return reply.get("value")
-    if kind in ("launch", "browser", "driver"):
-        raise BrowserLost(reply["message"])
-    raise PageFailure(kind, reply["message"])

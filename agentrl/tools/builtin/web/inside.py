@@ -17,6 +17,9 @@ FOLDER = "/tmp/.agentrl-browser"
 CHROMIUM = "/usr/bin/chromium"
 """Where the image `agentrl/browser` has it."""
 
+LARGEST = 64 << 20
+"""Bytes of an answer: the screenshot of a large page has some millions."""
+
 _MISSING = ("No module named 'playwright'", "Executable doesn't exist")
 """What the driver says where the image lacks a part."""
 
@@ -26,7 +29,7 @@ class InsideDriver:
 
     def __init__(self, process: Process) -> None:
         self._process, self._last = process, deque[str](maxlen=20)
-        self.driver = Driver(process.write, self._kill, lambda: "\n".join(self._last))
+        self.driver = Driver(process.write, self._kill, lambda: "\n".join(self._last), inside=True)
         self._readers = asyncio.create_task(self._answers()), asyncio.create_task(self._complaints())
         self._killing: asyncio.Task[None] | None = None
 
@@ -74,16 +77,20 @@ class InsideDriver:
         self._killing = asyncio.create_task(self.close())
 
     async def _answers(self) -> None:
-        """Passes output lines to the driver. Stops at the end, or at the first line that cannot be parsed."""
-        rest: list[bytes] = []
+        """Passes output lines to the driver. Stops at the end, or at the first line that is too long or no answer.
+
+        Other programs of the sandbox may write where the driver does.
+        """
+        rest, size = list[bytes](), 0
         try:
-            with suppress(SandboxError, OSError, ValueError):
-                while data := await self._process.read("stdout", 1 << 20):
+            with suppress(SandboxError, OSError, ValueError, TypeError, AttributeError, RecursionError):
+                while (data := await self._process.read("stdout", 1 << 20)) and size < LARGEST:
                     *whole, last = data.split(b"\n")
                     for line in whole:
                         self.driver.received(b"".join([*rest, line]))
-                        rest = []
+                        rest, size = [], 0
                     rest.append(last)
+                    size += len(last)
         finally:
             self.driver.ended()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ class Doors:
         if action == "quit":
             raise SystemExit(3)
         self.n += 1
+        if action in ("nan", "inf"):
+            return "odd", float(action), False, {}
         if action == "wait":
             return f"{threading.current_thread() is threading.main_thread()}", 0.25, False, {}
         if action == "slow":
@@ -164,18 +167,21 @@ def test_rewards_of_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_who_crashes_is_infra_and_who_is_not_there_is_the_user(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["Doors", "Awaited", "Odd", "Handed"])
+def test_moves_that_crash_a_game_again_and_again_have_a_reward(tmp_path: Path, name: str) -> None:
+    game, crashes = {"library": f"./task.py:{name}"}, ("crash", "quit", "nan", "inf")
+    once = played(tmp_path, game, ["crash"], limits={"retries": 0})
+    assert [episode.status for episode in once] == ["infra_error"]
+    assert once[0].error is not None
+    assert re.search("failed in step|step returned", once[0].error.message)
+    for episode in played(tmp_path, game, *(["wait", each] for each in crashes), limits={"backoff_s": 0.0}):
+        assert (episode.status, episode.stop, episode.attempt) == ("truncated", "tool_broken", 1)
+        assert episode.reward == (0.25 if name in ("Doors", "Awaited") else 0.0), "the reward so far"
+
+
+@pytest.mark.slow
+def test_who_is_not_there_is_the_user(tmp_path: Path) -> None:
     game = {"library": "./task.py:Doors"}
-    assert [episode.status for episode in played(tmp_path, {"library": "./task.py:Handed"}, ["wait"])] == [
-        "infra_error"
-    ]
-    for name in ("Doors", "Awaited"):
-        for episode in played(tmp_path / name, {"library": f"./task.py:{name}"}, ["wait", "crash"], ["quit"]):
-            assert episode.status == "infra_error"
-        assert episode.error is not None
-        assert "failed in step" in episode.error.message
-    (odd,) = played(tmp_path / "b", {"library": "./task.py:Odd"}, ["left"])
-    assert odd.status == "infra_error"
     (broken,) = played(tmp_path / "c", {"library": "./task.py:broken"}, ["left"])
     assert broken.status == "user_error"
     assert broken.error is not None
@@ -209,7 +215,9 @@ def test_gymnasium_with_named_and_numbered_actions(tmp_path: Path) -> None:
     assert '["left", "down", "right", "up"]' in shown(drowned)[0]
     assert drowned.reward == 0.0
     assert drowned.turns[0].state == drowned.turns[1].state == back.turns[0].state
-    numbers, wrong = played(tmp_path / "b", lake, ["1", "1", "2", "2", "1", "2"], ["4"])
+    numbers, wrong, long = played(tmp_path / "b", lake, ["1", "1", "2", "2", "1", "2"], ["4"], ["9" * 5000, "-1", "١"])
+    assert long.status == "done"
+    assert "there are: 0 to 3" in shown(long)[0]
     assert numbers.reward == 1.0
     assert "there are: 0 to 3" in shown(wrong)[0]
 
@@ -263,7 +271,7 @@ def test_pettingzoo(tmp_path: Path) -> None:
     pytest.importorskip("pettingzoo", reason="pip install 'agentrl[games]'")
     pytest.importorskip("pygame", reason="pip install 'agentrl[games]'")
     game = {"library": "pettingzoo", "id": "classic.tictactoe_v3", "opponent": "./task.py:second"}
-    won, wrong = played(tmp_path, game, ["0", "1", "2"], ["9", "0", "x"])
+    won, wrong = played(tmp_path, game, ["0", "1", "2"], ["9", "0", "9" * 5000])
     assert "Moves: 0, 1, 2, 3, 4, 5, 6, 7, 8" in won.prompt[-1]["content"]
     assert won.reward == won.components["success"] == 1.0
     assert [text.startswith("Error: ") for text in shown(wrong)] == [True, False, True]

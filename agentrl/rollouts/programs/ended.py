@@ -1,0 +1,58 @@
+"""How a program ended, wherever it ran."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from agentrl.types.errors import AgentRLError, ToolServerEnded
+
+KEPT = 1 << 16
+"""Bytes of an output stream that are kept: the last ones."""
+
+
+class ProgramFailed(AgentRLError):
+    """The program of an agent could not do its work: a `user_error` of the episode."""
+
+
+class ProgramKilled(ToolServerEnded):
+    """A signal ended the program of an agent, or what it reaches the policy through is gone.
+
+    The machine may have done it, or a command that the policy had the program run.
+    """
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended.
+
+    Attributes:
+        code: exit code; as shells say it, or negative, after a signal.
+        stdout: the end of what it wrote.
+        stderr: as stdout.
+        cut_off: whether it could not reach the policy any more.
+    """
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+    cut_off: bool = False
+
+    @property
+    def killed(self) -> str:
+        """What ended it that was not its own doing; "": nothing."""
+        if self.cut_off:
+            return "its relay to the policy had ended"
+        number = -self.code if self.code < 0 else self.code - 128
+        return f"signal {number} ended it" if 0 < number < signal.NSIG else ""
+
+
+class Tail:
+    """The end of a stream."""
+
+    def __init__(self) -> None:
+        self.kept = b""
+
+    def add(self, data: bytes) -> None:
+        """Keeps what fits."""
+        self.kept = (self.kept + data)[-KEPT:]
