@@ -1,4 +1,4 @@
-"""The stages of a stored run, by the episodes that it holds."""
+"""Stages of a stored run, by its episodes."""
 
 from __future__ import annotations
 

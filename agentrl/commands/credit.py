@@ -89,7 +89,7 @@ def _did(turn: Turn) -> str:
 
 
 def _print_groups_without_signal(batches: list[dict[str, Any]]) -> None:
-    """Prints how many groups have nothing to compare."""
+    """Prints the number of groups without signal."""
     groups = sum(round(batch["groups"]) for batch in batches)
     equal, single = (
         sum(round(b[f"{kind}_groups"] * b["groups"]) for b in batches) for kind in ("zero_variance", "single")

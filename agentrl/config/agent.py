@@ -35,7 +35,7 @@ DIALOGUE = "dialogue"
 
 
 class AgentSettings(WithPlugIn):
-    """The agent that drives the episode, and the format of tool calls."""
+    """The agent of the episode, and the format of tool calls."""
 
     with_settings: ClassVar[tuple[str, ...]] = (
         PROGRAM, DIALOGUE, "compacting_agent", "delegating_agent", "reading_agent", "recent_agent",

@@ -1,4 +1,4 @@
-"""Models from scratch: a small Llama (Qwen2-VL, if it sees) with random weights and its own tokenizer."""
+"""Models from scratch: a small Llama (Qwen2-VL, if it takes images) with random weights and a new tokenizer."""
 
 from __future__ import annotations
 

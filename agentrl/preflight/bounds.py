@@ -48,7 +48,7 @@ def _scoring(parts: Parts) -> list[Component]:
 
 
 def _of(component: Component) -> Bounds:
-    """The bounds of its share of the score; `_UNKNOWN` where a value or a number of turns has none."""
+    """Returns the bounds of its share of the score; `_UNKNOWN` if a bound or the number of turns is unknown."""
     known = None if component.per_turn else component.about.bounds
     for step in component.steps:
         if step.clip is not None and not component.per_turn:

@@ -87,7 +87,7 @@ class Component:
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """The resources that a call occupies: an engine, a sandbox."""
+        """Resources of a call: an engine, a sandbox."""
         boxes: tuple[Cost, ...] = ("sandbox",) if self.sandbox_required or self.fresh_sandboxes else ()
         return (*boxes, *(cost for cost in self.about.costs if cost not in boxes))
 
@@ -288,7 +288,7 @@ class RewardSet:
         return cls(components, tuple(gates), route, success)
 
     def of(self, task: Task) -> RewardSet:
-        """The components that score a task, with the gates on them.
+        """Returns the components of a task, with the gates on them.
 
         Raises:
             TaskError: the task does not name them, or none of them has a weight.

@@ -150,7 +150,7 @@ def budget() -> Budget:
 
 
 class _Places:
-    """Bounds how many verify at once."""
+    """Limits the number of concurrent verifiers."""
 
     def __init__(self, number: int) -> None:
         self._number, self._free, self._alone = number, asyncio.Semaphore(number), asyncio.Lock()

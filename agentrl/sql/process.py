@@ -125,5 +125,5 @@ def _cell(value: Any) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """The first `limit` characters of a text, and how many more there are."""
+    """Returns the first `limit` characters of a text, and the number of further ones."""
     return text if len(text) <= limit else f"{text[:limit]}\n[... {len(text) - limit} more characters]"

@@ -36,7 +36,7 @@ class Result:
     """The rows of a query.
 
     Attributes:
-        more: there are rows behind these.
+        more: further rows exist.
     """
 
     columns: list[str]

@@ -35,8 +35,8 @@ class Pixels:
 
     Attributes:
         inputs: arguments of `get_image_features`.
-        patches: how many patches the tower computes: a measure of its work and memory.
-        placeholders: how many features the tower must make of it.
+        patches: number of patches that the tower computes: a measure of its work and memory.
+        placeholders: number of features that the tower must return.
     """
 
     inputs: dict[str, Tensor]

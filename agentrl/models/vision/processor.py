@@ -1,4 +1,4 @@
-"""The processor of a model that sees: how many tokens an image is, and its pixels as the tower takes them.
+"""Image processor of a vision-language model: the tokens of an image, and its pixels for the vision tower.
 
 The arithmetic is transformers' own, of the image processors that need Pillow alone (torchvision is not needed).
 """

@@ -57,7 +57,7 @@ def unary_feedback(
 
 
 def answer_of(turn: Turn, tool: str, argument: str, pattern: str | None) -> str | None:
-    """The answer of a turn; None if it has none or an empty one."""
+    """Returns the answer of a turn; None if it is missing or empty."""
     if pattern is not None:
         try:
             match = re.search(pattern, turn.text, re.DOTALL)

@@ -40,7 +40,7 @@ class _Refused(Exception):
 
 
 class Judge(BaseModel):
-    """The model that judges, and the number of votes."""
+    """Judge model, and the number of votes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -180,7 +180,7 @@ class Judge(BaseModel):
 
 
 def _content(text: str) -> str:
-    """The reply of a chat completion. Raises ValueError if there is none."""
+    """Returns the reply of a chat completion. Raises ValueError without one."""
     try:
         return str(json.loads(text)["choices"][0]["message"]["content"] or "")
     except (KeyError, IndexError, TypeError, ValueError, RecursionError):

@@ -40,7 +40,7 @@ better: {{"better": "A"}}, {{"better": "B"}} or {{"better": "tie"}}"""
 
 
 async def compare(judge: Judge, prompt: str, a: str, b: str, **about: str) -> tuple[list[float], int, str]:
-    """The parsed votes on how far `a` beats `b` (1, 0.5, 0), how many were asked, and their hash.
+    """Returns the parsed votes for `a` over `b` (1, 0.5, 0), the number of votes requested, and their hash.
 
     Each vote is asked in both orders, because judges have a position bias.
     """
