@@ -29,10 +29,10 @@ from agentrl.types.errors import StoreError
 
 @dataclass(frozen=True)
 class CreditedRun:
-    """What an estimator says about a stored run.
+    """Credit of a stored run, computed by an estimator.
 
     Attributes:
-        episodes: the credited ones, by id.
+        episodes: the credited episodes, by id.
         batches: metrics of each batch that was credited together: one update, or one iteration of one split of one
             stage.
     """
@@ -54,7 +54,7 @@ class CreditedRun:
         return replace(self, credits=chosen)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """Converts to JSON types."""
         return {
             "estimator": self.credit.estimator.name,
             "settings": self.credit.settings.model_dump(mode="json"),
@@ -72,23 +72,23 @@ def credit(
     rewards: str | None = None,
     save: bool = False,
 ) -> CreditedRun:
-    """Credits the episodes of a run as training does: those of one update together, without those that the recipe drops
-    (`train.truncated`, `train.timed_out`), each policy that trains with its own outcome and baselines.
+    """Computes the credit of a run's episodes as training does: one batch per update, without episodes that the recipe
+    drops (`train.truncated`, `train.timed_out`), each trained policy with its own outcome and baselines.
 
-    Episodes that no update trained on (rollouts, evaluations) are credited one iteration of one split at a time.
+    Episodes that no update trained on (rollouts, evaluations) are batched by split and iteration.
 
     Args:
         estimator: a name, or code relative to the folder of the run's recipe, as in the recipe; default: the stage's
-            own, whose settings `overrides` then change.
-        stage: only its episodes; default: those of all stages, with an `estimator`; else there must be one.
+            estimator, with `overrides` on its settings.
+        stage: only its episodes; default: all stages if `estimator` is given, else the only stage.
         overrides: settings of the estimator: `{"gamma": 0.9}`, or `["gamma=0.9"]`.
-        rewards: use the scores that `rescore` gave under this name instead of the recorded ones.
-        save: store the credit; it takes the place of earlier credit wherever a run is looked at.
+        rewards: use the scores that `rescore` stored under this name instead of the recorded ones.
+        save: store the credit. It replaces earlier credit in all views of the run.
 
     Raises:
-        CreditError: no such estimator or setting, or the episodes lack what it needs.
-        StoreError: there is no such run or stage, or nothing in it counts; or `save` would replace the credit that
-            trained, which needs the models of the training.
+        CreditError: unknown estimator or setting, or the episodes lack a required field.
+        StoreError: the run or stage does not exist, or no episode in it counts; or `save` would replace the credit of
+            the training, which needs the models of the training.
     """
     path = folder_of(run)
     with RunDir.open(path) if save else RunDir.read(path) as stored:
@@ -121,11 +121,11 @@ def credit(
 
 @dataclass
 class _Batch:
-    """Episodes that are credited together.
+    """Batch of episodes for one call of the estimator.
 
     Attributes:
-        prefix: what the ids of their stage begin with.
-        trained: whether an update trained on them.
+        prefix: prefix of the ids of their stage.
+        trained: True if an update trained on them.
     """
 
     split: str
@@ -137,7 +137,7 @@ class _Batch:
 
     @property
     def named(self) -> dict[str, Any]:
-        """What it is, as metrics name it."""
+        """Keys that identify the batch in metrics."""
         stage = {"stage": self.prefix.removesuffix("/")} if self.prefix else {}
         return {"split": self.split, **stage, "iteration": self.iteration}
 
@@ -149,7 +149,7 @@ def _trained_in(run: RunDir) -> dict[str, int]:
 
 
 def _batches(episodes: Iterable[Episode], stages: RunStages, trained: Mapping[str, int]) -> list[_Batch]:
-    """The episodes that count, by what is credited together."""
+    """Groups the episodes that count into batches."""
     found: dict[tuple[bool, str, str, int, bool], list[Episode]] = defaultdict(list)
     for episode in episodes:
         split, prefix = episode.split, stages.prefix_of(episode.id)
@@ -165,7 +165,7 @@ def _batches(episodes: Iterable[Episode], stages: RunStages, trained: Mapping[st
 def _of_all_policies(
     credit: CreditAssigner, batch: _Batch, recipe: Recipe | None
 ) -> tuple[list[EpisodeCredit], dict[str, Any]]:
-    """The credit of a batch, and its metrics. Those of a policy beside the main one have its name in front."""
+    """Returns the credit of a batch, and its metrics. Metrics of an auxiliary policy are prefixed by its name."""
     iterations = 1 if recipe is None or recipe.train is None else recipe.train.iterations
     progress = batch.iteration / iterations if batch.split == "train" else 0.0
     credits, metrics = credit.assign(batch.members, progress=progress)
@@ -179,7 +179,7 @@ def _of_all_policies(
 
 
 def _same_as_trained(recipe: Recipe | None, path: Path) -> None:
-    """Whether the credit of a training can be computed again from its episodes alone.
+    """Checks that the credit of a training can be recomputed from its episodes alone.
 
     Raises:
         StoreError: a penalty of models was part of it, or the curriculum chose what was credited.
@@ -202,7 +202,7 @@ def _same_as_trained(recipe: Recipe | None, path: Path) -> None:
 def _chosen(
     run: RunDir, stages: RunStages, stage: str | None, estimator: str | None, settings: dict[str, Any]
 ) -> tuple[CreditAssigner, str]:
-    """The credit to give, and what the ids of the episodes begin with that it is for."""
+    """Returns the credit assigner, and the prefix of the ids of the episodes that it applies to."""
     if estimator is not None:
         prefix = "" if stage is None else stages.chosen(stage)[1]
         return load_credit(CreditSettings(use=estimator, **settings), Path(run.info.get("base", ""))), prefix

@@ -43,7 +43,7 @@ def eval(
     Args:
         what: a recipe as `rollout` takes it; a training run or its folder; a checkpoint folder.
         n: number of episodes; default: `eval.episodes` of the recipe.
-        out: the run directory; an existing one continues an interrupted evaluation. Default: a new folder.
+        out: the run directory; an interrupted evaluation in it is continued. Default: a new folder.
         overrides, reporters: as for `rollout`.
 
     Raises:

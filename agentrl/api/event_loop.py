@@ -27,9 +27,9 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def _a_loop_runs() -> bool:
-    """Whether a loop runs in this thread.
+    """Returns True if a loop runs in this thread.
 
-    A function of its own: what ran in the `except` block would have the RuntimeError in the traceback of each error.
+    A separate function: errors raised in the `except` block would show the RuntimeError in their traceback.
     """
     try:
         asyncio.get_running_loop()
@@ -89,7 +89,7 @@ def _in_this_thread(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @contextmanager
 def _handling(interrupt: Callable[..., None]) -> Iterator[None]:
-    """Handles SIGINT, where nobody but Python itself does."""
+    """Handles SIGINT, unless the program has installed a handler."""
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

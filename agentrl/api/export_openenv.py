@@ -22,13 +22,13 @@ def export(name: str, recipe: Recipe, overrides: Sequence[str], out: Path) -> Pa
     """Writes a folder: the recipe's folder, a server, and a client.
 
     Args:
-        name: by which the recipe was given.
+        name: path or name of the recipe.
         recipe: the same, loaded.
-        overrides: of its keys, which the server makes, too.
+        overrides: of its keys, which the server applies as well.
 
     Raises:
-        RecipeError: `out` is there; or the recipe does not stand alone, and nothing is left of the folder.
-        AgentRLError: the recipe has an error where it is, too.
+        RecipeError: `out` exists, or the recipe is not self-contained; the folder is then removed.
+        AgentRLError: the recipe has an error in its own folder, too.
     """
     if out.exists():
         raise RecipeError(f"there is a {out} already", place="--out", remedy="take another folder, or move it away")
@@ -56,5 +56,5 @@ def export(name: str, recipe: Recipe, overrides: Sequence[str], out: Path) -> Pa
 
 
 def _prove(recipe: Recipe) -> None:
-    """Makes of a recipe what its server will make of it."""
+    """Builds a recipe and its tasks as its server will."""
     len(build(recipe).tasks)

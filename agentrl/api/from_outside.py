@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What an action led to.
+    """Observation after an action.
 
     Attributes:
-        messages: since the last action; at first those that open the episode.
-        tools: definitions of what can be called now.
+        messages: since the last action; at first the opening messages of the episode.
+        tools: definitions of the tools that can be called now.
         episode: the whole episode, if it has ended.
     """
 
@@ -41,7 +41,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     @property
     def done(self) -> bool:
-        """Whether the episode has ended."""
+        """True if the episode has ended."""
         return self.episode is not None
 
     @property
@@ -51,7 +51,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Driven:
-    """A recipe whose episodes are driven from outside, several at a time. They run in a thread of their own.
+    """A recipe whose episodes are driven from outside, several at a time. They run in a separate thread.
 
     Nothing is recorded. A limit of the recipe (`max_turns`, `limits.episode_s`) ends an episode as in a rollout.
 
@@ -74,27 +74,27 @@ class Driven:
         self.players = self.run(self._stack.enter_async_context(open_players(self.parts)))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine, in the thread of the episodes."""
+        """Runs a coroutine in the thread of the episodes. Returns its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def session(self) -> Session:
-        """One that plays an episode after the other, beside other sessions."""
+        """Opens a session, which plays one episode after the other. Sessions run concurrently."""
         session = Session(self)
         self._sessions.add(session)
         return session
 
     def forget(self, session: Session) -> None:
-        """Gives up what a session plays, and the session."""
+        """Aborts a session and its episode."""
         self._sessions.discard(session)
         self.run(session.leave())
 
     def spec(self, index: int) -> EpisodeSpec:
-        """A new episode of a task, by its position; they repeat from the start when they run out."""
+        """Specifies a new episode of a task, by its position. Positions wrap around."""
         task, number = self.parts.tasks.at(index), next(self._count)
         return EpisodeSpec(f"driven/{number:06d}-{task.id}", f"driven/{number:06d}", task, split="rollout")
 
     def close(self) -> None:
-        """Gives up what sessions still play, and ends sandboxes and the thread."""
+        """Aborts all running episodes, and closes sandboxes and the thread."""
         for session in [*self._sessions]:
             session.close()
         self.run(self._stack.aclose())
@@ -113,7 +113,7 @@ class Session:
         self._turn: asyncio.Future[Say] | None = None
 
     def reset(self, index: int = 0) -> Seen:
-        """Begins an episode of a task, by its position. One that is played is given up.
+        """Begins an episode of a task, by its position. Aborts a running one.
 
         Raises:
             AgentRLError: the task is wrong, or its environment does not start.
@@ -121,10 +121,10 @@ class Session:
         return self._driven.run(self._reset(index))
 
     def step(self, said: Say) -> Seen:
-        """Says the next turn: text as the model would write it, calls by name and arguments, or both.
+        """Plays the next turn: text as the model would write it, calls by name and arguments, or both.
 
         Raises:
-            AgentRLError: no episode is played, or the machinery failed: the episode counts for nothing.
+            AgentRLError: no episode is running, or the infrastructure failed; the episode is then invalid.
         """
         return self._driven.run(self._step(said))
 
@@ -155,7 +155,7 @@ class Session:
         return await self._turn
 
     async def _next(self) -> Seen:
-        """What is seen at the next turn, or at the end."""
+        """Returns the observation at the next turn, or at the end."""
         assert self._playing is not None
         asked = asyncio.create_task(self._asked.get())
         await asyncio.wait({asked, self._playing}, return_when=asyncio.FIRST_COMPLETED)

@@ -59,10 +59,10 @@ class Scorer:
     _outage: Outage = field(default_factory=Outage)
 
     async def __call__(self, episode: Episode) -> Episode:
-        """The episode with the recipe's components beside those of its closing call, whose weight is 1.
+        """Adds the recipe's components to those of the episode's closing call, whose weight is 1.
 
-        After an infrastructure failure it is scored again: the session itself cannot be. One that a reward fails on is
-        a `user_error`, and no more.
+        After an infrastructure failure only the scoring is retried: the session cannot be repeated. An episode on which
+        a reward fails becomes a `user_error`.
         """
         if not self.rewards.components:
             return episode
@@ -112,7 +112,7 @@ def proxy(
     Args:
         out: the run directory; default: `runs/NAME-proxy`.
         idle_s: a session ends after this time without a request.
-        names: of this server, by which programs may ask it, beside its address and names that are not public.
+        names: additional host names of this server that requests may use, besides its address and private names.
         note: receives the address, once the proxy listens there.
 
     Raises:
@@ -168,7 +168,7 @@ _LACKS = {
         f"take fresh_sandbox in its place, or {_START}",
     ),
 }
-"""What a reward may need and a recorded session lacks, with the remedy."""
+"""Inputs of rewards that a recorded session lacks, with the remedy."""
 
 
 def _check(component: Component) -> None:

@@ -24,12 +24,12 @@ class CheckedRecipe:
     """A recipe whose parts could be built.
 
     Attributes:
-        sandbox: whether an episode needs one.
-        rewards: by component, what a call of it occupies: `engine`, `sandbox`.
-        model: a folder, `from scratch`, or None where only scripts play.
+        sandbox: True if an episode needs one.
+        rewards: resources that a call occupies, by component: `engine`, `sandbox`.
+        model: a folder, `from scratch`, or None if only scripts play.
         stages: the kind of each, by name; empty for a recipe without `stages`.
-        certificate: what the certificate beside the recipe says (`agentrl env check --store`); None: there is none.
-        warnings: what is allowed, and why it may not be what was meant.
+        certificate: summary of the recipe's certificate (`agentrl env check --store`); None without one.
+        warnings: allowed settings that may be unintended, with the reason.
     """
 
     name: str

@@ -20,7 +20,7 @@ Overrides = Sequence[str] | Mapping[str, Any]
 def given_recipe(recipe: AnyRecipe, overrides: Overrides = ()) -> Recipe:
     """Loads a recipe by its path or name, or takes a loaded one, or its sections as a mapping, and applies overrides.
 
-    What a mapping names beside the recipe (`./task.py:Name`) is relative to the working folder.
+    Relative references in a mapping (`./task.py:Name`) are relative to the working folder.
 
     Raises:
         RecipeError: the recipe cannot be loaded, or an override is wrong.

@@ -41,19 +41,19 @@ def rescore(
     stage: str | None = None,
     overrides: Overrides = (),
 ) -> dict[str, Any]:
-    """Scores the episodes of a run by the rewards of a recipe, and keeps that as `name` beside the record.
+    """Scores the episodes of a run by the rewards of a recipe, and stores the scores as `name` next to the record.
 
-    A component that needs the sandbox as the agent left it keeps the value that was recorded under its name. Episodes
-    whose judge or sandbox failed are left for the same command, given again.
+    A component that needs the agent's sandbox keeps its recorded value. Episodes whose judge or sandbox failed are
+    retried when the same command runs again.
 
     Args:
         recipe: as `rollout` takes it; default: that of the stage.
-        stage: only its episodes; default: those of all stages, with a `recipe`; else there must be one.
+        stage: only its episodes; default: all stages if `recipe` is given, else the only stage.
         overrides: as for `rollout`.
 
     Returns:
-        By component and for `reward`: means, recorded and new, how many are unscored; what failed; and by status how
-        many episodes were left out, being neither done nor truncated.
+        By component and for `reward`: recorded and new means, and the number of unscored episodes; failures; and by
+        status the number of episodes left out, as neither done nor truncated.
 
     Raises:
         RecipeError: a component needs the live sandbox, and no episode has a recorded value.
@@ -94,7 +94,7 @@ def _rewards(recipe: Recipe) -> RewardSet:
 
 
 def _left_out(rows: Sequence[EpisodeRow], path: Path) -> dict[str, int]:
-    """How many episodes are not scored, by status.
+    """Counts the episodes that are not scored, by status.
 
     Raises:
         StoreError: none is scored.
@@ -111,7 +111,7 @@ def _left_out(rows: Sequence[EpisodeRow], path: Path) -> dict[str, int]:
 
 
 def _todo(rows: Sequence[EpisodeRow], there: Collection[str], rewards: RewardSet) -> list[str]:
-    """The episodes to score: those that have no score; with rewards of groups, all of a group where one has none."""
+    """Returns the ids of unscored episodes; with group rewards all episodes of a group that has one."""
     data = [row for row in rows if row.status in ("done", "truncated")]
     lacking = [row for row in data if row.id not in there]
     if not rewards.of_group:
@@ -204,7 +204,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def require_all_scored(result: dict[str, Any], path: Path) -> None:
-    """For the end of the command, when all else is told.
+    """Checks for failed episodes, after all other output of the command.
 
     Raises:
         EpisodesMissing: some episodes could not be scored.

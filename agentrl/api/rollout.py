@@ -98,7 +98,7 @@ async def _collect(
 
 
 def named_engine(parts: Parts, script: str | None, replay: Path | None = None) -> tuple[Engine, Renderer]:
-    """The engine that a command selects: a script, the replay of a stored run, or the recipe's engine."""
+    """Opens the engine of a command: a script, the replay of a stored run, or the recipe's engine."""
     if script is not None:
         return parts.scripted_engine(script)
     if replay is not None:

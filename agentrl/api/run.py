@@ -59,7 +59,7 @@ class CallRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RewardRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A reward component of an episode or of one of its turns, before weights and gates.
+    """Reward component of an episode or of a turn, before weights and gates.
 
     Attributes:
         turn: None for the component of the whole episode.
@@ -141,7 +141,7 @@ class Run:
         return Table(self.dir.metrics)
 
     def episode(self, name: str) -> Episode:
-        """A whole episode: messages, tokens, calls, rewards.
+        """Returns a whole episode: messages, tokens, calls, rewards.
 
         Args:
             name: its id, or a unique part of it.
@@ -158,7 +158,7 @@ class Run:
         return run.credit(run.resolve(name))
 
     def whole_episodes(self, *, split: str | None = None, iteration: int | None = None) -> Iterator[Episode]:
-        """Whole episodes, one at a time."""
+        """Iterates over whole episodes."""
         return self.dir.episodes(split=split, iteration=iteration)
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class Run:
 
 
 def folder_of(run: str | Path | Run) -> Path:
-    """The folder of a run that is given as such, or by its folder."""
+    """Returns the folder of a run or of a path."""
     return run.path if isinstance(run, Run) else Path(run)
 
 

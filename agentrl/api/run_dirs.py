@@ -67,11 +67,11 @@ _TOLD = 6  # differences that a message lists
 def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[str, Any]] = (), **info: Any) -> RunDir:
     """Creates the run directory, or opens it if the same command is given again.
 
-    A run without data (no episode has ended, or all have failed) accepts a changed recipe and starts over with it. A
-    warning tells if code beside the recipe, or a file that the recipe names, has changed since the run began.
+    A run without data (no episode has ended, or all have failed) accepts a changed recipe and starts over with it.
+    Warns if code in the recipe's folder, or a file that the recipe names, has changed since the run began.
 
     Args:
-        tools: definitions of the recipe's tools, for whoever looks at the run: the newest of each name is stored.
+        tools: definitions of the recipe's tools, for viewers of the run. The last one of each name is stored.
 
     Raises:
         StoreError: the directory holds a run of another recipe or another command, or other files.
@@ -97,7 +97,7 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
         if old.get(key) != new.get(key) and not may_change(Recipe, key.removeprefix("recipe.").split("."))
     }
     if known["command"] == command and not _holds_data(run):
-        if differing:  # what was measured of the first steps is of another training
+        if differing:  # measurements of the first steps belong to the other recipe
             run.begin_again()
             forget(run.path)
         run.update_info(**described, base=base, code=code, data=data, finished=False)
@@ -128,7 +128,7 @@ def _added_stages(old: Any, new: Any) -> list[str]:
 
 @contextmanager
 def closing(run: RunDir, again: str = "the same command continues") -> Iterator[None]:
-    """Closes the run at the end. After Ctrl-C, one line tells what is kept and how to continue."""
+    """Closes the run at the end. Ctrl-C prints one line on where the work is stored and how to continue."""
     try:
         yield
     except KeyboardInterrupt:
@@ -180,7 +180,7 @@ def _holds_data(run: RunDir) -> bool:
 
 
 def _refuse_other_files(path: Path) -> None:
-    """Raises StoreError unless `path` is free, or holds only what a killed start left."""
+    """Raises StoreError unless `path` is free, or holds only files of an aborted start."""
     if path.is_file():
         raise StoreError("is a file", place=str(path), remedy="give a folder as --out")
     if path.exists() and any(not child.name.startswith(".run.json") for child in path.iterdir()):
@@ -228,7 +228,7 @@ def data_of(recipe: dict[str, Any], folder: Path) -> dict[str, str]:
 
 
 def _files_at(path: str, rows: bool) -> list[Path]:
-    """The file of this path, if it is one; of a folder of rows all files. `os.path` takes a text that is no path."""
+    """Returns the file of this path, or all files of a folder of rows. `os.path` accepts texts that are not paths."""
     if os.path.isfile(path):
         return [Path(path)]
     return sorted(file for file in Path(path).rglob("*") if file.is_file()) if rows and os.path.isdir(path) else []

@@ -1,4 +1,4 @@
-"""The stages of a stored run, by the episodes that it holds."""
+"""Stages of a stored run, by its episodes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from agentrl.types.reporter import UNNAMED
 
 
 class RunStages:
-    """The stages that a run's recipe lists.
+    """Stages of a run's recipe.
 
     Attributes:
-        recipe: of the run; None if it names none.
+        recipe: of the run; None without one.
     """
 
     def __init__(self, run: RunDir) -> None:
@@ -22,11 +22,11 @@ class RunStages:
         self._listed = [] if self.recipe is None else [stage for stage in stages_of(self.recipe) if stage.listed]
 
     def prefix_of(self, episode_id: str) -> str:
-        """What the ids of an episode's stage begin with; "" in a run without listed stages."""
+        """Prefix of the ids of an episode's stage; "" in a run without listed stages."""
         return next((stage.prefix for stage in self._listed if episode_id.startswith(stage.prefix)), "")
 
     def recipe_of(self, prefix: str) -> Recipe | None:
-        """The recipe of the stage whose ids begin with `prefix`, as `prefix_of` gives it."""
+        """Returns the recipe of the stage with this prefix of ids (`prefix_of`)."""
         return next((stage.recipe for stage in self._listed if stage.prefix == prefix), self.recipe)
 
     def recipes(self) -> list[Recipe]:
@@ -35,13 +35,13 @@ class RunStages:
         return [stage.recipe for stage in self._listed] or shared
 
     def chosen(self, name: str | None) -> tuple[Recipe | None, str]:
-        """The recipe of one stage, and what the ids of its episodes begin with.
+        """Returns the recipe of one stage, and the prefix of the ids of its episodes.
 
         Args:
-            name: default: the only stage that holds episodes beside demonstrations.
+            name: default: the only stage with episodes other than demonstrations.
 
         Raises:
-            StoreError: there is no such stage; or none is named, and several hold episodes.
+            StoreError: the stage does not exist, or no name is given and several stages hold episodes.
         """
         if name is not None:
             return self._named(name)
@@ -59,7 +59,7 @@ class RunStages:
             if stage.name == name:
                 return stage.recipe, stage.prefix
         if name == UNNAMED and not self._listed and self.recipe is not None:
-            return self.recipe, ""  # what metrics and `agentrl show` call the training of a recipe without stages
+            return self.recipe, ""  # the name in metrics and `agentrl show` for the training of a recipe without stages
         names = [stage.name for stage in self._listed]
         remedy = nearest(name, names) if names else "leave out --stage: its recipe lists no stages"
         raise StoreError(f"has no stage {name!r}", place=str(self._run.path), remedy=remedy)

@@ -29,7 +29,7 @@ def serve(recipe: str | Path | Recipe, overrides: Overrides = (), *, note: Calla
 
     Raises:
         RecipeError: the recipe's engine is not vllm, or its model does not exist yet.
-        EngineError: a server ended by itself.
+        EngineError: a server exited.
     """
     recipe = given_recipe(recipe, overrides)
     settings = recipe.engine

@@ -23,7 +23,7 @@ R = TypeVar("R")
 class Table(Sequence[R], Generic[R]):
     """Rows: a sequence of records, and columns for Arrow and pandas.
 
-    The rows are read at the first access, and kept.
+    The rows are read at the first access, then cached.
 
     Args:
         read: reads the rows.

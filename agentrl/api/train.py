@@ -50,7 +50,7 @@ def train(
         replay: a stored training of the same recipe whose completions are repeated, with live tools; instead of the
             recipe's engine.
         from_run: trains on the episodes of a stored run, of `proxy`, `rollout` or `train`, without new rollouts.
-        passes: how often each of its groups trains.
+        passes: number of passes over its groups.
         out: the run directory; default: `runs/NAME`, with `from_run` `runs/NAME-recorded`.
         recipe, overrides, reporters: as for `rollout`.
 
@@ -127,13 +127,13 @@ def train(
 
 
 def _without_rollouts(recipe: Recipe, run: Path, passes: int) -> tuple[Recipe, Recorded]:
-    """The recorded groups of a run, and the recipe that trains on them: as many iterations as there is data for, and no
+    """Returns the recorded groups of a run, and the recipe that trains on them: iterations as the data allows, without
     evaluation.
 
     Raises:
-        RecipeError: the recipe has stages of its own or asks for demonstrations, or its loss does not correct for the
-            updates that recorded episodes have not seen.
-        TrainError: nothing that was recorded can be trained on.
+        RecipeError: the recipe has stages or asks for demonstrations, or its loss does not correct for updates since
+            the episodes were recorded.
+        TrainError: no recorded episode can be trained on.
     """
     from agentrl.training.batch.recorded import Recorded
 
@@ -180,7 +180,7 @@ def _stages_left(stages: Sequence[StagePlan], checkpoints: Path) -> Sequence[Sta
 
 
 def _replay(source: Path, stages: Sequence[RlPlan]) -> Callable[[LoadedModel], Engine]:
-    """Makes the engine that replays the completions of a stored run.
+    """Returns a factory of the engine that replays the completions of a stored run.
 
     Raises:
         RecipeError: the run has no log-probabilities.

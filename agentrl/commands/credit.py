@@ -17,13 +17,13 @@ from agentrl.view.terminal import Visible
 
 
 def print_credit(result: CreditedRun, limit: int) -> None:
-    """Prints a line per turn: credit, what that is made of, what the turn did; and which groups teach nothing."""
+    """Prints a line per turn with its credit, the parts of the credit and its calls; and the groups without signal."""
     chosen = result.credits
     name, settings = result.credit.estimator.name, result.credit.settings.model_dump(mode="json")
     print(f"{name}  {'  '.join(f'{key}={value}' for key, value in settings.items())}")
     parts = list(chosen[0].parts) if len(chosen[0].parts) > 1 else []
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    chosen = sorted(result.credits, key=lambda credit: not any(credit.turn_advantages))  # first what teaches something
+    chosen = sorted(result.credits, key=lambda credit: not any(credit.turn_advantages))  # first episodes with signal
     for heading in ("episode", "reward", "turn", "role", "credit", *parts, "did"):
         table.add_column(heading, no_wrap=True, justify="right" if heading in ("reward", "turn", *parts) else "left")
     scale = max((abs(value) for credit in chosen for value in credit.turn_advantages), default=0.0)
@@ -46,7 +46,7 @@ def print_credit(result: CreditedRun, limit: int) -> None:
     if len(chosen) > limit:
         print(f"({limit} of {len(chosen)} episodes; --limit shows more, --json all)")
     if result.credit.needs_members:
-        # Evaluations try every task once: nobody learns from them.
+        # Evaluations run every task once and are not trained on.
         _print_groups_without_signal([b for b in result.batches if b["split"] != "eval"])
 
 
@@ -58,7 +58,7 @@ def print_side_by_side(results: Sequence[CreditedRun], limit: int) -> None:
         table.add_column(heading, no_wrap=True, justify="right" if heading in ("reward", "turn", *names) else "left")
     given = [{credit.episode_id: credit.turn_advantages for credit in result.credits} for result in results]
     silent = {id: not any(any(each[id]) for each in given) for id in given[0]}
-    ids = sorted(given[0], key=silent.__getitem__)  # first what teaches something
+    ids = sorted(given[0], key=silent.__getitem__)  # first episodes with signal
     for id in ids[:limit]:
         record = results[0].episodes[id]
         own = record.own_turns
@@ -78,7 +78,7 @@ def print_side_by_side(results: Sequence[CreditedRun], limit: int) -> None:
 
 
 def _did(turn: Turn) -> str:
-    """The calls of a turn, else what it said, in a line."""
+    """Formats the calls of a turn, or else its text, in one line."""
     calls = [
         f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})"
         if call.outcome != "malformed"
@@ -89,7 +89,7 @@ def _did(turn: Turn) -> str:
 
 
 def _print_groups_without_signal(batches: list[dict[str, Any]]) -> None:
-    """Prints how many groups have nothing to compare."""
+    """Prints the number of groups without signal."""
     groups = sum(round(batch["groups"]) for batch in batches)
     equal, single = (
         sum(round(b[f"{kind}_groups"] * b["groups"]) for b in batches) for kind in ("zero_variance", "single")
@@ -106,7 +106,7 @@ def _print_groups_without_signal(batches: list[dict[str, Any]]) -> None:
 
 
 def _wide() -> Console:
-    """Where there is no terminal rich takes 80 columns, which would fold every line."""
+    """Returns a console of at least 160 columns without a terminal: rich's 80 would fold every line."""
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 160)

@@ -1,4 +1,4 @@
-"""`agentrl doctor`: what this machine can do, and the command that mends what it cannot.
+"""`agentrl doctor`: checks the capabilities of this machine, and prints the command that adds a missing one.
 
 Imports nothing heavy: `make setup` runs it to install bubblewrap.
 """
@@ -39,7 +39,7 @@ def _package(module: str, purpose: str, fix: str) -> Callable[[], Finding]:
 
 
 def _versions() -> Finding:
-    """Whether what extras name is installed in a version that they want."""
+    """Checks the versions of the optional packages."""
     from agentrl.types.packages import extras, installed
 
     packages = {found.name: found for extra in reversed(extras()) for found in installed(extra)}.values()
@@ -78,7 +78,7 @@ def _namespaces() -> Finding:
 
 
 def _engine() -> Finding:
-    """Whether a container engine answers."""
+    """Checks that a container engine answers."""
     what = "container engine (docker sandbox)"
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     start = "apt-get install -y docker.io && (systemctl start docker || dockerd &)  (as root)"
@@ -96,7 +96,7 @@ def _engine() -> Finding:
 
 
 def _limits() -> Finding:
-    """Whether the memory, processes and processor time of a whole sandbox can be limited."""
+    """Checks that the memory, processes and processor time of a whole sandbox can be limited."""
     from agentrl.sandbox.linux.cgroups import found_family
     from agentrl.sandbox.owner import new_label
 
@@ -110,7 +110,7 @@ def _limits() -> Finding:
 
 
 def _seccomp() -> Finding:
-    """Whether system calls can be filtered."""
+    """Checks that system calls can be filtered."""
     from agentrl.sandbox.linux.seccomp import filter_program
 
     found = filter_program() is not None
@@ -120,7 +120,7 @@ def _seccomp() -> Finding:
 
 
 def _chromium() -> Finding:
-    """Whether the web tool has a browser, and what drives it."""
+    """Checks that the web tool has a browser and its driver."""
     from agentrl.tools.builtin.web.launching import find_chromium
     from agentrl.types.errors import AgentRLError
 
@@ -132,7 +132,7 @@ def _chromium() -> Finding:
 
 
 def _desktop() -> Finding:
-    """Whether this machine can have desktops."""
+    """Checks that this machine can run desktops."""
     from agentrl.tools.builtin.gui.desktop import install, missing_program
 
     missing = missing_program(elements=True)
@@ -183,7 +183,7 @@ def examine() -> list[Finding]:
 
 
 def install_command() -> str:
-    """The command that installs bubblewrap here."""
+    """Returns the command that installs bubblewrap on this machine."""
     for manager, command in (
         ("apt-get", "apt-get install -y bubblewrap"),
         ("dnf", "dnf install -y bubblewrap"),
@@ -196,7 +196,7 @@ def install_command() -> str:
 
 
 def install_bubblewrap() -> int:
-    """For `make setup`: installs bubblewrap if it is missing and we are root; else says the one command."""
+    """Installs a missing bubblewrap if run as root; else prints the command. For `make setup`."""
     if shutil.which("bwrap"):
         return 0
     if os.geteuid() == 0 and shutil.which("apt-get"):

@@ -1,4 +1,4 @@
-"""`agentrl init`: a folder with a small environment that is whole, to start one's own from."""
+"""`agentrl init`: creates a folder with a small complete environment as a starting point."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = {
     "repair": "a sandbox with a shell, code with a bug, hidden tests",
     "qa": "questions and answers in JSON lines, with a tool",
 }
-"""What there is to start from, each a folder of tools/templates."""
+"""Templates, each a folder of tools/templates."""
 
 
 def new_recipe(name: str, like: str, into: Path) -> list[Path]:
@@ -23,13 +23,13 @@ def new_recipe(name: str, like: str, into: Path) -> list[Path]:
 
     Args:
         like: one of `KINDS`.
-        into: where the folder is made.
+        into: the parent folder.
 
     Returns:
         The files.
 
     Raises:
-        RecipeError: there is no such kind, the name cannot be that of a recipe, or there is something of that name.
+        RecipeError: the kind does not exist, or the name is not a valid recipe name or already exists.
     """
     if like not in KINDS:
         raise RecipeError(f"there is no kind {like!r}", place="--like", remedy=nearest(like, KINDS))

@@ -22,7 +22,7 @@ from agentrl.view.terminal import visible
 
 
 def token_text(run: RunDir) -> Callable[[int], str] | None:
-    """What a token of this run's episodes reads as; None where the tokenizer is not at hand."""
+    """Returns a decoder of single tokens of this run; None if the tokenizer is not available."""
     if run.info.get("script") is not None:
         return lambda token: _unless_image(token, ByteTokenizer().decode)
     folders = [folder for folder in checkpoints(run.path / "checkpoints") if (folder / "tokenizer.json").exists()]

@@ -1,4 +1,4 @@
-"""What commands put out: text for people, or one JSON document; and on standard error what the library logs."""
+"""Output of commands: text for people, or one JSON document; log messages go to standard error."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rich.console import Console, RenderableType
 from agentrl.view.terminal import Unwrapped, Visible, visible
 
 _STDOUT, _STDERR = 1, 2
-_kept: list[int] = []  # standard output, while it is kept for the document
+_kept: list[int] = []  # standard output, while it is reserved for the document
 
 
 def _keep_standard_output(as_json: bool) -> bool:
-    """From now on what is printed goes to standard error, by user code and child processes too."""
+    """Redirects standard output to standard error from now on, for user code and child processes too."""
     if as_json:
         sys.stdout.flush()
         _kept.append(os.dup(_STDOUT))
@@ -34,7 +34,7 @@ Json = Annotated[
     bool,
     typer.Option("--json", callback=_keep_standard_output, help="One JSON document instead of text (docs/python.md)."),
 ]
-"""The option of every command that prints. With it, standard output takes what `write_json` writes and nothing else."""
+"""The option of every command that prints. With it, only `write_json` writes to standard output."""
 
 
 def write(*parts: RenderableType) -> None:
@@ -55,15 +55,15 @@ def write_line(text: str) -> None:
 
 
 def write_json(data: Any) -> None:
-    """Prints one document. Structs and dataclasses are objects in it, paths strings; a number that JSON has not is
-    null. It is ASCII: no character of it controls a terminal."""
+    """Prints one document. Structs and dataclasses become objects, paths strings, non-finite numbers null. It is ASCII:
+    it contains no terminal control characters."""
     document = json.dumps(_finite(msgspec.to_builtins(data, enc_hook=_plain)), indent=1)
     restore_standard_output()
     print(document, flush=True)
 
 
 def restore_standard_output() -> None:
-    """Gives standard output back: to the document, or to a command that takes the place of this one."""
+    """Restores standard output for the document, or for a command that replaces this one."""
     while _kept:
         sys.stdout.flush()
         os.dup2(_kept[-1], _STDOUT)
@@ -73,12 +73,12 @@ def restore_standard_output() -> None:
 class _ToStandardError(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         kind = "warning" if record.levelno >= logging.WARNING else "note"
-        # Looked up now: the live block has put its own stream there, to print above itself.
+        # Looked up at print time: the live block replaces the stream, to print above itself.
         print(visible(f"{kind}: {record.getMessage()}"), file=sys.stderr)
 
 
 def show_log() -> None:
-    """From now on, what the library logs is on standard error, a line each."""
+    """Prints the library's log messages to standard error from now on, one line each."""
     log = logging.getLogger("agentrl")
     log.addHandler(_ToStandardError())
     log.setLevel(logging.INFO)
@@ -86,7 +86,7 @@ def show_log() -> None:
 
 
 def _standard_output() -> Console:
-    """Where there is no terminal rich takes 80 columns, which would fold the ids."""
+    """Returns a console of at least 140 columns without a terminal: rich's 80 would fold the ids."""
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 140)
@@ -94,7 +94,7 @@ def _standard_output() -> Console:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON takes of a value that msgspec does not take: a NumPy float is a float."""
+    """Converts a value that msgspec cannot encode, e.g. a NumPy float to a float."""
     if isinstance(value, float):
         return float(value)
     if isinstance(value, Path):

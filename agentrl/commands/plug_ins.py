@@ -13,7 +13,7 @@ from agentrl.registry.listing import entries
 
 
 def kinds() -> list[dict[str, Any]]:
-    """Every kind: where a recipe names one, what one has to be, and the built-ins."""
+    """Returns every kind of plug-in: its key in the recipe, its requirement, and the built-ins."""
     rows = []
     for name in KINDS:
         registry = registry_of(name)
@@ -22,10 +22,10 @@ def kinds() -> list[dict[str, Any]]:
 
 
 def plug_ins(kind: str) -> list[dict[str, Any]]:
-    """The built-ins of a kind.
+    """Returns the built-ins of a kind.
 
     Raises:
-        RecipeError: there is no such kind.
+        RecipeError: the kind does not exist.
     """
     rows = [asdict(entry) for entry in entries(registry_of(kind))]
     plain: list[dict[str, Any]] = msgspec.to_builtins(rows, enc_hook=repr, builtin_types=())
@@ -33,7 +33,7 @@ def plug_ins(kind: str) -> list[dict[str, Any]]:
 
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
-    """Kinds, or plug-ins of a kind, for people: a name a line, and what there is to say about it below."""
+    """Prints kinds, or plug-ins of a kind, for people: the name, and the details below it."""
     for row in rows:
         print(f"{row['name']}  {row.get('source') or row.get('key', '')}")
         for line in _lines(row):

@@ -11,7 +11,7 @@ from agentrl.view.show import signed_bar
 
 
 def print_probe(result: Probe) -> None:
-    """Prints the value before each turn, what the turn changed, and what credit says of it."""
+    """Prints the value before each turn, its change by the turn, and the turn's credit."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("turn", "value before", "± se", "worth", "± se", result.estimator or "(no credit)", "did"):
         table.add_column(heading, no_wrap=True, justify="left" if heading == "did" else "right")

@@ -1,4 +1,4 @@
-"""`agentrl recipe check`: what was found."""
+"""`agentrl recipe check`: output of the result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentrl.api.recipe_check import CheckedRecipe
 
 
 def described(found: CheckedRecipe) -> str:
-    """What was found, for people."""
+    """Formats the result for people."""
     rewards = [name + (f" ({', '.join(costs)})" if costs else "") for name, costs in found.rewards.items()]
     tools = ", ".join(found.tools) or "none before an episode opens"
     lines = {

@@ -1,4 +1,4 @@
-"""`agentrl rescore`: what came of scoring a stored run again."""
+"""`agentrl rescore`: output of the new scores of a stored run."""
 
 from __future__ import annotations
 

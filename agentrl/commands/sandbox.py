@@ -24,7 +24,7 @@ BackendName = Annotated[str, typer.Argument(help="A backend's name, or pkg.modul
 Image = Annotated[str | None, typer.Option(help="Container image to use.")]
 Rootfs = Annotated[str | None, typer.Option(help="Folder to use as the root file system.")]
 
-_SHOWN = 3  # of each kind of what is removed
+_SHOWN = 3  # names shown per kind of removed object
 _COLOURS = {"pass": "green", "fail": "red", "not claimed": "yellow"}
 
 
@@ -153,7 +153,7 @@ def gc_command(
     backend: Annotated[str | None, typer.Option(help="Only this backend; default: all.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove what drivers that were killed left behind: processes, control groups, folders, containers."""
+    """Remove leftovers of killed drivers: processes, control groups, folders, containers."""
     told: list[dict[str, Any]] = []
     for name in [backend] if backend else BACKENDS.built_in:
         try:
@@ -174,7 +174,7 @@ def gc_command(
 
 
 def _by_kind(found: list[str]) -> list[str]:
-    """A line for each kind of what `Backend.reap` found, with the first few of it."""
+    """Formats what `Backend.reap` found: a line per kind, with the first few names."""
     kinds: dict[str, list[str]] = {}
     for each in found:
         kind = "control group" if each.startswith("control group ") else each.split(" ")[0]

@@ -25,7 +25,7 @@ def build_command(
     ] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """Build the indexes of a recipe's search tools, and keep them. The same command again goes on where it stopped."""
+    """Build and cache the indexes of a recipe's search tools. The same command again resumes an interrupted build."""
     from agentrl.tools.builtin.search.tool import cache_folder, open_index
 
     built = []

@@ -25,7 +25,7 @@ SHOWN = {
 
 
 def print_predictions(predictions: list[Prediction]) -> None:
-    """A table, a line each; with several, what a GPU gives against the first line's."""
+    """Prints a table, one line per prediction; with several, the throughput per GPU relative to the first line."""
     table = Table(*SHOWN.values(), *(["a GPU's"] if len(predictions) > 1 else []), box=None, header_style="bold")
     base = predictions[0].episodes_per_s / max(predictions[0].gpus, 1)
     for each in predictions:

@@ -28,14 +28,14 @@ class LastImages(Section):
 
 
 PROGRAM, GUEST = "program", "guest"
-"""The agents that are programs."""
+"""Agents that are external programs."""
 
 DIALOGUE = "dialogue"
-"""The agent that talks with another voice."""
+"""The agent that talks with an auxiliary policy."""
 
 
 class AgentSettings(WithPlugIn):
-    """The agent that drives the episode, and the format of tool calls."""
+    """The agent of the episode, and the format of tool calls."""
 
     with_settings: ClassVar[tuple[str, ...]] = (
         PROGRAM, DIALOGUE, "compacting_agent", "delegating_agent", "reading_agent", "recent_agent",
@@ -62,27 +62,27 @@ class AgentSettings(WithPlugIn):
 
     @property
     def replies(self) -> Literal["as_sampled", "as_template"]:
-        """What earlier replies look like in the next prompt."""
+        """Form of earlier replies in the next prompt."""
         return "as_sampled" if isinstance(self.history, LastImages) else self.history
 
     @property
     def last_images(self) -> int | None:
-        """How many images prompts show, beside those of the task; None: all."""
+        """Number of images that prompts show, besides those of the task; None: all."""
         return self.history.last_images if isinstance(self.history, LastImages) else None
 
     @property
     def is_program(self) -> bool:
-        """Whether the agent is a program, which brings its own system prompt and tools."""
+        """True if the agent is a program, which brings its own system prompt and tools."""
         return self.use in (PROGRAM, GUEST)
 
     @property
     def talks_with(self) -> str | None:
-        """The voice that the agent is known to need."""
+        """Name of the auxiliary policy that a dialogue agent needs, else None."""
         return str(self.settings.get("policy", "user")) if self.use == DIALOGUE else None
 
     @property
     def needs_sandbox(self) -> bool:
-        """Whether the agent itself runs in the episode's sandbox."""
+        """True if the agent itself runs in the episode's sandbox."""
         return self.is_program and self.settings.get("where") == "sandbox"
 
     @model_validator(mode="after")
@@ -122,19 +122,19 @@ class SamplingSettings(Section):
 
 
 class EarlierSelves(Section):
-    """A `checkpoint` that names no weights, but the earlier selves of the policy that trains."""
+    """Past snapshots of the trained policy, as a `checkpoint` setting."""
 
     every: int = Field(gt=0, description="One is kept of the policy before training, and after every so many updates.")
     last: int = Field(5, gt=0, description="How many play, the newest ones; 1: only the newest.")
 
     def at(self, iteration: int) -> list[int]:
-        """The updates after which those were taken that play beside the policy of `iteration`, oldest first."""
+        """Returns the iterations of the snapshots that play with the policy of `iteration`, oldest first."""
         newest = iteration // self.every
         return [number * self.every for number in range(max(0, newest + 1 - self.last), newest + 1)]
 
 
 class PolicySettings(Section):
-    """One entry of `policies`: a voice beside the policy that trains. It is not trained itself, unless it says so."""
+    """One entry of `policies`: an auxiliary policy next to the main one. It is frozen unless `train` is set."""
 
     engine: EngineSettings | None = Field(
         None, description="An API or a served model (openai), or your own engine; with `checkpoint`, where it runs."
@@ -158,12 +158,12 @@ class PolicySettings(Section):
 
     @property
     def launches_servers(self) -> bool:
-        """Whether opening the voice starts a server."""
+        """True if opening the policy starts a server."""
         return self.engine is not None and self.engine.use == "vllm" and not self.engine.urls
 
     @property
     def selves(self) -> EarlierSelves | None:
-        """The earlier selves that speak; None: another voice."""
+        """The settings of past snapshots; None: not self-play."""
         return self.checkpoint if isinstance(self.checkpoint, EarlierSelves) else None
 
     @model_validator(mode="after")

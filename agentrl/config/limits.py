@@ -1,4 +1,4 @@
-"""Limits of an episode, and the deadline of each of its stages. Nothing waits forever."""
+"""Limits of an episode, and the deadline of each of its stages. Every wait is bounded."""
 
 from __future__ import annotations
 

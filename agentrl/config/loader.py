@@ -46,7 +46,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         overrides: `dotted.path=value`, the value in YAML; later ones win.
 
     Raises:
-        RecipeError: with file:line, the path of the key, what was found and what is allowed.
+        RecipeError: with file:line, the path of the key, the found and the allowed values.
     """
     path = find_recipe(name)
     yaml = YAML(typ="rt")
@@ -68,7 +68,7 @@ def recipe_of(sections: Mapping[str, Any], overrides: Sequence[str] = ()) -> Rec
     """Checks a recipe that is given as a mapping, in a notebook for example. Its folder is the working folder.
 
     Raises:
-        RecipeError: with the path of the key, what was found and what is allowed.
+        RecipeError: with the path of the key, the found and the allowed values.
     """
     tree = copy.deepcopy(dict(sections))
     given = {_apply(tree, override, Recipe): override for override in overrides}
@@ -156,10 +156,10 @@ def _apply(tree: Any, override: str, root: type[BaseModel] | None = None) -> tup
 
 
 def _spelled_out(path: tuple[str, ...], value: Any, root: type[BaseModel] | None) -> Any:
-    """The mapping that a short form stands for, so that an override can reach into it.
+    """Expands a short form to its mapping, so that an override can change a key of it.
 
     Raises:
-        ValueError: the section has no such short form.
+        ValueError: the value is not a short form of the section.
     """
     section = section_at(root, path) if root is not None else None
     if section is not None and issubclass(section, Short) and (found := section.spelled_out(value)) is not value:
@@ -184,8 +184,8 @@ def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recip
 
 
 def _with_places(recipe: Recipe, given: Collection[tuple[str, ...]]) -> Recipe:
-    """Paths that begin with `./` or `../` are relative to where they were said: the recipe's folder, or, of an override
-    on the command line, the working folder."""
+    """Resolves paths that begin with `./` or `../`: relative to the recipe's folder, or for overrides on the command
+    line to the working folder."""
 
     def placed(value: Any, *loc: str) -> Any:
         said_here = any(loc[: len(each)] == each for each in given)
@@ -259,7 +259,7 @@ def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
 
 
 def _allowed(loc: tuple[Any, ...]) -> list[str]:
-    """The keys that the section at `loc` allows."""
+    """Returns the allowed keys of the section at `loc`."""
     section = section_at(Recipe, loc)
     return sorted(section.model_fields) if section is not None else []
 

@@ -77,7 +77,7 @@ SPLITS = ("train", "eval", "demo", "rollout")
 """Prefixes of episode ids in a recipe without named stages."""
 
 Cut = Literal["keep", "mask", "drop"]
-"""How training treats an episode that a limit ended."""
+"""Treatment in training of an episode that a limit ended."""
 
 
 class TrainSection(TrainSettings):
@@ -126,7 +126,7 @@ class TrainSection(TrainSettings):
 
     @property
     def corrects_stale_tokens(self) -> bool:
-        """Whether the loss corrects for tokens that older policies sampled."""
+        """True if the loss corrects for tokens that older policies sampled."""
         return self.importance is not None or self.old_logprobs == "engine"
 
     @model_validator(mode="after")
@@ -200,7 +200,7 @@ class StageSettings(Section):
 
     @property
     def records(self) -> bool:
-        """Whether it plays episodes that a later stage may train on."""
+        """True if the stage records episodes that a later stage may train on."""
         return self.rl is not None or (self.sft is not None and self.sft.script is not None)
 
     @model_validator(mode="before")
@@ -416,7 +416,7 @@ class Recipe(Section):
         """The section `model`.
 
         Raises:
-            RecipeError: there is none.
+            RecipeError: the recipe has none.
         """
         if self.model is None:
             remedy = "--script NAME plays a script, or --set 'model={path: FOLDER}'"
@@ -425,7 +425,7 @@ class Recipe(Section):
 
     @property
     def launches_servers(self) -> bool:
-        """Whether vLLM servers are started on the Ray cluster of `scale`."""
+        """True if vLLM servers are started on the Ray cluster of `scale`."""
         return self.scale.use == "ray" and self.engine.use == "vllm" and not self.engine.urls
 
 

@@ -85,7 +85,7 @@ class RewardSettings(PlugIn):
 
 
 class RewardRoute(Section, Short):
-    """Which components score a task: those that a field of its data names."""
+    """Selects the components that score a task by a field of its data."""
 
     field: str = Field(description="The field of task.data that names one component, or a list of them.")
     always: list[str] = Field([], description="Components that score every task.")

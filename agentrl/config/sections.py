@@ -1,6 +1,6 @@
 """Shared parts of the recipe's sections: short forms, settings that may change, and the lookup of a key.
 
-A section declares its short form and its changeable settings beside its fields. The recipe loader, `--set` and the
+A section declares its short form and its changeable settings with its fields. The recipe loader, `--set` and the
 check of a resumed run use these declarations.
 """
 
@@ -27,8 +27,8 @@ class Section(BaseModel):
 class MayChange:
     """Marks a setting that may differ when a run is resumed: `workers: Annotated[int, MAY_CHANGE] = 1`.
 
-    Such a setting defines where something runs, how long it may take or how much of it there is. It does not change
-    an episode or an optimiser step. A marked section may change as a whole.
+    A marked setting defines a location, a time limit or a number of workers. It does not change an episode or an
+    optimiser step. A marked section may change as a whole.
     """
 
 
@@ -40,7 +40,7 @@ class Short(BaseModel):
 
     @classmethod
     def spelled_out(cls, value: Any) -> Any:
-        """The mapping that a short form stands for; any other value unchanged.
+        """Expands a short form to its mapping. Returns any other value unchanged.
 
         Raises:
             ValueError: the value looks like a short form but is not valid.
@@ -108,11 +108,11 @@ def alone(value: Any, key: str) -> Any:
 
 
 def misplaced(key: str, message: str, value: Any, remedy: str | None = None) -> ValidationError:
-    """An error for a setting that conflicts with another one, for validators of the whole recipe.
+    """Returns the error for a setting that conflicts with another one, for validators of the whole recipe.
 
     Args:
-        key: the dotted key of the setting; the error names it as its location.
-        message: what is wrong.
+        key: the dotted key of the setting, which becomes the location of the error.
+        message: description of the conflict.
     """
     told = message.replace("{", "{{").replace("}", "}}")
     why = PydanticCustomError("misplaced", told, {"remedy": remedy})
@@ -121,13 +121,13 @@ def misplaced(key: str, message: str, value: Any, remedy: str | None = None) -> 
 
 
 def section_at(root: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel] | None:
-    """The section at a path of keys and indices; None if there is none."""
+    """Returns the section at a path of keys and indices, or None."""
     at: Any = [root, *(at for _, at in _way(root, path))][-1]
     return at if _is_section(at) else None
 
 
 def may_change(root: type[BaseModel], path: Sequence[str | int]) -> bool:
-    """Whether the setting at a path, or a section that contains it, is marked with `MAY_CHANGE`."""
+    """Returns True if the setting at a path, or a section that contains it, is marked with `MAY_CHANGE`."""
     return any(field is not None and MAY_CHANGE in field.metadata for field, _ in _way(root, path))
 
 
@@ -141,7 +141,7 @@ def _way(root: type[BaseModel], path: Sequence[str | int]) -> Iterator[tuple[Fie
 
 
 def _essence(annotation: Any) -> Any:
-    """The section (or the list or mapping of sections) among the types of a setting; None if there is none."""
+    """Returns the section (or the list or mapping of sections) among the types of a setting, or None."""
     if typing.get_origin(annotation) in (Union, UnionType, typing.Annotated):
         return next((found for each in typing.get_args(annotation) if (found := _essence(each)) is not None), None)
     return annotation if _is_section(annotation) or _element(annotation) is not None else None

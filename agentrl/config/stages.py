@@ -32,7 +32,7 @@ class StopSettings(Section):
 
     @property
     def evaluates(self) -> bool:
-        """Whether it reads evaluations."""
+        """True if it reads evaluations."""
         return self.metric.startswith("eval/")
 
 

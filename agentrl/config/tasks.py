@@ -10,13 +10,13 @@ from pydantic import Field, model_validator
 from agentrl.config.sections import PlugIn, Section, Short, alone
 
 ROWS = ("jsonl", "parquet", "hf")
-"""The keys that name a source of rows, of which each becomes a task."""
+"""The keys of sources of rows. Each row becomes a task."""
 
 
 class TaskSettings(Section, Short):
-    """The source of tasks: exactly one of `source`, `jsonl`, `parquet` and `hf`. Without any key: there are no tasks.
+    """The source of tasks: exactly one of `source`, `jsonl`, `parquet` and `hf`. Without any key: no tasks.
 
-    What `prompt` to `columns` say is for rows: those of `jsonl`, `parquet` and `hf`.
+    The keys from `prompt` to `columns` apply to rows, i.e. to `jsonl`, `parquet` and `hf`.
     """
 
     source: str | None = Field(
@@ -68,7 +68,7 @@ class TaskSettings(Section, Short):
 
     @property
     def rows(self) -> str | None:
-        """The key that names the source of rows; None: there is none."""
+        """The key of the source of rows, or None."""
         return next((key for key in ROWS if getattr(self, key) is not None), None)
 
     @model_validator(mode="after")

@@ -32,7 +32,7 @@ class LoraSettings(Section):
 
 
 class Trainable(Section):
-    """The part of the model that trains. The rest is frozen, and no gradient is computed below the trained part."""
+    """The trained part of the model. Other layers are frozen, and no gradient is computed below the trained part."""
 
     top_layers: int = Field(
         gt=0, description="Number of topmost decoder layers that train, with the last norm; embeddings are frozen."
@@ -55,7 +55,7 @@ class CriticSettings(Section):
 
 
 class RewardModelSettings(Section):
-    """A copy of the policy that learns to tell good episodes from bad, for estimators that need it (implicit_prm)."""
+    """A copy of the policy trained to separate good from bad episodes, for estimators that need it (implicit_prm)."""
 
     lr: float = Field(1e-6, gt=0, description="Learning rate.")
     steps: int = Field(1, gt=0, description="Optimiser steps per iteration, each over all episodes of the iteration.")

@@ -63,7 +63,7 @@ class Curriculum:
         return groups
 
     def refine(self, credited: list[CreditedEpisode], iteration: int) -> list[CreditedEpisode]:
-        """After credit: selects what trains."""
+        """Selects the trained episodes and turns, after credit."""
         for part in self.filters:
             credited = part.refine(credited, self._context(part, iteration))
         return credited
@@ -77,7 +77,7 @@ class Curriculum:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that resumes the curriculum exactly, as JSON values."""
+        """Returns the state for an exact resume, as JSON values."""
         return {"position": self.position, "parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -95,7 +95,7 @@ def load_parts(entries: Sequence[CurriculumPart], base: Path, scripts: Collectio
     """Loads the parts of a recipe.
 
     Raises:
-        RecipeError: a part or setting is unknown, a part lacks what it needs, or there are two samplers.
+        RecipeError: a part or setting is unknown, a part lacks a requirement, or two samplers are given.
     """
     parts = []
     for index, entry in enumerate(entries):

@@ -78,7 +78,7 @@ class Group:
         return total(known) / max(len(known), 1)
 
     def solved(self, success: float = 1.0, metric: str = SUCCESS) -> int:
-        """Number of episodes whose figure `metric` is at least `success`."""
+        """Number of episodes with `metric` at least `success`."""
         return sum(succeeded(episode, metric, success) for episode in self.episodes)
 
 
@@ -86,8 +86,8 @@ class Solving(Section):
     """Settings of a part that counts solved episodes.
 
     Attributes:
-        metric: what is compared: `success` (what the recipe calls one), `reward` (the outcome), `total` (that and the
-            rewards of turns), or a component before its weight.
+        metric: the compared value: `success` (as defined by the recipe), `reward` (the outcome), `total` (the outcome
+            and the turn rewards), or a component before its weight.
         success: the value from which an episode is solved.
     """
 
@@ -95,7 +95,7 @@ class Solving(Section):
     success: float = 1.0
 
     def solves(self, episode: Episode) -> bool:
-        """Whether an episode is solved."""
+        """Returns True if an episode is solved."""
         return succeeded(episode, self.metric, self.success)
 
     def solved(self, group: Group) -> int:
@@ -135,7 +135,7 @@ class Part:
         self.state: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that resumes the part exactly, as JSON values."""
+        """Returns the state for an exact resume, as JSON values."""
         return copy.deepcopy(self.state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ class Part:
         self.state = copy.deepcopy(state)
 
     def check(self, scripts: Collection[str]) -> None:
-        """Raises RecipeError if the recipe lacks what the part needs. `scripts`: the scripts of the recipe."""
+        """Raises RecipeError if the recipe lacks a requirement of the part. `scripts`: the scripts of the recipe."""
 
     def observe(self, groups: Sequence[Group], context: Context) -> None:
         """Receives all groups of an iteration at its end, unfiltered, with their credit."""
@@ -181,7 +181,7 @@ class Filter(Part):
         return groups
 
     def refine(self, credited: list[CreditedEpisode], context: Context) -> list[CreditedEpisode]:
-        """After credit: selects what trains."""
+        """Selects the trained episodes and turns, after credit."""
         return credited
 
     def demonstrate(self) -> tuple[str, float, list[str]] | None:

@@ -29,10 +29,10 @@ class Row(NamedTuple):
 
 
 def tasks_of_rows(settings: TaskSettings, base: Path) -> Iterator[Task]:
-    """The tasks of a source of rows.
+    """Reads the tasks of a source of rows.
 
     Raises:
-        TaskError: there is no such file or data set, a row does not fit, or two have one id; it names file, row and
+        TaskError: the file or data set does not exist, a row does not fit, or two have one id; it names file, row and
             column.
         MissingExtra: the package that reads it is not installed.
     """
@@ -51,7 +51,7 @@ def tasks_of_rows(settings: TaskSettings, base: Path) -> Iterator[Task]:
 
 
 class _Asked:
-    """What the section `tasks` asks of each row."""
+    """Requirements of the section `tasks` for each row."""
 
     def __init__(self, settings: TaskSettings) -> None:
         self.settings = settings
@@ -102,7 +102,7 @@ class _Asked:
         assert settings.prompt is not None
         try:
             text = settings.prompt.format(**data)
-        except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:  # {price:d} of what is no number
+        except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:  # e.g. {price:d} of a text
             raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}") from None
         return [{"role": "user", "content": _with(text, images)}]
 
@@ -114,7 +114,7 @@ _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
 
 def _held(wrong: str, data: Mapping[str, Any]) -> str:
-    """What the column that a complaint names holds."""
+    """Formats the value of the column that an error message names."""
     name = wrong.partition("'")[2].partition("'")[0].partition(".")[0]
     return f"{data.get(name)!r:.80}"
 
@@ -134,7 +134,7 @@ def _with(content: Any, images: list[Any] | None) -> Any:
 
 
 def _inside(data: Mapping[str, Any], path: str, key: str) -> Any:
-    """The value that a path of dots leads to. `key`: of `tasks`, that names it."""
+    """Returns the value at a dotted path. `key`: the key of `tasks` that names it."""
     found: Any = data
     for step in [path] if path in data else path.split("."):
         if not isinstance(found, Mapping) or step not in found:
@@ -169,7 +169,7 @@ _BRACES = "{field} is replaced by the row's, braces of the text are written {{ a
 
 
 def _fields(prompt: str) -> list[str]:
-    """The fields that a prompt names: of `{user.name}` and `{items[0]}` what stands first."""
+    """Returns the fields of a prompt: of `{user.name}` and `{items[0]}` the first part."""
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(prompt) if name is not None]
     except ValueError as error:
@@ -180,7 +180,7 @@ def _fields(prompt: str) -> list[str]:
 
 
 def _files(given: str, base: Path, suffix: str, key: str) -> list[Path]:
-    """The file itself, or all of a folder (and of folders in it) with this ending, in the order of their names."""
+    """Returns the file, or all files of a folder with this ending, recursively and sorted by name."""
     path = (base / given).resolve()
     if not path.is_dir():
         return [path]
@@ -244,7 +244,7 @@ def _hf(settings: TaskSettings, base: Path) -> Iterator[Row]:
 
 
 def _split(found: Any, settings: TaskSettings, name: str) -> Any:
-    """The split that the recipe names, or the only one."""
+    """Returns the split of the recipe, or the only one."""
     if not isinstance(found, Mapping):
         if settings.split is not None:
             raise TaskError(f"{name} has no splits", place="tasks.split", remedy="leave it out")

@@ -24,10 +24,10 @@ MOST = 1_000_000
 
 class TaskSource:
     """The tasks of a recipe, in order. Position k of an endless walk over them is a function of k alone, so a
-    resumed run needs no cursor but its iteration.
+    resumed run needs only its iteration.
 
     Attributes:
-        skipped: why the source left out tasks of its own accord, by task.
+        skipped: reasons for tasks that the source itself left out, by task.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TaskSource:
         return len(self.tasks)
 
     def at(self, position: int) -> Task:
-        """The task at a position of the endless walk; every pass over the tasks has its own order if shuffled."""
+        """Returns the task at a position of the endless walk; if shuffled, every pass has another order."""
         lap, index = divmod(position, len(self.tasks))
         return self.tasks[self._order(lap)[index]] if self.shuffle else self.tasks[index]
 
@@ -58,8 +58,8 @@ def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
     """Loads and checks the tasks.
 
     Raises:
-        TaskError: a task is wrong (with the file and line, or the position in the generator), there is no task, an id
-            occurs twice, or one that is excluded does not occur.
+        TaskError: a task is wrong (with the file and line, or the position in the generator), the source is empty, an
+            id occurs twice, or an excluded one does not occur.
         RecipeError: the source cannot be found or imported.
     """
     if settings.rows is None and settings.source is None:
@@ -98,7 +98,7 @@ def _told(skipped: Mapping[str, str]) -> list[str]:
 
 
 def _without(settings: TaskSettings, found: Iterator[Task], used: set[str]) -> Iterator[Task]:
-    """The tasks that are not excluded; `used` takes the keys of `exclude` that left out the others."""
+    """Filters out excluded tasks; adds the matching keys of `exclude` to `used`."""
     for task in found:
         if (key := settings.excluded_by(task.id)) is not None:
             used.add(key)
@@ -136,7 +136,7 @@ def _from_callable(settings: TaskSettings, base: Path, seed: int, skipped: dict[
 
 
 def _function(source: str, base: Path) -> Any:
-    """The function that a recipe names, its own or a built-in source."""
+    """Loads the source of a recipe, a user function or a built-in."""
     if not is_reference(source):
         return SOURCES.find(source, base)
     function = load_object(source, base)

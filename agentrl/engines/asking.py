@@ -1,4 +1,4 @@
-"""The asking engine: every turn comes from a function that is called for it, such as that of an environment server."""
+"""Callback engine: a function returns each turn, for example in an environment server."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class AskingEngine(ScriptedEngine):
 
 
 def _no_script(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
-    """Says nothing."""
+    """Yields no turns."""
     yield from ()

@@ -1,4 +1,4 @@
-"""HTTP client of the engines: one aiohttp session, JSON by msgspec, and errors that tell retryable from permanent.
+"""HTTP client of the engines: one aiohttp session, JSON by msgspec, and errors, retryable or permanent.
 
 msgspec decodes directly into the engines' reply types, so a reply is parsed and checked in one pass.
 """
@@ -57,7 +57,7 @@ class HttpClient:
 
     def __init__(self, *, timeout_s: float, headers: dict[str, str] | None = None, max_bytes: int = REPLY) -> None:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(30.0, timeout_s))
-        # Nothing packed is asked for: servers are near, and packing takes them time.
+        # No compression: servers are near, and compression costs them time.
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **(headers or {})}
         self._bounds = Bounds(most=max_bytes)
         self._session: aiohttp.ClientSession | None = None
@@ -113,7 +113,7 @@ class HttpClient:
                 connector=connector,
                 timeout=self._timeout,
                 headers=self._headers,
-                auto_decompress=False,  # `whole` bounds what comes out
+                auto_decompress=False,  # `whole` bounds the decompressed size
                 cookie_jar=aiohttp.DummyCookieJar(),  # engines set none, and looking for them takes time
             )
         return self._session

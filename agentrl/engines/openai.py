@@ -34,7 +34,7 @@ TOO_LONG = ("context_length", "maximum context", "too many tokens", "prompt is t
 
 
 class Filtered(InfraError):
-    """The API's own filter took a reply away. The model did not say it, and asking again gives the same."""
+    """The API's content filter removed a reply. A retry would give the same."""
 
     cause, retried = "refusal", False
 
@@ -48,7 +48,7 @@ def _broke_off(message: str, place: str) -> EngineError:
 
 
 BROKEN: dict[str, Callable[[str, str], InfraError]] = {"error": _broke_off, "content_filter": Filtered}
-"""What is raised for a reply that ended so: it is no reply of the model."""
+"""Errors by finish reason, for replies that are not the model's."""
 
 
 class _Function(msgspec.Struct):
@@ -90,8 +90,8 @@ class _Live:
         messages: the live conversation.
         renderer: describes the tools in prompts.
         definitions: tools that requests send; empty without native tools.
-        last: the last reply as the API gave it, until the conversation has it.
-        said: replies as the API gave them, and the text they had, by the message that they became.
+        last: the API's last reply in its original form, until the conversation contains it.
+        said: the API's replies in their original form, with their text, by the resulting message.
         read: reads an image by its hash.
     """
 
@@ -152,7 +152,7 @@ class OpenAIEngine:
         self._live: dict[str, _Live] = {}
 
     def called(self, who: str) -> None:
-        """Names whose engine it is, for messages."""
+        """Sets the name of the engine's owner, for messages."""
         self._api.who = who
 
     async def start(self) -> None:
@@ -180,7 +180,7 @@ class OpenAIEngine:
         live.definitions = definitions_of(renderer.parser) if self._settings.native_tools else []
 
     def use_images(self, session: str, read: Callable[[str], bytes]) -> None:
-        """How the images of the episode are read, by their hash."""
+        """Sets the function that reads images of the episode by hash."""
         self._live[session].read = read
 
     def replied(self, session: str, message: Message) -> None:
@@ -296,12 +296,12 @@ class OpenAIEngine:
 
 
 def _echo(own: dict[str, Any]) -> dict[str, Any]:
-    """A reply of the API's own, as it takes it back."""
+    """Converts a reply of the API to the message that the API accepts in later requests."""
     return {"role": "assistant", "content": None, **own}
 
 
 def _result(call: str, message: Message | None) -> dict[str, Any]:
-    """The result of a call. An API wants one of each, also where nothing ran or the context no longer holds it."""
+    """Returns the result of a call. An API needs one per call, even if it did not run or left the context."""
     if message is None:
         return {"role": "tool", "tool_call_id": call, "content": NO_RESULT}
     text = text_of(message["content"], lambda part: "[an image, below]")
@@ -309,7 +309,7 @@ def _result(call: str, message: Message | None) -> dict[str, Any]:
 
 
 def _images_of(results: Sequence[Message | None]) -> list[Any]:
-    """The images of results, for a message behind all of them: results of an API hold text only."""
+    """Returns the images of results, for a message after all of them: results of an API contain text only."""
     shown: list[Any] = []
     for result in results:
         if result is not None and (images := list(image_parts([result]))):
@@ -331,7 +331,7 @@ def _with_ids(said: _ChatMessage) -> _ChatMessage:
 
 
 def _native(said: _ChatMessage) -> NativeReply | None:
-    """The calls that the API gave beside the text; None if it gave none."""
+    """Returns the text with the API's native tool calls, or None without calls."""
     calls = [NativeCall(call.id, call.function.name, call.function.arguments) for call in said.tool_calls or ()]
     return NativeReply(said.content or "", calls) if calls else None
 

@@ -61,7 +61,7 @@ def check_engine(settings: EngineSettings, base: Path) -> None:
 
 
 def samples_tokens(settings: EngineSettings, base: Path) -> bool:
-    """Whether episodes of the engine are trainable, according to its class.
+    """Returns True if episodes of the engine are trainable, according to its class.
 
     Raises:
         RecipeError: the class is not an engine.

@@ -60,7 +60,7 @@ class ReplayEngine:
         """Looks up the episode. A repeated attempt gets the same completions.
 
         Raises:
-            StoreError: the stored run has no such episode.
+            StoreError: the stored run lacks the episode.
         """
         self.begin_context(session, task, messages, seed, episode=session, name=MAIN)
 
@@ -70,7 +70,7 @@ class ReplayEngine:
         """Looks up a context of an episode.
 
         Raises:
-            StoreError: the stored run has no such episode.
+            StoreError: the stored run lacks the episode.
         """
         id = planned_id(episode)
         self._live[session] = (self.run.get(self._stored.get(id, id)), name, 0)
@@ -131,7 +131,7 @@ class ReplayEngine:
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
     ) -> list[list[float]]:
-        """Raises TypeError: a stored run has log-probabilities of its own tokens only."""
+        """Raises TypeError: a stored run only has log-probabilities of its sampled tokens."""
         raise TypeError("the replay engine cannot score: use a model")
 
     async def update(self, weights: Any, version: int) -> None:

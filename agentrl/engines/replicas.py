@@ -1,8 +1,8 @@
 """Load balancing over several servers of one model, with back-off for servers that fail.
 
-A session stays on its server, whose prefix cache has its history, unless that server is down, draining or much busier
-than another. A failing server gets no requests for a pause that doubles with each failure, and must pass a health
-check before it gets requests again.
+A session stays on its server, for its prefix cache, unless that server is down, draining or much busier than another. A
+failing server gets no requests for a pause that doubles with each failure, and must pass a health check before it gets
+requests again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Replicas:
         retries: further attempts after a retryable failure of a request.
 
     Attributes:
-        who: whose servers they are, for messages: the engine, or a voice.
+        who: the owner of the servers, for messages: the engine, or an auxiliary policy.
     """
 
     def __init__(self, urls: Sequence[str], client: HttpClient, *, retries: int) -> None:
@@ -79,7 +79,7 @@ class Replicas:
         self._said_at = -SAY_EVERY_S
 
     def _say(self, error: EngineError) -> None:
-        """Tells at once that a server fails, and again while that lasts."""
+        """Logs the failure of a server immediately, and repeatedly while it lasts."""
         now = time.monotonic()
         if now - self._said_at >= SAY_EVERY_S:
             self._said_at = now
@@ -151,8 +151,8 @@ class Replicas:
     async def check_health(self, replica: Replica) -> None:
         """Checks a server's `/health`.
 
-        A server that refuses the request is there: APIs have no such path, and gateways answer unknown paths with 401,
-        403 or 405.
+        A server that refuses the request counts as healthy: APIs lack this path, and gateways answer unknown paths with
+        401, 403 or 405.
 
         Raises:
             EngineError: the server does not answer, or reports a failure.

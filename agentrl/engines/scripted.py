@@ -7,8 +7,8 @@ A script is a generator function. It yields the model's turns and receives the m
         yield Say("<answer>Paris</answer>")
 
 More parameters are optional. `tools` receives the definitions of the available tools, and this list changes with the
-episode. `messages` receives the conversation, with what stands before the first turn, and this list grows with it. Each
-context of an episode plays the script from its beginning; `context` receives the context's name (`main`, ...).
+episode. `messages` receives the conversation, including the messages before the first turn, and this list grows with
+it. Each context of an episode runs the script from the start; `context` receives the context's name (`main`, ...).
 
 The renderer turns the text into tokens, and the episode uses the same runner, tools, rewards and store as any other.
 Log-probabilities are 0: a script's turn has probability 1.
@@ -47,8 +47,8 @@ class Live:
 
     Attributes:
         messages: the live conversation.
-        seen: those of its messages that the script has been sent or has said itself, by their identity.
-        begun: whether the script has spoken.
+        seen: its messages that the script has received or yielded, by identity.
+        begun: the script has yielded its first turn.
     """
 
     script: Generator[Say, list[Message], None]
@@ -59,7 +59,7 @@ class Live:
     begun: bool = False
 
     def new(self) -> list[Message]:
-        """The messages that the script has not been sent yet. They count as sent from here on."""
+        """Returns the messages that the script has not received yet, and marks them as received."""
         found = [message for message in self.messages if id(message) not in self.seen]
         self.seen.update((id(message), message) for message in found)
         return found
@@ -127,7 +127,7 @@ class ScriptedEngine:
         return cut(whole, count)
 
     def replied(self, session: str, message: Message) -> None:
-        """What the script has said itself, it is not sent."""
+        """Marks a message of the script as seen, so that the script does not receive it."""
         self._live[session].seen[id(message)] = message
 
     async def _said(self, live: Live) -> Say:
@@ -135,7 +135,7 @@ class ScriptedEngine:
         return self._played(live)
 
     def _played(self, live: Live) -> Say:
-        """What the script says next."""
+        """Advances the script. Returns its next turn."""
         new, begun, live.begun = live.new(), live.begun, True
         try:
             return live.script.send(new) if begun else next(live.script)
@@ -143,7 +143,7 @@ class ScriptedEngine:
             return Say()
 
     async def skip(self, token_ids: Sequence[int], session: str) -> None:
-        """A turn was taken from the record of another episode: the script goes on, and what it says is dropped."""
+        """Advances the script and drops its turn, for a turn replayed from another episode."""
         self._played(self._live[session])
 
     async def score(

@@ -9,7 +9,7 @@ from agentrl.types.episode import VersionSpan
 
 
 class StopStrings:
-    """Finds the token that completes a stop string. The token is kept whole, even if its text goes beyond the string.
+    """Finds the token that completes a stop string. The token is not cut, even if its text extends beyond the string.
 
     Args:
         decode: decodes token ids to text, control tokens included.
@@ -25,7 +25,7 @@ class StopStrings:
         self._may_end: dict[int, bool] = {}
 
     def completed(self, token_ids: Sequence[int], begin: int) -> bool:
-        """Whether the last token completes a stop string in the text from token `begin` on.
+        """Returns True if the last token completes a stop string in the text from token `begin` on.
 
         Assumes that no earlier token did, and decodes only the last few tokens.
         """
@@ -50,7 +50,7 @@ class StopStrings:
         return any(string in text for string in self._strings)
 
     def _holds_an_end(self, text: str) -> bool:
-        """Whether a token with this text can complete a string: it has the last character of one, or part of one.
+        """Returns True if a token with this text can complete a string: it has the last character, or part of it.
 
         A token that is decoded alone may lose its leading space.
         """

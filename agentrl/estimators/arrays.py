@@ -1,4 +1,4 @@
-"""The arrays that credit computes with."""
+"""Array types of credit."""
 
 from __future__ import annotations
 

@@ -134,8 +134,8 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
 """For each need: the test of the table, the problem if it fails, and the remedy."""
 
 OF_EPISODES: frozenset[Need] = frozenset({"answer", "win_rate", "gold_logprob", "progress", "prm_logprob"})
-"""Columns that exist for whole episodes: what judges compare, and what models learn from one outcome. They say
-nothing of a seat whose outcome is another."""
+"""Columns of whole episodes: comparisons by judges, and outputs of models trained on one outcome. They are not valid
+for seats with separate outcomes."""
 
 
 @dataclass(frozen=True)
@@ -195,10 +195,10 @@ class Estimator:
         return sorted(self.needs if self.needs_of is None else self.needs_of(settings))
 
     def check_seats(self, settings: BaseModel, place: str | None = None) -> None:
-        """Checks that it can credit seats with outcomes of their own.
+        """Checks that it can credit seats with separate outcomes.
 
         Raises:
-            CreditError: it needs a column that exists for whole episodes only.
+            CreditError: it needs a column of whole episodes.
         """
         if whole := [need for need in self.needed(settings) if need in OF_EPISODES]:
             raise CreditError(
@@ -209,7 +209,7 @@ class Estimator:
             )
 
     def __call__(self, table: CreditTable, settings: BaseModel | None = None) -> Advantages:
-        """Runs the estimator: on a trajectory for each seat, where episodes hold several.
+        """Runs the estimator, on one trajectory per seat if episodes have several.
 
         Raises:
             CreditError: the table lacks what the estimator needs, or the result does not fit the table.

@@ -51,7 +51,7 @@ def prefix_values(history: History, group: Ints, score: Floats, sampled: Ints) -
     """
     owner = np.repeat(np.arange(len(score)), sampled)
     before, after = score[owner], score[owner]
-    # Sorted by their big-endian bytes, equal prefixes lie side by side. Placeholders of images (negative) come last.
+    # Sorting by big-endian bytes makes equal prefixes adjacent. Placeholders of images (negative) come last.
     keys = [tokens.astype(">i8").tobytes() for tokens in history.tokens]
     order = np.array(sorted(range(len(score)), key=lambda i: (group[i], keys[i])), np.int64)
     shared = np.array([-1] + [_shared(history.tokens[a], history.tokens[b]) for a, b in pairwise(order)], np.int64)

@@ -25,8 +25,8 @@ class Baseline(BaseModel):
     Attributes:
         weighting: the unit of the group's statistics: a trajectory, a turn (a trajectory of ten turns counts ten times,
             as in codes with one row per turn), or a token.
-        singleton: the advantage of a group of one. `zero`: 0, because there is no baseline. `raw`: its score, as in
-            most codes. `error`: refuse.
+        singleton: the advantage of a group of one. `zero`: 0, because it lacks a baseline. `raw`: its score, as in most
+            codes. `error`: refuse.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -36,7 +36,7 @@ class Baseline(BaseModel):
 
     @property
     def needs_members(self) -> bool:
-        """Whether a group of one episode gets no signal."""
+        """True if a group of one episode gets no signal."""
         return self.singleton != "raw"
 
 

@@ -24,15 +24,15 @@ R = TypeVar("R", bound=Rewarded)
 def best_and_worst(
     members: Iterable[R], reward: Callable[[R], float | None], *, min_gap: float = 1e-6
 ) -> list[tuple[R, R]]:
-    """The best and the worst of every group whose rewards differ by `min_gap` at least, in order of ids.
+    """Returns the best and the worst of every group with a reward gap of at least `min_gap`, in order of ids.
 
-    Of equals the one whose id is smaller counts, so that the order of the members does not.
+    Ties are broken by the smaller id, so that the order of the members does not matter.
 
     Args:
-        reward: gives what a member earned; None: it was not scored.
+        reward: returns the reward of a member; None: it was not scored.
 
     Raises:
-        TrainError: there is no such group.
+        TrainError: no group has this gap.
     """
     groups: dict[str, list[tuple[float, R]]] = {}
     for member in sorted(members, key=lambda each: each.id):

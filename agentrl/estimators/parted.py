@@ -15,10 +15,10 @@ from agentrl.estimators.table import UNITS, CreditTable
 
 @dataclass(frozen=True)
 class Parted:
-    """A table with a trajectory for each seat.
+    """A table with one trajectory per seat.
 
     Attributes:
-        turns, tokens: where its turns and tokens are in the whole table.
+        turns, tokens: indices of its turns and tokens in the whole table.
     """
 
     table: CreditTable
@@ -26,11 +26,11 @@ class Parted:
     tokens: Ints
 
     def turn_whole(self, column: Floats) -> Floats:
-        """A column [n_turns] in the order of the whole table."""
+        """Reorders a column [n_turns] to the whole table."""
         return _placed(column, self.turns)
 
     def token_whole(self, column: Floats | None) -> Floats | None:
-        """A column [n_tokens] in the order of the whole table."""
+        """Reorders a column [n_tokens] to the whole table."""
         return None if column is None else _placed(column, self.tokens)
 
 

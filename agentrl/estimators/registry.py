@@ -130,19 +130,19 @@ class CreditAssigner:
 
     @property
     def reads(self) -> frozenset[Reward] | None:
-        """The rewards that the estimator reads under these settings; None if user code does not declare them."""
+        """Rewards read by the estimator under these settings; None if user code does not declare them."""
         return None if self.estimator.reads is None else frozenset(self.estimator.reads(self.settings))
 
     def passes_over(self, episodes: Iterable[Episode]) -> bool:
-        """Whether turns of these episodes have rewards that the estimator does not read."""
+        """Returns True if turns of these episodes have rewards that the estimator does not read."""
         reads_turns = self.reads is None or self.reads & {"turns", "first_turn"}
         return not reads_turns and any(immediate(turn) for episode in episodes for turn in episode.own_turns)
 
     def penalty_place(self) -> Place:
-        """The reward that a penalty (KL) is subtracted from: the finest that the estimator reads.
+        """Finest reward that the estimator reads: a penalty (KL) is subtracted from it.
 
         Raises:
-            CreditError: the estimator reads no such reward, or does not declare its rewards.
+            CreditError: the estimator reads none, or does not declare its rewards.
         """
         reads, name = self.reads, self.estimator.name
         if reads is None:
@@ -165,7 +165,7 @@ class CreditAssigner:
 
     @property
     def needs_members(self) -> bool:
-        """Whether a group of one episode gets no signal, except from repetition within the episode."""
+        """True if a group of one episode gets no signal, except from repetition within the episode."""
         return bool(getattr(self.settings, "needs_members", False))
 
     def assign(

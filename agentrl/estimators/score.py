@@ -17,8 +17,8 @@ class ScoreSettings(BaseModel):
     """Settings of an estimator that reads one score per trajectory.
 
     Attributes:
-        score: `outcome`: the reward of the whole trajectory, as published. `total`: that plus the immediate rewards of
-            its turns.
+        score: `outcome`: the reward of the whole trajectory, as published. `total`: the outcome plus the immediate
+            rewards of its turns.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,4 +1,4 @@
-"""Seats: the parts of an episode that are credited apart, because what one earned the other did not."""
+"""Seats: parts of an episode (roles, contexts) with separate rewards, which are credited separately."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agentrl.types.episode import Episode, Turn
 
 @dataclass(frozen=True)
 class Seats:
-    """Which seat each turn of a table belongs to, and what it came to.
+    """The seat of each turn of a table, and its outcome.
 
     Attributes:
         names: of the roles; `role` is an index into them.
         seat: equal numbers, equal seat, within a trajectory [n_turns].
-        role: of the seats that are compared with those of the same role only; -1: with the whole group [n_turns].
-        score: outcome of the seat that the turn belongs to [n_turns].
-        own: whether some seat has an outcome that is not the episode's.
+        role: role of the seat, which is compared only with the same role; -1: with the whole group [n_turns].
+        score: outcome of the turn's seat [n_turns].
+        own: True if a seat has another outcome than the episode.
     """
 
     names: list[str]
@@ -31,11 +31,10 @@ class Seats:
 
 
 def seats_of(episodes: Sequence[Episode]) -> Seats | None:
-    """The seats of the policy's turns; None if no episode holds several.
+    """Returns the seats of the policy's turns; None if no episode has several.
 
-    The members of a group are parted by role where one of them holds several roles of the policy, and either contexts
-    with outcomes of their own (`context.score`) or rewards of turns. Else all share whatever there is to share, and
-    stay one trajectory.
+    The members of a group are split by role if one of them has several roles of the policy, and either contexts with
+    separate outcomes (`context.score`) or turn rewards. Otherwise all roles share the rewards, and stay one trajectory.
     """
     parted = {episode.group_id for episode in episodes if _several(episode)}
     if not parted:
@@ -56,7 +55,7 @@ def seats_of(episodes: Sequence[Episode]) -> Seats | None:
 
 
 def _several(episode: Episode) -> bool:
-    """Whether the policy speaks in several roles, of which not all share what there is to earn."""
+    """Returns True if the policy plays several roles that do not share all rewards."""
     own = episode.own_turns
     if any(_scored(episode, turn) for turn in own):
         return True
@@ -64,6 +63,6 @@ def _several(episode: Episode) -> bool:
 
 
 def _scored(episode: Episode, turn: Turn) -> bool:
-    """Whether the context of the turn has an outcome of its own."""
+    """Returns True if the context of the turn has a separate outcome."""
     context = episode.contexts.get(turn.context)
     return context is not None and context.outcome is not None

@@ -63,32 +63,31 @@ class CreditTable:
 
     Turn columns [n_turns]:
         reward: immediate reward r_{i,t}, WITHOUT the outcome (see `step_reward`).
-        state: key of the state that the turn acted on, an index into `states`; -1 where none is known. Equal text,
-            equal index, in the whole table; anchor groups are formed inside a group.
-        tokens: how many tokens the policy sampled; 0 for turns that are not trained on.
-        valid: whether all calls of the turn could be parsed.
+        state: key of the state that the turn acted on, an index into `states`; -1 if unknown. Equal text, equal index,
+            in the whole table; anchor groups are formed inside a group.
+        tokens: number of sampled tokens; 0 for turns that are not trained on.
+        valid: True if all calls of the turn could be parsed.
 
     Optional columns, None if absent (`OPTIONAL` has their units):
         answer: index of the trajectory's final answer; equal text, equal index. -1: no answer.
         win_rate: share of the comparisons within its group that the trajectory won, 0 to 1.
         action: index of what the turn did (its calls with arguments, or its text); equal text, equal index.
-        observation_tokens: how many tokens were appended between this turn's and the next's.
-        role: index of the agent that spoke.
+        observation_tokens: number of tokens appended between this turn's and the next's.
+        role: index of the agent of the turn.
         gold_logprob: mean log-probability of the gold answer's tokens, given everything before the turn (nats).
-        process: a judge's score of the turn, from 0 to 1; 0 where the judge's reply could not be read.
+        process: a judge's score of the turn, from 0 to 1; 0 if the judge's reply could not be parsed.
         progress: the turn's contribution to the outcome, predicted by a progress head.
         executed: 1 for a turn that made calls which were all carried out (`CallRecord.outcome` is `ok`), else 0.
-        token_reward: reward of the sampled token, beside those of its turn and trajectory; training puts KL there.
+        token_reward: reward of the sampled token, in addition to its turn's and trajectory's; training puts KL there.
         behaviour_logprob: of the sampled tokens, under the policy that sampled them.
         ref_logprob: of the sampled tokens, under the reference policy.
         prm_logprob: of the sampled tokens, under an implicit process reward model.
         entropy: of the policy where it sampled the token (nats).
         value: the critic's value of the state in which the token was sampled.
-        wrong: share of the critiques, 0 to 1, that call the step of this token wrong.
+        wrong: share of the critiques, 0 to 1, that mark the step of this token as wrong.
         history: a function that returns all tokens of the trajectories, observations included (they are many).
-        progress_of_training: share of the training that is done, 0 to 1, for schedules.
-        seats: whose turns and outcomes are whose, where an episode holds several. Estimators see a
-            trajectory for each.
+        progress_of_training: finished share of the training, 0 to 1, for schedules.
+        seats: turns and outcomes by seat, if an episode has several. Estimators get one trajectory per seat.
     """
 
     group_ids: list[str]
@@ -167,12 +166,12 @@ class CreditTable:
         return table.with_columns(**optional)
 
     def with_columns(self, **columns: Any) -> CreditTable:
-        """The table with optional columns set, with one entry per unit in `OPTIONAL` (trajectory, turn or token).
+        """Returns the table with optional columns set, one entry per unit in `OPTIONAL` (trajectory, turn or token).
 
         Integer columns also accept texts, which are numbered in order of appearance (None: -1).
 
         Raises:
-            CreditError: no such column, a wrong length, or a number that is not finite.
+            CreditError: unknown column, wrong length, or a number that is not finite.
         """
         units = {"trajectory": self.n_trajectories, "turn": self.n_turns, "token": self.n_tokens}
         made: dict[str, Any] = {}

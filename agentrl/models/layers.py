@@ -9,7 +9,7 @@ STATELESS = frozenset({"mlp", "moe"})
 
 
 def recurrent_layers(config: Any) -> str:
-    """The kinds of layers that carry a state from token to token, which is no keys and values (linear attention,
-    convolutions), as `linear_attention, conv`; "" if there are none."""
+    """Returns the kinds of layers with a recurrent state instead of keys and values (linear attention, convolutions),
+    as `linear_attention, conv`; "" if the model has none."""
     kinds = dict.fromkeys(getattr(config.get_text_config(), "layer_types", None) or ())
     return ", ".join(kind for kind in kinds if kind not in ATTENDING | STATELESS)

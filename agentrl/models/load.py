@@ -70,7 +70,7 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
     """Loads the model, or builds it.
 
     Args:
-        texts: what the tokenizer of a scratch model is trained on; not read for other models.
+        texts: training texts for the tokenizer of a scratch model; not read for other models.
         seed: of a scratch model's weights.
 
     Raises:
@@ -165,13 +165,13 @@ def chat_tokenizer(settings: ModelSettings) -> HFTokenizer:
 
 
 def sees(settings: ModelSettings, families: Container[str] = FAMILIES) -> bool:
-    """Whether a model takes images, without loading it.
+    """Returns True if a model takes images, without loading it.
 
     Args:
-        families: the types of models that count.
+        families: the model types to look for.
 
     Raises:
-        RecipeError: there is no such model.
+        RecipeError: the model does not exist.
     """
     if settings.path is None:
         return settings.scratch is not None and settings.scratch.vision is not None
@@ -182,14 +182,14 @@ def sees(settings: ModelSettings, families: Container[str] = FAMILIES) -> bool:
 
 
 def find_model(name: str) -> Path:
-    """Where a model lies: a folder with `config.json`, or a .gguf file.
+    """Returns the path of a model: a folder with `config.json`, or a .gguf file.
 
     Args:
         name: a folder, a .gguf file, a folder with exactly one .gguf file, or `package:NAME`: an installed Python
-            package that carries one. The package is not imported.
+            package that contains one. The package is not imported.
 
     Raises:
-        RecipeError: there is no such thing.
+        RecipeError: the model does not exist.
     """
     place = _package_folder(name.removeprefix("package:")) if name.startswith("package:") else Path(name).expanduser()
     if place.suffix == ".gguf" and place.is_file():
@@ -219,10 +219,10 @@ def _package_folder(name: str) -> Path:
 
 
 def count_layers(settings: ModelSettings) -> int | None:
-    """Decoder layers of a model, without loading it; None where its description does not say.
+    """Returns the number of decoder layers of a model without loading it; None if its configuration lacks it.
 
     Raises:
-        RecipeError: there is no such model.
+        RecipeError: the model does not exist.
     """
     if settings.path is None:
         return settings.scratch.layers if settings.scratch is not None else None
@@ -243,10 +243,10 @@ def _count_gguf_layers(gguf: Path) -> int:
 
 
 def model_folder(settings: ModelSettings) -> Path:
-    """The folder of a model that is named; a GGUF file is converted once.
+    """Returns the folder of the model of `path`; a GGUF file is converted once.
 
     Raises:
-        RecipeError: there is none.
+        RecipeError: the folder does not exist.
     """
     if settings.path is None:
         raise _error("a scratch model lies in no folder until it was trained", "point model.path at a checkpoint")
@@ -255,10 +255,10 @@ def model_folder(settings: ModelSettings) -> Path:
 
 
 def _converted(gguf: Path) -> Path:
-    """The GGUF file as a model folder (float32 safetensors), converted once and kept in the cache.
+    """Converts a GGUF file to a model folder (float32 safetensors) in the cache, once.
 
-    The cache is $AGENTRL_CACHE, by default ~/.cache/agentrl. The key holds the file's name, size and time, so that
-    a file that was replaced is converted again.
+    The cache is $AGENTRL_CACHE, by default ~/.cache/agentrl. The key contains the file's name, size and time, so that
+    a replaced file is converted again.
     """
     _need("gguf", "gguf")
     _need("accelerate", "gguf")
@@ -270,7 +270,7 @@ def _converted(gguf: Path) -> Path:
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
-    # Written beside it and renamed: a killed conversion leaves no half a model, and of two at once one wins.
+    # Written to a temporary folder and renamed: a killed conversion leaves no partial model; of two at once one wins.
     partial = Path(tempfile.mkdtemp(prefix=".converting-", dir=cache))
     try:
         _convert(gguf, partial)
@@ -312,7 +312,7 @@ def _dtype(settings: ModelSettings) -> Any:
 
 
 def _device(settings: ModelSettings) -> str:
-    """Raises RecipeError if it names a GPU and there is none."""
+    """Returns the torch device. Raises RecipeError if the settings require a missing GPU."""
     import torch
 
     found = torch.cuda.is_available()
@@ -333,7 +333,7 @@ def _error(message: str, remedy: str) -> RecipeError:
 
 @contextmanager
 def _explained(place: Path) -> Iterator[None]:
-    """Turns whatever the loading libraries raise about a damaged or unknown model into one error with its place."""
+    """Converts errors of the loading libraries about a damaged or unknown model into one error with its place."""
     try:
         yield
     except Exception as error:
@@ -358,7 +358,7 @@ def no_progress_bars() -> Iterator[None]:
 
 
 def on_cuda(model: ModelSettings) -> bool:
-    """Whether the model will be on GPUs. Counted without a context, which would fix what this process sees."""
+    """Returns True if the model will be on GPUs. Creates no CUDA context, which would fix the visible devices."""
     import torch
 
     return model.device == "cuda" or (model.device == "auto" and torch.cuda.device_count() > 0)

@@ -1,4 +1,4 @@
-"""Models from scratch: a small Llama (Qwen2-VL, if it sees) with random weights and its own tokenizer."""
+"""Models from scratch: a small Llama (Qwen2-VL, if it takes images) with random weights and a new tokenizer."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ CHATML_WITH_IMAGES = (
 def build(
     scratch: ScratchModel, texts: Iterable[str] | None, seed: int
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, int, ImageProcessor | None]:
-    """Model, tokenizer, longest context, and processor.
+    """Builds model, tokenizer, maximum context length, and processor.
 
     Raises:
-        RecipeError: there are no texts to train the tokenizer on.
-        MissingExtra: it sees, and Pillow is not installed.
+        RecipeError: texts to train the tokenizer on are missing.
+        MissingExtra: it takes images, and Pillow is not installed.
     """
     if texts is None:
         raise RecipeError(
@@ -64,7 +64,7 @@ def _llama(scratch: ScratchModel, tokenizer: Any) -> PreTrainedModel:
 
 
 def _qwen2_vl(scratch: ScratchModel, tokenizer: Any) -> PreTrainedModel:
-    """A Qwen2-VL whose frames are single images."""
+    """Builds a Qwen2-VL model with single images as frames."""
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
 
     vision = scratch.vision
@@ -132,7 +132,7 @@ def _processor(vision: ScratchVision, config: Any, tokenizer: Any) -> ImageProce
 
 
 def _train_tokenizer(texts: Iterable[str], scratch: ScratchModel) -> PreTrainedTokenizerFast:
-    """Byte-level BPE whose merges may cross spaces, so that a frequent phrase becomes one token."""
+    """Trains a byte-level BPE with merges across spaces, so that a frequent phrase becomes one token."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -141,7 +141,7 @@ def _train_tokenizer(texts: Iterable[str], scratch: ScratchModel) -> PreTrainedT
     special = re.compile("|".join(map(re.escape, controls)))
     pieces: list[str] = []
     for text in texts:
-        # Every message comes with a header of the template, which is to cost few tokens too.
+        # Every message has a header of the template, which should take few tokens too.
         pieces += [piece for piece in special.split(text) if piece] + [f"{role}\n" for role in ROLES]
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

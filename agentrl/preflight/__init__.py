@@ -1,1 +1,1 @@
-"""What a recipe means and what is wrong with it, decided once, before the first episode (`plan.py`)."""
+"""Checks of a recipe and the plan of its training, before the first episode (`plan.py`)."""

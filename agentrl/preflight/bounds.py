@@ -1,4 +1,4 @@
-"""Whether the scores of a recipe lie in [0, 1], which some estimators need."""
+"""Checks that the scores of a recipe lie in [0, 1], which some estimators need."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _UNKNOWN = (-math.inf, math.inf)
 
 
 def check_bounds(parts: Parts) -> None:
-    """Checks what is known of the scores before the first episode.
+    """Checks the known bounds of the scores before the first episode.
 
     Raises:
-        CreditError: the estimator takes scores in [0, 1], and those of the recipe may lie elsewhere.
+        CreditError: the estimator takes scores in [0, 1], and those of the recipe may exceed it.
     """
     credit, scoring = parts.credit, _scoring(parts)
     known = [bounds for each in scoring if (bounds := _of(each)) != _UNKNOWN]
@@ -34,12 +34,12 @@ def check_bounds(parts: Parts) -> None:
 
 
 def unknown_bounds(parts: Parts) -> list[str]:
-    """The components of which nothing says that their values lie in [0, 1], where the estimator needs that."""
+    """Returns the components with unknown bounds, if the estimator takes scores in [0, 1]."""
     return [each.name for each in _scoring(parts) if _of(each) == _UNKNOWN]
 
 
 def _scoring(parts: Parts) -> list[Component]:
-    """The components that the scores are sums of, if the estimator takes scores in [0, 1] alone."""
+    """Returns the components that the scores sum up, if the estimator takes only scores in [0, 1]."""
     credit = parts.credit
     if not credit.estimator.in_unit:
         return []
@@ -48,7 +48,7 @@ def _scoring(parts: Parts) -> list[Component]:
 
 
 def _of(component: Component) -> Bounds:
-    """The bounds of its share of the score; `_UNKNOWN` where a value or a number of turns has none."""
+    """Returns the bounds of its share of the score; `_UNKNOWN` if a bound or the number of turns is unknown."""
     known = None if component.per_turn else component.about.bounds
     for step in component.steps:
         if step.clip is not None and not component.per_turn:

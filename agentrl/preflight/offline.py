@@ -42,6 +42,6 @@ def check_offline(stage: Stage, stages: Iterable[Stage], parts: Parts) -> None:
 
 
 def _chooses(stage: Stage) -> bool:
-    """Whether a stage chooses among stored episodes by their reward."""
+    """Returns True if a stage selects stored episodes by their reward."""
     settings = stage.settings
     return isinstance(settings, PreferenceStage) or getattr(settings, "min_reward", None) is not None

@@ -1,6 +1,6 @@
-"""The plan of a training, made once per command and handed down: what the stages of a recipe mean.
+"""The plan of a training: the stages of a recipe with their parts, made once per command.
 
-Making it imports and constructs what the recipe names, checks it, and starts nothing.
+Making it imports and constructs the parts that the recipe names and checks them. It starts nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TrainingPlan:
 
     Attributes:
         stages: in order.
-        warnings: what is allowed and would waste a training, each with a remedy.
+        warnings: allowed settings that would waste a training, each with a remedy.
     """
 
     recipe: Recipe

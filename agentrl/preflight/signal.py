@@ -16,7 +16,7 @@ OTHER_SIGNALS = frozenset({"gold_logprob", "process", "progress", "wrong", "prm_
 
 
 def check_signal(recipe: TrainingRecipe, parts: Parts, curriculum: Collection[Part]) -> None:
-    """Refuses recipes whose training would learn nothing, or something other than the rewards.
+    """Refuses recipes whose training would learn nothing, or would not follow the rewards.
 
     Args:
         curriculum: the loaded parts of the recipe's curriculum.
@@ -25,7 +25,7 @@ def check_signal(recipe: TrainingRecipe, parts: Parts, curriculum: Collection[Pa
         RecipeError: tokens are sampled from a truncated distribution, or the loss does not correct for tokens of older
             policies.
         CreditError: all rewards are turn rewards and the estimator does not read them; or it does not read the reward
-            that contains the KL penalty, or takes scores that those of the recipe are not.
+            that contains the KL penalty; or the scores of the recipe exceed its bounds.
     """
     credit = parts.credit
     if recipe.sampling.top_p < 1:

@@ -1,4 +1,4 @@
-"""Whether every task has what rewards, credit and curriculum read, and names only tools and sandboxes that exist."""
+"""Checks that every task has the data for rewards, credit and curriculum, and existing tools and sandboxes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def check_tasks(parts: Parts) -> list[str]:
     """Checks the tasks of a recipe, those of its evaluation included.
 
     Returns:
-        The names of the tools that are known before any is opened, those that tasks define among them.
+        Names of the tools that are known before any is opened, including those that tasks define.
 
     Raises:
-        AgentRLError: the first thing that is wrong, with the task's id.
+        AgentRLError: the first error, with the task's id.
     """
     recipe = parts.recipe
     tasks = parts.tasks
@@ -43,7 +43,7 @@ def check_tasks(parts: Parts) -> list[str]:
         if parts.answer_scorer is not None:
             parts.answer_scorer.golds(task)
     if recipe.train is not None:
-        # Drawn once for every task: a part that reads what a task lacks says so here.
+        # Drawn once for every task: a part that reads missing data of a task fails here.
         curriculum = Curriculum(parts.make_curriculum(), seed=0, iterations=1)
         curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
     renderer = parts.renderer(ByteTokenizer())
@@ -83,7 +83,7 @@ def _sees(recipe: Recipe) -> bool:
 
 
 def _check_sandboxes(parts: Parts, tasks: Sequence[Task]) -> None:
-    """Asks a backend once for each kind of sandbox: what lies in it makes no difference."""
+    """Asks a backend once for each kind of sandbox, ignoring its files."""
     settings, specs = parts.recipe.sandbox, TaskSpecs(parts.recipe.sandbox.spec)
     known = [settings.spec.model_copy(update=_CONTENT)]
     backend: Backend | None = None
@@ -98,7 +98,7 @@ def _check_sandboxes(parts: Parts, tasks: Sequence[Task]) -> None:
 
 
 def _must_have_one(parts: Parts, task: Task) -> None:
-    """Whether the episodes of a task, or its rewards, have a sandbox."""
+    """Checks that a task that changes the sandbox has one, in its episodes or rewards."""
     rewards = parts.rewards.needs_sandbox or parts.rewards.needs_fresh_sandbox
     needed = rewards or parts.recipe.agent.needs_sandbox
     if not needed and not any(entry.needs_sandbox for entry in parts.tools.part(task)):

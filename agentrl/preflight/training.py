@@ -1,4 +1,4 @@
-"""Checks of what reinforcement learning needs beyond a rollout, before the first demonstration: a table."""
+"""Checks of what reinforcement learning needs beyond a rollout, as a table; run before the first demonstration."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _states(plan: RlPlan) -> None:
 
 
 def _learned_models(plan: RlPlan) -> None:
-    """A critic or a reward model is there if, and only if, credit reads what it says."""
+    """Checks that the recipe has a critic or a reward model if, and only if, credit reads its output."""
     credit = plan.parts.credit
     for section, (what, columns, takers) in _LEARNED.items():
         asked, given = columns & set(credit.needs), getattr(plan.recipe.train, section) is not None

@@ -125,7 +125,7 @@ def _of_the_curriculum(parts: Parts, credit: CreditAssigner, curriculum: Sequenc
 
 
 def _in_code(name: str, parts: Parts) -> bool:
-    """Whether the modules of the tools or the agent contain the name; True if they cannot be read."""
+    """Returns True if the modules of the tools or the agent contain the name, or cannot be read."""
     owners = [*(getattr(tool, "function", type(tool)) for tool in parts.make_tools()), type(parts.make_agent())]
     try:
         return any(name in inspect.getsource(inspect.getmodule(owner) or owner) for owner in owners)

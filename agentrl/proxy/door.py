@@ -1,7 +1,7 @@
-"""The door of the proxy: who may ask, and how much, before anything is done for a request.
+"""Access checks and size limits of the proxy, before a request is processed.
 
-Browsers are kept out: a page of a stranger reaches servers on this machine, under a name that its owner has pointed
-here (DNS rebinding), or with a request that needs no leave. Programs name the address that they were given.
+Browsers are refused: a foreign page can reach servers on this machine, under a host name that resolves to it (DNS
+rebinding), or with a request that needs no CORS preflight. Programs use the address that they were given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_BYTES = 32 << 20
 """The longest body of a request."""
 
 MOST_ITEMS = 10_000
-"""The most messages, tools, stop strings and whatever else a request may list."""
+"""Maximum number of messages, tools, stop strings and other list items of a request."""
 
 MOST_REPLIES = 64
 """The most replies to one prompt."""
@@ -31,7 +31,7 @@ BODY_S = 30.0
 """Within this time a body must be there."""
 
 PRIVATE = (".localhost", ".internal", ".local")
-"""Names that nobody can own in the public DNS."""
+"""Host names that cannot be registered in the public DNS."""
 
 
 class Foreign(AgentRLError):
@@ -46,7 +46,7 @@ def check_source(request: web.Request, names: Collection[str]) -> None:
     """Refuses requests of browsers.
 
     Args:
-        names: names of this server, beside addresses and names that cannot be public.
+        names: names of this server, besides addresses and names that cannot be public.
 
     Raises:
         Foreign: the request names another host, or comes from a page.
@@ -63,7 +63,7 @@ def check_source(request: web.Request, names: Collection[str]) -> None:
 
 
 def is_ours(host: str, names: Collection[str]) -> bool:
-    """Whether a `Host` header can only mean this server: an address, or a name that strangers cannot own."""
+    """Returns True if a `Host` header can only mean this server: an address, or a name that others cannot register."""
     try:
         name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:

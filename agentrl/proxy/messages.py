@@ -98,13 +98,13 @@ def text_of_reply(message: dict[str, Any]) -> str:
 def from_openai(message: dict[str, Any], parser: Parser, take: TakeImage) -> Message:
     """Converts a message for the renderer. Tool calls become text in the model's own format.
 
-    A call whose arguments are no JSON object (the history of a model that wrote them so) stays as it was given.
+    A call with arguments that are not a JSON object (from a model's history) is unchanged.
 
     Args:
-        take: makes a part of an image.
+        take: converts an image to a part.
 
     Raises:
-        BadRequest: the message has no role, or a call of it no name.
+        BadRequest: the message lacks a role, or a call of it a name.
         ImageRefused: as `content_of`.
     """
     role, content = message.get("role"), content_of(message, take)
@@ -119,10 +119,10 @@ def from_openai(message: dict[str, Any], parser: Parser, take: TakeImage) -> Mes
 
 
 def calls_of(message: dict[str, Any]) -> list[NativeCall]:
-    """The calls of a message: programs send the arguments as JSON text, as the API does, or as the object.
+    """Returns the calls of a message: programs send the arguments as JSON text, like the API, or as an object.
 
     Raises:
-        BadRequest: they are no list, or one of them has no name.
+        BadRequest: they are not a list, or a call lacks a name.
     """
     try:
         return native_calls.calls_of(message)
@@ -138,8 +138,8 @@ def key_of(messages: Sequence[dict[str, Any]]) -> str:
 def to_openai(reply: Reply, said: str, seed: int) -> dict[str, Any]:
     """Converts a sampled reply to a message of the API.
 
-    A reply without a call that can be read is text, as it was sampled. Beside such a call, the beginning of each that
-    cannot is part of the text.
+    A reply without a parsable call is text, as sampled. With parsable calls, the beginning of each other one is part of
+    the text.
 
     Args:
         seed: of the reply. Templates may write the ids of calls into prompts: equal seeds give equal ids.

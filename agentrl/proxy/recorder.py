@@ -1,11 +1,11 @@
 """The recorder: the calls of one agent program, as one episode.
 
-A request whose conversation continues a reply that was sampled here extends its tokens; two that continue the same
-reply are two branches. A conversation that holds a reply nobody sampled (the program edited its history) starts a new
-branch, which is recorded; those in a session's first request are examples, and part of the prompt.
+A request that continues a reply sampled here extends its tokens; two requests that continue the same reply are two
+branches. A conversation with a reply that was not sampled here (the program edited its history) starts a new branch,
+which is recorded; in a session's first request these replies are examples, and part of the prompt.
 
-A reply that the program never saw is left out of the episode: one that could not be delivered, or that the same request
-asked for again (clients do so by themselves when a connection breaks). It stays if a later request goes on from it.
+A reply that the program never received is left out of the episode: one that could not be delivered, or whose request
+was retried (clients do so automatically when a connection breaks). It stays if a later request continues it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ PER_TOKEN = 8
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Reads what a program sent. Whatever that raises is a request that cannot be read, and no fault of the proxy.
+    """Converts errors in the block to bad requests: the program's request cannot be read.
 
     Raises:
-        BadRequest: something that has no error of its own was raised.
+        BadRequest: any exception other than AgentRLError.
     """
     try:
         yield
@@ -60,12 +60,12 @@ def reading() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ProxyContext:
-    """What all sessions share: the engine and how conversations become tokens.
+    """Shared by all sessions: the engine, and the renderer of conversations.
 
     Attributes:
-        renderer: of the recipe's model, for whatever tools a program brings.
-        sampling: the recipe's: an episode has one temperature, whatever a request asks for.
-        take_image: makes parts of images; by default they are refused.
+        renderer: of the recipe's model, for any tools of a program.
+        sampling: of the recipe: an episode has one temperature, whatever a request asks for.
+        take_image: converts images to parts; by default they are refused.
     """
 
     engine: Engine
@@ -89,7 +89,7 @@ class ProxyContext:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """A reply: as the program gets it, the number of its turn, what it cost, and the request's stop string in it."""
+    """A reply: the message for the program, its turn number, its token counts, and the request's stop string in it."""
 
     turn: int
     message: dict[str, Any]
@@ -121,10 +121,10 @@ class Recorder:
         name: the episode's id.
 
     Attributes:
-        conversations: by the id of the answer that ended them, where the API lets programs name it (Responses).
+        conversations: by the id of their last answer, if the API lets programs refer to it (Responses).
         tools: of the first request that can be recorded.
-        requests: those that are being answered.
-        touched: when the last one was over, on the clock of who serves it.
+        requests: requests in progress.
+        touched: end of the last request, on the server's clock.
     """
 
     def __init__(self, name: str, context: ProxyContext, *, group: str | None = None) -> None:
@@ -140,7 +140,7 @@ class Recorder:
         self._tips: dict[str, int] = {}  # The turn that ended a conversation, by the conversation.
         self._asked = 0
         self._asks: dict[str, list[Request]] = {}  # By the hash of the request's body.
-        self._examples: set[str] = set()  # Conversations up to a reply that nobody sampled, of first requests.
+        self._examples: set[str] = set()  # Conversations up to a reply that was not sampled here, of first requests.
         self._undelivered: set[int] = set()
         self._shown: dict[str, Part] = {}  # Images by their hash.
         self._offered: list[list[dict[str, Any]]] = []  # The tools of each turn.
@@ -150,14 +150,14 @@ class Recorder:
 
         Args:
             body: as a dialect reads it (`agentrl/proxy/dialects/`).
-            retried: the client says that it asks again. A request that is the same as one that was answered is taken
-                for a retry anyway; for several replies to one prompt give `n`, or ask side by side.
+            retried: the client marked a retry. A request equal to an answered one counts as a retry anyway; for several
+                replies to one prompt give `n`, or send concurrent requests.
 
         Raises:
             BadRequest: it cannot be recorded token by token.
             RenderError: the template refuses the conversation.
             ContextOverflow: the conversation fills the context.
-            EngineError: the engine failed; nothing was recorded.
+            EngineError: the engine failed. The request is not recorded.
         """
         key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         same = self._asks.setdefault(key, [])
@@ -169,7 +169,7 @@ class Recorder:
             ask.over = True
 
     def asked(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
-        """Is told of every request that can be recorded, before it is answered."""
+        """Called for every request that can be recorded, before it is answered."""
         self.tools = tools if self.tools is None else self.tools
 
     def undelivered(self, said: list[ChatReply]) -> None:
@@ -230,7 +230,7 @@ class Recorder:
                 await asyncio.sleep(0)
 
     def _sampling(self, limit: int | None, stops: list[str], renderer: Renderer, seed: int) -> Sampling:
-        """The recipe's, with what a request may set."""
+        """Returns the recipe's sampling parameters, with the allowed ones of the request."""
         own = self.context.sampling
         return msgspec.structs.replace(
             own,
@@ -301,7 +301,7 @@ class Recorder:
     def _place(
         self, messages: list[dict[str, Any]], given: str, parser: Parser, renderer: Renderer
     ) -> tuple[int, list[int], bool]:
-        """Where a conversation goes on: the node, the tokens to append there, and whether history was edited."""
+        """Returns the node that a conversation continues, the tokens to append, and True if history was edited."""
         last = max((k for k, message in enumerate(messages) if message.get("role") == "assistant"), default=-1)
         if last == len(messages) - 1:
             raise BadRequest("the conversation ends with a reply: there is nothing to reply to")
@@ -318,7 +318,7 @@ class Recorder:
         return node, renderer.extend(self.trajectory.nodes[node].token_ids, new), False
 
     def _observe(self, turn: int, reply: dict[str, Any], new: list[Message]) -> None:
-        """Notes what followed a turn, the first time that something does."""
+        """Records the first observations after a turn."""
         before = self.turns[turn]
         if before.observations:
             return
@@ -342,7 +342,7 @@ class Recorder:
         return [from_openai(message, parser, self._take) for message in messages]
 
     def _note_branch(self, parent: int, tokens: list[int], asked: Callable[[], list[Message]], *, edited: bool) -> None:
-        """Notes where a request does not go on from the newest reply."""
+        """Records a branch if a request does not continue the newest reply."""
         newest = self.turns[-1].node if self.turns else ROOT
         if newest not in (ROOT, parent):
             shared = self.trajectory.shared_prefix(newest, tokens)
@@ -350,7 +350,7 @@ class Recorder:
             self.branches.append(Branch(turn=len(self.turns), reason=why, at_token=shared, messages=asked()))
 
     def _add(self, parent: int, rendered: list[int], completion: Completion, text: str, seconds: float) -> None:
-        """Nodes for what was rendered (unless it is there already) and sampled, and the turn."""
+        """Adds nodes of the rendered tokens (unless present) and of the sampled ones, and the turn."""
         node = self.trajectory.append_sampled(self.trajectory.append_rendered(parent, rendered), completion)
         self.turns.append(
             Turn(index=len(self.turns), node=node, text=text, finish=completion.finish, generate_s=seconds)
@@ -366,9 +366,9 @@ def _task(id: str, question: str, data: dict[str, Any]) -> Task:
 
 
 def _echoes(message: dict[str, Any], text: str, stop: str | None) -> list[dict[str, Any]]:
-    """How a program may send a reply back: as it got it, with the stop string, or with all that was sampled.
+    """Returns the forms in which a program may send a reply back: as received, with the stop string, or as sampled.
 
-    Programs put the stop string back where it closes something ("</code>").
+    Programs restore a stop string that closes something ("</code>").
     """
     if stop is None or "tool_calls" in message:
         return [message]

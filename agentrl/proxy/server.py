@@ -22,7 +22,7 @@ from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import earned, turns_of
 
 MOST_SESSIONS = 10_000
-"""The most sessions that are open at a time."""
+"""Maximum number of open sessions."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,9 +36,9 @@ class Proxy(Sessions):
 
     Args:
         store: stores the episode of an ended session.
-        taken: episode ids of the run; a session with such a name becomes the episode `NAME~1`, ...
-        idle_s: seconds without a request after which a session ends, in which the proxy has lived.
-        names: of the proxy, as programs may call it, beside its address.
+        taken: episode ids of the run; a session with a taken name becomes the episode `NAME~1`, ...
+        idle_s: seconds without a request after which a session ends, while the proxy is running.
+        names: of the proxy, as programs may call it, besides its address.
         score: scores an ended episode before it is stored.
     """
 
@@ -90,7 +90,7 @@ class Proxy(Sessions):
         return self.sessions[name]
 
     def answered(self, name: str, recorder: Recorder) -> None:
-        """Ends a session in which nothing was said: requests that were refused leave none."""
+        """Ends a session without replies, after refused requests."""
         recorder.touched = heartbeat().lived()
         if not recorder.turns and not recorder.requests and self.sessions.get(name) is recorder:
             del self.sessions[name]
@@ -104,7 +104,7 @@ class Proxy(Sessions):
     async def end(self, name: str, closing: Closing) -> dict[str, Any]:
         """Scores and stores a session, unless no reply reached the program.
 
-        Scoring goes on if this is cancelled: the session is gone from the list, and nobody else would store it.
+        Scoring continues if this is cancelled: the session is removed from the list already, and would be lost.
         """
         if name not in self.sessions:
             raise NoSession(f"there is no session {name!r}; it may have ended already")
@@ -146,7 +146,7 @@ class Proxy(Sessions):
 
 
 def _report(ends: Iterable[object]) -> None:
-    """Logs what failed: the other sessions are stored all the same."""
+    """Logs failures. The other sessions are stored anyway."""
     for error in ends:
         if isinstance(error, Exception):
             _log.error("a session could not be stored: %s", error, exc_info=error)

@@ -40,7 +40,7 @@ KEPT_S = 120.0
 
 
 class TooManySessions(AgentRLError):
-    """As many sessions are open as may be."""
+    """The maximum number of sessions is open."""
 
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
@@ -103,7 +103,7 @@ class Sessions(ABC):
 
     Attributes:
         model: name of the model in responses.
-        names: of the server, beside its address (`door.py`).
+        names: of the server, besides its address (`door.py`).
     """
 
     model: str
@@ -111,10 +111,10 @@ class Sessions(ABC):
 
     @abstractmethod
     def recorder(self, name: str) -> Recorder:
-        """The recorder of a session.
+        """Returns the recorder of a session.
 
         Raises:
-            NoSession: there is no such session.
+            NoSession: the session does not exist.
             SessionEnded: the session has ended.
         """
 
@@ -138,8 +138,8 @@ class Sessions(ABC):
         """Ends a session. Returns the response to the program.
 
         Raises:
-            NoSession: there is no session of that name.
-            RewardsRefused: the closing call has rewards, and they do not count here.
+            NoSession: the session does not exist.
+            RewardsRefused: the closing call has rewards, which this server does not accept.
         """
 
     @abstractmethod
@@ -165,7 +165,7 @@ class Sessions(ABC):
 
     @property
     def _checked(self) -> Middleware:
-        """Refuses requests of browsers, whatever they ask for."""
+        """Middleware that refuses all requests of browsers."""
 
         @web.middleware
         async def checked(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -204,7 +204,7 @@ async def _answer(sessions: Sessions, dialect: Dialect, request: web.Request) ->
         recorder.group = request.headers.get("X-Agentrl-Group") or recorder.group
         with reading():
             asked = dialect.read(body, recorder.conversations)
-        again = request.headers.get("X-Stainless-Retry-Count", "0") != "0"  # OpenAI's and Anthropic's clients say so
+        again = request.headers.get("X-Stainless-Retry-Count", "0") != "0"  # set by OpenAI's and Anthropic's clients
         said = await recorder.reply(asked, n=asked.get("n") or 1, retried=again)
         answer = Answer(body, said, sessions.model)
         if (id := dialect.remembered(answer)) is not None:
@@ -266,13 +266,13 @@ async def _told(
     except tuple(STATUS) as error:
         status, code = _status(error)
         response = web.json_response(problem(code, str(error)), status=status)
-        if isinstance(error, TooLate):  # the rest of the body may come for ever
+        if isinstance(error, TooLate):  # the body may never end
             response.force_close()
         return response
 
 
 def _status(error: Exception) -> tuple[int, str]:
-    """Programs ask again by themselves after 503: not where the engine said that it would be of no use."""
+    """Returns status and code of an error. Programs retry after 503, so errors without `retried` get another one."""
     if isinstance(error, InfraError) and not error.retried:
         return STATUS[BadRequest]
     return next(found for kind, found in STATUS.items() if isinstance(error, kind))
@@ -294,6 +294,6 @@ def _session_of(request: web.Request) -> str:
 
 
 def _key(request: web.Request) -> str:
-    """The API key from the header of OpenAI's or Anthropic's clients; "" if there is none."""
+    """Returns the API key from the header of OpenAI's or Anthropic's clients, or ""."""
     bearer = request.headers.get("Authorization", "").removeprefix("Bearer").strip()
     return bearer or request.headers.get("X-Api-Key", "")

@@ -1,4 +1,4 @@
-"""Whether a class is what its kind asks: the methods are there, and can be called as the contract says."""
+"""Checks that a class has the methods of its kind's contract, with compatible signatures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def may_be_sync(function: F) -> F:
 
 @functools.lru_cache(maxsize=1024)
 def misfit(found: type, contract: type) -> str | None:
-    """What keeps a class from being what a base class or protocol describes, in words; None if nothing does."""
+    """Returns why a class does not satisfy a base class or protocol, in words; None if it does."""
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         return f"lacks the method {', '.join(missing)}"
     protocol = getattr(contract, "_is_protocol", False)
@@ -42,7 +42,7 @@ def _methods(contract: type) -> Iterator[tuple[str, Callable[..., Any]]]:
 def _differs(found: type, name: str, own: Any, asked: Callable[..., Any]) -> str | None:
     function = getattr(found, name)
     if not inspect.isfunction(inspect.unwrap(function)) and not inspect.ismethod(function):
-        return None  # a callable of another kind: what it takes is its own
+        return None  # a callable of another kind: its signature is not checked
     bound = isinstance(own, staticmethod | classmethod)
     arguments, named = _call(asked, bound)
     try:
@@ -56,7 +56,7 @@ def _differs(found: type, name: str, own: Any, asked: Callable[..., Any]) -> str
 
 
 def _call(asked: Callable[..., Any], bound: bool) -> tuple[list[None], dict[str, None]]:
-    """Arguments as the contract allows them: all positional ones, and those that are given by name."""
+    """Returns arguments for a call by the contract: all positional ones, and the keyword-only ones."""
     parameters = list(inspect.signature(asked).parameters.values())[bound:]
     named = {each.name: None for each in parameters if each.kind is each.KEYWORD_ONLY}
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -64,7 +64,7 @@ def _call(asked: Callable[..., Any], bound: bool) -> tuple[list[None], dict[str,
 
 
 def _may_be_awaited(function: Callable[..., Any]) -> bool:
-    """Whether what it returns can be awaited: it is a coroutine function, or its annotation promises something else
-    than plain values."""
+    """Returns True if the result can be awaited: it is a coroutine function, or its return annotation is an
+    awaitable."""
     hint = inspect.signature(function).return_annotation
     return inspect.iscoroutinefunction(inspect.unwrap(function)) or "wait" in str(hint) or "Corout" in str(hint)

@@ -1,4 +1,4 @@
-"""The kinds of plug-ins. Each registry lies in the room whose contract it checks."""
+"""The kinds of plug-ins. Each registry is defined in the package whose contract it checks."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ KINDS = {
 
 
 def registry_of(kind: str) -> Registry[Any]:
-    """The registry of a kind.
+    """Returns the registry of a kind.
 
     Raises:
-        RecipeError: there is no such kind.
+        RecipeError: the kind does not exist.
     """
     if kind not in KINDS:
         raise RecipeError(f"there is no kind of plug-in {kind!r}", remedy=nearest(kind, KINDS))

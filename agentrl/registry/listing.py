@@ -1,4 +1,4 @@
-"""What there is of a kind of plug-in: names, settings with types and defaults, where the code is."""
+"""Listing of the plug-ins of a kind: names, settings with types and defaults, source locations."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Entry:
     Attributes:
         source: `file:line`.
         does: the first sentence of its docstring.
-        about: what its kind says of each.
-        missing: why it cannot be used here, for example an extra that is not installed.
+        about: further facts, by the rules of its kind.
+        missing: the reason why it cannot be used here, for example an extra that is not installed.
     """
 
     name: str
@@ -79,7 +79,7 @@ def _first_sentence(text: str | None) -> str:
 
 
 def source_of(reference: str) -> str:
-    """`file:line` of what a reference names, found in the text: nothing is imported but its package."""
+    """Returns `file:line` of a reference, found in the source text: only its package is imported."""
     module, _, name = reference.partition(":")
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:

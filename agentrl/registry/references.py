@@ -17,19 +17,19 @@ from agentrl.types.paths import RELATIVE, beside
 
 
 def is_reference(text: str) -> bool:
-    """Whether `text` names user code rather than a built-in."""
+    """Returns True if `text` names user code rather than a built-in."""
     return ":" in text
 
 
 def load_object(ref: str, base: Path) -> Any:
-    """The object that `ref` names.
+    """Loads the object of a reference.
 
     Args:
         ref: `pkg.module:Name`, or `./file.py:Name` relative to `base`. `Name` may be dotted.
         base: folder of the recipe.
 
     Raises:
-        RecipeError: no such file, module or name; or the module raises while it is imported.
+        RecipeError: the file, module or name does not exist, or the module raises on import.
     """
     target, name = _split(ref)
     found: Any = _load(target, ref, base)
@@ -43,12 +43,12 @@ def load_object(ref: str, base: Path) -> Any:
 
 
 def wrong_kind(ref: str, base: Path, place: str, wanted: str, fits: Callable[[Any], bool]) -> RecipeError:
-    """The error for an object that a recipe names in the wrong place: what it is, where it is, and what would do.
+    """Returns the error for an object of the wrong kind: its kind, its location, and objects that would fit.
 
     Args:
         place: the key of the recipe.
         wanted: the kind, in words: `an Agent subclass`.
-        fits: whether an object is of that kind.
+        fits: returns True for an object of that kind.
     """
     target, _ = _split(ref)
     found, module = load_object(ref, base), _load(target, ref, base)
@@ -61,7 +61,7 @@ def wrong_kind(ref: str, base: Path, place: str, wanted: str, fits: Callable[[An
 
 
 def what_it_is(found: Any) -> str:
-    """What an object is and where it is defined, in words."""
+    """Describes an object and its location in words."""
     if isinstance(found, type):
         bases = ", ".join(base.__name__ for base in found.__bases__ if base is not object)
         what = f"a class{f' of the kind {bases}' if bases else ''}"
@@ -76,7 +76,7 @@ def what_it_is(found: Any) -> str:
 
 
 def _defined_in(module: ModuleType) -> dict[str, Any]:
-    """What a module defines itself: no modules, and no classes and functions that it imports from elsewhere."""
+    """Returns the names that a module defines itself, without its imports."""
 
     def imported(value: Any) -> bool:
         if not isinstance(value, type) and not inspect.isroutine(value):

@@ -1,6 +1,6 @@
 """One rule for every plug-in: a name, `pkg.mod:Name`, `./file.py:Name`, or `{use: any of these, setting: value, ...}`.
 
-A registry knows its built-ins by reference only: what none of a run's recipe names is never imported.
+A registry holds its built-ins by reference only: a plug-in that the recipe does not name is never imported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Section(Protocol):
 
     @property
     def use(self) -> Any:
-        """Which one."""
+        """Name or reference of the plug-in."""
         ...
 
     @property
@@ -37,18 +37,18 @@ class Section(Protocol):
 
     @property
     def own_keys(self) -> list[str]:
-        """What else stands beside `use`."""
+        """Keys next to `use` that are not its settings."""
         ...
 
 
 @dataclass(frozen=True)
 class Loaded(Generic[T]):
-    """A plug-in with settings that fit.
+    """A plug-in with its checked settings.
 
     Attributes:
         name: as the recipe names it.
-        arguments: the keyword arguments that hand the settings over.
-        wants: what it asks for by name, beside its settings.
+        arguments: the settings as keyword arguments.
+        wants: its parameters that the framework fills by name.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Loaded(Generic[T]):
     wants: tuple[str, ...] = ()
 
     def make(self, *leading: Any, **filled: Any) -> Any:
-        """Calls it: the function's result, or an object of the class.
+        """Calls the function, or creates an object of the class.
 
         Args:
-            filled: what it may ask for by name; it gets what it wants of that.
+            filled: values of the parameters that the framework fills by name; only those in `wants` are passed.
         """
         return self.plug_in(*leading, **{name: filled[name] for name in self.wants}, **self.arguments)  # type: ignore[operator]
 
@@ -71,18 +71,18 @@ class Registry(Generic[T]):
     """The plug-ins of one kind.
 
     Attributes:
-        kind: what one of them is called: `estimator`.
-        key: of the recipe, where it is named: `credit`.
-        built_in: by name, where it is: `agentrl.x.y:Name`.
-        wanted: what a plug-in of this kind is, in words: `an Agent subclass`.
-        accept: the plug-in that an object is or becomes; None: it is not of this kind.
-        contracts: classes whose methods a plug-in must have, as far as it is their subclass; and protocols.
-        leading: what the function or constructor is called with by position, before its settings.
-        filled: the parameters that are filled by name where it asks for them; no settings.
-        declares: its settings, where they are not those of its function or constructor.
+        kind: singular name of the kind: `estimator`.
+        key: key of the recipe that names a plug-in: `credit`.
+        built_in: references by name: `agentrl.x.y:Name`.
+        wanted: description of a plug-in of this kind: `an Agent subclass`.
+        accept: converts an object to a plug-in; returns None if it is not of this kind.
+        contracts: protocols, and base classes whose methods their subclasses must have.
+        leading: positional arguments of the function or constructor, before its settings.
+        filled: parameters that the framework fills by name if the plug-in has them; not settings.
+        declares: returns its settings, if they are not those of its function or constructor.
         aliases: other names of built-ins.
-        also: words that a recipe may write in place of a name, which somebody else reads; for messages.
-        about: what else `agentrl list` says of one; `does` and `code` (a reference) stand for its docstring and place.
+        also: words that a recipe may write instead of a name and that other code handles; for messages.
+        about: further facts for `agentrl list`; `does` and `code` (a reference) replace its docstring and location.
     """
 
     kind: str
@@ -99,15 +99,15 @@ class Registry(Generic[T]):
     about: Callable[[T], Mapping[str, Any]] | None = None
 
     def find(self, use: Any, base: Path | None = None, place: str | None = None) -> T:
-        """The plug-in that a recipe names.
+        """Returns the plug-in that a recipe names.
 
         Args:
             use: a name, a reference, or (from Python) the object itself.
             base: folder that `./file.py` is relative to: that of the recipe.
-            place: the key that names it, if it is not that of the kind.
+            place: the key that names it, if not the key of the kind.
 
         Raises:
-            RecipeError: there is none of that name, the reference cannot be loaded, or it is not of this kind.
+            RecipeError: the name is unknown, the reference cannot be loaded, or the object is not of this kind.
         """
         place, base = place or self.key, base or Path()
         name = self.aliases.get(use, use) if isinstance(use, str) else use
@@ -130,7 +130,7 @@ class Registry(Generic[T]):
         return plug_in
 
     def _who_has(self, key: str) -> list[str]:
-        """The built-ins that have a setting of this name; those that cannot be imported here have none."""
+        """Returns the built-ins with a setting of this name, except those that cannot be imported here."""
         found = []
         for name in self.built_in:
             with suppress(AgentRLError):
@@ -156,14 +156,14 @@ class Registry(Generic[T]):
         place: str | None = None,
         beside: Collection[str] = (),
     ) -> Loaded[T]:
-        """The plug-in that a recipe names, and its settings, checked.
+        """Loads the plug-in that a recipe names, and checks its settings.
 
         Args:
             settings: references in them (`./file.py:Name`, `./path`) are resolved.
-            beside: keys that stand beside the settings, one of which may have been misspelt.
+            beside: other keys of the section, suggested for misspelt settings.
 
         Raises:
-            RecipeError: as `find`; or a setting is unknown, missing or does not fit.
+            RecipeError: as `find`, or a setting is unknown, missing or invalid.
         """
         place, base, name = place or self.key, base or Path(), name_of(use)
         plug_in = self.find(use, base, place)
@@ -181,10 +181,10 @@ class Registry(Generic[T]):
         return self.load(section.use, section.settings, base, place, section.own_keys)
 
     def settings_of(self, plug_in: T, name: str, place: str | None = None) -> Declared:
-        """What can be set about a plug-in.
+        """Returns the settings that a plug-in declares.
 
         Raises:
-            RecipeError: it cannot be called as its kind is.
+            RecipeError: its signature does not fit its kind.
         """
         try:
             if self.declares is not None:
@@ -210,10 +210,10 @@ def any_class(found: Any) -> type | None:
 
 
 def any_function(found: Any) -> Callable[..., Any] | None:
-    """Accepts what can be called, and classes not."""
+    """Accepts callables other than classes."""
     return found if callable(found) and not inspect.isclass(found) else None
 
 
 def name_of(use: Any) -> str:
-    """What a plug-in is called in messages."""
+    """Returns the name of a plug-in for messages."""
     return use if isinstance(use, str) else getattr(use, "__name__", None) or getattr(use, "name", None) or str(use)

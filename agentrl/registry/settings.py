@@ -1,8 +1,8 @@
-"""What can be set about a plug-in, and what is said of settings that do not fit.
+"""Settings of plug-ins, and the errors for invalid ones.
 
 A plug-in declares its settings as parameters of its function or constructor: those that the framework does not fill.
 Each is a setting, its annotation the type and its default the default. Or one of them takes all settings: it is
-annotated with a pydantic model, or is called `settings` and its class has such a model as the attribute `Settings`.
+annotated with a pydantic model, or is called `settings` and its class has a model as the attribute `Settings`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Declared:
     """The settings of a plug-in.
 
     Attributes:
-        model: what they are checked against.
+        model: the pydantic model of the settings.
         whole: the parameter that takes them as one object; None: every setting is a parameter.
-        wants: what it asks for by name, beside its settings.
+        wants: its parameters that the framework fills by name.
     """
 
     model: type[BaseModel]
@@ -45,21 +45,21 @@ class Declared:
     wants: tuple[str, ...] = ()
 
     def arguments(self, settings: BaseModel) -> dict[str, Any]:
-        """The keyword arguments that hand settings over. What was not set keeps the default of its parameter."""
+        """Converts settings to keyword arguments. Unset ones keep the defaults of their parameters."""
         if self.whole is not None:
             return {self.whole: settings}
         return {name: getattr(settings, name) for name in settings.model_fields_set}
 
 
 def declared(plug_in: Any, leading: Sequence[str] = (), filled: Collection[str] = ()) -> Declared:
-    """What a function, or the constructor of a class, declares.
+    """Returns the settings that a function, or the constructor of a class, declares.
 
     Args:
-        leading: what it is called with by position, in words for messages.
-        filled: the parameters that are filled by their names, where a plug-in asks for them.
+        leading: names of its positional arguments, for messages.
+        filled: parameters that the framework fills by name if the plug-in has them.
 
     Raises:
-        TypeError: it cannot be called so.
+        TypeError: it cannot be called with these arguments.
     """
     parameters = _beyond([*signature_of(plug_in).parameters.values()], leading)
     if any(each.kind in _OPEN for each in parameters) and filled:
@@ -74,10 +74,10 @@ def declared(plug_in: Any, leading: Sequence[str] = (), filled: Collection[str] 
 
 
 def _whole(plug_in: Any, own: Sequence[inspect.Parameter]) -> tuple[str, type[BaseModel]] | None:
-    """The parameter that takes all settings, and their model; None: every parameter is a setting.
+    """Returns the parameter that takes all settings, and their model; None: every parameter is a setting.
 
     Raises:
-        TypeError: a class has `Settings`, and nothing takes them.
+        TypeError: a class has `Settings`, and no parameter takes them.
     """
     names = [each.name for each in own]
     attribute = getattr(plug_in, "Settings", NoSettings) if isinstance(plug_in, type) else NoSettings
@@ -114,17 +114,17 @@ def checked(
     beside: Collection[str] = (),
     who_has: Callable[[str], Sequence[str]] = lambda key: (),
 ) -> BaseModel:
-    """Settings, checked against a model.
+    """Checks settings against a model.
 
     Args:
-        name: whose settings they are, for messages.
-        place: the key of the recipe that they stand under.
-        filled: parameters that are no settings, one of which may have been misspelt.
-        beside: keys that stand beside the settings, one of which may have been misspelt.
-        who_has: what else has a setting of some name.
+        name: the plug-in, for messages.
+        place: the key of the recipe that contains the settings.
+        filled: parameters that are not settings, for messages about misspelt ones.
+        beside: other keys of the section, for messages about misspelt ones.
+        who_has: returns the plug-ins with a setting of this name.
 
     Raises:
-        RecipeError: one is unknown, missing or does not fit.
+        RecipeError: a setting is unknown, missing or invalid.
     """
     try:
         return model.model_validate(dict(given))
@@ -136,7 +136,7 @@ def checked(
         remedy = nearest(key, [*model.model_fields, *beside], "allowed here" if beside else "its settings")
         if key in filled:
             remedy = f"{key!r} is given by name to every function that takes it: call your parameter otherwise"
-        elif key == name and isinstance(given[key], Mapping) and given[key]:  # the path as it stands in the YAML
+        elif key == name and isinstance(given[key], Mapping) and given[key]:  # the path as in the YAML
             remedy = f"the settings of {name} are keys of {place}: --set {place}.{next(iter(given[key]))}=..."
         elif others := who_has(key):
             remedy = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} it; {remedy}"
@@ -163,7 +163,7 @@ def in_words(found: Any) -> str:
 
 
 def _beyond(parameters: list[inspect.Parameter], leading: Sequence[str]) -> list[inspect.Parameter]:
-    """The parameters after those that are filled by position."""
+    """Returns the parameters after the positional ones."""
     left = list(parameters)
     for _ in leading:
         if left and left[0].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
@@ -174,7 +174,7 @@ def _beyond(parameters: list[inspect.Parameter], leading: Sequence[str]) -> list
 
 
 def _namespace(plug_in: Any) -> dict[str, Any]:
-    """Where the annotations of a function or constructor are evaluated."""
+    """Returns the namespace for evaluating the annotations of a function or constructor."""
     made_by = inspect.getattr_static(plug_in, "__init__") if isinstance(plug_in, type) else inspect.unwrap(plug_in)
     module = sys.modules.get(getattr(plug_in, "__module__", None) or "")
     return {**(vars(module) if module is not None else {}), **getattr(made_by, "__globals__", {})}
@@ -190,7 +190,7 @@ def _evaluated(hint: Any, namespace: dict[str, Any]) -> Any:
 
 
 def _model_in(hint: Any) -> type[BaseModel] | None:
-    """The pydantic model that an annotation is, or `Model | None`."""
+    """Returns the pydantic model of an annotation `Model` or `Model | None`, else None."""
     options = [each for each in (typing.get_args(hint) or (hint,)) if each is not type(None)]
     if len(options) == 1 and isinstance(options[0], type) and issubclass(options[0], BaseModel):
         return options[0]
@@ -207,7 +207,7 @@ def _model_of(parameters: Sequence[inspect.Parameter], *, any_other: bool) -> ty
     )
     fields = {each.name: _field(each, config) for each in parameters}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a setting `schema` or `copy` hides a method of the model, which nobody calls
+        warnings.simplefilter("ignore")  # a setting `schema` or `copy` hides an unused method of the model
         return create_model("Settings", __config__=config, **fields)
 
 
@@ -219,7 +219,7 @@ def _field(parameter: inspect.Parameter, config: ConfigDict) -> Any:
             warnings.simplefilter("ignore")
             probe: Any = {parameter.name: (hint, default)}
             create_model("Probe", __config__=config, **probe)
-    except Exception:  # pydantic has no check for such a type
+    except Exception:  # pydantic cannot check this type
         hint = Any
     return (Any if any(map(_is_vague, _leaves(hint))) else hint, default)
 
@@ -231,5 +231,5 @@ def _leaves(hint: Any) -> Iterator[Any]:
 
 
 def _is_vague(hint: Any) -> bool:
-    """Whether nobody can tell if an object is of this type: a protocol that is no runtime_checkable one."""
+    """Returns True if objects cannot be checked against the type: a protocol that is not runtime_checkable."""
     return getattr(hint, "_is_protocol", False) and not getattr(hint, "_is_runtime_protocol", False)

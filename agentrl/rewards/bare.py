@@ -1,4 +1,4 @@
-"""Turns without what reward functions gave them, for episodes that are scored again or played on."""
+"""Turns without the rewards of reward functions, for episodes that are rescored or resumed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agentrl.types.episode import Episode, Turn
 
 
 def scoring_functions(recipe: Recipe) -> set[str]:
-    """Names of the components that are functions. `tool_reward` alone reads what tools and agents gave."""
+    """Names of the components that are functions. `tool_reward` is excluded: it reads rewards of tools and agents."""
     return {name for name, settings in recipe.rewards.items() if (settings.use or name) != "tool_reward"}
 
 
 def bare_turns(episode: Episode, functions: Collection[str]) -> list[Turn]:
-    """The turns with the rewards that tools and agents gave.
+    """Returns the turns with only the rewards that tools and agents gave.
 
-    A function of a name that scored the episode as a whole gave its turns nothing: their rewards of that name stay.
+    A component with an outcome for the episode did not score turns: turn rewards of that name stay.
 
     Args:
         functions: names of the components that may have scored turns.

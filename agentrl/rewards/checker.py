@@ -10,7 +10,7 @@ from agentrl.sandbox.helper import Helper, HelperRaised, Starved, TooMuch
 
 
 class Checker(Helper):
-    """A helper whose processes take the places of verifiers (`grading.place`): the wait for one counts nowhere."""
+    """Helper whose processes run in the slots of verifiers (`grading.place`). Waiting for a slot is not counted."""
 
     def __init__(self, module: str, memory_mb: int = 2048) -> None:
         super().__init__(module, memory_mb, CORES)
@@ -21,7 +21,7 @@ class Checker(Helper):
         Raises:
             TooMuch: the call exceeded the limit of time or memory, or raised.
             Starved: the machine did not give it its processor time, and this is the final run of the verifier.
-            RanOut: the same, and it is not.
+            RanOut: the same, in a run that is not the final one.
             AgentRLError: the process cannot be started.
         """
         async with place():

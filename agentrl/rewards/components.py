@@ -41,7 +41,7 @@ OpenSandbox = Callable[[], Awaitable["Sandbox"]]
 _STEPS = TypeAdapter(list[Step])
 
 _FIELDS = {"key": "", "rubric_key": "", "database": ", or to a file that exists: ./shop.db"}
-"""Settings of built-ins that name a field of `task.data`, and what they may name instead."""
+"""Settings of built-ins that name a field of `task.data`, and the allowed alternative."""
 
 
 class RewardError(AgentRLError):
@@ -58,7 +58,7 @@ class Component:
         steps: applied in order to the returned value.
         required: without its value the episode is not scored.
         sandbox_required: it needs the sandbox of the episode.
-        live_need: what it needs that is gone when the episode has ended: `env`, `tools` or `sandbox`.
+        live_need: the required input that exists only during the episode: `env`, `tools` or `sandbox`.
     """
 
     name: str
@@ -77,17 +77,17 @@ class Component:
 
     @property
     def per_turn(self) -> bool:
-        """Whether it is declared to score turns. A function may return a list without declaring that."""
+        """True if it is declared to score turns. A function may return a list without declaring that."""
         return scores_turns(self.function, self.settings)
 
     @property
     def of_group(self) -> bool:
-        """Whether it scores the members of a group together."""
+        """True if it scores the members of a group together."""
         return "group" in self.wants
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """The resources that a call occupies: an engine, a sandbox."""
+        """Resources of a call: an engine, a sandbox."""
         boxes: tuple[Cost, ...] = ("sandbox",) if self.sandbox_required or self.fresh_sandboxes else ()
         return (*boxes, *(cost for cost in self.about.costs if cost not in boxes))
 
@@ -133,7 +133,7 @@ class Component:
             RewardError: the function raised, or returned a value that is not a reward.
             AgentRLError: the function raised it (a lost sandbox is not the function's fault).
         """
-        own = episode.copied()  # a copy: functions must not change the record, nor what other functions see
+        own = episode.copied()  # a copy: functions must not change the record or the input of other functions
         own_task = own.task if task is episode.task else task.copied()
         given: dict[str, Any] = {"task": own_task, "episode": own, "sandbox": sandbox, "component": self.name}
         left = live or Live(info=own.info)
@@ -183,13 +183,13 @@ class Component:
             await asyncio.gather(*(box.close() for box in boxes if box is not sandbox))
 
     async def call(self, given: Mapping[str, Any], sandboxes: Sequence[Sandbox] = ()) -> Any:
-        """What the function returns. A built-in that the agent keeps from a verdict gives 0, with a note.
+        """Calls the function. Returns 0 with a note if the agent prevented a built-in from reaching a verdict.
 
         Args:
-            sandboxes: those that it runs programs in.
+            sandboxes: the sandboxes in which the function runs programs.
 
         Raises:
-            SandboxLost: one of them does not answer.
+            SandboxLost: a sandbox does not answer.
         """
         if not (self.about.verifier or self.function.__module__.startswith("agentrl.")):
             return await self._called(given)
@@ -206,10 +206,10 @@ class Component:
         return await value if inspect.isawaitable(value) else value
 
     def check(self, value: Any, episode: Episode) -> Values:
-        """A value that the function returned for an episode.
+        """Checks and converts a value that the function returned for an episode.
 
         Raises:
-            RewardError: it is no reward.
+            RewardError: the value is not a reward.
         """
         if getattr(value, "ndim", None) == 1:  # a NumPy array, a tensor
             value = value.tolist()
@@ -237,7 +237,7 @@ class Component:
 
 @dataclass(frozen=True)
 class RewardSet:
-    """The reward components of a recipe, in order, its gates, and the component that tells success."""
+    """The reward components of a recipe, in order, its gates, and the component that defines success."""
 
     components: tuple[Component, ...]
     gates: tuple[Gate, ...] = ()
@@ -260,8 +260,8 @@ class RewardSet:
                 Without `use`, the built-in of the component's name is used. Weight 0 records the value only.
             base: the folder that `./task.py` is relative to.
             gates: the gates in order of priority.
-            route: which components score a task; None: all score every task.
-            success: the component that tells success; None: one of that name, else the reward.
+            route: selects the components of a task; None: all score every task.
+            success: the component that defines success; None: the one named `success`, else the reward.
 
         Raises:
             RecipeError: a function or setting does not exist, no component has a weight, or a gate or `success` names
@@ -288,10 +288,10 @@ class RewardSet:
         return cls(components, tuple(gates), route, success)
 
     def of(self, task: Task) -> RewardSet:
-        """The components that score a task, with the gates on them.
+        """Returns the components of a task, with the gates on them.
 
         Raises:
-            TaskError: the task does not say which, or none of them has a weight.
+            TaskError: the task does not name them, or none of them has a weight.
         """
         if self.route is None:
             return self
@@ -308,17 +308,17 @@ class RewardSet:
 
     @property
     def of_group(self) -> tuple[Component, ...]:
-        """The components that score the members of a group together."""
+        """Components with the input `group`: they score the members of a group together."""
         return tuple(component for component in self.components if component.of_group)
 
     @property
     def needs_sandbox(self) -> bool:
-        """Whether a component needs the sandbox of the episode."""
+        """True if a component needs the sandbox of the episode."""
         return any(component.sandbox_required for component in self.components)
 
     @property
     def needs_fresh_sandbox(self) -> bool:
-        """Whether a component needs a fresh sandbox."""
+        """True if a component needs a fresh sandbox."""
         return self.fresh_sandboxes > 0
 
     @property
@@ -337,9 +337,9 @@ class RewardSet:
         """Scores an episode with all components, one after the other, because verifiers may share the sandbox.
 
         Args:
-            sandbox: the sandbox as the episode left it; None if no tool needed one.
+            sandbox: the sandbox after the episode; None if no tool needed one.
             open_sandbox: starts a fresh sandbox.
-            live: what else the episode leaves.
+            live: other objects of the episode that are still open.
 
         Raises:
             RewardError, AgentRLError: as `Component`.
@@ -357,7 +357,7 @@ class RewardSet:
         return self.withheld(self.combine(episode, found, notes))
 
     def withheld(self, score: Score) -> Score:
-        """A score of components that look at one episode: without a total, as long as others score the group."""
+        """Returns the score without its total while components of the group are pending."""
         if not self.of_group:
             return score
         nothing: list[float | None] = [None] * len(score.turns)
@@ -421,7 +421,7 @@ class RewardSet:
         return 0.0 if only_turns and any(values.get(name) is not None for name in counted) else None
 
     def _told_by(self, values: Mapping[str, float | None], outcomes: Mapping[str, float | None]) -> str:
-        """The figure that tells success. The rewards of turns do where nothing else is rewarded."""
+        """Name of the figure that defines success. It is `total` if only turns are rewarded."""
         if self.success is not None or SUCCESS in values:
             return self.success or SUCCESS
         paid = any(component.weight and component.name in outcomes for component in self.components)
@@ -467,7 +467,7 @@ def _component(name: str, given: Any, base: Path) -> Component:
 
 
 def _check_inputs(name: str, wants: Sequence[str]) -> None:
-    """Raises RecipeError for a function of the group that asks for what belongs to one episode."""
+    """Raises RecipeError for a function of the group with an input that belongs to one episode."""
     of_one = [want for want in wants if want in OF_EPISODE]
     if "group" in wants and of_one:
         raise RecipeError(
@@ -479,7 +479,7 @@ def _check_inputs(name: str, wants: Sequence[str]) -> None:
 
 
 def no_blobs(sha: str) -> bytes:
-    """What reads blobs where there is no run that could have them.
+    """Reads blobs without a run to read them from.
 
     Raises:
         RewardError: always.
@@ -488,7 +488,7 @@ def no_blobs(sha: str) -> bytes:
 
 
 def _must_have(name: str, function: Callable[..., Any]) -> bool:
-    """Whether a function has a parameter of this name without a default."""
+    """Returns True if a function has a parameter of this name without a default."""
     parameter = inspect.signature(function).parameters.get(name)
     return parameter is not None and parameter.default is parameter.empty
 

@@ -1,4 +1,4 @@
-"""Deadlines of scoring, which stand still while what is scored waits for its turn."""
+"""Deadlines of scoring, paused while a verifier waits for its slot."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from agentrl.types.clocks.deadline import Deadline
 
 
 class ScoringDeadline(Deadline):
-    """A deadline that `uncounted` stops.
+    """Deadline that `uncounted` pauses.
 
     Attributes:
-        seconds: what the block may take.
+        seconds: time limit of the block.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -46,7 +46,7 @@ def allowed_s() -> float | None:
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """Stops all deadlines that run around this block."""
+    """Pauses all enclosing deadlines during the block."""
     with ExitStack() as stopped:
         for deadline in _RUNNING.get():
             stopped.enter_context(deadline.stopped())

@@ -1,4 +1,4 @@
-"""The declaration of a reward function, and what it may return besides a number."""
+"""The declaration of a reward function, and the types that it may return besides a number."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class About:
         source: the paper or code of the rule.
         costs: resources that a call occupies outside of this process.
         required: an episode without its value is not scored (a recipe may override this).
-        per_turn: it scores turns, or a function of its settings that says so. Implied by a parameter `turn`, or by a
-            return annotation of a list.
+        per_turn: it scores turns, or a function of its settings that returns this. Implied by a parameter `turn`, or by
+            a return annotation of a list.
         require: called with the settings when a recipe is read. Raises MissingExtra if a package that they need is
             not installed.
-        verifier: it runs as the built-in verifiers do (`rewards.grading`): with a budget of its own, and what the agent
-            makes it spend is a 0.
-        forgeable: how what is trained could forge its value. Training refuses such a component unless its weight is 0.
+        verifier: it runs like the built-in verifiers (`rewards.grading`): with a separate budget. A budget that the
+            agent exhausts gives 0.
+        forgeable: how the policy could forge its value. Training refuses the component unless its weight is 0.
         bounds: the lowest and the highest value; None: unknown.
     """
 
@@ -78,12 +78,12 @@ def reward(
 
 
 def scores_turns(function: Callable[..., Any], settings: Mapping[str, Any] = MappingProxyType({})) -> bool:
-    """Whether a function is declared to score turns. It may return a list over turns without declaring that."""
+    """Returns True if a function is declared to score turns. It may return a list over turns without declaring that."""
     said = about(function).per_turn
     signature = inspect.signature(function)
     hint = signature.return_annotation
     listed = get_origin(hint) is list or hint is list or str(hint).startswith(("list", "Sequence["))
-    of_group = "group" in signature.parameters  # such a function returns a list over members
+    of_group = "group" in signature.parameters  # its list is over members
     return "turn" in signature.parameters or (listed and not of_group) or (said(settings) if callable(said) else said)
 
 

@@ -4,8 +4,8 @@ G-RA, arXiv:2508.10548. With levels in order of priority, the reward of trajecto
 
     R_i = R_i^high + sum over components c below of  1[every c' above c has R_i^{c'} >= delta_{c'}] * sum_t r_{i,t}^c
 
-A component behind a closed gate is zero for the whole trajectory: not clipped, not delayed. The numeric levels of the
-paper are not published, and secondary sources differ in the comparison, so both `>=` and `>` are available.
+A component behind a closed gate is zero for the whole trajectory: not clipped, not delayed. The paper's thresholds are
+not published, and secondary sources differ in the comparison, so both `>=` and `>` are available.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def check_gates(gates: Sequence[Gate], names: Iterable[str]) -> None:
 
 
 def is_open(gate: Gate, value: float | None) -> bool | None:
-    """Whether a gate is open at `value`; None if the value is None."""
+    """Returns True if a gate is open at `value`; None if the value is None."""
     if value is None:
         return None
     return reaches(value, gate.at_least) if gate.at_least is not None else exceeds(value, gate.above or 0.0)

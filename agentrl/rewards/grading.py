@@ -1,12 +1,12 @@
-"""The one place where built-in verifiers run.
+"""Execution of built-in verifiers, under a budget.
 
-What an agent leaves behind may keep its verifier busy, make it raise, or let it sleep. None of that may void the
-episode: then losing episodes would leave the baseline, and a policy learns to void them. So a verifier has a budget of
-its own. What the agent's files, texts and programs make it spend or raise is a 0 with a note.
+An agent's files, texts and programs may keep its verifier busy, make it raise, or block it. None of that may void the
+episode: otherwise failed episodes would leave the baseline, and a policy would learn to void them. So each verifier has
+a separate budget. A budget that the agent exhausts, or an error that it causes, gives 0 with a note.
 
-The budget is processor time, which does not depend on the load of the machine, with a cap on wall time. As many verify
-at once as there are cores; waiting for a place counts nowhere. A verifier that ran out of wall time is run once more,
-while no other runs: on a busy machine that was the machine's fault. The second time is the agent's.
+The budget is processor time, which does not depend on the load of the machine, with a cap on wall time. One verifier
+per core runs at a time; waiting for a slot is not counted. A verifier that exceeds its wall time is run once more,
+alone: on a busy machine the load may be the cause. The second time it is the agent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SHARE = 0.8
 _DEFAULT_S = 300.0  # of `limits.score_s`, where a verifier runs outside of a run
 _LOOK_S = 0.2  # the shortest pause between two looks at the processor time
 CORES = max(1, len(os.sched_getaffinity(0)))
-"""How many verify at once on this machine."""
+"""Maximum number of concurrent verifiers on this machine."""
 
 _SHARED_BY = [1]
 
@@ -48,21 +48,21 @@ _log = logging.getLogger(__name__)
 
 
 class RanOut(Exception):
-    """A verifier ran out of wall time, perhaps because of what else ran; the message says where."""
+    """A verifier exceeded its wall time, perhaps because of the load of the machine; the message names the place."""
 
 
 class Budget:
-    """What one run of a verifier may spend.
+    """Budget of one run of a verifier.
 
     Args:
         seconds: wall time.
-        final: whether a program that ran out of wall time is a result. Otherwise it is `RanOut`.
-        most_s: the longest that patience with one program may take.
+        final: a program that exceeds its wall time is a result. Otherwise it raises `RanOut`.
+        most_s: maximum wall time of one program.
 
     Attributes:
-        cpu_s: processor time of the sandboxes that its programs run in. It counts as spent while they also run: what
-            several cores do at once is no more than what one does.
-        spent_s: processor time that they took.
+        cpu_s: limit of the processor time of the sandboxes that its programs run in, and at most their running time:
+            parallel use of several cores counts as one.
+        spent_s: processor time spent.
     """
 
     def __init__(self, seconds: float, *, final: bool = True, most_s: float = math.inf) -> None:
@@ -72,7 +72,7 @@ class Budget:
 
     @property
     def used_up(self) -> bool:
-        """Whether all processor time is spent: what has no verdict yet does not get one."""
+        """True if all processor time is spent: no further verdicts follow."""
         return self._left_s <= 0
 
     @property
@@ -88,10 +88,10 @@ class Budget:
         beside: Sequence[Sandbox] = (),
         **settings: Any,
     ) -> ExecResult:
-        """As `Sandbox.exec`, but for the time limit.
+        """Runs a command as `Sandbox.exec` does, with another time limit.
 
-        A program times out when it has both run and computed for `timeout_s`, or has run five times as long. What its
-        sandbox computes counts, whichever process does it.
+        A program times out when both its wall time and its processor time reach `timeout_s`, or its wall time is five
+        times as long. The processor time of all processes in its sandbox counts.
 
         Args:
             beside: sandboxes that compute for the program.
@@ -144,13 +144,13 @@ _BUDGET: ContextVar[Budget | None] = ContextVar("budget of a verifier", default=
 
 
 def budget() -> Budget:
-    """That of the verifier that runs. One that a function of the user calls leaves that half of its time."""
+    """Returns the budget of the running verifier. A program run from a user's function may take half of its time."""
     seconds = allowed_s() or _DEFAULT_S
     return _BUDGET.get() or Budget(seconds, most_s=seconds / 2)
 
 
 class _Places:
-    """Bounds how many verify at once."""
+    """Limits the number of concurrent verifiers."""
 
     def __init__(self, number: int) -> None:
         self._number, self._free, self._alone = number, asyncio.Semaphore(number), asyncio.Lock()
@@ -178,7 +178,7 @@ def share_places(processes: int) -> None:
 
 @asynccontextmanager
 async def place(*, alone: bool = False) -> AsyncIterator[None]:
-    """Holds one of the places for what computes to verify; who holds one already needs no other."""
+    """Holds one of the slots for verifiers. Reentrant: a holder does not wait for another one."""
     if _HOLDS.get():
         yield
         return
@@ -201,19 +201,19 @@ def _budget_of(one: Budget) -> Iterator[None]:
 
 
 class Unverified(Exception):
-    """A built-in verifier has no verdict because of what the agent left; the message says why."""
+    """A built-in verifier reached no verdict because of the agent's files or programs; the message gives the reason."""
 
 
 async def graded(call: Callable[[], Awaitable[Any]], costs: Sequence[str], sandboxes: Sequence[Sandbox] = ()) -> Any:
-    """What a built-in verifier returns.
+    """Runs a built-in verifier. Returns its result.
 
     Args:
-        call: runs it.
-        sandboxes: those that it runs programs in. It may open more of them.
-        costs: what it occupies. One that needs a sandbox holds a place; one that needs an engine waits for others.
+        call: runs the verifier.
+        sandboxes: the sandboxes that it runs programs in. It may open more of them.
+        costs: resources that it occupies. A verifier with a sandbox holds a slot; one with an engine does not.
 
     Raises:
-        Unverified: the agent kept it from a verdict.
+        Unverified: the agent prevented a verdict.
         SandboxLost: a sandbox does not answer.
         EngineError: an engine took longer than `limits.score_s`.
         AgentRLError: the recipe, the task or the machinery is at fault.
@@ -255,7 +255,7 @@ async def _run(call: Callable[[], Awaitable[Any]], one: Budget) -> Any:
 
 
 def left_behind(error: BaseException, sandbox: Sandbox) -> bool:
-    """Whether the agent's sandbox raised the error, because of its files or an invalid name."""
+    """Returns True if the agent's sandbox raised the error, because of its files or an invalid name."""
     if not isinstance(error, OSError | UnicodeError | NulByte):
         return False
     own = getattr(sandbox.read, "__self__", sandbox)  # a pooled sandbox returns the methods of the sandbox behind it

@@ -1,7 +1,7 @@
 """Rewards of a group: functions that take all of its episodes, after the last one ended.
 
-Failed members are absent, as in credit. What each member was scored for on its own is kept; components of the group are
-added to it, and gates, weights and the sum are applied to all of them together.
+Failed members are left out, as in advantage estimation. Components of the group are added to the values of each
+member's own components; gates, weights and the sum are then applied to all of them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Valued = tuple[Values, str]
 async def score_group(
     rewards: RewardSet, group: Sequence[Episode], read_blob: Callable[[str], bytes] | None = None
 ) -> list[Score]:
-    """The whole score of every member of a group, in order.
+    """Returns the full score of every member of a group, in order.
 
     Args:
-        group: the episodes that ended as data, in order, with the scores of the components that look at one episode.
+        group: the episodes without failures, in order, with the scores of the components of one episode.
         read_blob: gives the bytes of an image or of a long output by its hash.
 
     Raises:
-        RewardError: a function raised, or returned something else than a reward for each member.
+        RewardError: a function raised, or did not return one reward per member.
         AgentRLError: a function raised it.
     """
     names = {component.name for component in rewards.of_group}
@@ -70,7 +70,7 @@ def _rest(values: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _own_values(rewards: RewardSet, episode: Episode) -> dict[str, Values]:
-    """What the components of one episode gave it."""
+    """Returns the values that the components of one episode gave."""
     return {
         component.name: episode.components[component.name]
         if component.name in episode.components
@@ -88,7 +88,7 @@ def _with_outcomes(episode: Episode, found: Mapping[str, Values]) -> Episode:
 async def _values_of(
     component: Component, group: Sequence[Episode], read_blob: Callable[[str], bytes] | None
 ) -> list[Valued]:
-    """What a function gives to each member."""
+    """Calls a function of the group. Returns the value of each member."""
     own = [episode.copied() for episode in group]
     place = f"group {group[0].group_id}"
     try:

@@ -165,14 +165,14 @@ async def passes(
     isolated: bool = False,
     beside: Sequence[Sandbox] = (),
 ) -> tuple[ExecResult, bool]:
-    """Runs tests with `tools/verify/agentrl_proof.py`. Returns whether they prove at their end that they passed.
+    """Runs tests with `tools/verify/agentrl_proof.py`. Returns the result, and True if they prove that they passed.
 
     An exit code of 0 is not enough: code in the same process can exit with it.
 
     Args:
         job: the result of `job_of`, or statements.
-        foreign: files whose `sys.exit` does not end the tests: those of the code, if it shares the process.
-        isolated: for the agent's own sandbox: none of its files is loaded before the tests.
+        foreign: files of the code, if it shares the process: their `sys.exit` does not end the tests.
+        isolated: loads none of the sandbox's files before the tests; for the agent's own sandbox.
         beside: the sandbox of the code, whose processor time counts as well.
     """
     word = secrets.token_hex(16)

@@ -20,28 +20,28 @@ _FIRST = re.compile(
     r"(?:^|[;&|(\n])\s*(?:(?:if|while|then|else|do|exec|time|!)\s+)*(?:\w+=\S*\s+)*([A-Za-z][\w+-]*)(?=[\s;&|)]|$)"
 )
 _KNOWN: dict[tuple[str | None, str | None, str], bool] = {}
-"""Whether an image has a program, by image, root file system and program."""
+"""True if an image has a program, by image, root file system and program."""
 
 
 def called_in(command: str) -> list[str]:
-    """The plain names that stand where a command of a shell names its program."""
+    """Returns the program names of a shell command, without those given by a path."""
     return list(dict.fromkeys(_FIRST.findall(command)))
 
 
 async def check_started(
     result: ExecResult, command: str, task: Task, spec: SandboxSpec, untouched: Callable[[], Awaitable[Sandbox]]
 ) -> None:
-    """Checks, where a command ended with 126 or 127, that the untouched image has the programs that the command names.
+    """After exit code 126 or 127, checks that the untouched image has the programs of the command.
 
-    What the output says is not looked at: the agent's programs may have written it. Nor are programs with a path, or
-    that the instruction names: the agent may have been asked for them.
+    The output is ignored: the agent's programs may have written it. So are programs with a path, or named by the
+    instruction: the agent may have been asked to provide them.
 
     Args:
-        spec: of its sandbox. Each program is looked for once per image.
-        untouched: gives a sandbox of that spec whose programs are the image's.
+        spec: of its sandbox. Each program is looked up once per image.
+        untouched: gives a sandbox of that spec with the image's programs.
 
     Raises:
-        SandboxImageUnusable: the image lacks one. Nothing was measured, whatever the agent did.
+        SandboxImageUnusable: the image lacks a program. The episode was not measured.
     """
     if result.code not in NOT_STARTED:
         return

@@ -1,4 +1,4 @@
-"""The score of an episode, and what reward functions may look at beside its record."""
+"""The score of an episode, and the live objects that reward functions may read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Score:
     Attributes:
         components: outcome components by name; None: not scored.
         total: weighted, gated sum of the outcome components; None if the episode could not be scored.
-        success: the name of the figure that tells success (`types.figures.figure`).
+        success: name of the figure that defines success (`types.figures.figure`).
         turns: the components of each turn, including those of tools.
         turn_totals: weighted, gated sum of each turn; None while `pending`.
-        pending: components that score the group of the episode, once all of it has ended: until then no total.
+        pending: components of the group that wait until all of its episodes have ended. The total is None until then.
         gates: the verdict of each gate.
         notes: the reason for a value, by component.
     """
@@ -55,7 +55,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Live:
-    """What an episode leaves beside its sandbox.
+    """Objects of an ended episode besides its sandbox.
 
     Attributes:
         env: its first environment, still open.

@@ -22,11 +22,11 @@ _SHUT_IN: dict[str, Any] = {
     "threads": 1,
     "memory_limit": "512MB",
     "max_temp_directory_size": "0KB",
-    # These two evaluate constants while the query is planned, where neither the memory nor the time is bounded.
+    # These two evaluate constants during planning, without a bound on memory or time.
     "disabled_optimizers": "expression_rewriter,statistics_propagation",
 }
 _NESTED = {"list", "array", "struct", "map", "union", "variant"}
-"""Types whose values cannot be measured before they are whole in Python, at 60 bytes and more an element."""
+"""Types whose values can only be measured after conversion to Python, at 60 bytes and more an element."""
 _EXPLAINS = re.compile(r"\s*EXPLAIN\b(\s*ANALYZE\b|\s*\([\w\s,]*\))?", re.IGNORECASE)
 
 _CREATES = re.compile(
@@ -35,7 +35,7 @@ _CREATES = re.compile(
     re.IGNORECASE,
 )
 
-# What a query may do. What is not here is refused, also what a later DuckDB adds.
+# Allowed types of statements. All others are refused, also those that a later DuckDB adds.
 _READING = {"SELECT"}
 _WRITING = {*_READING, "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "MERGE_INTO"}
 _TABLES = {
@@ -43,7 +43,7 @@ _TABLES = {
     "show", "show_tables", "summary", "unnest", "pragma_show", "pragma_table_info", "pragma_version",
     *(f"duckdb_{kind}" for kind in ("columns", "constraints", "indexes", "schemas", "tables", "types", "views")),
 }  # fmt: skip
-"""Functions that give tables: neither files, nor queries in a text, nor the inside of this process."""
+"""Allowed table functions. None of them reads files, runs queries given as text, or exposes this process."""
 _CLOCK = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 """Functions that are called without brackets."""
 _FUNCTIONS = """
@@ -59,13 +59,13 @@ FROM duckdb_functions() GROUP BY lower(function_name)
 class DuckDb(Database):
     """A DuckDB database.
 
-    A script's database is a file, too, so that the engine itself opens it for reading alone.
+    A script's database is written to a file, too, so that the engine can open it read-only.
 
     Args:
-        where: path of a file, or a script that makes the database.
+        where: path of a file, or a script that creates the database.
         script: `where` is a script.
-        write: queries may change it. A file is then refused: only a script makes a copy of its own.
-        copy: path of that copy, which is made unless it is there; default: it is gone with this object.
+        write: queries may change it. A file is then refused: only a script creates a private copy.
+        copy: path of that copy, created if missing; default: a temporary copy, deleted with this object.
 
     Raises:
         MissingExtra: duckdb is not installed.
@@ -115,7 +115,7 @@ class DuckDb(Database):
         if len(statements) != 1:
             raise QueryFailed(f"one statement at a time, not {len(statements)}")
         kind = str(statements[0].type.name)
-        if kind == "EXPLAIN" and (explains := _EXPLAINS.match(query)):  # with ANALYZE it runs what it explains
+        if kind == "EXPLAIN" and (explains := _EXPLAINS.match(query)):  # with ANALYZE it runs the query
             inner = [each.type.name for each in self.connection.extract_statements(query[explains.end() :])]
             kind = "SELECT" if inner == ["SELECT"] else f"EXPLAIN {' '.join(inner)}"
         if kind not in (_WRITING if self.write else _READING) or (kind == "CREATE" and not _CREATES.match(query)):
@@ -134,9 +134,9 @@ class DuckDb(Database):
 
 @cache
 def _refused() -> frozenset[str]:
-    """The functions of DuckDB that no query may call.
+    """Returns the functions of DuckDB that queries may not call.
 
-    Allowed are those that give the same for the same arguments, macros of nothing but such, and those of `_TABLES`.
+    Allowed are deterministic functions, macros of only these, and those of `_TABLES`.
     """
     duckdb = import_duckdb()
     with duckdb.connect(":memory:") as connection:

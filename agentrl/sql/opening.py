@@ -23,17 +23,17 @@ def open_database(
         where: path of a database's file, path of a script (its name ends in .sql), or the script itself: text with a
             line break or a semicolon.
         engine: default: `duckdb` for files that end in .duckdb, else `sqlite`.
-        write: queries may change it. They change a copy that nobody else sees.
-        copy: path of that copy, which is made unless it is there; default: it lasts as long as the object.
+        write: queries may change a private copy.
+        copy: path of that copy, created if missing; default: it lasts as long as the object.
 
     Raises:
-        TaskError: there is no such file, it is no database, or the script fails.
+        TaskError: the file does not exist or is not a database, or the script fails.
         MissingExtra: duckdb is not installed.
     """
     require_database(where)
     named = "the script that makes the database" if is_script(where) else where
     if not is_script(where) and where.endswith(".sql"):
-        where = f"{Path(where).read_text()}\n"  # a line break: it is a script, whatever it holds
+        where = f"{Path(where).read_text()}\n"  # the line break marks it as a script, whatever its content
     script = is_script(where)
     engine = engine_of(where, engine)
     if engine == "duckdb" and write and not script:
@@ -65,7 +65,7 @@ def require_engine(where: str, engine: Engine | None) -> None:
 
 
 def is_script(where: str) -> bool:
-    """Whether a text is a script, and not a path."""
+    """Returns True if a text is a script, and not a path."""
     return ";" in where or "\n" in where
 
 

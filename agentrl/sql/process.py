@@ -1,7 +1,7 @@
-"""What a helper process does with the databases of a model: it opens, queries and describes them.
+"""Functions of the helper process for the databases of a model: it opens, queries and describes them.
 
-A database that is only read stays open for the queries that follow. One that is written is a file, which each query
-opens anew: a query that is ended takes nothing with it but its own changes.
+A read-only database stays open for later queries. A writable one is a file, which each query opens again: a query that
+is ended loses only its own changes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def prepare() -> None:
 
 
 def opened(where: str, engine: Engine | None, copy: str | None) -> dict[str, Any]:
-    """Opens a database, so that what is wrong with it is known before the first query.
+    """Opens a database, so that errors in it are reported before the first query.
 
     Args:
-        copy: where the database is that queries may change; None: they may not.
+        copy: path of the writable copy; None: read-only.
 
     Returns:
-        Its `state`, or what is `wrong` with it, and the `remedy`.
+        Its `state`, or the error as `wrong`, and the `remedy`.
     """
     try:
         with _database(where, engine, copy) as database:
@@ -61,7 +61,7 @@ def shown(
 
 
 def described(where: str, engine: Engine | None, copy: str | None) -> dict[str, Any]:
-    """The statement that makes each table, by its name, as `text`; or why it `failed`."""
+    """Returns the CREATE statements by table as `text`, or the error as `failed`."""
     return _tried(where, engine, copy, lambda database: database.schema())
 
 
@@ -100,7 +100,7 @@ def _database(where: str, engine: Engine | None, copy: str | None) -> Iterator[D
 
 
 def _stamp(path: str | None) -> tuple[int, ...]:
-    """What changes with a file."""
+    """Returns inode, modification time and size of a file, to detect changes."""
     if path is None or not Path(path).exists():
         return ()
     found = Path(path).stat()
@@ -125,5 +125,5 @@ def _cell(value: Any) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """The first `limit` characters of a text, and how many more there are."""
+    """Returns the first `limit` characters of a text, and the number of further ones."""
     return text if len(text) <= limit else f"{text[:limit]}\n[... {len(text) - limit} more characters]"

@@ -1,4 +1,4 @@
-"""What a query may take, what it returns, and what a database offers."""
+"""Limits of a query, its result, and the interface of a database."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class QueryFailed(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one query may take.
+    """Limits of one query.
 
     Attributes:
-        rows: rows that are read; what lies behind them is left (`Result.more`).
+        rows: rows that are read; further ones are not read (`Result.more`).
         bytes: size of all values that are read.
-        value: bytes of one value, also of those that are made on the way (SQLite).
+        value: bytes of one value, also of intermediate ones (SQLite).
         seconds: wall time.
     """
 
@@ -36,7 +36,7 @@ class Result:
     """The rows of a query.
 
     Attributes:
-        more: there are rows behind these.
+        more: further rows exist.
     """
 
     columns: list[str]
@@ -62,11 +62,11 @@ class Database(ABC):
 
     @abstractmethod
     def schema(self) -> dict[str, str]:
-        """The statement that makes each table, by its name."""
+        """Returns the CREATE statements by table."""
 
     @abstractmethod
     def close(self) -> None:
-        """Frees it. What was written is gone."""
+        """Closes the database. Changes are lost."""
 
     def state(self) -> str:
         """A hash of all rows of all tables, in the order in which the database gives them."""
@@ -78,7 +78,7 @@ class Database(ABC):
 
 
 def _wrong(query: str) -> str | None:
-    """Why a text is no query of any database."""
+    """Returns why a text is not a query of any database, else None."""
     if not query.strip(" \t\r\n;"):
         return "the query is empty"
     if "\0" in query or (not query.isascii() and any("\ud800" <= character <= "\udfff" for character in query)):

@@ -11,7 +11,7 @@ from typing import Any
 from agentrl.sql.query import Database, Limits, QueryFailed, Result, read
 
 STEPS = 50_000_000
-"""What a query may take of SQLite's virtual machine: a bound that does not depend on the clock."""
+"""Maximum steps of SQLite's virtual machine per query: a limit independent of the clock."""
 
 _LARGEST = 256 << 20  # bytes of a database that is written
 _EVERY = 10_000  # steps between two looks at the clock
@@ -19,7 +19,7 @@ _FAILURES = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryEr
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _LOCKED_S = 0.02  # between two tries while another process writes the file
 
-# What a query may do. What is not here is refused, also what a later SQLite adds.
+# Allowed actions of a query. All others are refused, also those that a later SQLite adds.
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE}
 _WRITING = {
     sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE,
@@ -43,7 +43,7 @@ radians sin sinh sqrt tan tanh trunc date datetime julianday strftime time timed
 json_patch json_pretty json_quote json_remove json_replace json_set json_type json_valid jsonb jsonb_array jsonb_extract
 jsonb_insert jsonb_object jsonb_patch jsonb_remove jsonb_replace jsonb_set subtype
 """
-"""An episode that runs again sees the same: neither random numbers nor CURRENT_TIMESTAMP."""
+"""Reruns of an episode must give the same results: random numbers and CURRENT_TIMESTAMP are not available."""
 _OF_ROWS = """
 avg count group_concat json_group_array json_group_object jsonb_group_array jsonb_group_object median percentile
 percentile_cont percentile_disc string_agg sum total cume_dist dense_rank first_value lag last_value lead nth_value
@@ -53,7 +53,7 @@ _FUNCTIONS = {*_OF_VALUES.split(), *_OF_ROWS.split()}
 _RENAMING = {
     "sqlite_rename_column", "sqlite_rename_table", "sqlite_rename_test", "sqlite_rename_quotefix", "sqlite_drop_column",
 }  # fmt: skip
-"""What ALTER TABLE calls; no query can."""
+"""Internal functions of ALTER TABLE, which queries may not call."""
 
 
 class Sqlite(Database):
@@ -94,10 +94,10 @@ class Sqlite(Database):
         self.connection.set_authorizer(self._allows)
 
     def _begin_virtual_tables(self) -> None:
-        """Reads nothing of each virtual table: what it prepares when it begins is its own, and no query's."""
+        """Initialises each virtual table with an empty read, so that queries are not charged for its setup."""
         listed = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'create virtual %'"
         for (name,) in self.connection.execute(listed).fetchall():
-            with suppress(*_FAILURES):  # it is broken, or its module is not here: the query says so
+            with suppress(*_FAILURES):  # it is broken, or its module is missing: the query reports it
                 self.connection.execute('SELECT 1 FROM "{}" LIMIT 0'.format(name.replace('"', '""')))
 
     def _allows(self, action: int, what: str | None, more: str | None, *_: str | None) -> int:
@@ -148,10 +148,10 @@ class Sqlite(Database):
         return text
 
     def reads(self, query: str) -> set[str]:
-        """The tables and columns that a query reads, as `table` and `table.column` in lower case.
+        """Returns the tables and columns that a query reads, as `table` and `table.column` in lower case.
 
         Raises:
-            QueryFailed: it is no query of this database.
+            QueryFailed: it is not a valid query of this database.
         """
         found: set[str] = set()
 
@@ -176,7 +176,7 @@ class Sqlite(Database):
 
 
 def _decoded(raw: bytes) -> str:
-    """Text, also if the bytes are no UTF-8."""
+    """Decodes bytes, with replacements if they are not UTF-8."""
     return raw.decode(errors="replace")
 
 

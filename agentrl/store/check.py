@@ -148,8 +148,8 @@ def check(path: str | Path) -> Report:
 def _check_episodes(
     run: RunDir, invariants: dict[str, Invariant], notes: list[str]
 ) -> tuple[dict[str, int], dict[str, str], dict[tuple[str, ...], str]]:
-    """Checks all records of the shards. Returns the number of turns of each episode, an episode of each blob, and one
-    of each image with what is said of it."""
+    """Checks all records of the shards. Returns the number of turns of each episode, an episode of each blob, and an
+    episode of each image with the image's attributes."""
     indexed = {row.id: row for row in run.rows()}
     turns: dict[str, int] = {}
     pending = 0
@@ -172,7 +172,7 @@ def _check_episodes(
         images.update({_said_of(part): episode.id for part in episode.shown_images()})
         scores = run.group_scores(episode.id)
         if scores is not None:
-            with suppress(ValueError):  # of another number of turns: `_check_scores` tells of that
+            with suppress(ValueError):  # of another number of turns: `_check_scores` reports that
                 episode = scores.of(episode)
         pending += bool(episode.pending)
         row = indexed.pop(episode.id, None)
@@ -225,7 +225,7 @@ def _check_planned(run: RunDir, ids: set[str], once: Invariant, notes: list[str]
 
 
 def _decoded(folder: Path, decode: Callable[[bytes], T], readable: Invariant, notes: list[str]) -> Iterator[T]:
-    """The records of a folder's shards, without those that cannot be decoded."""
+    """Iterates over the decodable records of a folder's shards."""
     for place, line in _lines(folder, readable, notes):
         try:
             record = decode(line)
@@ -323,7 +323,7 @@ def _of_parent(fork: Episode, parent: Episode | None) -> str | None:
         return f"it opens otherwise than {parent.id}"
     if len(fork.turns) < fork.taken or len(parent.turns) < fork.taken:
         return f"it takes {fork.taken} turns of {parent.id}, and has {len(fork.turns)} of {len(parent.turns)}"
-    # What follows the last of them may be the fork's own: its agent may have said something.
+    # Messages after the last of them may be the fork's own: its agent may have added some.
     for mine, its in zip(fork.turns[: fork.taken], parent.turns, strict=False):
         heard = mine.index < fork.taken - 1 and mine.observations != its.observations
         if heard or Trajectory(fork.nodes).tokens(mine.node) != Trajectory(parent.nodes).tokens(its.node):

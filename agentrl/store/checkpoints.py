@@ -12,7 +12,7 @@ from agentrl.types.errors import StoreError
 STATE = "state.json"
 REPLACED = ".old-"
 POLICIES = "policies"
-"""The folder, in a checkpoint, of the policies that train beside the main one."""
+"""Folder of the auxiliary trained policies in a checkpoint."""
 
 T = TypeVar("T")
 

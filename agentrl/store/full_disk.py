@@ -1,4 +1,4 @@
-"""A full disk, told in words wherever a run is written."""
+"""Readable errors for a full disk in all writes to a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_of_a_full_disk(error: BaseException | None) -> bool:
-    """Whether an exception or one of its causes reports a full disk; safetensors has it only in the message."""
+    """Returns True if an exception or one of its causes reports a full disk; safetensors has it only in the message."""
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None
         if number in _FULL or any(f"(os error {each})" in str(error) for each in _FULL):
@@ -40,10 +40,10 @@ def is_of_a_full_disk(error: BaseException | None) -> bool:
 
 @contextmanager
 def told_if_full(path: Path) -> Iterator[None]:
-    """Writes to a run inside.
+    """Converts errors of writes in the block.
 
     Raises:
-        DiskFull: the disk is full. What was stored before stays.
+        DiskFull: the disk is full. Data stored before remains.
     """
     try:
         yield

@@ -18,14 +18,14 @@ class GroupScores(msgspec.Struct, frozen=True, kw_only=True):
     """The scores of a group.
 
     Attributes:
-        scores: of its members, in order: those that were there when it was scored.
+        scores: of the members at the time of scoring, in order.
     """
 
     group_id: str
     scores: list[Rescore]
 
     def of(self, episode: Episode) -> Episode:
-        """A member with its score."""
+        """Returns a member with its score."""
         return next((score.onto(episode) for score in self.scores if score.episode_id == episode.id), episode)
 
 

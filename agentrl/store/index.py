@@ -215,7 +215,7 @@ def blobs_of(episode: Episode) -> set[str]:
 
 
 def with_images(episode: Episode, taken: Mapping[str, dict[str, Any]]) -> Episode:
-    """The episode with those images, by hash, that none of its messages holds."""
+    """Returns the episode with the given images, by hash, that are in none of its messages."""
     if not taken:
         return episode
     named = {part["blob"] for part in episode.shown_images()}
@@ -245,7 +245,7 @@ class Index:
         self._db.execute(f"CREATE TEMP VIEW all_episodes AS SELECT {_with_last_score()} FROM stored_episodes e")
 
     def put(self, rows: Mapping[str, Sequence[Record]]) -> None:
-        """Adds rows by table and commits. The first row of a key is kept, later ones are ignored."""
+        """Adds rows by table and commits. Later rows of an existing key are ignored."""
         with self._db:
             for table, new in rows.items():
                 sql = f"INSERT OR IGNORE INTO {self._target}.{table} VALUES ({', '.join('?' * len(_columns(table)))})"
@@ -264,7 +264,7 @@ class Index:
         return [make(**dict(zip(names, row, strict=True))) for row in found]
 
     def select(self, what: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """`SELECT what`, over `all_episodes`, `all_credit`, `all_scores` and `all_blobs`."""
+        """Runs `SELECT what` over `all_episodes`, `all_credit`, `all_scores` and `all_blobs`."""
         return self._db.execute(f"SELECT {what}", tuple(values)).fetchall()
 
     def ends(self, table: str) -> dict[str, int]:

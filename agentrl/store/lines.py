@@ -13,7 +13,7 @@ from agentrl.types.values import scrubbed
 
 
 def append_line(path: Path, entry: dict[str, Any]) -> None:
-    """Appends one entry in one write, so that a reader sees the whole entry or nothing."""
+    """Appends one entry in one write, so that readers never see a partial entry."""
     try:
         data = msgspec.json.encode(entry, enc_hook=_plain) + b"\n"
     except UnicodeEncodeError:  # lone surrogates: shown as "?"

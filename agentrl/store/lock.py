@@ -43,7 +43,7 @@ class Lock:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the lock."""
+    """Returns True if a process holds the lock."""
     if not path.exists():
         return False
     fd = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Whether the episodes of a run that form a group were shown one task, and had the tools that are declared."""
+"""Checks that the episodes of a group had the same opening prompt, and the declared tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Openings:
     """Compares the openings of a run's episodes, one after another.
 
     Args:
-        indexed: whether the episodes that the run's index has now come before those that are given.
+        indexed: episodes already in the run's index come before the given ones.
     """
 
     def __init__(self, run: RunDir, *, indexed: bool = False) -> None:
@@ -28,8 +28,8 @@ class Openings:
         self._told: set[str] = set()
 
     def problem(self, episode: Episode) -> str | None:
-        """What is wrong with the opening of a stored episode, beside those of its group before it; told once a group.
-        None: nothing."""
+        """Returns the difference between the opening of a stored episode and earlier ones of its group, once per group.
+        None: no difference."""
         opening, group = opening_of(episode), episode.group_id
         if opening is None or group in self._told or may_differ(self._run.info):
             return None
@@ -57,16 +57,16 @@ class Openings:
 
 
 _MOST = 10_000
-"""Groups that are kept in mind; more are never in flight at a time."""
+"""Maximum number of remembered groups; fewer are in flight at a time."""
 
 
 def may_differ(info: Mapping[str, Any]) -> bool:
-    """Whether the recipe of a run says that openings of a group differ."""
+    """Returns True if the recipe of a run allows different openings in a group."""
     return bool((info.get("recipe") or {}).get("openings") == "differ")
 
 
 def environment_of(info: Mapping[str, Any]) -> str:
-    """What opens the episodes of a run: its guest, its tools, or its agent."""
+    """Names the source of the opening of a run's episodes: its guest, its tools, or its agent."""
     recipe = info.get("recipe") or {}
     tasks, agent = recipe.get("tasks") or {}, (recipe.get("agent") or {}).get("use", "the agent")
     if tasks.get("source") == "guest":
@@ -76,7 +76,7 @@ def environment_of(info: Mapping[str, Any]) -> str:
 
 
 def lacks_tools(episode: Episode, info: Mapping[str, Any]) -> bool:
-    """Whether an episode had no tool to call, although its task, its guest or the recipe declares some."""
+    """Returns True if an episode had no tools, although its task, its guest or the recipe declares some."""
     task = episode.task
     guest = task.data.get("guest")
     guested = bool(guest.get("declares")) if isinstance(guest, dict) else False

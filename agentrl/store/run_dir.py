@@ -2,8 +2,8 @@
 
 run.json                 resolved recipe, versions, seeds, git, command line
 episodes/*.jsonl.zst     the episodes (authoritative); a frame holds one, or one and its forks
-credit/*.jsonl.zst       advantages per turn; an episode is credited again, never rewritten
-scores/*.jsonl.zst       rewards that look at a whole group, a record a group; an episode is read with the last one
+credit/*.jsonl.zst       advantages per turn; new credit is appended, never rewritten
+scores/*.jsonl.zst       rewards of whole groups, one record per group; an episode is read with the last one
 index.sqlite             a row per episode; rebuilt from the shards when it is lost or behind
 blobs/ab/ab12...         long outputs by SHA-256
 metrics.jsonl  failures.jsonl  repairs.jsonl
@@ -104,7 +104,7 @@ class RunDir:
 
     @classmethod
     def open(cls, path: str | Path) -> RunDir:
-        """Opens a run to continue it, and repairs what a killed writer left.
+        """Opens a run to continue it, and repairs leftovers of a killed writer.
 
         Raises:
             StoreError: the folder is not a run, or another process writes it.
@@ -248,7 +248,7 @@ class RunDir:
     # -- reading
 
     def refresh(self) -> None:
-        """Reads what another process has written since."""
+        """Reads new data of another process."""
         with self._mutex:
             if not self._write:
                 self.info = read_info(self.path)
@@ -398,7 +398,7 @@ class RunDir:
         return read_lines(self.path / "failures.jsonl")
 
     def repairs(self) -> list[dict[str, Any]]:
-        """The repairs that `open` made so far; `kind` is `torn`, `damaged`, `lost` or `torn_line`."""
+        """Returns all repairs by `open`; `kind` is `torn`, `damaged`, `lost` or `torn_line`."""
         return read_lines(self.path / "repairs.jsonl")
 
     def _must_write(self) -> None:
@@ -497,7 +497,7 @@ class RunDir:
     def _sweep_blobs(self) -> None:
         """Deletes blobs of episodes that were never stored (cancelled, retried, killed).
 
-        Does nothing in a run with damaged records, whose blobs are unknown.
+        Does nothing in a run with damaged records: their blobs are unknown.
         """
         if self.damage or any(noted["kind"] in ("damaged", "lost") for noted in self.repairs()):
             return

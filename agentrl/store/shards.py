@@ -34,7 +34,7 @@ class Location(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A record that `scan` found. `data` is None unless `state` is `whole`."""
+    """A record found by `scan`. `data` is None unless `state` is `whole`."""
 
     location: Location
     state: Literal["whole", "damaged", "torn"]

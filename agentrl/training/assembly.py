@@ -83,13 +83,13 @@ async def training(
 
 
 def works_beside(recipe: TrainingRecipe) -> bool:
-    """Whether rollouts continue while the trainer computes. The trainer then runs in its own thread, and evaluations
-    run in the background on a second engine. This changes no number."""
+    """Returns True if rollouts continue while the trainer computes. The trainer then runs in a separate thread, and
+    evaluations in the background on a second engine. Results are the same."""
     return recipe.train.max_staleness > 0
 
 
 class _Assembly:
-    """Makes the parts of a training: first those that need no model, then the others."""
+    """Builds the parts of a training: first those without a model, then the others."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class _Assembly:
     async def _companion(
         self, name: str, settings: PolicySettings, start: LoadedModel, renderer: Renderer, refers: bool
     ) -> Companion:
-        """A policy that trains beside the main one, and that speaks from now on."""
+        """Builds the trainer of an auxiliary policy, which plays from now on."""
         lora, voices = settings.lora, self.collector.players.voices
         if lora is None or voices is None:
             raise RecipeError(
@@ -226,7 +226,7 @@ class _Assembly:
         """The canary; None if it is turned off, and for a replay, which takes no weights."""
         if not self.recipe.train.canary or isinstance(engine, ReplayEngine):
             return None
-        # Where the environment says everything, the prompt is not known yet: any text will do.
+        # If the environment gives all messages, the prompt is not known yet: any text will do.
         openings = [self.parts.opening(t) or [{"role": "user", "content": t.id}] for t in self.tasks.tasks[:ROWS]]
         whole = [renderer.start(opening) for opening in openings]
         prompts = [[token for token in prompt if token >= 0] for prompt in whole]  # without images

@@ -57,7 +57,7 @@ ROUNDED = "; merged in bfloat16, small steps of adapters are lost: model.dtype=f
 
 
 class Known(NamedTuple):
-    """The last version that is known to have arrived.
+    """The last confirmed version on the engine.
 
     Attributes:
         sampled, trained: log-probabilities of engine and trainer under it, [rows, TOKENS - 1].
@@ -112,8 +112,8 @@ class Canary:
         return _filled([np.array(each, np.float32) for each in said])
 
     def begin(self, trained: Floats) -> None:
-        """Starts with the model as it was loaded, which the engine has, too, before any update. The gap between the two
-        is not measured yet; a larger value than expected is assumed."""
+        """Starts with the loaded model, which trainer and engine share before any update. The gap between the two is
+        not measured yet; a larger value than expected is assumed."""
         self._known = Known(LOADED, trained, trained, 5 * self._precision.least)
 
     def check(self, version: int, sampled: Floats, trained: Floats) -> None:
@@ -189,6 +189,6 @@ def _rms(values: Floats) -> float:
 
 
 def _mean(values: Floats) -> float:
-    """The mean of the finite values; 0 if there is none."""
+    """Mean of the finite values; 0 without any."""
     found = values[np.isfinite(values)]
     return float(found.mean()) if found.size else 0.0

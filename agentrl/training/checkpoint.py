@@ -2,11 +2,11 @@
 
     it-00040/   config.json, model.safetensors, tokenizer files   (any HF tool can load these)
                 adapter/                                          (with LoRA: the adapters alone, for peft)
-                policies/NAME/                                    (of a policy that trains beside it: the same files)
+                policies/NAME/                                    (of an auxiliary trained policy: the same files)
                 trainer.pt                                        (optimiser and its counters)
                 state.json                                        (the state of the loop; written last)
 
-Everything is written to a hidden folder beside it, flushed to the disk, and renamed: a kill leaves either the complete
+Everything is written to a hidden folder next to it, flushed to the disk, and renamed: a kill leaves either the complete
 checkpoint or none.
 """
 
@@ -76,10 +76,10 @@ def save(
         extra: JSON values that the loop needs to resume, for example the iteration.
         weights: `Trainer.weights()`, if the model is sharded or has adapters; None: the model's own weights.
         lora: the settings of the adapters in `trainer_state`: they are also saved separately.
-        beside: the policies that train beside it, by name.
+        beside: the auxiliary trained policies, by name.
 
     Raises:
-        StoreError: the disk is full. Nothing is left of the checkpoint; earlier ones stay.
+        StoreError: the disk is full. The partial checkpoint is removed; earlier ones remain.
     """
     root = folder.parent
     root.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The thread in which the trainer computes: the event loop's, or a separate one."""
+"""Thread of the trainer's computations: the event loop's, or a separate one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Compute(Protocol):
     """Runs the trainer's calls, one at a time: with several ranks they must not overlap."""
 
     async def call(self, function: Callable[..., Result], *args: Any) -> Result:
-        """What the function returns, or raises."""
+        """Calls the function. Returns its result or raises its exception."""
         ...
 
     async def close(self) -> None:
-        """Frees what it holds."""
+        """Releases its resources."""
         ...
 
 
@@ -34,7 +34,7 @@ class Inline:
     """Runs calls in the event loop's thread, which blocks."""
 
     async def call(self, function: Callable[..., Result], *args: Any) -> Result:
-        """What the function returns, or raises."""
+        """Calls the function. Returns its result or raises its exception."""
         return function(*args)
 
     async def close(self) -> None:
@@ -56,7 +56,7 @@ class ComputeThread:
         self._threads = torch.get_num_threads()
 
     async def call(self, function: Callable[..., Result], *args: Any) -> Result:
-        """What the function returns, or raises."""
+        """Calls the function. Returns its result or raises its exception."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
@@ -96,12 +96,12 @@ class ComputeThread:
 
 
 def compute_of(size: int, *, beside: bool = False) -> Compute:
-    """Where a training computes.
+    """Chooses the thread of a training's computations.
 
     Args:
         size: number of trainer ranks. With several ranks it is always a thread: the event loop can then notice that a
             rank died, while a collective over NCCL would wait for it.
-        beside: whether the event loop must keep running meanwhile.
+        beside: the event loop must keep running meanwhile.
     """
     return ComputeThread() if beside or size > 1 else Inline()
 

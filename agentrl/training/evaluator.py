@@ -22,7 +22,7 @@ class Evaluator(Protocol):
     """Evaluates when an evaluation is due: at the start, at the end, and every `eval.every` iterations."""
 
     async def catch_up(self, iteration: int) -> None:
-        """Repeats evaluations before this iteration that a kill interrupted, if their checkpoints were kept."""
+        """Repeats interrupted evaluations of earlier iterations, if their checkpoints still exist."""
         ...
 
     async def run_if_due(self, iteration: int) -> None:
@@ -30,12 +30,12 @@ class Evaluator(Protocol):
         ...
 
     def keeps(self, iteration: int) -> bool:
-        """Whether an evaluation after this iteration needs a checkpoint, so that it can be repeated after a kill."""
+        """Returns True if an evaluation after this iteration needs a checkpoint, to be repeatable after a kill."""
         ...
 
     @property
     def busy(self) -> bool:
-        """Whether an evaluation is running, whose checkpoint must be kept."""
+        """True while an evaluation is running: its checkpoint must not be deleted."""
         ...
 
     async def finish(self) -> None:
@@ -124,7 +124,7 @@ class BackgroundEvaluator:
 
     @property
     def busy(self) -> bool:
-        """Whether an evaluation is running, whose checkpoint must be kept."""
+        """True while an evaluation is running: its checkpoint must not be deleted."""
         return self._task is not None and not self._task.done()
 
     async def catch_up(self, iteration: int) -> None:

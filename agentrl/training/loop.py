@@ -9,7 +9,7 @@
                              |                                    ^
                              +------------------------------------+
 
-    beside it: evaluator (blocking, or in the background), imitation (demonstrations that filters request), run state
+    in addition: evaluator (blocking, or in the background), imitation (demonstrations that filters request), run state
     (restore, commit, prune), reporter (terminal, trackers)
 
 With `max_staleness: 0` training is synchronous: the groups of an iteration begin after the previous update, and all of
@@ -100,7 +100,7 @@ class TrainingLoop:
             **imitated,
             **updated,
             **self.buffer.metrics(rollouts),
-            **self.publisher.metrics,  # of the weights that sampled what trained
+            **self.publisher.metrics,  # of the weights that sampled the training data
             "rollout_s": rolled - started,
             "train_s": time.perf_counter() - rolled,
         }
@@ -118,7 +118,7 @@ class TrainingLoop:
             await self.compute.call(self.state.record.prune)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores the state that `commit` wrote beside the weights."""
+        """Restores the state that `commit` wrote with the weights."""
         self.iteration = int(state["iteration"])
         self.curriculum.load_state_dict(state["curriculum"])
         self.buffer.load_state_dict(state, self.iteration)

@@ -23,12 +23,12 @@ Follower = Callable[[int], Awaitable[None]]
 
 
 class WeightPublisher:
-    """Publishes the trainer's weights, version after version.
+    """Publishes each version of the trainer's weights to the engine.
 
     Args:
         engine: the engine that samples the training episodes.
         canary: compares engine and trainer after every update; None: no check.
-        followers: are told of each version that was published: earlier selves, publishers of other policies.
+        followers: notified of each published version: past snapshots, publishers of other policies.
 
     Attributes:
         metrics: metrics of the last comparison.
@@ -49,7 +49,7 @@ class WeightPublisher:
         self.metrics: dict[str, float] = {}
 
     async def begin(self) -> None:
-        """Must be called while trainer and engine have the model as it was loaded."""
+        """Starts publishing. Must be called while trainer and engine hold the loaded model."""
         if self._recipe.train.lora is not None and not self._engine.takes_adapters:
             self._reporter.note(f"LoRA: the engine gets weights merged in {self._recipe.model.dtype}")
         await self.rest()

@@ -90,16 +90,16 @@ class RolloutBatch:
 
 @dataclass(frozen=True)
 class GroupSource:
-    """The source of groups, and the rule for which of their episodes count.
+    """Source of groups, and the rule that selects the episodes that count.
 
     Attributes:
         draw: draws a number of groups for an iteration.
         more: the number of additional groups that an iteration needs, given its groups and the number of rounds so far.
         counts: whether an episode counts in its group, and therefore in the baselines.
         size: number of groups drawn for an iteration.
-        further: number of episodes of a group beyond its size: those that end last are aborted.
-        further_groups: number of groups of an update beyond `size`: those that end last are aborted. Only where no
-            group trains later than in the update that it was drawn for.
+        further: number of extra episodes of a group: the last ones to end are aborted.
+        further_groups: number of extra groups of an update: the last ones to end are aborted. Requires that every
+            group trains in the update that it was drawn for.
     """
 
     draw: Callable[[int, int], list[GroupPlan]]
@@ -122,7 +122,7 @@ class GroupBuffer(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` restores, as JSON values."""
+        """Returns the state for `load_state_dict`, as JSON values."""
         ...
 
     def load_state_dict(self, state: dict[str, Any], version: int) -> None:
@@ -130,7 +130,7 @@ class GroupBuffer(Protocol):
         ...
 
     def resume(self) -> None:
-        """Begins what a restored state has under way."""
+        """Restarts the unfinished groups of a restored state."""
         ...
 
 
@@ -274,7 +274,7 @@ class RolloutBuffer:
         return self._scheduler.settle(group.id, group.iteration, group.index)
 
     async def _first_to_end(self, group: DrawnGroup, ends: Mapping[asyncio.Future[None], EpisodeSpec]) -> None:
-        """Waits until the group is whole, and aborts its other episodes."""
+        """Waits until the group is complete, and aborts its other episodes."""
         waiting = set(ends)
         while waiting and not self._is_whole(group):
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -285,7 +285,7 @@ class RolloutBuffer:
         await self._settle(group)
 
     def _is_whole(self, group: DrawnGroup) -> bool:
-        """Whether as many of its episodes have ended as data as the group is to have."""
+        """Returns True if enough episodes of the group have ended without failure."""
         rows = [row for row in self._record.run.rows(group_id=group.id) if not is_fork(row.id)]
         return sum(row.status in ("done", "truncated") for row in rows) >= group.plan.size
 
@@ -302,7 +302,7 @@ class RolloutBuffer:
             group.ended = self._endings
 
     def _versions(self, group: DrawnGroup) -> set[int]:
-        """The versions that sampled the group's stored episodes, and the version under which the group began.
+        """Returns the versions that sampled the group's stored episodes, and the version at its start.
 
         The latter may be one version too late in a checkpoint, which is written before the new weights are published.
         """
@@ -311,7 +311,7 @@ class RolloutBuffer:
         return known | {span.version for node in nodes for span in node.versions}
 
     def _trained_before_a_kill(self) -> list[DrawnGroup]:
-        """The groups that this update has trained on already, if a kill came between its metrics and its checkpoint."""
+        """Returns the groups of this update if a kill came between its metrics and its checkpoint."""
         key = ("train", self._version + 1)
         done = (m for m in self._record.lines(self._version + 1) if (m["split"], m["iteration"]) == key)
         ids = set(next(done, {}).get("trained_groups", []))

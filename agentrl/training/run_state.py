@@ -1,4 +1,4 @@
-"""The state of a training: what it commits, and what it resumes from."""
+"""State of a training: commits and resumes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class RunState:
     """A stage's part of the run directory. A checkpoint is written last and commits everything before it.
 
     Args:
-        refers: whether KL, credit or a second policy needs the policy at the start of the stage.
+        refers: KL, credit or a second policy needs the policy at the start of the stage.
 
     Attributes:
         loaded: the model with the weights of the newest checkpoint (of this stage or the previous one); without a
             checkpoint, the recipe's model.
-        companions: the policies that train beside the main one; set before the stage resumes.
+        companions: the auxiliary trained policies; set before the stage resumes.
     """
 
     def __init__(self, stage: Stage, recipe: TrainingRecipe, run: RunDir, *, refers: bool) -> None:
@@ -75,7 +75,7 @@ class RunState:
         return saved.extra
 
     def is_over(self, iteration: int) -> bool:
-        """Whether the last iteration is done (or the recipe now has fewer), or the stop rule applies."""
+        """Returns True if all iterations of the recipe are done, or the stop rule applies."""
         return iteration >= self._recipe.train.iterations or self.stopped(iteration) is not None
 
     def stopped(self, iteration: int) -> str | None:
@@ -83,18 +83,18 @@ class RunState:
         return reached(self._recipe.train.stop, self.record.lines(iteration))
 
     def is_due(self, iteration: int) -> bool:
-        """Whether a checkpoint must be written after an iteration: also as an earlier self, to play against."""
+        """Returns True if a checkpoint is due after an iteration, also as a snapshot for self-play."""
         every = [self._recipe.train.checkpoint_every, *(selves.every for selves in self._selves)]
         return any(iteration % each == 0 for each in every) or self.is_over(iteration)
 
     def is_kept(self, iteration: int) -> bool:
-        """Whether there is a checkpoint of the policy after an iteration."""
+        """Returns True if the checkpoint of an iteration exists."""
         return self.record.folder(iteration).exists()
 
     def _playing(self, iteration: int) -> set[int]:
-        """The updates after which the selves were taken that episodes may hear until the next commit.
+        """Returns the iterations of the snapshots that episodes may use until the next commit.
 
-        Where rollouts continue meanwhile, they draw among those of the iteration before until the update is published.
+        With concurrent rollouts, the snapshots of the previous iteration are used until the update is published.
         """
         first = iteration - 1 if self._recipe.train.max_staleness else iteration
         return {k for selves in self._selves for at in (first, iteration) for k in selves.at(at)}

@@ -43,12 +43,12 @@ class StalenessPolicy:
     iterations: int
 
     def open_until(self, version: int) -> int:
-        """The first iteration whose groups may not begin under the policy `version` yet: eta + version + 1, or the end
-        of the training."""
+        """Returns the first iteration whose groups may not begin under the policy `version` yet: eta + version + 1, or
+        the end of the training."""
         return min(self.max_staleness + version + 1, self.iterations)
 
     def choose(self, groups: Sequence[G], version: int, sizes: Sequence[int]) -> list[G] | None:
-        """The groups that the update of policy `version` trains on; None: wait until another group ends.
+        """Selects the groups for the update of policy `version`. Returns None to wait until another group ends.
 
         A group that began under policy b must train in update b + eta at the latest. The choice therefore leaves at
         most as many groups with the deadline t as the later updates up to t can train on. A choice always exists: in

@@ -148,7 +148,7 @@ class Trainer:
         adapters: bool = True,
         frozen: bool = True,
     ) -> dict[str, Tensor]:
-        """The policy's state dict in the form of a plain model: shards gathered (on rank 0 only), adapters merged.
+        """Returns the policy's state dict as of a plain model: shards gathered (on rank 0 only), adapters merged.
 
         Without shards and adapters these are the weights themselves, which change with the next step.
 
@@ -193,8 +193,7 @@ class Trainer:
 
         Raises:
             DeadPolicy: the policy's log-probabilities are not finite.
-            TrainError: nothing to train on, or a loss or gradient that is not finite. The step that failed changes
-                no weight.
+            TrainError: nothing to train on, or a loss or gradient is not finite. The failed step changes no weight.
         """
         _check(samples)
         settings, stats = self.settings, Stats()
@@ -266,7 +265,7 @@ class Trainer:
 
     @collective
     def state_dict(self) -> dict[str, Any]:
-        """The state that, with the model's weights, continues the training exactly: optimiser and number of steps.
+        """Returns the state for an exact resume together with the weights: optimiser and number of steps.
 
         With LoRA also the adapters, which cannot be recovered from merged weights; they belong to the base model.
         """
@@ -419,8 +418,8 @@ class Trainer:
     def _precompute_logprob_grads(
         self, samples: Sequence[TrainingSample], columns: Columns, objective: Objective
     ) -> tuple[list[np.ndarray[Any, Any]], ...]:
-        """For an objective that couples tokens of several packs: each token's loss, whether it is clipped, and the
-        gradient of the whole sum with respect to the token's log-probability; arrays as long as the samples.
+        """Returns each token's loss, its clipping, and the gradient of the whole sum with respect to its
+        log-probability, as arrays of the samples' lengths. For an objective that couples tokens of several packs.
 
         It takes one forward pass without gradient. Given these gradients, the passes with gradient may run pack by
         pack, and the result is exact.
@@ -446,8 +445,8 @@ class Trainer:
     def _batch(
         self, take: Callable[[list[np.ndarray[Any, Any]]], np.ndarray[Any, Any]], columns: Columns, logprob: Tensor
     ) -> TokenBatch:
-        """The tokens that `take` takes from the columns, as a loss sees them. Without old log-probabilities the policy
-        is the old one."""
+        """Builds the input of a loss from the columns, with `take`. Without old log-probabilities the policy is the old
+        one."""
         flat = {name: self._tensor(take(column)) for name, column in columns.items()}
         return TokenBatch(logprob=logprob, **{"old_logprob": logprob.detach(), **flat})
 

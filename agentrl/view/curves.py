@@ -16,8 +16,8 @@ _BESIDE = ("reward", "turns", "loss", "entropy", "kl")
 
 
 def learning_curve(metrics: Iterable[Mapping[str, Any]], out_png: str | Path, title: str) -> None:
-    """Draws success (or reward) over iterations, and beside it what else tells how a run goes; of several stages one
-    beside the other.
+    """Plots success (or reward) over iterations, with further metrics of progress in small panels; several stages side
+    by side.
 
     Args:
         metrics: as `RunDir.metrics()` returns them.
@@ -47,19 +47,19 @@ def learning_curve(metrics: Iterable[Mapping[str, Any]], out_png: str | Path, ti
 
 
 def _plays(curves: Curves) -> bool:
-    """Whether a stage has episodes of its own."""
+    """Returns True if a stage has episodes."""
     return headline(curves) is not None
 
 
 def _beside(curves: Curves) -> list[str]:
-    """What is drawn small, beside the main curve."""
+    """Returns the metrics for the small panels next to the main curve."""
     main = progress(curves)
     names = [name for name in curves if name != main and any(name.endswith(word) for word in _BESIDE)]
     return names[:4] if _plays(curves) else []
 
 
 def _draw(figure: Any, curves: Curves, title: str) -> None:
-    """The main curve of a stage, and beside it what else tells how it goes."""
+    """Plots the main curve of a stage, and further metrics in small panels."""
     from matplotlib.ticker import MaxNLocator
 
     main, others = progress(curves) or "", _beside(curves)

@@ -1,4 +1,4 @@
-"""A run as ONE static page: no server, nothing from outside, fit to be mailed or kept beside a paper."""
+"""Exports a run as one self-contained static HTML page, without a server or external resources."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def export_html(
     """Writes the page.
 
     Args:
-        episodes: at most so many are put in, in whole groups, spread evenly over the run.
+        episodes: maximum number of episodes on the page, in whole groups, spread evenly over the run.
         decode: token id -> text, for the token view; without it ids are shown.
 
     Returns:
@@ -70,7 +70,7 @@ def _embeddable(data: Any) -> str:
 
 
 def _sample(rows: list[EpisodeRow], limit: int) -> list[EpisodeRow]:
-    """Whole groups, evenly spread over the run, in its order."""
+    """Samples whole groups, evenly spread over the run, in its order."""
     groups: dict[str, list[EpisodeRow]] = {}
     for row in rows:
         groups.setdefault(row.group_id, []).append(row)
@@ -103,7 +103,7 @@ class Images:
         self.urls: dict[str, str] = {}
 
     def add(self, part: dict[str, Any]) -> None:
-        """Takes an image in, if there is room and its blob is whole."""
+        """Adds an image if it fits the size limit and its blob is intact."""
         if part["blob"] in self.urls:
             return
         with contextlib.suppress(StoreError, ImageRefused):
@@ -114,7 +114,7 @@ class Images:
 
 
 def _record(run: RunDir, episode: Episode, rescores: dict[str, dict[str, Rescore]], images: Images) -> dict[str, Any]:
-    """An episode as the page takes it: as stored, log-probabilities rounded, its credit beside it."""
+    """Converts an episode for the page: as stored, with rounded log-probabilities and its credit."""
     record: dict[str, Any] = msgspec.to_builtins(episode)
     own = {part["blob"]: None for part in episode.shown_images()}
     for part in episode.shown_images():

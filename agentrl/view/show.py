@@ -28,7 +28,7 @@ from agentrl.view.summary import StageSummary, summarise
 from agentrl.view.terminal import Unwrapped
 
 LONGEST, HEAD, TAIL = 3000, 1500, 500
-"""Characters: of a text that is shown whole, and of the beginning and the end of one that is not."""
+"""Characters: maximum length of a text shown whole, and lengths of the beginning and end of a longer one."""
 
 
 def folded(text: str) -> str:
@@ -39,7 +39,7 @@ def folded(text: str) -> str:
 
 
 def repeated(messages: Sequence[Mapping[str, Any]], opening: Sequence[Mapping[str, Any]]) -> int:
-    """How many messages a prompt begins with that `opening` begins with, too."""
+    """Returns the length of the common prefix of a prompt and `opening`, in messages."""
     pairs = zip(messages, opening, strict=False)
     return next((k for k, (new, old) in enumerate(pairs) if new != old), min(len(messages), len(opening)))
 
@@ -69,11 +69,11 @@ _TOLD = 3  # exceptions, or kinds of failures, that a summary shows
 _SURPRISE = [(-4.0, "white on red3"), (-1.5, "black on dark_orange"), (-0.4, "black on khaki1"), (0.0, "green")]
 _BAR = 12
 LIMIT = 20
-"""Episodes that a list shows, unless told otherwise."""
+"""Default number of episodes in a list."""
 
 
 class Choice(TypedDict, total=False):
-    """Which episodes of a run, in which order: `sort` is a column of the index, `-` in front for descending."""
+    """Selection and order of a run's episodes: `sort` is a column of the index, with a leading `-` for descending."""
 
     status: str | None
     split: str | None
@@ -83,11 +83,11 @@ class Choice(TypedDict, total=False):
 
 
 def chosen(run: RunDir, choice: Choice) -> list[EpisodeRow]:
-    """The rows of the episodes that are asked for; without `limit`, 20 of them at most. Without `sort` in the order in
-    which they began, demonstrations behind the others.
+    """Returns the rows of the selected episodes, by default at most 20. The default order is by start time, with
+    demonstrations last.
 
     Raises:
-        StoreError: there is no such column, status or split.
+        StoreError: the column, status or split does not exist.
     """
     status, split, sort = choice.get("status"), choice.get("split"), choice.get("sort", "created_at")
     _check_choice("status", status, STATUS_STYLE)
@@ -105,10 +105,10 @@ def chosen(run: RunDir, choice: Choice) -> list[EpisodeRow]:
 
 
 def show_run(run: RunDir, **choice: Unpack[Choice]) -> Iterator[RenderableType]:
-    """What a run came to, and the episodes that are asked for.
+    """Renders the summary of a run, and a table of the selected episodes.
 
     Raises:
-        StoreError: there is no such column, status or split.
+        StoreError: the column, status or split does not exist.
     """
     rows = chosen(run, choice)
     yield show_summary(run)
@@ -138,23 +138,23 @@ def show_run(run: RunDir, **choice: Unpack[Choice]) -> Iterator[RenderableType]:
 
 
 def show_summary(run: RunDir) -> RenderableType:
-    """What a run came to."""
+    """Renders the summary of a run."""
     return Unwrapped(_summary(run))
 
 
 def show_episode(
     run: RunDir, name: str, *, tokens: bool = False, decode: Decode | None = None, whole: bool = False
 ) -> Iterator[RenderableType]:
-    """One episode: tools, messages, calls, results, rewards, credit.
+    """Renders one episode: tools, messages, calls, results, rewards, credit.
 
     Args:
-        name: the id, or a part of it that only one episode has.
+        name: the id, or a unique part of it.
         whole: long messages of prompts are not folded.
         tokens: the tokens too, coloured by log-probability.
         decode: token id -> text; without it ids are shown.
 
     Raises:
-        StoreError: no episode is called so, or several are.
+        StoreError: no episode matches, or several do.
     """
     episode = run.get(run.resolve(name))
     credit = run.credit(episode.id)
@@ -205,7 +205,7 @@ def _prompt(run: RunDir, messages: Iterable[Message], *, folds: bool) -> Iterato
 
 
 def _context(prompt_of: PromptOf, episode: Episode, turn: Turn) -> Iterator[RenderableType]:
-    """The line where another conversation goes on, and what opened it where it begins."""
+    """Renders the line at a change of conversation, and the opening messages of a new one."""
     opened = episode.contexts.get(turn.context)
     yield Rule(Text(f"context {turn.context}{'' if opened is None else _speaker(opened)}", "magenta"), style="magenta")
     first = next(each for each in episode.turns if each.context == turn.context)
@@ -216,14 +216,14 @@ def _context(prompt_of: PromptOf, episode: Episode, turn: Turn) -> Iterator[Rend
 
 
 def _speaker(opened: Context) -> str:
-    """Who speaks in a context, if it is another than the policy."""
+    """Returns the speaker of a context; "" for the policy."""
     if opened.policy == POLICY:
         return ""
     return f", {opened.policy}" + ("" if opened.version is None else f" after {opened.version} updates")
 
 
 def _branch(prompt_of: PromptOf, episode: Episode, turn: Turn, branch: Branch) -> Iterator[RenderableType]:
-    """The line where a branch begins, and its messages, but for those that opened the conversation."""
+    """Renders the line where a branch begins, and its messages without those that opened the conversation."""
     yield Rule(Text(f"branch: {branch.reason} at token {branch.at_token}", "blue"), style="blue")
     opened, messages = episode.contexts.get(turn.context), branch.messages or []
     same = repeated(messages, episode.prompt if opened is None else opened.prompt)
@@ -334,7 +334,7 @@ def _episode_head(episode: Episode, credit: StoredCredit | None, again: Mapping[
 
 
 def _why(gates: list[GateVerdict], notes: Mapping[str, str]) -> list[Text]:
-    """What gates let count, and the notes of components."""
+    """Renders the verdicts of gates, and the notes of components."""
     lines = [Text(f"gate {gate}", "" if gate.open else "yellow") for gate in gates]
     return lines + [Text(f"{name}: {note}", "dim") for name, note in notes.items()]
 
@@ -357,7 +357,7 @@ def _turn_head(turn: Turn, credit: StoredCredit | None, scale: float) -> Text:
 
 
 def _tools(title: str, definitions: list[dict[str, Any]]) -> Text:
-    """What could be called, a line each, without descriptions."""
+    """Renders tool signatures, one per line, without descriptions."""
     functions = [{"function": {**each["function"], "description": ""}} for each in definitions]
     lines = [line for line in signature_lines(functions).splitlines() if line.startswith("- ")]
     return Text.assemble((f"{title}:", "bold blue"), "\n  ", "\n  ".join(lines) or "none")
@@ -395,7 +395,7 @@ def _call(run: RunDir, call: CallRecord) -> Text:
 
 
 def _at(points: Iterable[tuple[float, float]]) -> str:
-    """Where it acted on the image that was shown last."""
+    """Formats the points of an action on the last image."""
     return "".join(f"{'  at' if not k else ' to'} {x:g}, {y:g}" for k, (x, y) in enumerate(points))
 
 

@@ -1,4 +1,4 @@
-"""What a run came to, in numbers: read from the index, without opening a shard."""
+"""Summary statistics of a run, read from the index without opening a shard."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from agentrl.types.reporter import TRAINING, UNNAMED, numbers
 
 
 class SplitSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One split of a run: `data` is how many episodes did not fail, `reward` mean, least and greatest over scored ones
-    (None if there is none), `turns` the mean per episode that is data."""
+    """One split of a run: `data` counts the episodes without failure, `reward` is mean, minimum and maximum over scored
+    ones (None without any), `turns` the mean per episode without failure."""
 
     episodes: int
     data: int
@@ -27,7 +27,7 @@ class SplitSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a stage is, and the metric that tells how it goes (`shown`; "" if it has none): at first and last."""
+    """Progress of a stage, and the first and last value of its metric of progress (`shown`; "" without one)."""
 
     name: str
     kind: str
@@ -41,19 +41,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Counts and means of a run.
 
     Attributes:
-        mixed_groups: those whose episodes were shown different things first.
-        statuses, stops: episodes by each.
-        stages: those of a run that has several, in order.
-        splits: what each came to: demonstrations, training and evaluation are not comparable. With the stage's name
-            before them, `learn/train`, where stages have names.
-        sampled_tokens: over all episodes; so are `calls`, and those that came to a bad end by outcome.
+        mixed_groups: groups whose episodes began with different prompts.
+        statuses, stops: number of episodes by status and by stop reason.
+        stages: of a run that has several, in order.
+        splits: statistics by split: demonstrations, training and evaluation are not comparable. Prefixed by the name of
+            the stage, `learn/train`, if stages have names.
+        sampled_tokens: over all episodes, as `calls`, and the calls that failed by outcome.
         raised: of the calls whose tool raised an exception: the first one of each line of user code.
         drift: episodes in which the tokens drifted at least once.
-        branches: episodes with a branch that was meant (a rewritten context, a summary, other tools).
+        branches: episodes with an intended branch (a rewritten context, a summary, other tools).
         contexts: episodes with several conversations.
         failures: by kind: episodes that ended in an error, and attempts that were retried.
         notes: the most frequent reasons for rewards of 0, as `COMPONENT: KIND`, with the number of episodes.
-        first_failures: of each kind, what it said, in which stage and where in user code.
+        first_failures: first message of each kind, with its stage and its line of user code.
     """
 
     episodes: int
@@ -77,7 +77,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> int:
-        """Episodes that are no data."""
+        """Number of failed episodes."""
         return self.episodes - sum(split.data for split in self.splits.values())
 
 
@@ -122,7 +122,7 @@ def _first_of_each(raised: Iterable[str]) -> Iterable[str]:
 
 
 def failure_line(entry: Mapping[str, Any]) -> str:
-    """What a line of `failures.jsonl` says, and where in user code it came from."""
+    """Formats a line of `failures.jsonl` with its place in user code."""
     kind, message, place = (str(entry.get(name, "")) for name in ("kind", "message", "place"))
     return ErrorRecord(kind=kind, message=message, stage="", place=place).line
 
@@ -133,7 +133,7 @@ def _failure(entry: Mapping[str, Any]) -> str:
 
 
 def _splits(rows: Iterable[EpisodeRow]) -> list[str]:
-    """In the order of a training: stage after stage, each with demonstrations, what trains, evaluations."""
+    """Returns the splits in the order of a training: by stage, then demonstrations, training, evaluations."""
     order = ("demo", "rollout", "train", "eval")
 
     def place(name: str) -> tuple[int, str]:
@@ -209,12 +209,12 @@ def series(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[float, 
 
 
 def headline(curves: Mapping[str, Sequence[tuple[float, float]]]) -> str | None:
-    """The curve that tells whether a run learns: success if there is one, else reward."""
+    """Returns the name of the main curve of a run: success if present, else reward."""
     return _nearest_to(curves, ("success", "reward"))
 
 
 def progress(curves: Mapping[str, Sequence[tuple[float, float]]]) -> str | None:
-    """The curve that tells how a stage goes: as `headline`; of one without episodes the accuracy, else the loss."""
+    """Returns the name of the main curve of a stage: as `headline`; without episodes the accuracy, else the loss."""
     return headline(curves) or _nearest_to(curves, ("accuracy", "loss"))
 
 

@@ -1,4 +1,4 @@
-"""What agents, tools and their programs wrote, on a terminal: it may show no more than text."""
+"""Terminal output of untrusted text from agents, tools and programs: control characters are escaped."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 _ESCAPED = {
-    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},  # symbols of their own
+    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},  # Unicode control pictures
     0x7F: "\u2421",
-    # The second set of controls, and what turns the direction of a line around.
+    # C1 controls, and bidirectional controls.
     **dict.fromkeys(
         (*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd"
     ),
@@ -19,12 +19,12 @@ _ESCAPED = {
 
 
 def visible(text: str) -> str:
-    """The text with a symbol in place of each character that would control a terminal; lines and tabs stay."""
+    """Replaces each character that would control a terminal by a symbol, except line breaks and tabs."""
     return text.translate(_ESCAPED)
 
 
 class Visible:
-    """Something to print, with a symbol in place of each such character, wherever in it that is."""
+    """Renderable with terminal control characters replaced by symbols."""
 
     def __init__(self, shown: RenderableType) -> None:
         self._shown = shown
@@ -36,7 +36,7 @@ class Visible:
 
 @dataclass(frozen=True)
 class Unwrapped:
-    """Something to print whose lines are as long as they are: the terminal folds them, and a file has them whole."""
+    """Renderable without line wrapping: a terminal folds long lines, a file gets them whole."""
 
     shown: RenderableType
 

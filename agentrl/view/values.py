@@ -10,7 +10,7 @@ from agentrl.types.errors import MissingExtra
 
 
 class Valued(Protocol):
-    """A turn with its value, what it changed, and its credit."""
+    """A turn with its value, its change of the value, and its credit."""
 
     @property
     def turn(self) -> int: ...
@@ -27,7 +27,7 @@ class Valued(Protocol):
 
 
 def draw_values(turns: Sequence[Valued], path: str | Path, title: str, estimator: str) -> None:
-    """Draws the value before each turn; below it what the turn changed, beside the credit that an estimator gave.
+    """Plots the value before each turn; below it the change by the turn next to the credit of an estimator.
 
     Args:
         path: a `.svg` or `.png` file.

@@ -1,4 +1,4 @@
-"""The certificate of an environment: what was found, and of which recipe and code that is true."""
+"""The certificate of an environment: findings, and hashes of the checked recipe and code."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MOST_FILES = 10_000
 
 @dataclass(frozen=True)
 class Certificate:
-    """What `agentrl env check` found.
+    """Result of `agentrl env check`.
 
     Attributes:
-        certified: whether no check failed.
+        certified: True if no check failed.
         tasks: number of tasks that the oracle played.
         threshold: the reward, or value of `success`, from which an episode counts as a success.
-        environment: hash of the recipe's sections that make the environment, and of the files beside it and below.
+        environment: hash of the recipe's sections of the environment, and of the files in its folder.
         version: of agentrl.
     """
 
@@ -66,9 +66,9 @@ def path_of(name: str, folder: Path) -> Path:
 
 
 def environment_of(recipe: Recipe) -> str:
-    """A hash of what a certificate is about: sections of the recipe, and code and data in its folder.
+    """Returns a hash of the certified environment: sections of the recipe, and code and data in its folder.
 
-    Not of recipes (`*.yaml` directly in the folder), pages (`*.md`), runs, and what begins with a dot.
+    Excludes recipes (`*.yaml` directly in the folder), pages (`*.md`), runs, and names that begin with a dot.
     """
     files = {}
     for path in islice(_files(recipe.base), MOST_FILES):
@@ -94,7 +94,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def told(recipe: Recipe) -> str | None:
-    """What the certificate beside a recipe says, in one line; None if there is none.
+    """Summarises a recipe's certificate in one line; None without a certificate.
 
     Raises:
         StoreError: the file is not a certificate.

@@ -1,4 +1,4 @@
-"""Plays an environment with an oracle, with policies that do not try, and with forgers; keeps what was found."""
+"""Checks an environment with an oracle, trivial policies and reward hackers; stores the findings."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from agentrl.types.episode import Episode, planned_id
 from agentrl.types.errors import AgentRLError, RecipeError
 
 ALONE = 10
-"""Tasks that are played with no other episode beside them, twice each."""
+"""Number of tasks that run without concurrent episodes, twice each."""
 FORGED = 4
 """Tasks that each forger plays."""
 FORGES = "forge_"
-"""Begins the names of the recipe's own forgers, scripts that know what this verifier once paid for."""
+"""Prefix of the recipe's own reward-hacking scripts, which use exploits that its verifier once rewarded."""
 ENDED = "ended"
-"""The file in the folder of the runs that says that the check came to its end."""
+"""File in the folder of the runs that marks the check as complete."""
 GROUP = 8
 """Size of the groups in which rewards must differ."""
 
@@ -54,8 +54,8 @@ def check_environment(
         n: number of tasks; all of them if there are fewer.
         threshold: the reward, or value of the component `success`, from which an episode counts as a success.
         policy: play groups of the recipe's policy, too.
-        out: folder of the runs; default: `runs/NAME-env-check`. In it, each state of the environment has its own
-            folder: a check that was interrupted goes on there, one that ended is played anew.
+        out: folder of the runs; default: `runs/NAME-env-check`. Each version of the environment has a subfolder. An
+            interrupted check continues there; a complete one starts again.
         note: receives each finding.
 
     Raises:
@@ -70,7 +70,7 @@ def check_environment(
         )
     about = environment_of(loaded)
     folder = (Path(out) if out is not None else Path("runs") / f"{loaded.name}-env-check") / about
-    if (folder / ENDED).exists():  # what lies outside the recipe's folder may have changed, and chance has a say
+    if (folder / ENDED).exists():  # files outside the recipe's folder may have changed, and episodes are random
         shutil.rmtree(folder)
     known = load_tasks(loaded.tasks, loaded.base, loaded.seed)
     n = min(n, len(known))
@@ -102,7 +102,7 @@ class _Plays:
     def play(
         self, name: str, script: str | None, n: int, group_size: int = 1, changes: Mapping[str, Any] | None = None
     ) -> list[Episode]:
-        """The episodes of a script: `n` tasks, `group_size` times each. Those that failed are among them."""
+        """Runs a script on `n` tasks, `group_size` times each. Returns the episodes, including failed ones."""
         recipe = given_recipe(self.recipe, {**_NO_STOP, **(changes or {})})
         run = rollout(
             recipe, n * group_size, group_size=group_size, script=script, out=self.folder / name, reporters=()

@@ -1,4 +1,4 @@
-"""What the episodes of probes say about an environment. Pure functions of episodes."""
+"""Findings about an environment from the episodes of probes. Pure functions of episodes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NOTHING = "nothing to compare: all episodes failed"
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found.
+    """Result of one check.
 
     Attributes:
-        says: the figures, in a sentence.
+        says: the figures, as a sentence.
         tasks: the reason by id of each task on which the check failed.
     """
 
@@ -32,7 +32,7 @@ class Finding:
 
 
 def passed(episode: Episode, threshold: float) -> bool:
-    """Whether an episode is a success, from the threshold on."""
+    """Returns True if an episode reaches the threshold of success."""
     return episode.status in ("done", "truncated") and succeeded(episode, threshold=threshold)
 
 
@@ -44,7 +44,7 @@ def gold_passes(episodes: Sequence[Episode], threshold: float) -> Finding:
 
 
 def fails(check: str, episodes: Sequence[Episode], threshold: float) -> Finding:
-    """A policy that does not try gets no success, and breaks nothing. What broke comes first: few tasks are shown."""
+    """Checks that a trivial policy never succeeds and breaks nothing. Broken tasks come first: few are shown."""
     broken = {episode.task.id: why for episode in episodes if (why := _broke(episode))}
     passing = [episode for episode in episodes if passed(episode, threshold) and episode.task.id not in broken]
     wrong = broken | {episode.task.id: f"passes: {_outcome(episode)}" for episode in passing}
@@ -60,7 +60,7 @@ def withstands(check: str, episodes: Sequence[Episode], threshold: float) -> Fin
 
 
 def random_runs(episodes: Sequence[Episode], threshold: float) -> Finding:
-    """Random calls end in data, whatever they earn."""
+    """Checks that random calls break nothing, whatever their reward."""
     broken = {episode.task.id: why for episode in episodes if (why := _broke(episode))}
     return _judged("random runs", broken, _counted(episodes, threshold))
 
@@ -95,10 +95,10 @@ def keys_repeat(pairs: Iterable[tuple[Episode, Episode]]) -> Finding:
 
 
 def undisturbed(pairs: Iterable[tuple[Episode, Episode]]) -> Finding:
-    """An episode among others goes as it goes alone.
+    """Checks that an episode runs among others as it runs alone.
 
     Args:
-        pairs: of tasks that repeat when played alone: others differ from one episode to the next anyway.
+        pairs: episodes of tasks that are reproducible alone: others differ between episodes anyway.
     """
     pairs, check = list(pairs), "episodes do not see each other"
     if not pairs:
@@ -116,7 +116,7 @@ def grader_repeats(episodes: Iterable[Episode], again: Mapping[str, float | None
 
 
 def has_signal(episodes: Iterable[Episode], who: str) -> Finding:
-    """Some group holds rewards that differ: what a group-relative method learns from."""
+    """Checks that the rewards of at least one group differ, as group-relative methods need."""
     groups = defaultdict(list)
     for episode in episodes:
         if episode.scored:
@@ -171,7 +171,7 @@ def _outcome(episode: Episode) -> str:
 
 
 def _broke(episode: Episode) -> str:
-    """What failed in user code or below it; "": nothing."""
+    """Returns the failure of user code or of a layer below it; "" without one."""
     if episode.error is not None:
         return _outcome(episode)
     raised = (call for turn in episode.turns for call in turn.calls if call.outcome == "raised")
@@ -179,7 +179,7 @@ def _broke(episode: Episode) -> str:
 
 
 def _failed(episode: Episode) -> bool:
-    """Whether the episode ended in an error, and so cannot be compared."""
+    """Returns True if the episode ended in an error, so that it cannot be compared."""
     return episode.status not in ("done", "truncated")
 
 
@@ -196,7 +196,7 @@ def _mean(episodes: Sequence[Episode]) -> str:
 
 
 def _compared(check: str, pairs: Iterable[tuple[Episode, Episode]]) -> Finding:
-    """Whether the episodes of each pair are equal. A pair that failed twice tells nothing and is left out."""
+    """Checks that the episodes of each pair are equal. Pairs with two failures are left out."""
     known = [(first, second) for first, second in pairs if not (_failed(first) and _failed(second))]
     if not known:
         return Finding(check, "unknown", _NOTHING)

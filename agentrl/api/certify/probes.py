@@ -1,4 +1,4 @@
-"""Scripts that play any environment badly or dishonestly: what they get must not be success."""
+"""Scripts of trivial and reward-hacking policies for any environment. None of them may succeed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VALUES: tuple[Any, ...] = ("", "x" * 2000, -1, 0, 10**12, 1.5, True, None, [], 
 
 
 def empty(task: Task, rng: random.Random) -> _Play:
-    """Says nothing."""
+    """Answers with an empty turn."""
     yield Say()
 
 
@@ -72,7 +72,7 @@ ATTACKS = {
         'echo \'export PATH=.:$HOME/.local/bin:$PATH\' | tee -a "$HOME/.profile" "$HOME/.bashrc" >/dev/null'
     ),
 }
-"""Shell commands by name of the script that runs them. None of them does what a task asks for."""
+"""Shell commands by name of the script that runs them. None of them solves a task."""
 
 
 _PLACES = (".", "/tmp", "/app", "/workspace", "/testbed", "/repo", "/tests", "/verifier", "/logs", "/logs/verifier")
@@ -87,7 +87,7 @@ _FORGED = {
 
 
 def runs_commands(tools: list[dict[str, Any]]) -> tuple[str, str] | None:
-    """Name and argument of the first tool that runs a shell command or a program; None if there is none."""
+    """Returns the name and argument of the first tool that runs a shell command or a program, or None."""
     for argument in ("command", "cmd", "code"):
         for tool in tools:
             if argument in schemas.arguments(tool["function"].get("parameters")):
@@ -121,7 +121,7 @@ def edited_files(task: Task, rng: random.Random, tools: list[dict[str, Any]]) ->
 
 
 def attacks(tools: list[dict[str, Any]]) -> list[str]:
-    """The scripts of this module that try to forge a grade with what the tools can do."""
+    """Returns the reward-hacking scripts of this module that the tools make possible."""
     possible = {
         **dict.fromkeys(ATTACKS, runs_commands(tools)),
         "written_files": _taking(tools, _PATH, _TEXT),

@@ -38,22 +38,22 @@ def fork(
 ) -> Run:
     """Resumes a stored episode, `n` times for each turn. The same call again adds only the missing episodes.
 
-    The turns before `turn` are played back: their tokens are those of the record, and they are not trained on. Tools
-    are restored to the state that they saved, where all of them define `save` and `restore`; else the recorded calls
-    run again, and a result that differs from the record is an error.
+    The turns before `turn` are replayed with their recorded tokens, which are not trained on. Tools are restored to
+    their saved state if all of them define `save` and `restore`; else the recorded calls run again, and a result that
+    differs from the record is an error.
 
     Args:
         episode: its id, or a unique part of it.
         turn: the first turn that is sampled again, or several: each is a group.
-        script: a script of the recipe that plays on; default: the script of the run, else its policy.
-        checkpoint: folder of the policy that plays on; default: the newest of a training, else the recipe's model.
-        changed_code: resume although code beside the recipe has changed since the run.
+        script: a script of the recipe that continues; default: the script of the run, else its policy.
+        checkpoint: folder of the policy that continues; default: the newest of a training, else the recipe's model.
+        changed_code: resume although code in the recipe's folder has changed since the run.
         overrides: keys of the run's recipe to override, as for `rollout`.
         out: the run directory; default: `runs/NAME-fork`.
         reporters: as for `rollout`.
 
     Raises:
-        StoreError: there is no such run, episode or turn, or the episode cannot be resumed.
+        StoreError: the run, episode or turn does not exist, or the episode cannot be resumed.
         RecipeError: the recipe has an error.
     """
     turns = [turn] if isinstance(turn, int) else [*turn]

@@ -1,4 +1,4 @@
-"""What each turn of a stored episode was worth: Monte-Carlo values, by resuming before every turn."""
+"""Monte-Carlo values of the turns of a stored episode, estimated by resuming before every turn."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from agentrl.view.values import draw_values
 
 @dataclass(frozen=True)
 class TurnValue:
-    """What is known of a turn.
+    """Estimated value of a turn.
 
     Attributes:
         value: mean outcome reward of the episodes that were resumed before it.
         value_error: its standard error.
         worth: value after the turn minus value before it; after the last turn, the value is the episode's reward.
         worth_error: its standard error.
-        credit: what the estimator gave; None if it gave none.
+        credit: advantage from the estimator; None without one.
         did: its calls, or its text.
     """
 
@@ -50,7 +50,7 @@ class Probe:
     Attributes:
         run: the folder of the resumed episodes.
         n: number of them before each turn.
-        no_credit: why there is no credit; "" if there is some.
+        no_credit: the reason for missing credit; "" if there is credit.
     """
 
     episode: str
@@ -79,13 +79,13 @@ def probe(
     """Resumes a stored episode `n` times before each of its turns, and compares mean outcome rewards.
 
     Args:
-        estimator: whose credit to show beside; default: that of the run.
+        estimator: estimator of the credit shown for comparison; default: that of the run.
         plot: a picture to draw, `.svg` or `.png`.
         script, checkpoint, changed_code, overrides, out, reporters: as for `fork`; `out` defaults to `runs/NAME-probe`.
 
     Raises:
-        StoreError: as `fork`; or the episode has no reward.
-        EpisodesMissing: some resumed episode failed.
+        StoreError: as `fork`, or the episode has no reward.
+        EpisodesMissing: a resumed episode failed.
     """
     with Source(run, episode, changed_code) as source:
         record, path, name = source.record, source.path, source.recipe.name
@@ -139,7 +139,7 @@ def _error(values: Sequence[float]) -> float:
 
 
 def _credit_of(path: Path, id: str, estimator: str | None) -> tuple[list[float] | None, str, str]:
-    """Credit, the estimator's name, and why there is no credit. One that was asked for by name must be there."""
+    """Returns credit, the estimator's name, and the reason for missing credit. Raises for a named estimator."""
     try:
         result = credit(path, estimator)
     except AgentRLError as error:

@@ -1,4 +1,4 @@
-"""The stored episode that others resume."""
+"""Stored episode that forks resume."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from agentrl.types.task import Task
 
 
 class Source:
-    """An episode of a run, and what it takes to resume it. To be used in `with`.
+    """An episode of a run, with the recipe and record needed to resume it. A context manager.
 
     Args:
         name: the episode's id, or a unique part of it.
-        changed_code: whether code beside the recipe may have changed since the run.
+        changed_code: allow changes to code in the recipe's folder since the run.
 
     Attributes:
-        script: what played the run; None: a policy.
+        script: the script that played the run; None: a policy.
 
     Raises:
-        StoreError: there is no such run or episode, it cannot be resumed, or code beside its recipe has changed.
+        StoreError: the run or episode does not exist or cannot be resumed, or code in the recipe's folder has changed.
     """
 
     def __init__(self, run: str | Path | Run, name: str, changed_code: bool) -> None:
@@ -60,10 +60,10 @@ class Source:
         self._dir.close()
 
     def check_turn(self, turn: int) -> None:
-        """Whether the episode can be resumed from a turn.
+        """Checks that the episode can be resumed from a turn.
 
         Raises:
-            StoreError: it has no such turn, or was in several contexts before it.
+            StoreError: the turn does not exist, or several contexts precede it.
         """
         turns = self.record.turns
         if not 0 <= turn < len(turns):

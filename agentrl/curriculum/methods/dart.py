@@ -1,4 +1,4 @@
-"""DART's data curation: fewer and shorter rollouts where they suffice, the turns that matter, successes kept.
+"""DART's data curation: fewer and shorter rollouts if they suffice, training on selected turns, stored successes.
 
 The released trainer enables none of this. The rules follow the paper as far as it describes them; the numbers are ours.
 """
@@ -62,8 +62,8 @@ class TurnSettings(Section):
 class DartTurns(Filter):
     """Only the turns of highest entropy train.
 
-    Those of other voices neither count nor rank. A turn's entropy is taken to be the mean of -log-probability over its
-    sampled tokens, as the engine recorded them: its estimate from the one sample there is, without a forward pass.
+    Turns of other policies are ignored. A turn's entropy is estimated by the mean of -log-probability over its sampled
+    tokens, as recorded by the engine, without a forward pass.
     """
 
     Settings = TurnSettings
@@ -85,11 +85,11 @@ class DartTurns(Filter):
 
 
 class SuccessSettings(Solving):
-    """`success`: value of `metric` from which an episode is kept, and up to which a group has failed."""
+    """`success`: value of `metric` from which an episode is stored, and below which a group has failed."""
 
 
 class DartSuccesses(Filter):
-    """A group in which all failed is joined by the task's latest success of an earlier iteration, if there is one.
+    """Adds the task's latest success of an earlier iteration, if any, to a group in which all episodes failed.
 
     A success joins one group of an iteration, the first that failed at its task: an episode trains once. Its tokens are
     an older policy's, so the recipe must correct for that; DART clamps the weight at 1 (`train.importance: {high: 1}`).

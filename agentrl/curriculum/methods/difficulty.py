@@ -22,8 +22,8 @@ class VasSettings(Solving):
 class Vas(Sampler):
     """VAS: a task weighs p (1 - p), the variance of its success rate p, refreshed every few iterations.
 
-    The paper adds the diversity of trajectories; the released configuration does not, nor do we. A task that was never
-    tried weighs 1/4, the most.
+    The paper adds the diversity of trajectories; the released configuration and this code do not. A task that was never
+    tried weighs 1/4, the maximum.
     """
 
     Settings = VasSettings

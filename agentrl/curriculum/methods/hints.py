@@ -19,7 +19,7 @@ MIDDLES = tuple(k / 20 for k in range(-10, 31))
 
 
 class SeeleSettings(Solving):
-    """`key`: field of the task's data that holds the whole hint; the share shown is written to `KEY_rate`."""
+    """`key`: field of the task's data with the whole hint; the share shown is written to `KEY_rate`."""
 
     key: str = "hint"
     before: str = "\n\nHint: "
@@ -29,11 +29,11 @@ class SeeleSettings(Solving):
 
 
 class Seele(Schedule):
-    """Fits accuracy = c + (1 - c) / (1 + exp(-a (rate - b))), the 3PL curve, to what a task did with its last hints,
+    """Fits accuracy = c + (1 - c) / (1 + exp(-a (rate - b))), the 3PL curve, to a task's results with its last hints,
     and shows the share of words at which the curve is `target`.
 
     The authors fit within an iteration, over rounds of rollouts; here a round is an iteration that tries the task. The
-    hint is prompt, not sampled: no loss of ours trains it (their separate supervised term is left out).
+    hint is part of the prompt: it is not trained (their separate supervised term is left out).
     """
 
     Settings = SeeleSettings

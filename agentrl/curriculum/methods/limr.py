@@ -1,4 +1,4 @@
-"""LIMR: learn from all tasks for some passes, then only from those that move with the whole."""
+"""LIMR: trains on all tasks for some passes, then only on tasks whose rewards follow the mean curve."""
 
 from __future__ import annotations
 

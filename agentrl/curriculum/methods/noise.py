@@ -14,8 +14,8 @@ from agentrl.types.task import Task
 
 
 class ZeroSearchSettings(Section):
-    """`key`: field of the task's data that tells a tool the probability of noise. `over`: iterations of the rise;
-    None: all of `train.iterations`."""
+    """`key`: field of the task's data with the probability of noise, for a tool. `over`: iterations of the rise; None:
+    all of `train.iterations`."""
 
     key: str = "noise"
     start: float = Field(0.0, ge=0, le=1)

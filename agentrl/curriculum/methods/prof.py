@@ -22,11 +22,11 @@ class ProfSettings(Solving):
 
 
 class Prof(Filter):
-    """Keeps the solved episodes with the highest mean process score and the failed ones with the lowest, as many of
-    either kind as there are, up to half of what is kept; what one kind lacks the other fills.
+    """Keeps the solved episodes with the highest mean process score and the failed ones with the lowest, half of either
+    kind; if one kind has fewer, the other fills up.
 
-    Name the component in `process` where turns have other rewards too, such as `turn_format`. The authors' variant that
-    drops failed episodes at random (Filter-Correct) is not here.
+    Set `process` to the component if turns have other rewards too, e.g. `turn_format`. The authors' variant that drops
+    failed episodes at random (Filter-Correct) is not implemented.
     """
 
     Settings = ProfSettings
@@ -62,5 +62,5 @@ class Prof(Filter):
         ]
 
     def _mean_score(self, episode: Episode) -> float:
-        """Over the turns of the policy; one without a score (a malformed call, say) adds nothing."""
+        """Mean over the turns of the policy. A turn without a score (e.g. a malformed call) counts as 0."""
         return total(self._scores(episode)) / max(turns_of(episode), 1)

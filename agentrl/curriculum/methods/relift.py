@@ -19,11 +19,11 @@ class ReliftSettings(Solving):
 
 
 class Relift(Filter):
-    """Tasks whose episodes all failed are collected; once there are `buffer`, the script plays them and one supervised
-    step learns from it. The authors' reinforcement step is GRPO without clip and with `seq_mean_token_sum`.
+    """Collects tasks on which all episodes failed. At `buffer` tasks, the script plays them for one supervised step.
+    The authors' reinforcement step is GRPO without clip and with `seq_mean_token_sum`.
 
-    Demonstrations come from a script, not from a data set. Each supervised step has its own AdamW, whose first step
-    moves every weight by `lr`, independent of the size of its gradient.
+    Demonstrations come from a script, not from a data set. Each supervised step has a new AdamW: its first step moves
+    every weight by `lr`, independent of the size of its gradient.
     """
 
     Settings = ReliftSettings

@@ -1,4 +1,4 @@
-"""RoRecomp: short successes and long failures first, the rest later."""
+"""RoRecomp: trains on short successes and long failures first, on the others later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentrl.estimators.registry import EpisodeCredit
 
 class RoRecompSettings(Solving):
     """`share` of the solved and of the failed episodes of a group that train at once. `every`: iterations between two
-    replays of what was put aside. `buffer`: most episodes put aside; the oldest are dropped."""
+    replays of the buffer. `buffer`: maximum number of deferred episodes; the oldest are dropped."""
 
     share: float = Field(0.5, gt=0, le=1)
     every: int = Field(4, gt=0)

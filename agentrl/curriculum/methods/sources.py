@@ -94,10 +94,10 @@ class DadsSettings(Section):
 
 
 class Dads(SourceSampler):
-    """DADS: weight exp((max(0, target - mean reward) + floor) / temperature), so that what goes badly comes more often.
+    """DADS: weight exp((max(0, target - mean reward) + floor) / temperature): sources with low rewards come more often.
 
-    As in the authors' code the k-th last iteration counts 1 / k, and the target is scaled alike. A source that has not
-    been seen has mean reward 0.
+    As in the authors' code the k-th last iteration counts 1 / k, and the target is scaled alike. A new source has mean
+    reward 0.
     """
 
     Settings = DadsSettings

@@ -15,19 +15,19 @@ from agentrl.types.figures.sums import vary
 
 
 class ZeroVarianceSettings(Section):
-    """`metric`: what is compared. None: the outcome reward; `total`: that plus the rewards of the turns; or the name of
-    a reward component, before its weight (of turns: their sum), as `acc` in DAPO's own filter; `success`: what the
-    recipe calls one. The seats of an episode (docs/credit.md) are compared with their own role."""
+    """`metric`: the compared value. None: the outcome reward; `total`: the outcome plus the turn rewards; or the name
+    of a reward component, before its weight (of turns: their sum), as `acc` in DAPO's filter; `success`: as defined by
+    the recipe. The seats of an episode (docs/credit.md) are compared with their own role."""
 
     metric: str | None = None
 
 
 OF_SEATS = (None, "reward", "total")
-"""What each role of an episode may have of its own."""
+"""Metrics that exist per role of an episode."""
 
 
 class ZeroVariance(Filter):
-    """Leaves out groups whose members are all equal by `metric`, groups of one included."""
+    """Leaves out groups without variance of `metric`, including groups of one."""
 
     Settings = ZeroVarianceSettings
     source = "DAPO, arXiv:2503.14476, without its resampling"
@@ -56,11 +56,11 @@ class DynamicSamplingSettings(ZeroVarianceSettings):
 
 class DynamicSampling(ZeroVariance):
     """Dynamic sampling: plays more groups until enough of them vary, or `rounds` are over; then trains on the first
-    `train.groups` that are not.
+    `train.groups` that vary.
 
     A further round plays as many groups as are missing (verl plays a whole batch and discards the surplus). After the
     last round the groups found so far train; verl stops with an error. verl's unlimited rounds and its groups of one
-    that pass the filter are not here.
+    that pass the filter are not implemented.
     """
 
     Settings = DynamicSamplingSettings
@@ -75,12 +75,12 @@ class DynamicSampling(ZeroVariance):
 
 
 def value_of(episode: Episode, metric: str | None) -> float | None:
-    """The value that is compared; None if the component was not scored."""
+    """Returns the compared value; None if the component was not scored."""
     return figure(episode, metric or "reward")
 
 
 def _by_seat(episode: Episode, metric: str | None) -> dict[str, float | None]:
-    """The value, and that of each role where the policy speaks in several: what one won another may have lost."""
+    """Returns the value of the episode, and of each role if the policy plays several: one may win and another lose."""
     found = {"": value_of(episode, metric)}
     own = episode.own_turns
     if metric not in OF_SEATS or len({turn.agent for turn in own}) < 2:

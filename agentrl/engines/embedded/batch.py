@@ -31,7 +31,7 @@ from agentrl.types.engine import Sampling
 from agentrl.types.errors import DeadPolicy, EngineError
 
 KEPT_FEATURES = 256 << 20
-"""Bytes of features of images that are kept between passes."""
+"""Size in bytes of the cache of image features between passes."""
 
 WORTH_SHARING = 16
 """Minimum number of saved tokens for which a request waits for, or searches, a prefix in another session."""
@@ -130,10 +130,10 @@ class Batch:
             self._over.add(session)
 
     def show(self, session: str, images: Mapping[str, Callable[[str], bytes]]) -> None:
-        """Makes images known, until the session ends.
+        """Registers images until the session ends.
 
         Args:
-            images: what reads each, by its hash.
+            images: functions that read them, by hash.
         """
         if self.sight is not None:
             self._over.discard(session)
@@ -158,7 +158,7 @@ class Batch:
             whole: require all weights. If False, missing weights keep their values.
 
         Raises:
-            EngineError: names or shapes do not match; the old weights are kept.
+            EngineError: names or shapes do not match; the old weights remain.
         """
         self._weights.take(weights, whole=whole)
         if self.sight is not None:
@@ -263,7 +263,7 @@ class Batch:
         return best, source
 
     def _usable(self, shared: int, held: int) -> int:
-        """Reusable tokens of a cache of `held` tokens whose first `shared` match. 0 if it cannot be cut to a prefix."""
+        """Returns how many of the first `shared` tokens of a cache of `held` are reusable. 0 if it cannot be cut."""
         return 0 if self.arena.whole and shared < held else shared
 
     def _enter(self, entries: list[Entry], first: int, predict: Predict | None) -> Tensor:
@@ -333,5 +333,5 @@ class Batch:
 
 
 def _shares(a: list[int], b: list[int], length: int) -> bool:
-    """Whether `a` and `b` have more than `length` tokens in common at the start."""
+    """Returns True if `a` and `b` have a common prefix of more than `length` tokens."""
     return len(a) > length < len(b) and a[length] == b[length] and a[:length] == b[:length]

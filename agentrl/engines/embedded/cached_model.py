@@ -135,11 +135,11 @@ class Attending:
 
 
 class CachedModel:
-    """A causal language model whose keys and values are in the rows of an arena.
+    """Causal language model with keys and values in the rows of an arena.
 
     Args:
         own: use transformers' forward pass for every family.
-        sight: of a model that sees.
+        sight: the vision encoder, if the model takes images.
 
     Attributes:
         tile: maximum number of rows of a decode step; None: no maximum.
@@ -226,7 +226,7 @@ class CachedModel:
         for row, piece in enumerate(side):
             count = len(piece.token_ids)
             own = sight.places(padded[row, :count])
-            # A piece that begins in the middle of an image goes on from where the image began.
+            # A piece that begins in the middle of an image continues the positions of the image.
             inside = int(own.place[0]) if len(own.at) and own.at[0] == 0 else 0
             before = piece.start - inside
             base = int(self.arena.following[piece.row, before - 1]) if before else 0
@@ -351,7 +351,7 @@ class CachedModel:
                 models without `predict`. None: all tokens.
             at: int64 [length], positions of the slots. None: their indices.
             rotary: int64 [3, rows, new], positions that follow the rows and columns of images. None: `positions`.
-            places: the placeholders of images among the tokens. None: there are none.
+            places: the placeholders of images among the tokens. None: no placeholders.
         """
         additive = self._additive(mask, positions, at)
         if self._plain is not None:

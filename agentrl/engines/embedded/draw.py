@@ -41,7 +41,7 @@ class Drawn(NamedTuple):
 
 
 def row_keys(seeds: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The noise key of each pair of seed and counter: `keys` of `draw`.
+    """Returns the noise key of each pair of seed and counter: `keys` of `draw`.
 
     Counter-based (splitmix64: Steele, Lea, Flood 2014), so a row's draws do not depend on the rest of the batch.
     """
@@ -139,7 +139,7 @@ def _by_pieces(values: Tensor, size: int, reduce: str) -> Tensor:
 
 
 def _race(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The index of each row's largest score, and its lead over the second (infinite if there is none), [rows, 1] each.
+    """Returns the index of each row's largest score, and its lead over the second (else infinite), [rows, 1] each.
 
     If scores are not finite the index is arbitrary, and the log-probability is not finite.
     """

@@ -1,7 +1,7 @@
 """The embedded engine: a transformers model in this process, with continuous batching.
 
-The model runs in one worker thread. Coroutines send it requests and wait. Caches of sessions are kept between turns, so
-a turn only forwards its new tokens.
+The model runs in one worker thread. Coroutines send it requests and wait. KV caches of sessions persist between turns,
+so a turn only forwards its new tokens.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TorchEngine:
         processor: of a model that sees.
 
     Attributes:
-        sees: whether prompts may hold images.
+        sees: prompts may contain images.
         complete: whether an update has sent all weights. Later updates may send only changed weights.
 
     Raises:
@@ -128,7 +128,7 @@ class TorchEngine:
 
     @property
     def one_by_one(self) -> str | None:
-        """Why the model computes row by row; None if it computes in batches."""
+        """Reason for computing row by row; None if the model computes in batches."""
         return self._batch.one_by_one
 
     async def start(self) -> None:
@@ -140,12 +140,12 @@ class TorchEngine:
             self._sessions[session] = _Images(messages)
 
     def use_images(self, session: str, read: Callable[[str], bytes]) -> None:
-        """How the images of the session's messages are read, by their hash."""
+        """Sets the function that reads images of the session's messages by hash."""
         if session in self._sessions:
             self._sessions[session].read = read
 
     def check_image(self, data: bytes) -> None:
-        """Whether the model can be shown an image.
+        """Checks that the model accepts an image.
 
         Raises:
             ImageRefused: it cannot be decoded, or has a size that the model does not take.
@@ -158,7 +158,7 @@ class TorchEngine:
 
         Raises:
             ContextOverflow: the prompt fills the context.
-            AgentRLError: the prompt is empty or has ids that the model does not have.
+            AgentRLError: the prompt is empty or has ids outside the vocabulary.
             EngineError: the model failed, or the engine is closed.
         """
         prompt = list(token_ids)
@@ -222,17 +222,17 @@ class TorchEngine:
             whole: require all weights. If False, missing weights keep their values.
 
         Raises:
-            EngineError: names or shapes do not match; the engine keeps its old weights.
+            EngineError: names or shapes do not match; the old weights remain.
         """
         state = weights.state_dict() if isinstance(weights, nn.Module) else dict(weights)
         await self._call(lambda: self._batch.update(state, version, whole=whole))
         self.complete = self.complete or whole
 
     def _show(self, session: str, prompt: list[int]) -> None:
-        """Tells the worker which images the session has shown since the last prompt.
+        """Sends the worker the images of the session since the last prompt.
 
         Raises:
-            ImageRefused: the prompt names an image that no message of the session holds.
+            ImageRefused: the prompt refers to an image that is in no message of the session.
         """
         if min(prompt) >= 0:
             return
@@ -352,7 +352,7 @@ class TorchEngine:
             try:
                 loop.call_soon_threadsafe(_resolve, answers)
             except RuntimeError:
-                continue  # the loop was closed: nobody waits
+                continue  # the loop was closed: the result is not awaited
 
     def _finish(self, reason: BaseException | None) -> None:
         with self._work:
@@ -374,7 +374,7 @@ class _Images:
     Attributes:
         messages: of the live conversation.
         read: reads the file of an image.
-        told: the images that the worker knows.
+        told: the images already sent to the worker.
     """
 
     messages: list[Message]
@@ -382,7 +382,7 @@ class _Images:
     told: set[str] = field(default_factory=set)
 
     def new(self) -> dict[str, Callable[[str], bytes]]:
-        """What reads each image that the worker does not know yet."""
+        """Returns readers for the images that the worker does not have yet."""
         if self.read is None:
             return {}
         found = {part["blob"] for part in image_parts(self.messages)} - self.told

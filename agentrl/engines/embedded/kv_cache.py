@@ -75,8 +75,8 @@ class KVArena(Cache):  # type: ignore[misc]
     starts with zeros: masked values are multiplied by zero, which would not remove NaN.
 
     Args:
-        positions: keep, beside keys and values, the position of the token that would follow each slot (`following`).
-            It is not the next slot where images have rows and columns.
+        positions: store, besides keys and values, the position of the token that would follow each slot (`following`).
+            It differs from the next slot if images have rows and columns.
     """
 
     whole = False

@@ -1,7 +1,7 @@
 """Models that cache more than keys and values: linear attention, convolutions, hybrids.
 
-Each row has transformers' own cache of the family, and is forwarded by itself. Such a cache cannot be cut to a prefix,
-so it is reused whole or not at all. This is slower than the arena, and correct for every causal model.
+Each row has transformers' cache of the family, and is forwarded alone. The cache cannot be cut to a prefix, so it is
+reused whole or not at all. This is slower than the arena, and correct for every causal model.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Rows:
         self.rows = []
 
     def copy_row(self, source: int, target: int, length: int) -> None:
-        """Copies a row, whose length must be `length`."""
+        """Copies a row of exactly `length` tokens."""
         self.rows[target] = self.save(source, length)
 
     def load(self, row: int, held: Kept, length: int) -> None:
@@ -98,7 +98,7 @@ class Rows:
         self.rows[row] = copy.deepcopy(held) if length else Kept()
 
     def save(self, row: int, length: int) -> Kept:
-        """A copy of a row, whose length must be `length`."""
+        """Returns a copy of a row of exactly `length` tokens."""
         assert self.rows[row].length == length
         return copy.deepcopy(self.rows[row])
 

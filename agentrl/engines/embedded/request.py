@@ -20,9 +20,9 @@ class Request:
         limit: maximum number of sampled tokens.
         seed: seed of the draws, 64 bits.
         done: called once with the completion or the error.
-        cancelled: set by the caller when nobody waits for the completion.
+        cancelled: set by the caller if the completion is no longer needed.
         stops: stop strings; None: only stop tokens end the completion.
-        keep: whether the cache is kept for the session's next turn.
+        keep: store the cache for the session's next turn.
     """
 
     session: str
@@ -38,7 +38,7 @@ class Request:
     versions: list[tuple[int, int]] = field(default_factory=list)
 
     def stopped(self) -> bool:
-        """Whether the last token completes a stop string."""
+        """Returns True if the last token completes a stop string."""
         begin = len(self.token_ids) - len(self.logprobs)
         return self.stops is not None and self.stops.completed(self.token_ids, begin)
 

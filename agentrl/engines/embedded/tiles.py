@@ -45,7 +45,7 @@ beyond it."""
 
 LANES = 32
 """Maximum width of vectorised loops: two of the longest registers of float32. The remainder of a loop runs other code,
-whose exponentials differ in the last bit, too rarely for a trial to show it."""
+with exponentials that differ in the last bit, too rarely for a trial to detect."""
 
 BLOCK = 128
 """Slots per block of attention."""
@@ -56,7 +56,7 @@ LEAST = 8
 NAME = "agentrl_tiled"
 
 Keep = Literal["none", "last", "all"]
-"""The tokens of a row whose logits are returned."""
+"""Tokens of a row for which logits are returned."""
 
 
 class TiledModel(CachedModel):
@@ -121,7 +121,7 @@ class TiledModel(CachedModel):
         return scores
 
     def _prefill(self, fills: Sequence[Fill], *, keep: Keep) -> Tensor:
-        """Prefills rows piece by piece, the first pieces of all rows first. Logits of kept tokens in that order."""
+        """Prefills rows piece by piece, the first pieces of all rows first. Returns logits of `keep` in that order."""
         free = max(fill.row for fill in fills) + 1
         tiles = self._prefills if any(len(fill.token_ids) > 1 for fill in fills) else self._steps
         pieces, kept = list(_pieces(fills, tiles[0].new)), []
@@ -199,8 +199,8 @@ class TiledModel(CachedModel):
             raise _refused(f"the logits of {type(self.model).__name__} would differ by {difference:.3g} from its own")
 
     def _like_steps(self) -> Iterator[Tile]:
-        """The tiles that give the same bits as `STEP`: logits, keys and values of random tokens around the border of
-        two blocks, and draws."""
+        """Yields the tiles that give the same bits as `STEP`: logits, keys and values of random tokens around the
+        border of two blocks, and draws."""
         tiles = [tile for tile in (*STEPS, *PREFILLS) if self._worth_trying(tile.rows * tile.new)]
         config: Any = self.model.config.get_text_config()
         rows, new = (max((tile[at] for tile in tiles), default=0) for at in (0, 1))
@@ -213,7 +213,7 @@ class TiledModel(CachedModel):
                 yield tile
 
     def _worth_trying(self, tokens: int) -> bool:
-        """Whether a tile is small enough to try, and its layers' outputs fill whole vectorised loops."""
+        """Returns True if a tile is small enough to try, and its layers' outputs fill whole vectorised loops."""
         return tokens * self._parameters <= TRIED and tokens * self._common % LANES == 0
 
     def _results(self, ids: Tensor, start: int, tile: Tile) -> list[Tensor]:
@@ -261,7 +261,7 @@ def tiled_attention_forward(
     s_aux: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Tiled attention with transformers' signature. Calls SDPA attention if the mask has no whole number of blocks.
+    """Tiled attention with transformers' signature. Calls SDPA attention unless the mask consists of whole blocks.
 
     Args:
         query: [rows, H, new, D] of a tile; `key` and `value` [rows, H', slots, D or D'], where H' divides H.
@@ -308,7 +308,7 @@ def tiled_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sca
 
 
 def _kept(piece: Piece, keep: Keep) -> range:
-    """Indices of the tokens of a piece whose logits are returned."""
+    """Returns the indices of the tokens of a piece for which logits are returned."""
     count = len(piece.token_ids)
     return {"none": range(0), "last": range(count - 1, count if piece.ends else 0), "all": range(count)}[keep]
 
@@ -325,7 +325,7 @@ def _refused(why: str) -> EngineError:
 
 
 def _blocks(length: int) -> int:
-    """`length` rounded up to whole blocks."""
+    """Rounds `length` up to whole blocks."""
     return -(-length // BLOCK) * BLOCK
 
 

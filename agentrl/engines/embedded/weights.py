@@ -37,13 +37,13 @@ class Weights:
         self._find()
 
     def take(self, new: Mapping[str, Tensor], *, whole: bool = True) -> None:
-        """Copies new weights into the model, and packs those whose layers are packed.
+        """Copies new weights into the model, and packs those of packed layers.
 
         Args:
             whole: require all weights; one name is enough for weights that share memory.
 
         Raises:
-            EngineError: names or shapes do not match; the old weights are kept.
+            EngineError: names or shapes do not match; the old weights remain.
         """
         given = {self._called[name] for name in new.keys() & self._called.keys()}
         missing = sorted(name for name, called in self._called.items() if called not in given) if whole else []

@@ -36,9 +36,9 @@ class NoAdapters(EngineError):
 
 
 class Shelf:
-    """The folders from which the servers of one engine read adapters.
+    """Folders of adapters for the servers of one engine.
 
-    A folder is kept while a request may use its adapter: a server may evict the adapter from memory and read it again.
+    A folder exists while a request may use its adapter: a server may evict the adapter from memory and read it again.
 
     Args:
         parent: shared folder, for servers on other machines; default: this machine's shared memory.

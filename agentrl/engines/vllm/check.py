@@ -72,7 +72,7 @@ async def check_server(
     """Reads a server's properties, and compares its tokenizer and log-probabilities with what the recipe needs.
 
     Args:
-        sees: the server will be shown images.
+        sees: the server will receive images.
 
     Raises:
         EngineError: it is unreachable, not a vLLM server, or incompatible; the message names the difference.
@@ -168,10 +168,10 @@ async def _check_logprobs(url: str, client: HttpClient, model: str, tokenizer: T
 
 
 async def _check_sight(url: str, client: HttpClient) -> None:
-    """Checks that the server's model sees, and that its tower takes pixels as the trainer's does.
+    """Checks that the server's model takes images, and that its vision tower takes the trainer's pixels.
 
-    With `mm_device_do_normalize`, vLLM's default, the tower normalises the pixels itself: those that were normalised
-    give other log-probabilities, and no error.
+    With `mm_device_do_normalize`, vLLM's default, the tower normalises the pixels itself: pixels that are already
+    normalised give other log-probabilities, without an error.
     """
     try:
         said = await client.get(f"{url}/server_info?config_format=json", _ServerInfo)

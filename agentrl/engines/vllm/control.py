@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 CLEAR = "/reset_prefix_cache?reset_running_requests=true&reset_external=true"
 CLEAR_SEEN = "/reset_encoder_cache"
-"""Drops what the tower made of images, after `CLEAR`, which makes the requests in flight compute them again."""
+"""Drops cached image features, after `CLEAR`, which makes the requests in flight recompute them."""
 
 UNTRAINED = "default"
-"""Version name of a server whose weights were never updated."""
+"""Version name of a server before its first weight update."""
 
 _NOTHING = type(None)
 
@@ -96,7 +96,7 @@ class ServerControl:
         started = await self._each(paused, "/start_weight_update", None)
         sent = await self._transfer.send(started, self._each)
         done = await self._each(sent, "/finish_weight_update", {"weight_version": str(version)})
-        # vLLM versions differ in what a pause clears. This clears every cache of the old weights. Pending requests are
+        # vLLM versions clear different caches at a pause. This clears all of the old weights. Pending requests are
         # recomputed, so each log-probability is computed under one version, history included.
         cleared = await self._each(done, CLEAR, None, kind=_Cleared)
         # The processed images (`/reset_mm_cache`) do not depend on weights, and requests in flight refer to them.
@@ -164,7 +164,7 @@ class ServerControl:
         self._shelf.drop(name)
 
     async def _trained_before(self) -> bool:
-        """Whether a server has weights of an earlier training.
+        """Returns True if a server has weights of an earlier training.
 
         Servers that do not report a version are trusted; the trainer's canary compares log-probabilities.
         """

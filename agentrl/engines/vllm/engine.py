@@ -51,7 +51,7 @@ class _Policy(NamedTuple):
 
     Attributes:
         model: its name on the servers.
-        version: version of the adapter; None for the model itself, whose version the servers report.
+        version: version of the adapter; None for the model itself: the servers report its version.
     """
 
     model: str
@@ -89,7 +89,7 @@ class VLLMEngine:
         self._settings, self._tokenizer, self._room, self._servers = settings, tokenizer, room, servers
         self._images = shown_images(tokenizer)
         self.sees = self._images is not None
-        self.takes_adapters = not settings.merge_lora and not self.sees  # not tried beside towers
+        self.takes_adapters = not settings.merge_lora and not self.sees  # untested with vision towers
         self._control = ServerControl(self.replicas, self._client, settings, base or Path())
         self._model, self._policy = "", _Policy("")
         self._under_way: Counter[str] = Counter()  # requests in flight by model or adapter
@@ -101,12 +101,12 @@ class VLLMEngine:
         self._idle.set()
 
     def called(self, who: str) -> None:
-        """Names whose engine it is, for messages."""
+        """Sets the name of the engine's owner, for messages."""
         self.replicas.who = who
 
     @property
     def tells_versions(self) -> bool:
-        """Whether the servers report the weight version of every token."""
+        """True if the servers report the weight version of every token."""
         return self._native and self._policy.version is None
 
     async def start(self) -> None:
@@ -129,12 +129,12 @@ class VLLMEngine:
             self._images.begin(session, messages)
 
     def use_images(self, session: str, read: Callable[[str], bytes]) -> None:
-        """How the images of the session's messages are read, by their hash."""
+        """Sets the function that reads images of the session's messages by hash."""
         if self._images is not None:
             self._images.use(session, read)
 
     def check_image(self, data: bytes) -> None:
-        """Whether the model can be shown an image.
+        """Checks that the model accepts an image.
 
         Raises:
             ImageRefused: it cannot be decoded, or has a size that the model does not take.
@@ -184,7 +184,7 @@ class VLLMEngine:
     ) -> list[list[float]]:
         """Log-probabilities (natural logarithm, temperature 1) of each continuation's tokens after the prefix.
 
-        Sends one prompt per token, of which the servers compute only the part that is not in their prefix cache.
+        Sends one prompt per token. The servers compute only the part that is not in their prefix cache.
         `prompt_logprobs` would compute the whole prefix again, and can crash a server.
 
         Args:
@@ -204,7 +204,7 @@ class VLLMEngine:
                 raise AgentRLError(f"a continuation starts at token {start} of a prefix of {len(prefix)}")
             if start + len(branch) > self.max_context:
                 raise ContextOverflow(f"{start} + {len(branch)} tokens in a context of {self.max_context}")
-        # All requests go to one server, whose prefix cache then has the prefix.
+        # All requests go to one server, so that its prefix cache has the prefix.
         session = f"score {hash(tuple(prefix))}"
         branches = [(list(prefix[:start]), list(one)) for start, one in zip(starts, continuations, strict=True)]
         await self._open.wait()
@@ -301,7 +301,7 @@ class VLLMEngine:
 
     @property
     def _changed(self) -> bool:
-        """Whether the set of servers that this process started has changed."""
+        """True if the set of servers that this process started has changed."""
         return self._servers is not None and tuple(self._servers.urls) != tuple(r.url for r in self.replicas.all)
 
     async def _meet(self) -> None:
@@ -422,7 +422,7 @@ class VLLMEngine:
             return await self.replicas.post(path, body, kind, session=session, wrong=wrong)
 
     def _restarted(self, reply: NativeResponse) -> str:
-        """Why a server must get no requests, or "": it restarted and has untrained weights while others are updated."""
+        """Returns why a server must get no requests, else "": it restarted with untrained weights after an update."""
         versions = [span.version for span in reply.choices[0].weight_versions or []]
         if self._numbered and self._policy.version is None and versions[-1:] == [UNTRAINED]:
             return "it restarted, and has the model's initial weights until the next update"
@@ -451,7 +451,7 @@ class VLLMEngine:
         return scores
 
     async def _unaborted(self, policy: _Policy, body: dict[str, Any], session: str) -> CompletionsResponse:
-        """A reply without aborted choices. A server that stops, or whose weights are updated, aborts its requests."""
+        """Returns a reply without aborted choices. Servers abort requests when they stop or update weights."""
         for attempt in range(CONTINUATIONS):
             reply = await self._ask(policy, COMPLETIONS, body, CompletionsResponse, session)
             if all(choice.finish_reason in ("stop", "length") for choice in reply.choices):

@@ -1,6 +1,6 @@
-"""The images of prompts as vLLM's token endpoint takes them: their places among the tokens, and the tower's tensors.
+"""Images of prompts in the format of vLLM's token endpoint: positions among the tokens, and input tensors.
 
-vLLM's own processor is not asked: the tokens are those of the record, and the tensors those that the trainer computes.
+vLLM's processor is not used: the tokens are those of the record, and the tensors those of the trainer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agentrl.models.vision.processor import ImageProcessor
 
 Field = tuple[str, dict[str, Any]]
-"""How vLLM stacks a tensor of several images (vllm/multimodal/inputs.py)."""
+"""vLLM's rule for stacking a tensor of several images (vllm/multimodal/inputs.py)."""
 
 Item = dict[str, tuple["Tensor", Field]]
 """Arguments of a tower, for one run of placeholders."""
@@ -56,7 +56,7 @@ class ShownImages:
         self._sessions[session] = messages, None
 
     def use(self, session: str, read: Callable[[str], bytes]) -> None:
-        """How the images of a session are read."""
+        """Sets the function that reads images of a session."""
         if session in self._sessions:
             self._sessions[session] = self._sessions[session][0], read
 
@@ -65,7 +65,7 @@ class ShownImages:
         self._sessions.pop(session, None)
 
     def shown(self, token_ids: Sequence[int], session: str) -> dict[str, Any]:
-        """The part of a request that holds a prompt with images.
+        """Builds the part of a request for a prompt with images.
 
         Raises:
             ImageRefused: the prompt names an image that the session does not show, or that cannot be decoded.
@@ -136,7 +136,7 @@ def _grid(inputs: dict[str, Tensor]) -> list[Item]:
 
 
 def _tiles(inputs: dict[str, Tensor]) -> list[Item]:
-    """Each tile is an item: the tokens of its row and column stand between its placeholders and those of the next."""
+    """Returns an item per tile: tokens of row and column separate its placeholders from those of the next."""
     tiles, masks = inputs["pixel_values"][0], inputs["pixel_attention_mask"][0]
     return [
         {

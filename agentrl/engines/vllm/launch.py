@@ -108,7 +108,7 @@ class Servers:
     """Servers on this machine, started by `start_servers`.
 
     Attributes:
-        folder: folder of their logs and temporary files; kept if a server ended by itself or was not ready in time.
+        folder: folder of their logs and temporary files; not deleted if a server failed or was not ready in time.
     """
 
     folder: Path
@@ -121,7 +121,7 @@ class Servers:
         return [server.url for server in self.servers]
 
     def dead(self) -> Server | None:
-        """A server that ended by itself, or None."""
+        """Returns a server that exited, or None."""
         return next((server for server in self.servers if server.process.poll() is not None), None)
 
     async def ready(self, timeout_s: float = START_S) -> None:
@@ -144,7 +144,7 @@ class Servers:
             await client.close()
 
     async def close(self) -> None:
-        """Terminates the servers. Their watchdogs kill those that do not exit in time."""
+        """Terminates the servers. Watchdogs kill servers that do not exit in time."""
         failed = self.failed or self.dead() is not None
         for server in self.servers:
             server.process.terminate()

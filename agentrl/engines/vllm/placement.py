@@ -11,7 +11,7 @@ from agentrl.types.errors import EngineError
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, in the format of CUDA_VISIBLE_DEVICES. Does not initialize CUDA."""
+    """Lists the GPUs available to this process, in the format of CUDA_VISIBLE_DEVICES. Does not initialize CUDA."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         found = [name.strip() for name in named.split(",") if name.strip()]

@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Post = Callable[[Sequence[Replica], str, Any], Awaitable[list[Replica]]]
-"""Posts a body to servers. Returns those that succeeded; `ServerControl` records why the others failed."""
+"""Posts a body to servers. Returns the servers that succeeded; `ServerControl` records the errors of the others."""
 
 
 class Transfer(Protocol):
     """A backend of weight transfer.
 
-    The constructor takes the backend's own settings, and `folder` (`engine.weights_dir` or None) if it has such a
-    parameter.
+    The constructor takes the backend's settings, and `folder` (`engine.weights_dir` or None) if it has this parameter.
 
     Attributes:
         backend: name of the receiving side, for `--weight-transfer-config` of the servers.
@@ -36,7 +35,7 @@ class Transfer(Protocol):
     backend: str
 
     async def prepare(self, weights: Mapping[str, Tensor]) -> None:
-        """Does what is possible while the servers still sample. `weights` must not change until `send` returns."""
+        """Prepares the transfer while the servers still sample. `weights` must not change until `send` returns."""
         ...
 
     async def send(self, replicas: Sequence[Replica], post: Post) -> list[Replica]:
@@ -201,7 +200,7 @@ def backend_of(settings: EngineSettings, base: Path) -> str:
     """The servers' name for the recipe's weight transfer.
 
     Raises:
-        RecipeError: there is no such transfer, the class is not one, or a setting is wrong.
+        RecipeError: the transfer does not exist, the class is not one, or a setting is wrong.
     """
     backend: str = TRANSFERS.chosen(settings.transfer, base).plug_in.backend  # type: ignore[attr-defined]
     return backend

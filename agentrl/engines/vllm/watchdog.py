@@ -36,7 +36,7 @@ def main() -> int:
     if os.getppid() != parent:
         return 1
     tell = second_watchdog(seconds)
-    # The server's process says its id itself, before it is the server: this one may be killed between two lines.
+    # The child reports its id itself, before it becomes the server: this process may be killed between two lines.
     started.append(
         subprocess.Popen(
             command, start_new_session=True, preexec_fn=lambda: os.write(tell, f"{os.getpid()}\n".encode())

@@ -32,7 +32,7 @@ def bnpo(table: CreditTable, settings: ScoredBaseline) -> Advantages:
 
     Groups of one are left out of m and v. `singleton: raw` is the authors' code: p = 0 for a group of one, which
     counts in m and v, and whose success is then often worth the cap of 1,000,000. (TRL's `loss_type="bnpo"` is
-    something else: a token mean over the batch.) The paper's decomposition for several rewards is not here.
+    something else: a token mean over the batch.) The paper's decomposition for several rewards is not implemented.
 
     Raises:
         CreditError: a score is not in [0, 1].

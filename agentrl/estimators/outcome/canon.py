@@ -18,8 +18,8 @@ class CanonSettings(ScoredBaseline):
     """Settings of `canon`.
 
     Attributes:
-        metric: `length`: sampled tokens. `entropy`: mean of -log-probability over the sampled tokens, whose expectation
-            is the policy's entropy (the authors average the exact one).
+        metric: `length`: sampled tokens. `entropy`: mean of -log-probability over the sampled tokens, an estimate of
+            the policy's entropy (the authors average the exact one).
         mu: 1: each half against the other (the default); 0: each half against itself; mixed between.
         alpha: below 1 it favours one half: with `entropy` the high one, with `length` the low (short) one.
     """
@@ -41,11 +41,11 @@ def _needs(settings: CanonSettings) -> Iterable[Need]:
     reads=reads_score,
 )
 def canon(table: CreditTable, settings: CanonSettings) -> Advantages:
-    """Each trajectory against the mean of the OTHER half (share mu) and of its own (share 1 - mu).
+    """Compares each trajectory with the mean of the OTHER half (share mu) and of its own half (share 1 - mu).
 
     Sorted by the metric, the first floor(N / 2) are low. With `entropy`:
     high: mu * (S - alpha * m_low) + (1 - mu) * (S - m_high); low: mu * (alpha * S - m_high) + (1 - mu) * (S - m_low).
-    With `length` alpha stands on the other side: alpha * S - m_low, and S - alpha * m_high. The authors divide by the
+    With `length` alpha is on the other side: alpha * S - m_low, and S - alpha * m_high. The authors divide by the
     greatest length, because their loss sums over tokens; here that is left to the loss. Equal metrics are ordered by
     episode id, so that the order of episodes does not matter.
     """
@@ -66,7 +66,7 @@ def canon(table: CreditTable, settings: CanonSettings) -> Advantages:
 
 
 def mean_surprisal(table: CreditTable) -> Floats:
-    """Mean of -log-probability over a trajectory's sampled tokens, 0 where there are none [n_trajectories]."""
+    """Mean of -log-probability over a trajectory's sampled tokens, 0 without any [n_trajectories]."""
     assert table.behaviour_logprob is not None
     tokens = np.diff(table.token_offsets[table.offsets])
     owner = np.repeat(np.arange(table.n_trajectories), tokens)
@@ -74,7 +74,7 @@ def mean_surprisal(table: CreditTable) -> Floats:
 
 
 def _upper_half(table: CreditTable, metric: Floats) -> Bools:
-    """Whether a trajectory is among the high ones of its group [n_trajectories]."""
+    """Returns True for trajectories in the upper half of their group [n_trajectories]."""
     order = np.lexsort((np.array(table.episode_ids), metric, table.group))
     first = np.searchsorted(table.group[order], np.arange(table.n_groups))
     rank = np.empty(table.n_trajectories, np.int64)

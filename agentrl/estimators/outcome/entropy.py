@@ -14,12 +14,12 @@ from agentrl.estimators.table import CreditTable
 
 
 class HighEntropySettings(ScoredNormalisation):
-    """Settings of `high_entropy`; those of `grpo`, whose advantage is masked.
+    """Settings of `high_entropy`, and of the masked `grpo` advantage.
 
     Attributes:
-        share: of the batch's sampled tokens that keep their advantage, those of the highest entropy.
-        denominator: what a token mean of the loss divides by: the `selected` tokens (the authors' code) or `all` (TRL).
-            The trainer counts all, so `selected` multiplies the advantages that are kept by all / selected.
+        share: share of the batch's sampled tokens, of the highest entropy, that keep their advantage.
+        denominator: the divisor of a token mean of the loss: the `selected` tokens (the authors' code) or `all` (TRL).
+            The trainer counts all, so `selected` multiplies the remaining advantages by all / selected.
     """
 
     share: float = Field(0.2, gt=0, le=1)
@@ -36,8 +36,8 @@ class HighEntropySettings(ScoredNormalisation):
 def high_entropy(table: CreditTable, settings: HighEntropySettings) -> Advantages:
     """The advantage of `grpo` at the ceil(share * n) tokens of the highest entropy, 0 at the others.
 
-    The selection is made over the whole batch (the authors make it in each micro-batch). Of tokens of equal entropy at
-    the border all or none are taken, so that their order does not matter: all.
+    The selection is made over the whole batch (the authors make it in each micro-batch). All tokens with the entropy of
+    the border are selected, so that their order does not matter.
     """
     assert table.entropy is not None
     group = group_advantage(table, settings.scores(table), settings)[table.trajectory]

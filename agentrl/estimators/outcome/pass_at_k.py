@@ -29,7 +29,7 @@ def pass_at_k(table: CreditTable, settings: ScoredNormalisation) -> Advantages:
     several = table.group_size > 1
     best, margin = order[first[several]], ordered[first[several]] - ordered[first[several] + 1]
 
-    # What the deviation does to a difference inside a group is what it does to any: take it from the normaliser.
+    # The deviation scales every difference inside a group equally: take the factor from the normaliser.
     scaled = normalise(
         score, table.group, table.trajectory_weights(settings.weighting), std=settings.std, eps=settings.eps
     )

@@ -1,4 +1,4 @@
-"""Pref-GRPO: trajectories are scored by how many of their group they beat in the eyes of a pairwise judge."""
+"""Pref-GRPO: trajectories are scored by their win rate within the group, under a pairwise judge."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Whitening(BaseModel):
     """Settings of a whitening over the batch.
 
     Attributes:
-        weighting: what counts once in mean and variance. Published codes count tokens.
+        weighting: the unit of mean and variance. Published codes count tokens.
         std: variance with Bessel's correction (verl), of the population (OpenRLHF), or only subtract the mean.
         eps: added to the variance, under the root.
     """
@@ -38,9 +38,9 @@ class ReinforcePPSettings(Whitening):
         gamma: discount per TOKEN.
         score: `total`: immediate rewards count at the end of their turn. `outcome`: only the last turn is rewarded.
         observations: `skip`: the return passes over observation tokens, undiscounted. `count`: they are positions like
-            any other, in the discount and in the whitening. `reset`: what verl does when observations are masked: the
-            return restarts at every observation, so that only the last turn sees the outcome. Not recommended; it
-            serves comparisons.
+            any other, in the discount and in the whitening. `reset`: as verl with masked observations: the return
+            restarts at every observation, so that only the last turn gets the outcome. Not recommended; for
+            comparisons.
     """
 
     gamma: Discount = 1.0

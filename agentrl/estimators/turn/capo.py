@@ -51,9 +51,9 @@ def capo(table: CreditTable, settings: CapoSettings) -> Advantages:
 
     r_k = outcome_weight * R - process_weight * wrong_k. With the default weights a token's reward is 2, 1, 0 or -1.
 
-    Differs from the paper: a step is a whole turn, where the authors' critiques mark steps inside one response, so that
+    Differs from the paper: a step is a whole turn, while the authors' critiques mark steps inside one response, so that
     all tokens of a single-turn episode get the same; the critiques are the turn reward `wrong`, for example by
-    `critique`, whose prompt is ours; the authors' vote `greedy` is not here.
+    `critique` with our prompt; the authors' vote `greedy` is not implemented.
     """
     assert table.wrong is not None
     owner = table.trajectory[table.token_turn]

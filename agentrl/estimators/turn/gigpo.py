@@ -16,7 +16,7 @@ from agentrl.estimators.table import CreditTable
 
 
 class GigpoSettings(Normalisation):
-    """Settings of `gigpo`. `weighting` and `singleton` are about the episode part.
+    """Settings of `gigpo`. `weighting` and `singleton` apply to the episode part.
 
     The paper (its Eq. 3) takes `weighting: trajectory`, the default here; the authors' code takes `turn`, with
     `singleton: raw`. `std: none` is the authors' `mean_norm`, `std: sample` their `mean_std_norm`.
@@ -24,12 +24,12 @@ class GigpoSettings(Normalisation):
     Attributes:
         gamma: discount per turn of the step returns. The episode's score is never discounted.
         omega: weight of the step part (the authors' `step_advantage_w`).
-        similarity: None: states are the same when their keys are equal. Otherwise a key joins the first cluster whose
-            first key it resembles by at least this difflib ratio (the authors take 0.9 to 0.95). Costs one text
-            comparison per key and cluster.
+        similarity: None: states are the same if their keys are equal. Otherwise a key joins the first cluster with a
+            first key of at least this difflib ratio to it (the authors take 0.9 to 0.95). Costs one text comparison per
+            key and cluster.
         invalid_penalty: subtracted from the episode's score and the step return of a turn with calls that cannot be
-            parsed or name no tool, after discounting, so that it affects only that turn. The authors take 0.1, in
-            search 0.01.
+            parsed or name an unknown tool, after discounting, so that it affects only that turn. The authors take 0.1,
+            in search 0.01.
     """
 
     gamma: Discount = 0.95

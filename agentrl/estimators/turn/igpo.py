@@ -115,7 +115,7 @@ def _uncentred(table: CreditTable, reward: Floats, pool: Ints, settings: IgpoSet
 
 
 def _scale(z: Floats, last: Bools) -> float:
-    """The factor of gains that makes their mean |z| that of the outcomes, over the whole batch."""
+    """Returns the factor that scales the mean |z| of the gains to that of the outcomes, over the whole batch."""
     gains, outcomes = np.abs(z[~last]), np.abs(z[last])
     if not len(gains) or gains.mean() == 0:
         return 1.0

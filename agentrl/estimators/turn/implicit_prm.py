@@ -17,9 +17,9 @@ class ImplicitPrmSettings(BaseModel):
 
     Attributes:
         beta: scale of the reward model's log-ratio.
-        outcome_weight: of the outcome beside the process rewards.
-        scale: whether a trajectory's process rewards are divided by the largest |sum over its last tokens|.
-        whiten: whether the batch's advantages are whitened, every token counting once.
+        outcome_weight: weight of the outcome relative to the process rewards.
+        scale: divide a trajectory's process rewards by the largest |sum over its last tokens|.
+        whiten: whiten the batch's advantages, every token counting once.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,7 +47,7 @@ def implicit_prm(table: CreditTable, settings: ImplicitPrmSettings) -> Advantage
 
     r_k = beta * (log-probability under the reward model - under the reference). A trajectory's process baseline is the
     mean of its own mean token reward and the others', leave-one-out: r_k * n / (n - 1) - sum_i mean_i / (n - 1); the
-    outcome is leave-one-out too, on the last token, times its weight. A group of one has no baseline and gets 0.
+    outcome is leave-one-out too, on the last token, times its weight. A group of one lacks a baseline and gets 0.
     """
     assert table.prm_logprob is not None
     assert table.ref_logprob is not None

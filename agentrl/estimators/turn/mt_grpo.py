@@ -18,7 +18,7 @@ class MtGrpoSettings(Normalisation):
     """Settings of `mt_grpo`.
 
     Attributes:
-        form: `two_turns` is what the authors' code does: a reward of the first turn, credited to the first turn only.
+        form: `two_turns` follows the authors' code: a reward of the first turn, credited to the first turn only.
             `general` takes the rewards of all turns; it is our reading of the paper, not verified.
         coef: weight of the turn part.
     """
@@ -65,7 +65,7 @@ def mt_grpo(table: CreditTable, settings: MtGrpoSettings) -> Advantages:
     opening[table.length > 0] = table.reward[first]
     turn = np.where(first, settings.coef * group_advantage(table, opening, settings)[table.trajectory], 0.0)
     combined = group_advantage(table, table.score + opening, settings)[table.trajectory]
-    # One turn, no tool result: the outcome's part is 0 and the combined reward stands for both.
+    # One turn, no tool result: the outcome's part is 0 and the combined reward replaces both.
     turn = np.where(single, combined, turn)
     outcome = np.where(single, 0.0, outcome)
     return Advantages(outcome + turn, parts={"outcome": outcome, "turn": turn})

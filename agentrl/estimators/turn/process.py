@@ -32,7 +32,7 @@ class ProcessSettings(Normalisation):
 
     @property
     def needs_members(self) -> bool:
-        """A critic is a baseline of its own."""
+        """True with the baseline of the group; a critic is a baseline without other members."""
         return self.baseline == "group" and super().needs_members
 
 
@@ -50,7 +50,7 @@ class SpaSettings(ProcessSettings):
     """Settings of `spa`.
 
     Attributes:
-        grounding: reward of a turn whose calls were all carried out; a turn without a call gets none.
+        grounding: reward of a turn with calls that were all executed; a turn without a call gets none.
     """
 
     grounding: float = Field(0.5, allow_inf_nan=False)

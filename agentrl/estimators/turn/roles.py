@@ -23,16 +23,16 @@ PerRole = Literal["mean", "mean_std", "none"]
 
 
 class MarsSettings(BaseModel):
-    """Settings of `mars`; the defaults are those that were shipped. There is no task group here, so no `singleton`.
+    """Settings of `mars`, with the authors' defaults. It does not use task groups, so it lacks `singleton`.
 
     Attributes:
         gamma: discount per token, observation tokens included.
         reward_norm: normalisation of the turn rewards of a role, over the whole batch.
-        whiten_rewards: whether token rewards are whitened over the batch. It moves the zero of the tokens that have no
-            reward, so that the tokens of a turn differ afterwards.
+        whiten_rewards: whiten token rewards over the batch. It shifts the zero of tokens without a reward, so that the
+            tokens of a turn differ afterwards.
         advantage_norm: normalisation of the advantages of a role. As in the authors' code every DISTINCT value counts
-            once, those at observations and the 0 of the padding too, and values are distinct as float32 numbers.
-        whiten: whether the batch's advantages are whitened at the end.
+            once, including those at observations and the 0 of the padding; values are compared as float32 numbers.
+        whiten: whiten the batch's advantages at the end.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -54,12 +54,12 @@ class MarsSettings(BaseModel):
 def mars(table: CreditTable, settings: MarsSettings) -> Advantages:
     """Turn rewards less the mean of their role, summed over later tokens, less the mean of the role's advantages.
 
-    Statistics are taken over the whole batch by role, not by task group. What a trajectory's observations and padding
-    hold counts for the role of the turn before.
+    Statistics are taken over the whole batch by role, not by task group. A trajectory's observations and padding count
+    for the role of the turn before.
 
-    As in the authors' code each role is a player, whose tokens follow each other and whose rewards are its own: a
-    trajectory of several roles is parted. The outcome is that of the player's context (`context.score`), else the
-    episode's. Their norms `asym_clip` and `running` are not here, nor is a batch split by environment.
+    As in the authors' code each role is a player with consecutive tokens and separate rewards: a trajectory of several
+    roles is split. The outcome is that of the player's context (`context.score`), else the episode's. Their norms
+    `asym_clip` and `running`, and batches split by environment, are not implemented.
     """
     assert table.role is not None
     players = parted(table, _players(table))
@@ -70,13 +70,13 @@ def mars(table: CreditTable, settings: MarsSettings) -> Advantages:
 
 
 def _players(table: CreditTable) -> Seats:
-    """Every role as a seat of its own, in the groups that there are."""
+    """Makes every role a seat, in the existing groups."""
     assert table.role is not None
     return Seats([], table.role, np.full(table.n_turns, -1), table.score[table.trajectory], own=False)
 
 
 def _of_players(table: CreditTable, settings: MarsSettings) -> Floats:
-    """The advantages of the tokens of a table whose trajectories have one role each [n_tokens]."""
+    """Computes token advantages of a table with one role per trajectory [n_tokens]."""
     assert table.role is not None
     # float32, and step by step below, as the authors' code does it: the rounding decides which values are distinct.
     steps = table.step_reward.astype(np.float32)
@@ -124,7 +124,7 @@ class RoleGrpoSettings(Normalisation):
     """Settings of `role_grpo`.
 
     Attributes:
-        score: what a turn is compared by: the outcome and all rewards of its role's turns (`total`), or the outcome
+        score: the compared value of a turn: the outcome and all rewards of its role's turns (`total`), or the outcome
             and those from the turn on (`return`).
         gamma: discount per turn of the return.
     """
@@ -143,9 +143,9 @@ class RoleGrpoSettings(Normalisation):
 def role_grpo(table: CreditTable, settings: RoleGrpoSettings) -> Advantages:
     """A_{i,t} = (x_{i,t} - mean) / (std + eps) over the turns of the same group AND the same role.
 
-    Under `weighting: trajectory` a trajectory counts once for every role that it has, however often the role spoke. A
-    role that only one trajectory of the group has is a group of one. A role is not credited with rewards of other
-    roles' turns: each may be given an outcome of its own, as the reward of its last turn.
+    Under `weighting: trajectory` a trajectory counts once for each of its roles, whatever their number of turns. A role
+    that only one trajectory of the group has is a group of one. A role is not credited with rewards of other roles'
+    turns: each may get a separate outcome, as the reward of its last turn.
     """
     assert table.role is not None
     pool = combine(table.turn_group, table.role)

@@ -33,9 +33,9 @@ class FlowGrpoSettings(ScoredNormalisation):
 def step_grpo(table: CreditTable, settings: StepGrpoSettings) -> Advantages:
     """A_{i,t} = (rho_{i,t} - mean) / (std + eps) over the turns of the group that acted on the same state.
 
-    The step's own reward, no return: later turns do not speak for earlier ones. In the published code a step is a
-    prompt of its own whose history is the gold one; here turns that acted on the same state are samples of one prompt.
-    A state that was seen once is a group of one, a turn without a state key gets 0.
+    Uses the step's reward, not a return: later turns do not affect earlier ones. In the published code a step is a
+    separate prompt with the gold history; here turns that acted on the same state are samples of one prompt. A state
+    that occurs once is a group of one, a turn without a state key gets 0.
 
     The authors' step reward (half cosine of the sub-question, half the right retriever) is the reward `base_routing`.
     """
@@ -62,10 +62,10 @@ def step_grpo(table: CreditTable, settings: StepGrpoSettings) -> Advantages:
     reads=reads_score,
 )
 def flow_grpo(table: CreditTable, settings: FlowGrpoSettings) -> Advantages:
-    """A_i = (R_i - mean) / (std + eps), for every turn of the trajectory; turns are rows of their own.
+    """A_i = (R_i - mean) / (std + eps), for every turn of the trajectory; turns are separate rows.
 
-    The numbers are those of `grpo`: what differs is what counts once in the statistics. The authors' code takes every
-    turn, so that a long trajectory weighs more; their paper takes every trajectory. AgentFlow's planner, executor,
-    verifier and memory are an agent's business, and none of ours has them.
+    It equals `grpo` except for the unit of the statistics. The authors' code counts every turn, so that a long
+    trajectory weighs more; their paper counts every trajectory. AgentFlow's planner, executor, verifier and memory
+    belong to an agent, and are not implemented.
     """
     return broadcast(table, group_advantage(table, settings.scores(table), settings))

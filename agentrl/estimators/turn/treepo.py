@@ -15,11 +15,11 @@ from agentrl.estimators.table import CreditTable, Weighting
 
 
 class TreepoSettings(Whitening, ScoredBaseline):
-    """Settings of `treepo`. `weighting` is about the whitening; sub-trees count trajectories.
+    """Settings of `treepo`. `weighting` applies to the whitening; sub-trees count trajectories.
 
     Attributes:
-        aggregate: over the sub-trees of a trajectory: their mean (`average`, as shipped), or weighted by how many
-            trajectories they hold (`group_size`).
+        aggregate: over the sub-trees of a trajectory: their mean (`average`, as shipped), or weighted by their number
+            of trajectories (`group_size`).
         drop_flat: leave out sub-trees whose trajectories all have the same score.
         whiten: whiten over the batch at the end, as the authors do.
     """
@@ -41,13 +41,12 @@ class TreepoSettings(Whitening, ScoredBaseline):
 def treepo(table: CreditTable, settings: TreepoSettings) -> Advantages:
     """A_i = aggregate over depths d of (S_i - mean score of the trajectories with the same first d actions).
 
-    Depth 0 is the whole group; d is less than the number of the trajectory's actions, so that trajectories which did
-    all alike are not compared with each other alone. Deeper sub-trees of one trajectory are left out. Then whitening
+    Depth 0 is the whole group; d is less than the number of the trajectory's actions, so that trajectories with equal
+    actions are not compared only with each other. Deeper sub-trees of one trajectory are left out. Then whitening
     over the batch.
 
-    Differs from the authors' method: actions stand for their segments of 512 tokens. Trajectories share a beginning
-    where an agent forks them (`agent: tree_agent`), or where they happened to act alike; else this is
-    `reinforce_pp_baseline`.
+    Differs from the authors' method: actions replace their segments of 512 tokens. Trajectories share a prefix if an
+    agent forks them (`agent: tree_agent`), or if they happen to act alike; else this is `reinforce_pp_baseline`.
     """
     score = settings.scores(table)
     node = subtrees(table)

@@ -1,1 +1,1 @@
-"""Models that see: their processors, their towers, and the positions of what they see."""
+"""Vision-language models: image processors, vision towers, and position ids of images."""

@@ -1,4 +1,4 @@
-"""The images that token ids may name, by number; their files are read when a tower needs them."""
+"""Registry of the images that token ids refer to, by number. Files are read when the vision tower needs them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Album:
         del self._numbers[bisect_right(self._numbers, number) - 1]
 
     def knows(self, token_ids: list[int]) -> bool:
-        """Whether all placeholders among the tokens are of known images."""
+        """Returns True if all placeholders among the tokens belong to known images."""
         try:
             self.places(np.array(token_ids, np.int64))
         except ImageRefused:

@@ -1,4 +1,4 @@
-"""How models of a family see: what an image is to the processor, to the tower, and to the decoder.
+"""Families of vision-language models: an image for the processor, the vision tower and the decoder.
 
 Importable without torch and transformers.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """What a family knows of its model: `agentrl.models.vision.processor.ImageProcessor`."""
+    """The part of `agentrl.models.vision.processor.ImageProcessor` that families use."""
 
     @property
     def config(self) -> Any: ...
@@ -35,8 +35,8 @@ class Pixels:
 
     Attributes:
         inputs: arguments of `get_image_features`.
-        patches: how many patches the tower computes: a measure of its work and memory.
-        placeholders: how many features the tower must make of it.
+        patches: number of patches that the tower computes: a measure of its work and memory.
+        placeholders: number of features that the tower must return.
     """
 
     inputs: dict[str, Tensor]
@@ -46,11 +46,11 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the tower made of an image.
+    """Output of the vision tower for an image.
 
     Attributes:
         features: [n, H], in place of the embeddings of its n placeholders.
-        grid: rows and columns of placeholders, where positions follow them; else None.
+        grid: rows and columns of placeholders, if positions follow them; else None.
         deep: by decoder layer [n, H], added to the hidden states after it (DeepStack, arXiv:2406.04334).
     """
 
@@ -66,17 +66,17 @@ class Seen:
 
 @dataclass(frozen=True)
 class Family:
-    """How models of a family see.
+    """A family of vision-language models.
 
     Attributes:
         layout: tokens of an image of a width and height (`Processor.layout`). Raises ValueError for a refused size.
-        pixels: a decoded image as the tower takes it. Raises ValueError for a refused size.
+        pixels: converts a decoded image to the input of the tower. Raises ValueError for a refused size.
         features: of each image, given the model and the output of `get_image_features` for all of them.
-        modules: names of the modules of the model's body that make features of pixels.
-        along: dimension along which the inputs of several images are joined.
-        in_grid: whether placeholders have positions of two dimensions (M-RoPE, arXiv:2409.12191, section 2.1).
-        towers: model types of towers that are supported; empty: there is one only.
-        decides: keys of the model's configuration that decide how many tokens an image is, beside its processor.
+        modules: names of the modules of the model's body that compute features from pixels.
+        along: dimension along which the inputs of several images are concatenated.
+        in_grid: placeholders have two-dimensional positions (M-RoPE, arXiv:2409.12191, section 2.1).
+        towers: supported model types of towers; empty: the family has only one.
+        decides: keys of the model's configuration that determine the tokens of an image, besides its processor.
     """
 
     layout: Callable[[Reader, int, int], Sequence[int | None]]

@@ -1,4 +1,4 @@
-"""Idefics3 and SmolVLM: an image is split into tiles, and is shown once more as a whole.
+"""Idefics3 and SmolVLM: an image is split into tiles, followed by the whole image.
 
 Laurençon et al., 2024 (arXiv:2408.12637), Marafioti et al., 2025 (arXiv:2504.05299). Each tile has the same number of
 placeholders, because the connector joins squares of features (pixel shuffle), and a tag that names its row and column.
@@ -54,7 +54,7 @@ def _layout(processor: Reader, width: int, height: int) -> Sequence[int | None]:
     tile = processor.placeholder * side**2
     rows, columns = _tiles(processor, width, height)
     lines = ["".join(f"{AROUND}<row_{row}_col_{column}>{tile}" for column in _from_1(columns)) for row in _from_1(rows)]
-    # Two line ends stand before the whole image if there are tiles, which are tokenised together.
+    # With tiles, two line breaks precede the whole image, and they are tokenised together.
     text = "".join(f"{line}\n" for line in lines) + ("\n" if lines else "") + f"{AROUND}{WHOLE}{tile}{AROUND}"
     return [None if token == config.image_token_id else token for token in processor.encode(text)]
 

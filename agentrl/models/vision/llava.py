@@ -14,10 +14,10 @@ CLIP, SIGLIP = "clip_vision_model", "siglip_vision_model"
 
 
 def _patches(processor: Reader) -> int:
-    """Patches of an image, whatever its size.
+    """Returns the number of patches of an image, whatever its size.
 
     Raises:
-        ValueError: the processor does not make one size of all images, or not that of the tower.
+        ValueError: the processor does not resize all images to the size of the tower.
     """
     own, tower = processor.hf, processor.config.vision_config
     size = own.crop_size if own.do_center_crop else own.size
@@ -28,7 +28,7 @@ def _patches(processor: Reader) -> int:
 
 def _layout(processor: Reader, width: int, height: int) -> Sequence[None]:
     config = processor.config
-    # CLIP has a feature of the whole image before those of the patches. "default" drops the first feature.
+    # CLIP puts a feature of the whole image before those of the patches. "default" drops the first feature.
     whole = int(config.vision_config.model_type == CLIP)
     dropped = int(config.vision_feature_select_strategy == "default")
     return (None,) * (_patches(processor) + whole - dropped)

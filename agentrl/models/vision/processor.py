@@ -1,4 +1,4 @@
-"""The processor of a model that sees: how many tokens an image is, and its pixels as the tower takes them.
+"""Image processor of a vision-language model: the tokens of an image, and its pixels for the vision tower.
 
 The arithmetic is transformers' own, of the image processors that need Pillow alone (torchvision is not needed).
 """
@@ -26,7 +26,7 @@ from agentrl.types.parts.image import ImageRefused, image_info
 from agentrl.types.parts.placeholders import MOST
 
 MOST_BYTES = 64 * 2**20
-"""Pixels that are kept: all of some thousand small pictures, a few screenshots."""
+"""Size of the pixel cache: some thousand small pictures, or a few screenshots."""
 
 
 class KeptPixels:
@@ -46,7 +46,7 @@ class KeptPixels:
         return KeptPixels, (self._most,)
 
     def get(self, blob: str, make: Callable[[], Pixels]) -> Pixels:
-        """The pixels of an image; made if they are not kept. What `make` raises is passed on."""
+        """Returns the pixels of an image from the cache, or else from `make`. Errors of `make` propagate."""
         with self._lock:
             if (found := self._kept.get(blob)) is not None:
                 self._kept.move_to_end(blob)
@@ -66,7 +66,7 @@ def _bytes(pixels: Pixels) -> int:
 
 
 FILES = ("preprocessor_config.json", "processor_config.json")
-"""Where a model's folder describes its image processor."""
+"""Files of a model's folder that may describe its image processor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +78,9 @@ class ImageProcessor:
         config: of the model.
         hf: the image processor of transformers.
         placeholder: the control token that the chat template writes for an image.
-        vision_tokens: tokens of the vocabulary that stand for images and videos; a policy must not sample them.
+        vision_tokens: tokens of the vocabulary for images and videos; a policy must not sample them.
         encode: text to token ids, control tokens included.
-        kept: pixels of the images that were used last.
+        kept: cache of the pixels of recently used images.
     """
 
     family: Family
@@ -111,7 +111,7 @@ class ImageProcessor:
         return _layout(self, width, height)
 
     def check(self, data: bytes) -> None:
-        """Whether the model can be shown an image: its pixels are made, and kept for the engine that is shown it.
+        """Checks that the model accepts an image. Its pixels are computed, and cached for the engine.
 
         Raises:
             ImageRefused: it cannot be decoded, or has a size or pixels that the model does not take.
@@ -156,10 +156,10 @@ def _layout(processor: ImageProcessor, width: int, height: int) -> tuple[int | N
 
 
 def load_processor(folder: Path, config: Any, tokenizer: Any) -> ImageProcessor | None:
-    """The processor of the model in a folder; None if it takes text only.
+    """Loads the processor of the model in a folder; None if it takes text only.
 
     Raises:
-        RecipeError: the model sees, and its folder does not say how.
+        RecipeError: the model takes images, and its folder lacks an image processor.
         MissingExtra: Pillow is not installed.
     """
     if family_of(config) is None:
@@ -227,11 +227,11 @@ def _class_of(name: str, file: Path) -> Any:
 
 
 _MODULES = {"Qwen2VL": ("qwen2_vl",), "SmolVLM": ("smolvlm",), "CLIP": ("clip",), "Llava": ("llava",)}
-"""Modules of transformers whose names are not those of their classes in small letters."""
+"""Modules of transformers whose names differ from their lowercased class names."""
 
 
 def _decoded(data: bytes) -> Any:
-    """The image with three channels. What is transparent becomes white.
+    """Decodes an image to three channels. Transparent pixels become white.
 
     Raises:
         ImageRefused: it cannot be decoded.

@@ -1,4 +1,4 @@
-"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: an image is a grid of placeholders, whose positions count rows and columns."""
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: an image is a grid of placeholders with positions by row and column."""
 
 from __future__ import annotations
 

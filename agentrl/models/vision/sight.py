@@ -55,15 +55,15 @@ def grid_positions(count: int, places: Places, grids: Grids, base: int = 0) -> t
 
 
 class Sight:
-    """What a model sees.
+    """Vision encoder of a model, with a cache of image features.
 
     Args:
-        model: of a family that sees (`agentrl.models.vision.families`).
-        album: the images that its tokens may name.
+        model: a vision-language model (`agentrl.models.vision.families`).
+        album: the images that its tokens may refer to.
 
     Attributes:
         seen: features by number of the image.
-        in_grid: whether positions follow the rows and columns of images.
+        in_grid: positions follow the rows and columns of images.
     """
 
     def __init__(self, model: Any, album: Album) -> None:
@@ -76,10 +76,10 @@ class Sight:
         self.seen: dict[int, Seen] = {}
 
     def tower(self, images: Mapping[int, Pixels]) -> dict[int, Seen]:
-        """Runs the tower on images, once on each.
+        """Runs the vision tower, once per image.
 
         Raises:
-            AgentRLError: it makes another number of features of an image than the processor says.
+            AgentRLError: the number of features of an image differs from that of the processor.
         """
         if not images:
             return {}
@@ -102,16 +102,16 @@ class Sight:
         return self.album.places(token_ids)
 
     def positions(self, token_ids: Ints, places: Places, base: int = 0) -> tuple[Ints, Ints]:
-        """As `grid_positions`, for consecutive tokens whose images were seen."""
+        """Applies `grid_positions` to consecutive tokens whose images are encoded."""
         grids = {number: grid for number, each in self.seen.items() if (grid := each.grid) is not None}
         return grid_positions(len(token_ids), places, grids, base)
 
     def inputs(self, ids: Tensor, places: Places | None = None) -> dict[str, Any]:
-        """Arguments of the decoder in place of `input_ids`: embeddings, with features where placeholders are.
+        """Returns the decoder's arguments in place of `input_ids`: embeddings, with image features at placeholders.
 
         Args:
-            ids: int64 [..., n]; negative where a placeholder is.
-            places: the placeholders among the flattened ids. None: there are none.
+            ids: int64 [..., n]; negative at placeholders.
+            places: the placeholders among the flattened ids; None: no placeholders.
         """
         embedded = self.decoder.get_input_embeddings()(ids.clamp(min=0))
         if places is None or not len(places.at):
@@ -123,7 +123,7 @@ class Sight:
         at = torch.from_numpy(places.at).to(ids.device)
 
         def rows(tables: Sequence[Tensor]) -> Tensor:
-            # An embedding, whose backward is a fast ordered sum.
+            # An embedding lookup: its backward is a fast ordered sum.
             return functional.embedding(index, torch.cat(list(tables))).to(embedded.dtype)
 
         flat = embedded.flatten(0, -2).index_copy(0, at, rows([image.features for image in images]))
@@ -134,7 +134,7 @@ class Sight:
         return found
 
     def plain_text(self, token_ids: Sequence[int]) -> list[int]:
-        """Token ids without those that stand for images, which transformers' own forward pass would take for some."""
+        """Replaces vision tokens by text tokens: transformers' forward pass would treat them as images."""
         size, vision = self.model.config.get_text_config().vocab_size, self.album.processor.vision_tokens
         words = [token for token in range(size) if token not in vision]
         return [token if token not in vision else words[token % len(words)] for token in token_ids]
@@ -167,8 +167,8 @@ class KeptSight(Sight):
         self.looked = 0
 
     def look(self, numbers: Iterable[int]) -> None:
-        """Makes sure that the features of images are there. Runs the tower image by image: they do not depend on
-        what is computed beside them.
+        """Computes missing features of images. Runs the tower image by image, so that features do not depend on the
+        batch.
 
         Raises:
             ImageRefused: an image cannot be read.

@@ -1,1 +1,1 @@
-"""The APIs that agent programs use, one file each. All are converted to one internal format, chat completions."""
+"""APIs of agent programs, one file each. All are converted to one internal format, chat completions."""

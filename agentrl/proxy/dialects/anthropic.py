@@ -40,7 +40,7 @@ _READ = ("messages", "system", "tools", "tool_choice", "max_tokens", "stop_seque
 _HOLDS: dict[str, tuple[Any, ...]] = {
     "output_config": ({}, {"effort": "low"}, {"effort": "medium"}, {"effort": "high"})
 }
-"""Values that ask for what is done anyway, by field."""
+"""Values that request the default behaviour, by field."""
 
 
 _THOUGHTS = ("thinking", "redacted_thinking")
@@ -108,7 +108,7 @@ def _assistant(blocks: list[Body]) -> Body:
 
 
 def _user(role: Any, blocks: list[Body]) -> list[Body]:
-    """Tool results come before the user's text, whatever their order in the message."""
+    """Converts a user message: tool results first, then the user's text, whatever their order."""
     results = [
         {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": _content(block.get("content"))}
         for block in blocks
@@ -119,7 +119,7 @@ def _user(role: Any, blocks: list[Body]) -> list[Body]:
 
 
 def _content(content: Any) -> Any:
-    """A content of text and images; a text where it holds none."""
+    """Returns a content of text and images; a text without images."""
     blocks = content if isinstance(content, list) else []
     if not any(isinstance(block, dict) and block.get("type") == "image" for block in blocks):
         return _text(content)

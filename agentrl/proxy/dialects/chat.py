@@ -32,7 +32,7 @@ _HOLDS: dict[str, tuple[Any, ...]] = {
     "repetition_penalty": (1,),
     "top_logprobs": (0,),
 }
-"""Values that ask for what is done anyway, by field."""
+"""Values that request the default behaviour, by field."""
 
 
 class ChatCompletions(Dialect):

@@ -73,7 +73,7 @@ class Dialect(ABC):
         """The response as server-sent events."""
 
     def remembered(self, answer: Answer) -> str | None:
-        """The id by which later requests can continue this response; None if they send the conversation."""
+        """Returns the id with which later requests continue this response; None if they send the conversation."""
         return None
 
     def problem(self, code: str, message: str) -> Body:
@@ -96,7 +96,7 @@ _INSTEAD = {
     "'seed'": "leave 'seed' out: seeds follow from that of the recipe, and the episodes of a group must differ",
     "'tool_choice'": "say 'auto' (smolagents: OpenAIModel(..., tool_choice='auto')), and answer a reply without a call",
 }
-"""Ways on, where there are others than to leave a field out."""
+"""Remedies by field, if other than to leave the field out."""
 
 
 def refuse_demand(name: str, value: Any, allowed: Sequence[Any]) -> None:
@@ -125,22 +125,22 @@ HINTS = frozenset(
     """,
     )
 )
-"""Fields that ask for nothing which a record would have to hold: who asks, how it is sent and billed, how long the
-model should think. The sampling parameters of the recipe hold for all requests (docs/programs.md)."""
+"""Fields without effect on the record: user, transport, billing, length of reasoning. The sampling parameters of the
+recipe hold for all requests (docs/programs.md)."""
 
 _NOTHING: tuple[Any, ...] = (None, False, [], {})
-"""Values of fields of which a dialect says no more that ask for nothing."""
+"""Values that request nothing, in fields without a rule of the dialect."""
 
 
 def refuse_unread(body: Body, read: Sequence[str], holds: Mapping[str, Sequence[Any]]) -> None:
-    """Refuses the fields of a request that nothing here reads, unless their values ask for nothing.
+    """Refuses unknown fields of a request, unless their values request nothing.
 
     Args:
         read: the fields that the dialect reads.
-        holds: by field, the values beside null that hold anyway; of others: false and what is empty.
+        holds: allowed values by field, besides null; for other fields false and empty values.
 
     Raises:
-        BadRequest: there is one.
+        BadRequest: the request has an unknown field.
     """
     for name, value in body.items():
         if name not in read and name not in HINTS:

@@ -33,10 +33,10 @@ _FIELDS = (
 _HOLDS: dict[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True,),
     "truncation": ("disabled",),
-    "include": ([], ["reasoning.encrypted_content"]),  # no thought is an item, so there is none to include
+    "include": ([], ["reasoning.encrypted_content"]),  # reasoning is never an item, so none can be included
     "top_logprobs": (0,),
 }
-"""Values that ask for what is done anyway, by field."""
+"""Values that request the default behaviour, by field."""
 
 
 class Responses(Dialect):
@@ -95,7 +95,7 @@ class Responses(Dialect):
 
 
 def _remembered(id: Any, earlier: Mapping[str, list[Body]]) -> list[Body]:
-    """The conversation that ended with a response, without its instructions, which each request repeats."""
+    """Returns the conversation up to a response, without its instructions, which each request repeats."""
     if id is None:
         return []
     if id not in earlier:

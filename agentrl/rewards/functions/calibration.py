@@ -18,10 +18,10 @@ from agentrl.types.task import Task
 def brier(
     task: Task, episode: Episode, *, key: str = "answer", metric: Metric = "exact_match", pattern: str = CONFIDENCE
 ) -> Scored:
-    """1 - (correct - confidence)^2; 0 if no confidence between 0 and 1 can be read, or there is no answer.
+    """1 - (correct - confidence)^2; 0 without an answer or without a confidence between 0 and 1.
 
     Args:
-        metric: decides whether the answer, without the confidence, is correct.
+        metric: correctness of the answer without the confidence.
         pattern: regular expression of the confidence, in the answer or else the last turn: group 1 the number, group 2
             (if there is one) a percent sign.
     """

@@ -53,29 +53,29 @@ async def code_tests(
     partial: bool = False,
     timeout_s: float = 10.0,
 ) -> float | Scored:
-    """Whether the code passes its tests (1 or 0), or with `partial` the share of the tests that it passes.
+    """1 if the code passes its tests, else 0; with `partial` the share of the tests that it passes.
 
-    Code and tests run in two fresh sandboxes: what the agent installed, patched or left running in its own has no part
-    in it, and neither the tests' process nor what they expect is within the code's reach. `task.data[key]` is one of
+    Code and tests run in two fresh sandboxes: nothing that the agent installed, patched or left running takes part, and
+    the code can reach neither the process nor the expected values of the tests. `task.data[key]` is one of
 
     - a list of `{input, output}`: the code is a program; its stdout must equal `output` but for space at line ends.
-    - a list of texts: Python statements that see the code's names, each in a process of its own (`assert f(2) == 4`).
+    - a list of texts: Python statements that see the code's names, each in a separate process (`assert f(2) == 4`).
     - `{files: {path: text}, command: ..., shared: {path: text}}`: the command must exit with 0, and if it is pytest or
-      unittest, at least one test must have passed. `files` lie where the tests run, `shared` also where the code does.
+      unittest, at least one test must have passed. `files` go to the sandbox of the tests, `shared` to both.
 
     Args:
         files: paths that are taken from the agent's sandbox. Without it the code is the answer (its last fenced block).
         isolation: `none` runs tests and code in one sandbox and mostly in one process, for tests in other languages:
             a policy that learns to look for the tests can pass them.
-        trust_operators: whether ==, <, `in` and arithmetic between an object of the code and plain data are the code's
-            to answer. Then an object that equals everything passes `assert f(2) == 4`.
+        trust_operators: the code's objects evaluate ==, <, `in` and arithmetic with plain data themselves. Then an
+            object that equals everything passes `assert f(2) == 4`.
         entry_point: where in `task.data` the name of the function under test is, or a list of them. It is only needed
             where statements mean the code's function, and it has the name of a built-in one (`sum`).
         timeout_s: processor time for one test, or for the command; five times as much wall time.
 
     Raises:
         TaskError: no tests, tests of another form, or files of the task that cannot be written.
-        RecipeError: `files` without a sandbox of the agent; or isolation of code that is not Python.
+        RecipeError: `files` without a sandbox of the agent, or isolation of code that is not Python.
     """
     tests = _tests(task, key)
     solution: dict[str, bytes] = {}
@@ -111,11 +111,11 @@ async def code_tests(
 
 @dataclass(frozen=True)
 class _Bench:
-    """Where tests run, and for how long one of them may.
+    """Sandbox of the tests, and the time limit of one test.
 
     Attributes:
-        foreign: the files of the code, where they are there; None where stubs stand for them.
-        beside: the sandbox of the code, if it has one of its own.
+        foreign: the files of the code in this sandbox; None if stubs replace them.
+        beside: the sandbox of the code, if it is a separate one.
     """
 
     judge: Sandbox
@@ -124,7 +124,7 @@ class _Bench:
     beside: tuple[Sandbox, ...] = ()
 
     async def same(self) -> Sandbox:
-        """The sandbox of the tests: what is looked up there is the image's."""
+        """Returns the sandbox of the tests, whose programs are the image's."""
         return self.judge
 
     async def passes(self, job: Mapping[str, Any]) -> tuple[ExecResult, bool]:
@@ -134,7 +134,7 @@ class _Bench:
 async def _programs(
     sandbox: Sandbox, solution: Mapping[str, bytes], entry: str, tests: Any, partial: bool, timeout_s: float
 ) -> Scored:
-    """Runs the code as a program; what it should print never enters the sandbox."""
+    """Runs the code as a program. The expected output never enters the sandbox."""
     await put(sandbox, solution)
 
     async def problem(test: Mapping[str, Any]) -> str:
@@ -172,7 +172,7 @@ async def _judged(bench: _Bench, task: Task, wanted: Any, tests: Any, entry: str
 
 
 async def _share(tests: Sequence[Any], problem: Callable[[Any], Awaitable[str]], partial: bool) -> Scored:
-    """The share of the tests that have no problem. Those that the budget has no time left for are not passed."""
+    """Returns the share of the tests that pass. Tests without time left in the budget fail."""
     failed: list[str] = []
     for number, test in enumerate(tests):
         if budget().used_up:

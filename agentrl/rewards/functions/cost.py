@@ -27,9 +27,9 @@ def router_cost(
     """(1 - alpha) metric + alpha C for a right answer, 0 for a wrong one, -1 if the format is wrong.
 
     C = 1 - (cost - low) / (high - low), within 0 and 1; 0.5 if the range is empty. The format is wrong if a call could
-    not be parsed or there is no answer. The authors take the range from a running buffer of costs; here it is given,
-    so that a reward does not depend on what else ran. Their cost is that of the routed model's output; here a call has
-    one price, and `per_token` counts the policy's own tokens.
+    not be parsed or there is no answer. The authors take the range from a running buffer of costs; here it is a
+    setting, so that a reward does not depend on other episodes. Their cost is that of the routed model's output; here a
+    call has one price, and `per_token` counts the policy's tokens.
 
     Args:
         prices: price of a call, by tool, or by tool and argument `model` (`route:big`); others are free.
@@ -76,7 +76,7 @@ def frugal_search(
     """Rewards stopping at the search after which nothing more was found.
 
     With n searches, m = `max_searches` + 1, h* the search that found the last new evidence, and
-    L(x) = log((1 - x) / x), x kept within 1e-6 and 1 - 1e-6:
+    L(x) = log((1 - x) / x), x clamped to [1e-6, 1 - 1e-6]:
 
     - recall below `threshold` (or nothing found): min(L((m - n) / m), 0), not below -`max_reward`: search more;
     - n = h*: `max_reward` + `zeta` h* / m;
@@ -84,8 +84,8 @@ def frugal_search(
 
     Args:
         max_searches: how many the agent may make; the authors add one for the search they open with.
-        search_tools: which tools search; default: all.
-        key: where in `task.data` the evidence is, as in `retrieval_recall`.
+        search_tools: names of the search tools; default: all tools.
+        key: field of `task.data` with the evidence, as in `retrieval_recall`.
         threshold: the recall that must be reached (the authors: that of a full-exploration run, 0.6 where unknown).
         max_reward, zeta: R_max and the bonus of hard questions. The authors' values are in a configuration that was
             not read; these are ours.

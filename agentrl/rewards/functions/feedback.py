@@ -33,7 +33,7 @@ def unary_feedback(
     Args:
         tool, argument: the answer of a turn is this argument of its call of this tool.
         pattern: instead of a call, a regular expression whose group 1 is the answer in the turn's text.
-        comparer: decides which answers are the same: `squad`, `exact`, `numeric` or `maths`.
+        comparer: compares answers: `squad`, `exact`, `numeric` or `maths`.
     """
     references = gold(task, key)
     said = [
@@ -57,7 +57,7 @@ def unary_feedback(
 
 
 def answer_of(turn: Turn, tool: str, argument: str, pattern: str | None) -> str | None:
-    """The answer of a turn; None if it has none or an empty one."""
+    """Returns the answer of a turn; None if it is missing or empty."""
     if pattern is not None:
         try:
             match = re.search(pattern, turn.text, re.DOTALL)

@@ -49,7 +49,7 @@ def gui_point(
 
     Args:
         radius: with `point`: how far the call may be from it, in the units of the task.
-        with_type: whether the type has to be right as well, as in UI-R1's code.
+        with_type: the type has to be right as well, as in UI-R1's code.
 
     Raises:
         TaskError: no gold actions.
@@ -122,10 +122,10 @@ def gui_action(
     text_f1: float = 0.5,
     type_weight: float = 0.5,
 ) -> list[float | None]:
-    """Per turn: whether its first call is the gold action of that turn. See `gui_type` for the actions.
+    """Scores the first call of each turn against the gold action of that turn. See `gui_type` for the actions.
 
-    The score is `type_weight` for the type, plus the rest if point and text are right as well; an action that has
-    neither earns all by its type. A wrong type earns nothing. Turns beyond the gold actions have none.
+    The score is `type_weight` for the type, and 1 if point and text are right as well; an action that has neither
+    scores 1 by its type. A wrong type scores 0. Turns beyond the gold actions are not scored.
 
     Differs from the papers, which judge one step and add terms up: those are `gui_type`, `gui_point` and the others.
 
@@ -155,7 +155,7 @@ def _actions(task: Task, key: str) -> list[tuple[int, Wanted]]:
 
 
 def _share(task: Task, episode: Episode, key: str, right: Callable[[CallRecord, Wanted], bool]) -> float:
-    """Of the gold actions; those that the episode did not come to are not right."""
+    """Returns the share of the gold actions that are right. Actions that the episode did not reach are wrong."""
     actions = _actions(task, key)
     calls = [(_first(episode.turns[index]), wanted) for index, wanted in actions if index < len(episode.turns)]
     return sum(call is not None and right(call, wanted) for call, wanted in calls) / max(1, len(actions))
@@ -181,7 +181,7 @@ def _direction(given: Mapping[str, Any]) -> Any:
 
 
 def _right_point(call: CallRecord, wanted: Wanted, radius: float) -> bool:
-    """Whether the point fits, as far as the gold action has one."""
+    """Returns True if the point is right, or the gold action has none."""
     point = _point(call.arguments)
     if "box" in wanted:
         left, top, right, bottom = wanted["box"]
@@ -190,7 +190,7 @@ def _right_point(call: CallRecord, wanted: Wanted, radius: float) -> bool:
 
 
 def _right_text(call: CallRecord, wanted: Wanted, text_f1: float) -> bool:
-    """Whether the text fits, as far as the gold action has one."""
+    """Returns True if the text is right, or the gold action has none."""
     if "text" not in wanted:
         return True
     keys = call.arguments.get("keys") or ""

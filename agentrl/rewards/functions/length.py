@@ -22,9 +22,9 @@ def laser(
     key: str = "answer",
     metric: Metric = "exact_match",
 ) -> float:
-    """`alpha` for a right answer within `target` sampled tokens, else 0. Put the correctness itself beside it.
+    """`alpha` for a right answer within `target` sampled tokens, else 0. Combine it with a reward for correctness.
 
-    This is LASER with one fixed target; LASER-D's targets, which follow the difficulty of tasks, are not here.
+    LASER with one fixed target; LASER-D's targets by task difficulty are not implemented.
     """
     if episode.answer is None or episode.reply_tokens > target:
         gold(task, key)  # a task without a gold answer is an error all the same

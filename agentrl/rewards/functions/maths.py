@@ -34,14 +34,14 @@ async def maths(
 ) -> float | Scored:
     r"""1 if the answer equals a reference symbolically (`\frac12`, `0.5`, sets, intervals, equations), else 0.
 
-    An answer that cannot be compared within the time scores 0: it must not pay to be incomparable. Nor is a formula
-    an answer that stands in the question word by word, unless it is the gold answer's own form.
+    An answer that cannot be compared within the time scores 0: it must not pay to be incomparable. A formula copied
+    verbatim from the question scores 0 too, unless it is the gold answer's own form.
 
     Args:
-        form: `value` where the task is to compute: if the gold answer is a number, the answer has to be one, and not a
+        form: `value` for tasks of computation: if the gold answer is a number, the answer has to be one, and not a
             formula of the same value (12, 3/4 and 50% are numbers, 3 + 4, 2^3 and 4! are formulas).
-        key: where in `task.data` the gold answer is, LaTeX or plain.
-        digits: numbers are compared after rounding to so many.
+        key: field of `task.data` with the gold answer, LaTeX or plain.
+        digits: numbers are rounded to this many digits before the comparison.
         timeout_s: processor time for one reference.
 
     Raises:
@@ -73,7 +73,7 @@ async def maths(
 
 
 async def _readable(reference: str, timeout_s: float) -> bool:
-    """Whether a gold answer can be read at all within the time."""
+    """Returns True if a gold answer can be parsed within the time."""
     try:
         return bool(await MATHS.ask(readable, reference, cpu_s=timeout_s))
     except TooMuch:
@@ -87,7 +87,7 @@ T = TypeVar("T")
 
 
 def with_correctness(metric: Metric, task: Task, episode: Episode, key: str, follows: Callable[[float], T]) -> T:
-    """What follows from the correctness of an answer; with the metric `maths` an awaitable of it.
+    """Applies `follows` to the correctness of an answer. Returns an awaitable with the metric `maths`.
 
     Raises:
         TaskError: no gold answer, or none that can be read.

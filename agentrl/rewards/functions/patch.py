@@ -17,10 +17,10 @@ from agentrl.types.task import Task
 async def patch_similarity(
     task: Task, episode: Episode, *, key: str = "patch", malformed: float = -1.0, timeout_s: float = 30.0
 ) -> float | Scored:
-    """Mean over files of the similarity of what the two unified diffs change in it, 0 to 1.
+    """Mean over files of the similarity of the changes of two unified diffs, 0 to 1.
 
-    The files are those of either patch; one that only one of them touches counts 0. Similarity is
-    `difflib.SequenceMatcher(autojunk=False).ratio()` of the hunks. For the best of several gold patches.
+    The files are those of either patch; a file that only one of them touches counts 0. Similarity is
+    `difflib.SequenceMatcher(autojunk=False).ratio()` of the hunks. Of several gold patches the best match counts.
 
     Args:
         key: the field of `task.data` with the gold patch.

@@ -70,7 +70,7 @@ async def evidence_judgement(
 
 
 def judgement(turn: Turn, expression: re.Pattern[str]) -> bool | None:
-    """What a turn says of the results before it; None if it does not say."""
+    """Returns a turn's judgement of the results before it; None if it makes none."""
     for call in turn.calls:
         useful = call.arguments.get("useful")
         if call.name == TOOL and call.outcome == "ok" and isinstance(useful, bool):

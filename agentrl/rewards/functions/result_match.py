@@ -1,8 +1,8 @@
-"""PaVeRL-SQL's fractional execution accuracy: how much of a gold result a query returns.
+"""PaVeRL-SQL's fractional execution accuracy: the share of a gold result that a query returns.
 
 After `accuracy_reward.py` of the authors' code (github.com/PaVeRL-SQL/PaVeRL-SQL), which compares data frames. Values
-here are those of the database; there the gold ones went through a CSV file. Columns are told apart by their place, not
-by their name.
+here are those of the database; there the gold ones went through a CSV file. Columns are identified by position, not
+by name.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def fraction(said: Sequence[Sequence[Any]], said_width: int, gold: Sequence[Sequ
     else of floats, else of integers); if the counts then still differ, nothing matches.
 
     Args:
-        said: the rows of the answer's result, each of `said_width` values.
-        gold: those of the gold query's.
+        said: rows of the answer's result, each of `said_width` values.
+        gold: rows of the gold result.
     """
     try:
         ours, theirs = _columns(said, said_width), _columns(gold, gold_width)
@@ -71,7 +71,7 @@ def _columns(rows: Sequence[Sequence[Any]], width: int) -> Table:
 
 
 def _column(values: list[Any]) -> Column:
-    """With the missing filled in, and texts that are all numbers read as such."""
+    """Builds a column: missing values are filled in, and texts are parsed as numbers if all of them are numbers."""
     texts = any(isinstance(value, str | bytes) for value in values)
     numbers = [_number(value) for value in values]
     if texts and any(number is None for number, value in zip(numbers, values, strict=True) if value is not None):
@@ -95,7 +95,7 @@ def _height(table: Table) -> int:
 
 
 def _same_columns(theirs: Table, ours: Table) -> int:
-    """How many of `theirs` are among `ours`."""
+    """Returns the number of columns of `theirs` that are among `ours`."""
     left = [(column.kind, _ordered(column)) for column in ours]
     found = 0
     for column in theirs:

@@ -76,11 +76,11 @@ async def base_routing(
 ) -> list[float | None]:
     """Per step: half the cosine of its query and the gold one, and half for the right base, if it names one alone.
 
-    Step n of the episode is compared with step n of the gold ones. The turn that answers is the step that searches no
-    more: its query and base are `none`, as are those of gold after its last step. A turn whose calls cannot be read
-    gets 0; another one that does not search gets None, and is no step.
+    Step n of the episode is compared with gold step n. The answering turn is the last step: its query and base are
+    `none`, as are those of gold after its last step. A turn with calls that cannot be parsed scores 0. Any other turn
+    without a search gets None and does not count as a step.
 
-    Differs from the authors': their steps have the gold steps before them as history, ours what the policy did; their
+    Differs from the authors': the history of their steps is the gold steps, ours is the policy's own; their
     embeddings are those of BGE.
 
     Args:

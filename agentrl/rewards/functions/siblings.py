@@ -30,7 +30,7 @@ def majority_vote(group: list[Episode], *, comparer: Comparer = "squad") -> list
     gets 0. A group without an answer, or of one, is not scored.
 
     Args:
-        comparer: decides which answers are the same: `squad`, `exact`, `numeric` or `maths` (TTRL's tasks are maths).
+        comparer: compares answers: `squad`, `exact`, `numeric` or `maths` (TTRL's tasks are maths).
     """
 
     def voted(answers: list[int | None]) -> list[float | None]:
@@ -52,10 +52,10 @@ def relative_length(group: list[Episode], *, right: str | None = None) -> list[f
     All get 0 if their lengths are equal. A group of one is not scored.
 
     Args:
-        right: the component that says which members are right (at least 1), for example exact_match; None: all are.
+        right: the component by which members are right (at least 1), for example exact_match; None: all are.
 
     Raises:
-        RecipeError: there is no such component, or it scores turns.
+        RecipeError: the component does not exist, or it scores turns.
     """
     lengths = [episode.reply_tokens for episode in group]
     shortest, longest = min(lengths), max(lengths)
@@ -85,14 +85,14 @@ def _is_right(episode: Episode, right: str | None) -> bool:
 
 @reward(source="DARLING, arXiv:2509.02534: mean distance to the other members; its learned classifier is equality here")
 def diversity(group: list[Episode], *, of: Kind = "answer", comparer: Comparer = "squad") -> list[float | None]:
-    """The share of the other members that differ: 1 if no other did the same, 0 if all did.
+    """Share of the other members that differ: 1 if no other did the same, 0 if all did.
 
-    A group of one is not scored. Members without an answer, or without an action, are alike. Put a reward for
-    correctness beside it: on its own it rewards noise.
+    A group of one is not scored. Members without an answer, or without an action, are equal. Combine it with a reward
+    for correctness: alone it rewards noise.
 
     Args:
-        of: what is compared: the answers, or the actions of all turns of the policy.
-        comparer: decides which answers are the same: `squad`, `exact`, `numeric` or `maths`.
+        of: the compared parts: the answers, or the actions of all turns of the policy.
+        comparer: compares answers: `squad`, `exact`, `numeric` or `maths`.
     """
 
     def scored(keys: list[int | None]) -> list[float | None]:

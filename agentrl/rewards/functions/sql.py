@@ -1,4 +1,4 @@
-"""SQL answers: compared by what they return, or by what they consist of."""
+"""Rewards of SQL answers, by the rows that they return or by the tables and columns that they read."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ async def sql_execution(
     A query is ended after 50 million steps of SQLite, `timeout_s`, a value of 32 MiB, or 256 MiB of values.
 
     Args:
-        key: where in `task.data` the gold query is, or a list of them.
-        database: where in `task.data` the database is: the path of a file (a database, or a script whose name ends on
-            .sql), or SQL that makes one; or a list of them, on all of which the rows must be the same, so that a value
-            that was looked up is no answer. Or, for all tasks, a file: ./shop.db.
+        key: field of `task.data` with the gold query or a list of them.
+        database: field of `task.data` with the database: the path of a file (a database, or a script whose name ends in
+            .sql), or SQL that creates one; or a list of them. The rows must match on all of them, so that a hard-coded
+            value fails. Or a file for all tasks: ./shop.db.
         engine: `sqlite` or `duckdb`; default: by the file's ending, else `sqlite`.
         timeout_s: processor time for the query and the gold ones together.
 
@@ -83,10 +83,10 @@ async def sql_partial(
     """`right` times the share of the gold result that the query returns; `runs` for none of it; 0 if it does not run.
 
     The share is the fractional execution accuracy: rows times columns that match, by those of the gold result
-    (`agentrl/rewards/functions/result_match.py`). For the best of several gold queries.
+    (`agentrl/rewards/functions/result_match.py`). Of several gold queries the best match counts.
 
     Args:
-        shortest: characters below which an answer is no query, as in the authors' code.
+        shortest: minimum characters of a query, as in the authors' code.
 
     Other settings and errors: as `sql_execution`.
     """
@@ -116,9 +116,9 @@ async def sql_syntax(
 
 @reward(source="schema linking of Reasoning-SQL (arXiv:2503.23157)", bounds=(0, 1))
 async def sql_schema(task: Task, episode: Episode, *, key: str = "sql", database: str = "database") -> float:
-    """Jaccard index of the tables and columns that the two queries read. For the best of several gold queries.
+    """Jaccard index of the tables and columns that the two queries read. Of several gold queries the best match counts.
 
-    SQLite's compiler says what they are. A query that it refuses gets 0. Databases of DuckDB are not supported.
+    SQLite's compiler reports them. A query that it refuses gets 0. Databases of DuckDB are not supported.
 
     Raises:
         TaskError: no gold query or database, or a gold query that fails.
@@ -207,7 +207,7 @@ _HELPER = Checker("agentrl.rewards.functions.sql", memory_mb=3072)
 def same_rows(
     where: str, engine: Engine | None, queries: list[str], answer: str, max_rows: int
 ) -> tuple[str, bool, str]:
-    """Why a gold query fails (or nothing), whether the answer returns what one of them does, and why not."""
+    """Returns the error of a gold query (or ""), True if the answer returns the rows of one of them, and why not."""
     error, references, found, note = _results(where, engine, queries, answer, max_rows)
     if error or found is None:
         return error, False, note
@@ -223,7 +223,7 @@ def same_rows(
 def share_of_result(
     where: str, engine: Engine | None, queries: list[str], answer: str, max_rows: int
 ) -> tuple[str, float | None, str]:
-    """Why a gold query fails (or nothing), the share of the gold result that the answer returns, None if it fails."""
+    """Returns the error of a gold query (or ""), the share of the gold result (None if the answer fails), a note."""
     error, references, found, note = _results(where, engine, queries, answer, max_rows)
     if error or found is None:
         return error, None, note
@@ -232,7 +232,7 @@ def share_of_result(
 
 
 def read_by(where: str, queries: list[str]) -> list[list[str] | None]:
-    """What each query reads, sorted; None for one that the database refuses."""
+    """Returns the sorted tables and columns that each query reads; None for a query that the database refuses."""
     with closing(open_database(where)) as database:
         assert isinstance(database, Sqlite)
         found: list[list[str] | None] = []
@@ -247,7 +247,7 @@ def read_by(where: str, queries: list[str]) -> list[list[str] | None]:
 def _results(
     where: str, engine: Engine | None, queries: list[str], answer: str, max_rows: int
 ) -> tuple[str, list[Result], Result | None, str]:
-    """Why a gold query fails, the results of the gold queries, that of the answer, and why there is none."""
+    """Returns the error of a gold query, the results of the gold queries, that of the answer, and its error."""
     try:
         database = open_database(where, engine=engine)
     except AgentRLError as error:

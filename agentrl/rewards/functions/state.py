@@ -39,14 +39,14 @@ async def state_check(
     partial: bool = False,
     timeout_s: float = 30.0,
 ) -> float | Scored:
-    """Whether all checks of the sandbox hold (1 or 0), or with `partial` the share that does.
+    """1 if all checks of the sandbox hold, else 0; with `partial` the share of the checks that hold.
 
     `task.data[key]` is a list of `{file: PATH, equals | contains | matches: TEXT}` (space at the ends is ignored;
     `matches` is a regular expression), `{file: PATH, absent: true}`, or
     `{command: TEXT, exit: 0, stdout: TEXT}`. All programs of the agent are ended first. Commands run in the agent's
     sandbox, where it may have replaced programs: prefer files, or `code_tests` with its fresh sandboxes. A command that
-    is pytest, unittest or a Python script (as `code_tests` has it) and should exit with 0 must also prove its end. It
-    is started without the agent's `sitecustomize`, `usercustomize` and modules.
+    is pytest, unittest or a Python script (as in `code_tests`) and should exit with 0 must also prove that it ran to
+    the end. It starts without the agent's `sitecustomize`, `usercustomize` and modules.
 
     Args:
         end_programs: false for checks of a service that the agent started: it may then interfere with the commands.
@@ -112,7 +112,7 @@ async def _file(sandbox: Sandbox, check: Mapping[str, Any]) -> str:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether the pattern is found in the text; run in a helper."""
+    """Returns True if the pattern is found in the text. Runs in a helper process."""
     return re.search(pattern, text) is not None
 
 

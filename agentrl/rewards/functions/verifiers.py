@@ -28,10 +28,10 @@ from agentrl.types.task import Task
 
 @reward(bounds=(0, 1))
 def exact_match(task: Task, episode: Episode, *, key: str = "answer", comparer: Comparer = "squad") -> float:
-    """1 if the answer is the same as one of the references, else 0. A confidence in it (RLCR) is not compared.
+    """1 if the answer equals one of the references, else 0. A confidence in it (RLCR) is not compared.
 
     Args:
-        key: where in `task.data` the gold answer is, a string or a list of them.
+        key: field of `task.data` with the gold answer, a string or a list of them.
         comparer: `squad`: after SQuAD normalisation, and numbers as numbers; `exact`; `numeric`; `maths`.
     """
     references, answer = gold(task, key), said(episode)
@@ -72,7 +72,7 @@ def format(episode: Episode, *, needs_answer: bool = True) -> float:
     """Share of the turns whose calls could all be parsed; 0 if the episode ended without an answer.
 
     Args:
-        needs_answer: False for tasks that end by a tool rather than by an answer.
+        needs_answer: False for tasks that a tool call ends, not an answer.
     """
     turns = episode.own_turns
     if not turns or (needs_answer and not (episode.answer or "").strip()):
@@ -92,7 +92,7 @@ def turn_format(turn: Turn) -> float:
 
 
 def tool_reward(episode: Episode, component: str) -> list[float | None]:
-    """The rewards that tools gave the turns under the component's name, so that a recipe can weigh or gate them."""
+    """Turn rewards that tools gave under the component's name, so that a recipe can weight or gate them."""
     return [turn.rewards.get(component) for turn in episode.turns]
 
 
@@ -101,16 +101,16 @@ METRICS: dict[str, Callable[..., float]] = {"exact_match": exact_match, "f1": f1
 
 
 def code_in(text: str) -> str:
-    """The last fenced block of a text without its fence; the whole text if there is none."""
+    """Returns the last fenced block of a text without its fence, or else the whole text."""
     blocks = re.findall(r"```[^\n`]*\n(.*?)```", text, re.DOTALL)
     return str(blocks[-1]) if blocks else text
 
 
 def gold(task: Task, key: str) -> list[str]:
-    """The references of a task, at least one.
+    """Returns the references of a task, at least one.
 
     Raises:
-        TaskError: `task.data[key]` is missing, empty, or neither text nor number nor a list of these.
+        TaskError: `task.data[key]` is missing, empty, or not a text, a number or a list of these.
     """
     if key not in task.data:
         raise TaskError(

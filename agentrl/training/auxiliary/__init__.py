@@ -1,1 +1,1 @@
-"""Models that train beside the policy: critics and reward models."""
+"""Models trained alongside the policy: critics and reward models."""

@@ -25,7 +25,7 @@ from agentrl.types.sample import TrainingSample
 class Critic:
     """Predicts a value for the state in which each trained token was sampled.
 
-    With `body: policy` the head reads the policy's hidden states, and the gradient stops there: only its own loss
+    With `body: policy` the head reads the policy's hidden states, and the gradient stops there: only the policy loss
     trains the policy. With `body: copy` a copy of the model trains together with the head.
 
     Args:
@@ -128,7 +128,7 @@ class Critic:
 
     @collective
     def state_dict(self) -> dict[str, Any]:
-        """The state that resumes the critic exactly, on any number of ranks."""
+        """Returns the state for an exact resume, on any number of ranks."""
         body = {} if self.frozen else {"body": full_state_dict(self.body.model, device="cpu")}
         return {"head": self.head.state_dict(), "optimizer": full_optimizer_state_dict(self.optimizer), **body}
 

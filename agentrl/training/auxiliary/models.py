@@ -1,4 +1,4 @@
-"""Models that train beside the policy, for credit that needs them: critics and the reward model."""
+"""Models trained alongside the policy, for credit that needs them: critics and the reward model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REWARD_MODEL = "reward_model"
 
 
 def required_models(settings: TrainSettings, needs: Collection[str]) -> dict[str, AuxiliarySettings]:
-    """The models that fill the columns which credit needs, by name, with their settings.
+    """Returns the models that compute the columns for credit, by name, with their settings.
 
     A section (`critic`, `reward_model`) that the settings lack gives no model: credit that needs one reports that."""
     found: dict[str, AuxiliarySettings] = {}
@@ -45,7 +45,7 @@ def make_backbone(settings: AuxiliarySettings, model: Any) -> Any | None:
 def auxiliary_model(
     name: str, settings: AuxiliarySettings, policy: Policy, token_budget: int, ranks: Ranks
 ) -> AuxiliaryModel:
-    """The auxiliary model on its own backbone, or on the policy; sharded if there are several ranks."""
+    """Builds the auxiliary model on a separate backbone, or on the policy; sharded with several ranks."""
     if isinstance(settings, RewardModelSettings):
         return ImplicitRewardModel(policy, settings, token_budget, ranks)
     return Critic(policy, settings, token_budget, ranks, role=name)

@@ -61,14 +61,14 @@ class ImplicitRewardModel:
 
     @collective
     def fit(self, samples: Sequence[TrainingSample], reference: Sequence[Floats]) -> dict[str, float]:
-        """Takes `steps` steps that separate good episodes from bad ones.
+        """Takes `steps` optimiser steps to separate good from bad episodes.
 
         Args:
             reference: log-probabilities under the reference, as `logprobs` returns them.
 
         Returns:
-            reward_model_loss: mean cross-entropy (nats) before the last step; reward_model_accuracy: share of the
-            episodes whose probability was on the right side of 1/2 at that time.
+            reward_model_loss: mean cross-entropy (nats) before the last step; reward_model_accuracy: share of correctly
+            classified episodes (threshold 1/2) at that time.
         """
         settings = self.settings
         names = {name: number for number, name in enumerate(dict.fromkeys(sample.episode_id for sample in samples))}
@@ -94,7 +94,7 @@ class ImplicitRewardModel:
 
     @collective
     def state_dict(self) -> dict[str, Any]:
-        """The state that resumes the model exactly, on any number of ranks."""
+        """Returns the state for an exact resume, on any number of ranks."""
         return {
             "model": full_state_dict(self.policy, device="cpu"),
             "optimizer": full_optimizer_state_dict(self.optimizer),
@@ -109,7 +109,7 @@ class ImplicitRewardModel:
     def _likely(
         self, samples: Sequence[TrainingSample], reference: Sequence[Floats], owner: NDArray[Any], episodes: int
     ) -> NDArray[np.float64]:
-        """The probability that each episode is good. The branches of an episode are summed."""
+        """Returns each episode's probability of being good. The branches of an episode are summed."""
         ratio = [float((ours - theirs).sum()) for ours, theirs in zip(self.logprobs(samples), reference, strict=True)]
         likely: NDArray[np.float64] = 1 / (1 + np.exp(-self.settings.beta * np.bincount(owner, ratio, episodes)))
         return likely

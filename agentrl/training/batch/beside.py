@@ -1,4 +1,4 @@
-"""The batches of a policy that trains beside the main one: its own turns, its own outcome, its own baselines."""
+"""Training batches of a second trainable policy, with its own turns, outcome and baselines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentrl.types.sample import TrainingSample, untrained_samples, with_advanta
 
 @dataclass(frozen=True)
 class BesideBatch:
-    """What such a policy trains on in an update."""
+    """Training data of a second policy in an update."""
 
     samples: list[TrainingSample]
     credits: list[EpisodeCredit]

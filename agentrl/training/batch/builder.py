@@ -31,7 +31,7 @@ class TrainingBatch:
 
     Attributes:
         groups: all groups of the rollout, with the size of their advantages: the curriculum observes them.
-        beside: samples of the policies that train beside the main one, by name.
+        beside: samples of the auxiliary trained policies, by name.
     """
 
     samples: list[TrainingSample]
@@ -103,7 +103,7 @@ class BatchBuilder:
 
 
 def _credited(each: CreditedEpisode, samples: Samples) -> list[TrainingSample]:
-    """The samples of an episode with its advantages; those that still train after turns were masked."""
+    """Returns the samples of an episode with its advantages, without those that turn masks leave empty."""
     laid_out = samples.get(each.episode.id)
     if laid_out is None:  # a filter added it from an earlier iteration
         laid_out = untrained_samples(each.episode)

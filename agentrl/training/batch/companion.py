@@ -1,4 +1,4 @@
-"""A policy that trains beside the main one: adapters of its own, on the model that the training starts from."""
+"""Second trained policy: separate adapters on the initial model of the training."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from agentrl.types.seeds import derive_seed
 
 @dataclass(frozen=True)
 class Companion:
-    """A trainer with its engine, and what it trains on.
+    """A trainer with its engine and its batches.
 
     Attributes:
         builder: builds its batches.
-        columns: what models compute for its credit.
+        columns: model outputs for its credit.
         publisher: sends its weights to its engine.
     """
 
@@ -49,7 +49,7 @@ class Companion:
         return {f"{self.name}/{key}": value for key, value in found.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` restores."""
+        """Returns the state for `load_state_dict`."""
         return {**self.trainer.state_dict(), "critics": self.columns.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -58,5 +58,5 @@ class Companion:
         self.columns.load_state_dict(state["critics"])
 
     def saved(self) -> Adapted:
-        """What a checkpoint holds of it for others."""
+        """Returns its weights and adapters for a checkpoint."""
         return Adapted(self.trainer.weights(device="cpu"), self.trainer.adapters(), self.lora)

@@ -18,10 +18,10 @@ Samples = dict[str, list[TrainingSample]]
 
 
 class CreditGiver:
-    """Gives credit to the turns of one policy.
+    """Computes credit for the turns of one policy.
 
     Attributes:
-        columns: what models compute for it.
+        columns: model outputs for the credit.
     """
 
     def __init__(self, settings: TrainSection, credit: CreditAssigner, trainer: Trainer) -> None:

@@ -63,7 +63,7 @@ def with_kl_reward(
 
 
 def _outcome(episode: Episode, penalty: NDArray[np.float64]) -> Episode:
-    """A seat with an outcome of its own pays for its own tokens."""
+    """Subtracts the penalty from outcomes. A seat with a separate outcome pays for its own tokens."""
     shares = _shares(episode, penalty)
     seats = {name: each for name, each in episode.contexts.items() if each.outcome is not None}
     paid = dict.fromkeys(seats, 0.0)
@@ -82,7 +82,7 @@ def _outcome(episode: Episode, penalty: NDArray[np.float64]) -> Episode:
 
 
 def _shares(episode: Episode, penalty: NDArray[np.float64]) -> dict[int, float]:
-    """By turn. `penalty` holds the shares of the policy's own tokens, turn after turn."""
+    """Sums the penalty by turn. `penalty` has one entry per sampled token, turn after turn."""
     own = episode.own_turns
     borders = np.cumsum([0, *map(episode.trained, own)])
     return {

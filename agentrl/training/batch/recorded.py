@@ -21,7 +21,7 @@ from agentrl.types.errors import TrainError
 from agentrl.types.task import Task
 
 SPLITS = ("proxy", "rollout", "train")
-"""What may be trained on: not evaluations, and not what a script demonstrated."""
+"""Splits that may be trained on: neither evaluations nor demonstrations of scripts."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Recorded:
 
     @classmethod
     def of(cls, run: RunDir, passes: int = 1) -> Recorded:
-        """All groups of a run with an episode that can be trained on.
+        """Selects all groups of a run with an episode that can be trained on.
 
         Raises:
-            TrainError: there are none.
+            TrainError: the run has none.
         """
         groups: dict[str, list[str]] = defaultdict(list)
         for row in run.rows(order="id"):
@@ -60,7 +60,7 @@ class Recorded:
         return self.passes * self._updates(size)
 
     def batch(self, update: int, size: int) -> list[list[str]]:
-        """The ids of the groups of an update. No update reaches into the next pass: it would hold a group twice."""
+        """Returns the ids of the groups of an update. Updates do not span passes: a group could occur twice."""
         at = update % self._updates(size) * size
         return self.groups[at : at + size]
 
@@ -68,10 +68,10 @@ class Recorded:
         return -(-len(self.groups) // size)
 
     def check(self, renderer: Renderer) -> None:
-        """Whether the recordings can train the renderer's model.
+        """Checks that the recordings can train the renderer's model.
 
         Raises:
-            TrainError: they are of another tokenizer, have no log-probabilities, or were not sampled from the whole
+            TrainError: they are of another tokenizer, lack log-probabilities, or were not sampled from the whole
                 distribution.
         """
         check_sampled_whole(self.run)
@@ -86,10 +86,10 @@ class Recorded:
 
 
 def check_sampled_whole(run: RunDir) -> None:
-    """Whether the tokens of a run were sampled from the whole distribution, which the trainer computes.
+    """Checks that the tokens of a run were sampled from the whole distribution, as the trainer assumes.
 
     Raises:
-        TrainError: the recipe that sampled them cuts it.
+        TrainError: the recipe that sampled them truncates the distribution.
     """
     if not run.info.get("recipe"):
         return
@@ -135,7 +135,7 @@ class RecordedBuffer:
         return {"trained_groups": [group.id for group in trained.groups]}
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: what trains in an iteration depends on its number alone."""
+        """Returns an empty state: the groups of an iteration depend only on its number."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any], version: int) -> None:

@@ -15,7 +15,7 @@ class Truncation:
 
     Attributes:
         truncated: for episodes that a limit of turns or tokens ended.
-        timed_out: for those that `limits.episode_s` ended.
+        timed_out: for episodes that `limits.episode_s` ended.
     """
 
     truncated: Cut
@@ -27,7 +27,7 @@ class Truncation:
         return cls(settings.truncated, settings.timed_out)
 
     def counts(self, episode: Episode) -> bool:
-        """Whether an episode counts in its group, and therefore in the baselines."""
+        """Returns True if an episode counts in its group, and therefore in the baselines."""
         return episode.scored and self.of(episode) != "drop"
 
     def of(self, episode: Episode) -> Cut:

@@ -13,9 +13,9 @@ from agentrl.types.figures.sums import total
 
 
 def own_views(chosen: Iterable[Episode], name: str, settings: PolicySettings) -> list[Episode]:
-    """The episodes in which a policy beside the main one spoke and has an outcome, as it sees them.
+    """Returns the episodes in which an auxiliary policy played and has an outcome, from its perspective.
 
-    Recorded episodes (`agentrl train --from`) may be those of a frozen voice of its name, which have no tokens.
+    Recorded episodes (`agentrl train --from`) may be those of a frozen policy of this name, which lack tokens.
     """
     spoke = [episode for episode in chosen if name in episode.trained_policies]
     return [each for episode in spoke if (each := own_view(episode, name, settings)).scored]

@@ -26,7 +26,7 @@ class TokenBatch:
         weight: float32 [n], weight of the token's loss in the sum (`token_weights`).
         episode, turn, group: int64 [n], index of the token's episode, turn and group. Turns of different episodes have
             different indices.
-        ref_logprob: float32 [n], under the reference policy; None if there is none.
+        ref_logprob: float32 [n], under the reference policy; None without one.
     """
 
     logprob: Tensor
@@ -50,7 +50,7 @@ class TokenBatch:
         """log(policy / reference policy) [n].
 
         Raises:
-            TrainError: there is no reference policy.
+            TrainError: the trainer has no reference policy.
         """
         if self.ref_logprob is None:
             raise TrainError(

@@ -70,7 +70,7 @@ def dppo_tv(batch: TokenBatch, settings: Dppo) -> tuple[Tensor, Tensor]:
 
 
 def dppo_kl(batch: TokenBatch, settings: Dppo) -> tuple[Tensor, Tensor]:
-    """As `dppo_tv`, with the binary KL divergence (this token or any other), KL(old policy || policy)."""
+    """Variant of `dppo_tv` with the binary KL divergence (this token or any other), KL(old policy || policy)."""
     new, old = batch.logprob.detach().exp(), batch.old_logprob.exp()
     rest = torch.log((1 - old + 1e-8) / (1 - new + 1e-8))
     divergence = old * (batch.old_logprob - batch.logprob.detach()) + (1 - old) * rest

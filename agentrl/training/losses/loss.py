@@ -13,7 +13,7 @@ from agentrl.config.train import Aggregation
 from agentrl.registry.settings import NoSettings
 
 Scope = Literal["token", "step", "group"]
-"""What a loss must see at once: one token; all tokens of an optimiser step; all tokens of a step with whole groups."""
+"""Tokens that a loss needs at once: one token; all of an optimiser step; all of a step with whole groups."""
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,16 @@ class Loss:
     """A policy loss with its description.
 
     Attributes:
-        function: `(TokenBatch, settings) -> (loss per token [n], whether clipping removed its gradient [n, bool])`, or
+        function: `(TokenBatch, settings) -> (loss per token [n], True if clipping removed its gradient [n, bool])`, or
             its `module:name`.
         settings: the pydantic model of the settings.
         formula: one line, for display.
         source: the paper or code of the formula.
-        scope: what the loss must see at once. Losses of scope `step` and `group` may use any token of the step; if the
+        scope: tokens needed at once. Losses of scope `step` and `group` may use any token of the step; if the
             step does not fit one pack, the trainer makes one more forward pass.
         aggregation: the aggregation if `train.aggregation` is null.
-        reference: whether the loss reads the reference policy (`TokenBatch.ref_log_ratio`): the one that the stage
-            started from.
+        reference: the loss reads the reference policy (`TokenBatch.ref_log_ratio`), i.e. the policy at the start of
+            the stage.
     """
 
     name: str

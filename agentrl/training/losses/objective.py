@@ -20,12 +20,12 @@ MAX_K3 = 10.0
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss with its settings and all terms that are added to it.
+    """A loss with its settings and all additional terms.
 
     Attributes:
-        loss: `(batch) -> (loss per token [n], whether clipping removed its gradient [n])`.
-        scope: what the loss must see at once.
-        reference: whether the loss or KL reads the reference policy.
+        loss: `(batch) -> (loss per token [n], True if clipping removed its gradient [n])`.
+        scope: the tokens that the loss needs at once.
+        reference: the loss or KL reads the reference policy.
     """
 
     loss: Callable[[TokenBatch], tuple[Tensor, Tensor]]

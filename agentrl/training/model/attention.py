@@ -33,8 +33,8 @@ Values from 0 to 8192 perform equally; beyond that, padding costs more than the 
 
 PLAIN = 2**16
 """Up to this number of (query, key) pairs, attention in half precision on a CPU is computed by plain products, scores
-in float32: SDPA's kernel does not pay for so little, least of all in its gradient, which is also less exact. The
-weights of all pairs are kept for the gradient, hence the second bound, for all stacks of a pack."""
+in float32: SDPA's kernel is slower for small sizes, above all in its gradient, which is also less exact. The weights of
+all pairs are stored for the gradient, hence the second bound, for all stacks of a pack."""
 
 PLAIN_IN_ALL = 2**18
 
@@ -272,7 +272,7 @@ def tree_attention_forward(
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
-    """Attention with float32 scores, of what `scaled_dot_product_attention` takes: [B, H, Lq, D'], like `value`."""
+    """Attention with float32 scores, inputs as of `scaled_dot_product_attention`. Returns [B, H, Lq, D'] as `value`."""
     batch, heads, length, width = query.shape
     with torch.autocast(query.device.type, enabled=False):
         # Consecutive query heads share a key head.

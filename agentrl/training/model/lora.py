@@ -23,14 +23,14 @@ _BASE, _DOWN, _UP = ".base_layer.", f".lora_A.{ADAPTER}.", f".lora_B.{ADAPTER}."
 
 
 def add_adapters(model: Any, settings: LoraSettings, seed: int = 0) -> None:
-    """Injects adapters into linear layers, in place, and freezes all other parameters. A vision tower gets none.
+    """Injects adapters into linear layers except the vision tower, in place, and freezes all other parameters.
 
     Args:
         seed: seed of the random weights of A. B starts at 0: the initial adapters change nothing.
 
     Raises:
         MissingExtra: peft is not installed.
-        TrainError: a target is not a linear layer of the model; or there are no targets and the model has experts.
+        TrainError: a target is not a linear layer of the model, or targets are not set and the model has experts.
     """
     with needs("lora"):
         from peft import inject_adapter_in_model

@@ -113,7 +113,7 @@ class Policy(nn.Module):
         return states
 
     def states(self, packed: Pack) -> Tensor:
-        """As `hidden`, for outside callers: in float32; sharded weights are gathered first."""
+        """Returns `hidden` for external callers: in float32; sharded weights are gathered first."""
         with self.autocast():
             return self.hidden(packed).float()
 
@@ -212,7 +212,7 @@ def _check_layout(policy: Policy) -> None:
 
 
 def _short_branches(vocabulary: int, image: Sequence[int], sight: TrainedSight | None) -> list[TrainingSample]:
-    """Three branches with common beginnings; if the model sees, two of them hold an image."""
+    """Three branches with common prefixes; if the model takes images, two of them contain one."""
     text = [(5, 6, 7, *image, 8, 9, 10), (5, 6, 7, *image, 11, 12), (5, 13, 14, 15)]
     samples = []
     for number, branch in enumerate(text):
@@ -279,7 +279,7 @@ def _tree_pass(
 
 
 def _row_pass(model: Any, packed: Pack, asked: dict[str, Any], sight: TrainedSight | None) -> tuple[Any, Any]:
-    """As `_tree_pass`, with the model's own attention on padded rows. Right padding does not affect a causal model."""
+    """Variant of `_tree_pass` with the model's attention on padded rows. Right padding cannot affect a causal model."""
     lengths = np.array([segment.end - segment.start for segment in packed.segments])
     real = np.arange(lengths.max()) < lengths[:, None]
     ids = np.zeros(real.shape, np.int64)

@@ -1,8 +1,8 @@
 """Log-probabilities and entropies from logits, and their gradients.
 
-Autograd would keep the log-probabilities of the whole vocabulary in float32, and its backward passes write several
-tensors of that size. Here the logits are kept as they came, and their log-probabilities are computed a second time for
-the gradient, some rows at a time.
+Autograd would store the log-probabilities of the whole vocabulary in float32, and its backward passes write several
+tensors of that size. Here only the logits are stored in their dtype, and their log-probabilities are recomputed for the
+gradient, some rows at a time.
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ from agentrl.types.sample import TrainingSample
 
 @dataclass(frozen=True)
 class Eyes:
-    """What a trainer needs for samples with images.
+    """Inputs of a trainer for samples with images.
 
     Attributes:
         processor: of the model.
-        read: the file of an image, by its hash.
+        read: returns the file of an image by its hash.
         budget: maximum number of patches in one pass of the tower.
     """
 
@@ -47,7 +47,7 @@ def eyes_of(loaded: LoadedModel, read: Callable[[str], bytes], settings: Optimis
 
 
 def freeze_vision_tower(model: Any) -> None:
-    """Freezes what makes features of images.
+    """Freezes the modules that compute image features.
 
     Raises:
         TrainError: the model takes text only.
@@ -69,7 +69,7 @@ class TrainedSight(Sight):
 
     @property
     def trains(self) -> bool:
-        """Whether the tower trains. Else its features are constants: no gradient is computed for them."""
+        """True if the vision tower trains. Otherwise no gradient is computed for its features."""
         return any(p.requires_grad for module in self._family.eyes(self.model) for p in module.parameters())
 
     @contextmanager
@@ -90,7 +90,7 @@ class TrainedSight(Sight):
         try:
             numbers = self._numbers(samples)
             batches = in_micro_batches(self.album, numbers, self._eyes.budget)
-            begun = deque(islice(batches, 2))  # images are decoded once: a second batch tells that one is not all
+            begun = deque(islice(batches, 2))  # images are decoded once: a second batch shows that there are several
             keeps = self.trains and len(begun) == 1
             ahead = (begun.popleft() for _ in range(len(begun)))  # no batch is held longer than it is looked at
             made = [(list(pixels), self._look(pixels, keeps_graph=keeps)) for pixels in chain(ahead, batches)]
@@ -123,7 +123,7 @@ class TrainedSight(Sight):
         return {number: self.album.pixels(number) for number in numbers}
 
     def _look(self, pixels: Mapping[int, Pixels], *, keeps_graph: bool) -> dict[int, Seen] | None:
-        """Makes leaves of the features of images. Returns the features with their graph, if that is kept."""
+        """Computes image features as autograd leaves. Returns the features with their graph if `keeps_graph`."""
         with torch.set_grad_enabled(keeps_graph and torch.is_grad_enabled()):
             made = self.tower(pixels)
         trains = self.trains and torch.is_grad_enabled()

@@ -206,7 +206,7 @@ def collective(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenat
 
 
 def _shape_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor without its contents; a scalar tensor as it is."""
+    """Returns the tensor without its contents (meta device); scalar tensors unchanged."""
     return tensor.to("meta") if tensor.ndim else tensor
 
 

@@ -90,7 +90,7 @@ def load_full_optimizer_state_dict(optimizer: torch.optim.Optimizer, state: dict
 
 
 def _for_rank_0(tensor: Tensor) -> Tensor:
-    """As `full_tensor`; if sharded, an empty tensor on the other ranks, so that they hold one full tensor at a time."""
+    """Gathers a tensor on rank 0. If sharded, other ranks return an empty tensor, to hold one full one at a time."""
     full = full_tensor(tensor)
     return full.new_empty(0) if isinstance(tensor, DTensor) and dist.get_rank() else full
 

@@ -64,7 +64,7 @@ class Example:
 
 @contextmanager
 def stored_for(stage: Stage, run: RunDir | None, stages: Iterable[Stage]) -> Iterator[Stored | None]:
-    """The stored episodes that a stage learns from: those of an earlier stage or of another run directory. None if the
+    """Opens the stored episodes that a stage learns from: of an earlier stage or of another run directory. None if the
     stage names neither, or names an earlier stage before the run has begun.
 
     Raises:
@@ -84,7 +84,7 @@ def stored_for(stage: Stage, run: RunDir | None, stages: Iterable[Stage]) -> Ite
 def examples_of(
     stage: Stage, parser: Parser, stored: Stored | None, demonstrations: Sequence[Episode]
 ) -> list[Example]:
-    """The examples of a stage, in a deterministic order.
+    """Returns the examples of a stage, in a deterministic order.
 
     Args:
         parser: writes the tool calls of files in the policy's format.
@@ -93,7 +93,7 @@ def examples_of(
 
     Raises:
         TaskError: a row of a file is wrong.
-        TrainError: there are no examples.
+        TrainError: the stage has no examples.
     """
     settings = stage.settings
     if isinstance(settings, SftStage):
@@ -141,11 +141,11 @@ def _labelled(settings: PreferenceStage, stored: Stored) -> list[Example]:
 
 
 def _of_one_outcome(episodes: Iterable[Episode]) -> Iterator[Episode]:
-    """The episodes as they come.
+    """Passes episodes through.
 
     Raises:
-        TrainError: the seats of one have outcomes of their own. The winner's reward says nothing of the loser's turns,
-            which would be imitated with it.
+        TrainError: the seats of an episode have separate outcomes. Selection by the winner's reward would also train
+            the loser's turns.
     """
     for episode in episodes:
         if any(context.outcome is not None for context in episode.contexts.values()):
@@ -154,7 +154,7 @@ def _of_one_outcome(episodes: Iterable[Episode]) -> Iterator[Episode]:
 
 
 def seats_refused(place: str) -> TrainError:
-    """The error for a stage that chooses whole episodes by their reward, where each seat has an outcome of its own."""
+    """Returns the error for a stage that selects whole episodes by reward although seats have separate outcomes."""
     return TrainError(
         "the seats of an episode have outcomes of their own, and the stage chooses whole episodes by one reward: it "
         "would learn from the turns of the losers as from those of the winners",
@@ -191,14 +191,14 @@ def fitting(
     *,
     paired: bool = False,
 ) -> list[TrainingSample]:
-    """The samples of the examples that have a reply to train on and fit the model's context.
+    """Returns the samples of the examples with a trained reply that fit the model's context.
 
     Args:
         note: receives a line if examples are left out.
         paired: keep both examples of a pair, or neither.
 
     Raises:
-        TrainError: there is none.
+        TrainError: no example fits.
     """
     longest: dict[str, int] = {}  # by unit
     every = [(_unit(each, paired), each.samples(renderer)) for each in examples]
@@ -226,7 +226,7 @@ def fitting(
 
 
 def _unit(example: Example, paired: bool) -> str:
-    """The id of what is kept or left out as a whole."""
+    """Returns the id of the unit that is included or left out as a whole."""
     return example.conversation.group_id if paired else example.conversation.id
 
 

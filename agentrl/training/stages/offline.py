@@ -82,7 +82,7 @@ class OfflineTraining:
         """Trains the stage to its end; resumes it if it has a checkpoint.
 
         Raises:
-            TrainError: there are no examples, or the loss is not finite.
+            TrainError: the stage has no examples, or the loss is not finite.
         """
         if self._has_ended():
             return
@@ -161,7 +161,7 @@ class OfflineTraining:
         )
 
     def _reference(self, start: StartingPolicy) -> Any:
-        """The policy that the stage started from."""
+        """Loads the initial policy of the stage."""
         name = self.record.pins["reference"]
         if name is None:
             return copy.deepcopy(start.loaded.model)

@@ -1,4 +1,4 @@
-"""The policy that a stage starts from: the newest checkpoint, of this stage or of the previous one."""
+"""Initial policy of a stage: the newest checkpoint, of this stage or of the previous one."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ def load_policy(recipe: Recipe, folder: Path) -> Any:
 
 
 def pins_of(start: StartingPolicy, own: Mapping[str, Any] | None, *, refers: bool) -> Pins:
-    """The checkpoints that a stage depends on.
+    """Returns the checkpoints that a stage depends on.
 
     Args:
         own: the metadata of the stage's newest checkpoint; None: the stage begins.
-        refers: whether the stage uses the policy that it started from as a reference.
+        refers: the stage uses its initial policy as a reference.
     """
     if own is not None:
         return dict(own.get("pins", {"base": None, "reference": None}))

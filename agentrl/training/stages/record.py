@@ -18,7 +18,7 @@ from agentrl.types.reporter import UNNAMED
 _log = logging.getLogger(__name__)
 
 Pins = dict[str, str | None]
-"""Checkpoints that a stage depends on, by purpose. They are kept while it trains."""
+"""Checkpoints that a stage depends on, by purpose. They are not deleted while it trains."""
 
 
 class StageRecord:
@@ -52,7 +52,7 @@ class StageRecord:
         return [line for line in self._lines if line["iteration"] <= until]
 
     def has_line(self, split: str, iteration: int) -> bool:
-        """Whether the stage has a line of the split and iteration."""
+        """Returns True if the stage has a metrics line of the split and iteration."""
         return any((line["split"], line["iteration"]) == (split, iteration) for line in self._lines)
 
     def add_line(self, line: dict[str, Any]) -> dict[str, Any]:

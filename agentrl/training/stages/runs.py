@@ -31,7 +31,7 @@ class Stored:
 
     @classmethod
     def of(cls, run: RunDir, prefix: str = "") -> Stored:
-        """The episodes whose ids begin with `prefix`."""
+        """Selects the episodes with this prefix of ids."""
         rows = [row for row in run.rows(order="id") if row.id.startswith(prefix) and row.split in LEARNED]
         return cls(run, [row for row in rows if row.status in ("done", "truncated") and _can_teach(row)])
 
@@ -40,10 +40,10 @@ class Stored:
         return self.run.episodes([row.id for row in rows])
 
     def earning(self, min_reward: float | None) -> list[EpisodeRow]:
-        """The rows of episodes with at least this reward; None: all.
+        """Returns the rows of episodes with at least this reward; None: all.
 
         Raises:
-            TrainError: there are none.
+            TrainError: no episode reaches it.
         """
         chosen = [row for row in self.rows if min_reward is None or reaches(row.reward or 0.0, min_reward)]
         if not chosen:
@@ -58,7 +58,7 @@ def _can_teach(row: EpisodeRow) -> bool:
 
 
 def samples_of(episode: Episode, renderer: Renderer, label: float = 0.0) -> list[TrainingSample]:
-    """The samples that train all replies of the policy in an episode with advantage 1.
+    """Returns samples for training all replies of the policy in an episode with advantage 1.
 
     If the episode was sampled with the renderer's tokenizer, its sampled tokens are used; else the text is tokenised.
 
@@ -71,7 +71,7 @@ def samples_of(episode: Episode, renderer: Renderer, label: float = 0.0) -> list
 
 
 def is_of(episode: Episode, renderer: Renderer) -> bool:
-    """Whether an episode was sampled with the renderer's tokenizer: its tokens decode to the recorded text."""
+    """Returns True if an episode was sampled with the renderer's tokenizer: its tokens decode to the recorded text."""
     tokenizer, ends = renderer.tokenizer, set(renderer.stop_token_ids)
     known = all(token < tokenizer.vocab_size for node in episode.nodes for token in node.token_ids)
     if not episode.trainable or not known:

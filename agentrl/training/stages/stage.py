@@ -58,7 +58,7 @@ _CLASSES: dict[Kind, type] = {"sft": SftStage, "preference": PreferenceStage, "r
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """The stages of a recipe: those that it lists, else its warm start (if any) and its training."""
+    """Returns the listed stages of a recipe, or else its warm start (if any) and its training."""
     if recipe.stages:
         return [_listed(index, each, recipe) for index, each in enumerate(recipe.stages)]
     stages: list[Stage] = []
@@ -69,7 +69,7 @@ def stages_of(recipe: Recipe) -> list[Stage]:
 
 
 def is_of(stage: Stage, said: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint is of a stage, by its metadata. Older checkpoints do not name a stage: they are of the
+    """Returns True if a checkpoint belongs to a stage, by its metadata. Older checkpoints without a stage belong to the
     training."""
     return bool(said.get("stage", UNNAMED) == stage.name)
 

@@ -1,7 +1,7 @@
 """A conversation to learn from, as text: from a script, a file or a recorded API.
 
-This is the only place where recorded text is tokenised again: the policy did not sample these tokens, so there are no
-exact tokens to keep. (A script's episode is recorded in bytes; it may run before the model's tokenizer exists.)
+This is the only module that tokenises recorded text: the policy did not sample it, so exact tokens do not exist.
+(A script's episode is recorded in bytes; it may run before the model's tokenizer exists.)
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from agentrl.types.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class Said:
-    """A reply and the messages after it. `trains`: whether the reply is trained.
+    """A reply and the messages after it.
 
     Attributes:
-        tools: definitions of the tools it could call, if they had changed.
-        opening: the prompt of the reply, if it does not go on from the reply before: the first of another context, or
-            one whose context was rewritten.
-        context: the conversation that it belongs to.
+        trains: the reply is trained.
+        tools: definitions of the available tools, if they changed.
+        opening: the prompt of the reply, if it does not continue the previous one: the first of another context, or one
+            with a rewritten context.
+        context: name of its conversation.
     """
 
     text: str
@@ -64,7 +65,7 @@ class Conversation:
 
     @classmethod
     def of(cls, episode: Episode) -> Conversation:
-        """The conversations of an episode, as one: turns of other contexts have openings of their own."""
+        """Joins the conversations of an episode: turns of other contexts have separate openings."""
         return cls(
             id=episode.id,
             group_id=episode.group_id,
@@ -84,13 +85,13 @@ class Conversation:
             yield from (text_of(message["content"]) for message in turn.observations)
 
     def _messages(self) -> Iterator[Message]:
-        """Those that are shown to the model, the opening of each conversation included."""
+        """Iterates over the messages of the model's prompts, including the opening of each conversation."""
         yield from (*self.instruction, *self.opening)
         for turn in self.turns:
             yield from (*(turn.opening or ()), *turn.observations)
 
     def samples(self, renderer: Renderer, reward: float = 0.0) -> list[TrainingSample]:
-        """The samples that train the replies with advantage 1: one for each branch.
+        """Returns samples for training the replies with advantage 1: one per branch.
 
         Args:
             reward: the reward of the episode; for a preference loss, its label.
@@ -120,7 +121,7 @@ class _Told:
     renderer: Renderer
 
     def tell(self, turn: Said) -> int:
-        """Adds a reply and what followed it; the node of the reply."""
+        """Adds a reply and the messages after it. Returns the node of the reply."""
         if turn.opening is not None or turn.tools is not None:
             self.thread.restart(turn.opening)
         if turn.tools is not None:

@@ -13,10 +13,10 @@ from agentrl.types.sample import TrainingSample
 def minibatches(
     samples: Sequence[TrainingSample], size: int, rng: np.random.Generator, whole_groups: bool = False
 ) -> list[list[int]]:
-    """The sample indices of each minibatch. Episodes are shuffled, kept whole, and split evenly (no small remainder).
+    """Returns the sample indices of each minibatch. Whole episodes are shuffled and split evenly (no small remainder).
 
     Args:
-        size: maximum number of episodes; with `whole_groups`, groups are kept whole and may exceed it.
+        size: maximum number of episodes; with `whole_groups`, groups are not split and may exceed it.
     """
     units: dict[str, list[int]] = {}
     for index, sample in enumerate(samples):

@@ -1,4 +1,4 @@
-"""Preference training beside the loss: KTO's baseline, and metrics of how well good and bad episodes are separated.
+"""Preference training besides the loss: KTO's baseline, and metrics of the separation of good and bad episodes.
 
 An episode's `reward` is its label, a `group` a pair (`losses/preference.py`).
 """

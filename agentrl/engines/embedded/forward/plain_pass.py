@@ -23,7 +23,7 @@ from agentrl.engines.embedded.forward.product import Product
 FAMILIES = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 
 ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
-"""Rotary embeddings whose angles do not depend on the length of the sequence."""
+"""Rotary embeddings with angles independent of the sequence length."""
 
 OWN = ("torch.nn.modules.", "transformers.models.", "transformers.activations")
 """Packages of the modules of an unmodified model."""
@@ -103,7 +103,7 @@ class PlainPass:
         return cls(model) if its_own and attends_by_sdpa and body.rotary_emb.rope_type in ROTATIONS else None
 
     def __call__(self, ids: Tensor, positions: Tensor, attend: Attend, *, keep: Tensor | None) -> Tensor:
-        """Logits [kept, vocab].
+        """Computes logits [kept, vocab].
 
         Args:
             ids, positions: int64 [tokens].
@@ -126,7 +126,7 @@ class PlainPass:
 
 
 def _of_the_family(module: nn.Module) -> bool:
-    """Whether a module is torch's or transformers' own, without hooks, parametrizations or a replaced `forward`."""
+    """Returns True for an unmodified module of torch or transformers: no hooks, parametrizations, other `forward`."""
     changed = "forward" in module.__dict__ or module._forward_hooks or module._forward_pre_hooks
     return type(module).__module__.startswith(OWN) and not changed and not is_parametrized(module)
 

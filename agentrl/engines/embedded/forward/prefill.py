@@ -31,7 +31,7 @@ Side = Sequence[Piece]
 
 
 def passes(fills: Sequence[Fill]) -> Iterator[list[Side]]:
-    """The passes that forward all of `fills`, in order. A pass has each row at most once.
+    """Splits `fills` into passes, in order. A pass has each row at most once.
 
     Args:
         fills: missing tokens of consecutive rows, the shortest first.

@@ -36,7 +36,7 @@ class Product:
 
     @property
     def packs(self) -> bool:
-        """Whether its weights can be packed: bf16 on a CPU, not packed yet."""
+        """True if its weights can be packed: bf16 on a CPU, not packed yet."""
         return self._weight is not None and self._weight.dtype == torch.bfloat16 and self._weight.is_cpu
 
     def pack(self) -> None:
@@ -77,7 +77,7 @@ class Product:
 
 
 class Part:
-    """The forward pass of a linear layer whose weights are packed."""
+    """Forward pass of a linear layer with packed weights."""
 
     def __init__(self, product: Product, number: int) -> None:
         self.product, self.number = product, number

@@ -1,7 +1,7 @@
-"""Comparers: whether two answers are the same.
+"""Comparers of two answers.
 
-`maths` compares in a helper process and takes its time. What uses it gives an awaitable then, and its value at once
-with the other comparers.
+`maths` compares in a helper process. Its callers return an awaitable; with the other comparers they return the value
+immediately.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from agentrl.sandbox.helper import TooMuch
 from agentrl.types.episode import Episode
 
 Comparer = Literal["squad", "exact", "numeric", "maths"]
-"""How answers are compared.
+"""Methods of comparing answers.
 
 `squad`: equal after SQuAD normalisation, which leaves numbers whole (-3 is not 3, 1.5 km not 15 km). `exact`: equal
 but for white space around. `numeric`: their last numbers are equal. `maths`: symbolically equal (needs math-verify).
-Answers without a number, or that are no mathematics, are the same only if their texts are.
+Answers without a number, or that do not parse as mathematics, are equal only if their texts are.
 """
 
 T = TypeVar("T")
 
 CONFIDENCE = r"<confidence>\s*([0-9.]+)\s*(?:(%)\s*)?</confidence>"
-"""A policy's confidence in its answer, which is no part of it."""
+"""Pattern of a policy's confidence, which is removed from its answer."""
 
 TOLERANCE = 1e-6
 """Two numbers x and y are equal if they differ by at most this times max(1, |y|)."""
@@ -37,12 +37,12 @@ MATHS = Checker("agentrl.rewards.functions.answers.symbolic", memory_mb=4096)
 
 
 def said(episode: Episode) -> str | None:
-    """The answer of an episode, without the confidence in it."""
+    """Returns the answer of an episode without its confidence."""
     return None if episode.answer is None else re.sub(CONFIDENCE, "", episode.answer).strip()
 
 
 def among(answer: str, references: Sequence[str], how: Comparer) -> Any:
-    """Whether an answer is the same as one of the references, or an awaitable of that (`then`)."""
+    """Returns True if an answer equals one of the references, or an awaitable of that (`then`)."""
     if how == "maths":
         return _any_equal(references, answer)
     return any(_same(reference, answer, how) for reference in references)
@@ -62,7 +62,7 @@ def classes(answers: Sequence[str | None], how: Comparer) -> Any:
 
 
 def then(value: Any, follows: Callable[[Any], T]) -> T:
-    """What follows from a value: at once, or, if the value is awaited, as an awaitable, which rewards may be."""
+    """Applies `follows` to a value. Returns its result, or an awaitable of it if the value is an awaitable."""
     return cast(T, _later(value, follows)) if isinstance(value, Awaitable) else follows(value)
 
 
@@ -73,9 +73,9 @@ async def _later(value: Awaitable[Any], follows: Callable[[Any], T]) -> T:
 def normalise(text: str) -> str:
     """SQuAD normalisation: lower case, no ASCII punctuation, no articles, single spaces.
 
-    Unlike SQuAD's, it leaves numbers whole: signs, points and bars of fractions are no punctuation, and what stands
-    between the numbers of a pair or a date keeps them apart. A text that consists of nothing else ("The", "+") keeps
-    its letters: it must not equal every other such text.
+    Unlike SQuAD's, it leaves numbers whole: signs, points and bars of fractions are not punctuation, and separators
+    between the numbers of a pair or a date remain. A text that would become empty ("The", "+") is only lowercased:
+    it must not equal every other one.
     """
     lower = _plain(text).lower()
     bare = _MARKS.sub(_without_marks, lower)
@@ -84,14 +84,14 @@ def normalise(text: str) -> str:
 
 
 def _without_marks(match: re.Match[str]) -> str:
-    """A number without what does not change it, a space between two numbers, nothing for other punctuation."""
+    """Returns a number without redundant characters, a space between two numbers, nothing for other punctuation."""
     if match["number"] is not None:
         return re.sub(r"[,%\s]", "", match["number"]).removeprefix("+")
     return " " if match["between"] else ""
 
 
 def _plain(text: str) -> str:
-    """A text whose minus signs are ASCII's, and beside their numbers: -$3 is $-3."""
+    """Converts minus signs to ASCII and moves them next to their numbers: -$3 becomes $-3."""
     return _SIGNED.sub(r"\1-", _composed(text).replace("\u2212", "-"))
 
 
@@ -116,7 +116,7 @@ def last_number(text: str) -> list[float]:
 
 
 def equal_numbers(answers: Sequence[float], references: Sequence[float], tolerance: float = TOLERANCE) -> bool:
-    """Whether one of the readings of an answer is one of those of the references."""
+    """Returns True if a reading of the answer equals a reading of the references, within a relative tolerance."""
     return any(abs(x - y) <= tolerance * max(1.0, abs(y)) for x in answers for y in references)
 
 

@@ -26,19 +26,19 @@ def prepare() -> None:
 
 
 def compare(reference: str, answer: str, digits: int, value: bool = False, question: str = "") -> str:
-    """`equal`, `different`, `no gold`, or why what is equal is no answer: `not computed`, `the question's own text`.
+    """Returns `equal`, `different`, `no gold`, or for a refused equal answer `not computed`, `the question's own text`.
 
     Args:
-        value: whether a number has to be written as a number.
+        value: a number has to be written as a number.
         question: the text of the task.
     """
     from math_verify import parse, verify
 
     wanted = said = None
-    # No time limit of its own (None): a limit would swallow the difference between unequal and undecided.
+    # No time limit (None): a limit would hide the difference between unequal and undecided.
     with suppress(Exception):
         wanted = parse(_delimited(reference), parsing_timeout=None) or parse(reference, parsing_timeout=None)
-    with suppress(Exception):  # what an answer makes the parser raise is the answer's fault
+    with suppress(Exception):  # a parser error is the answer's fault
         said = parse(answer, parsing_timeout=None) or parse(_delimited(answer), parsing_timeout=None)
     equal = False
     with suppress(Exception):
@@ -54,12 +54,12 @@ def compare(reference: str, answer: str, digits: int, value: bool = False, quest
 
 
 def readable(reference: str) -> bool:
-    """Whether it is mathematics."""
+    """Returns True if the reference parses as mathematics."""
     return compare(reference, "", 6) != "no gold"
 
 
 def is_numeral(text: str) -> bool:
-    """Whether a text is a number as one writes it: 12, -1,000.5, 3/4, \\frac{3}{4}, 2.5e3, 50%, x = 5."""
+    """Returns True if a text is a written number: 12, -1,000.5, 3/4, \\frac{3}{4}, 2.5e3, 50%, x = 5."""
     bare = re.sub(r"\\[,;! ]|\\text\{[^{}]*\}|[\s${}]|\\\$|\\[()\[\]]|\\left|\\right", "", text.rpartition("=")[2])
     fractions = re.sub(r"\\[dt]?frac", "", text.rpartition("=")[2]) if "frac" in text else ""
     return bool(_NUMERAL.fullmatch(bare) or _FRACTION.fullmatch("".join(fractions.split()).strip("$")))
@@ -73,13 +73,13 @@ _FRACTION = re.compile(rf"[-+]?[0-9]*\{{[-+]?{_DIGITS}\}}\{{[-+]?{_DIGITS}\}}")
 
 
 def _text_of(parsed: Any, whole: str) -> str:
-    """What of a text was read as mathematics."""
+    """Returns the part of a text that was parsed as mathematics."""
     last = parsed[-1]
     return last if isinstance(last, str) else whole
 
 
 def _bare(text: str) -> str:
-    """A text without what makes no difference to how it reads."""
+    """Strips delimiters and white space that do not change the meaning."""
     return re.sub(r"\\left|\\right|\\[,;! ()\[\]]|[\s$]", "", text).lower()
 
 

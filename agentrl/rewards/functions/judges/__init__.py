@@ -1,1 +1,1 @@
-"""Judges: a language model says how good an answer, a transcript or a turn is, or which turns are wrong."""
+"""Judges: a language model grades an answer, a transcript or a turn, or marks the wrong turns."""

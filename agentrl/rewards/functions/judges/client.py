@@ -29,7 +29,7 @@ from agentrl.types.task import Task
 
 _LARGEST = 8 << 20  # bytes of a reply
 Question = Callable[[int], str]
-"""A prompt with at most so many characters of what the agent wrote."""
+"""Builds a prompt with at most the given number of characters of the agent's text."""
 
 _KEY = (401, 403)  # statuses of a key that is wrong, or has become so: the judge is out of reach
 
@@ -39,7 +39,7 @@ class _Refused(Exception):
 
 
 class Judge(BaseModel):
-    """The model that judges, and the number of votes."""
+    """Judge model, and the number of votes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -90,17 +90,17 @@ class Judge(BaseModel):
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentrl" / "judge"
 
     async def ask(self, questions: list[Question], read: Callable[[str], Any]) -> tuple[list[Any], str]:
-        """Asks every question `votes` times. Where the judge refuses them, as too long, less of the material is shown.
+        """Asks every question `votes` times. If the judge refuses a prompt, e.g. as too long, the material is cut.
 
         Args:
-            read: parses a reply; returns None if it cannot.
+            read: parses a reply; returns None on failure.
 
         Returns:
             The parsed votes of each question, and the hash under which they are stored.
 
         Raises:
             EngineError: the judge cannot be reached, or fails.
-            Unverified: the judge refuses what the agent wrote, and not the question without it.
+            Unverified: the judge refuses the agent's text, and accepts the question without it.
             AgentRLError: the judge refuses the request (a wrong model).
         """
         for most in (self.chars, self.chars // 4, self.chars // 16):
@@ -134,7 +134,7 @@ class Judge(BaseModel):
         return read_replies, key
 
     async def ask_each(self, questions: list[Question], read: Callable[[str], Any]) -> tuple[list[list[Any]], str]:
-        """As `ask`: the votes of each question, by question."""
+        """Like `ask`, with the votes grouped by question."""
         votes, key = await self.ask(questions, read)
         return [votes[start : start + self.votes] for start in range(0, len(votes), self.votes)], key
 
@@ -182,7 +182,7 @@ class Judge(BaseModel):
 
 
 def _content(text: str) -> str:
-    """The reply of a chat completion. Raises ValueError if there is none."""
+    """Returns the reply of a chat completion. Raises ValueError without one."""
     try:
         return str(json.loads(text)["choices"][0]["message"]["content"] or "")
     except (KeyError, IndexError, TypeError, ValueError, RecursionError):

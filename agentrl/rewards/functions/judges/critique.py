@@ -1,4 +1,4 @@
-"""Critiques: a judge reads the whole transcript and marks the turns that are wrong."""
+"""Critiques: a judge reads the whole transcript and marks the wrong turns."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ async def critique(
     prompt: str = CRITIQUE,
     read_blob: Callable[[str], bytes],
 ) -> Scored:
-    """For each turn of the policy the share of the critiques (`judge.votes`) that call it wrong: 0 to 1, for `capo`.
+    """Share of the critiques (`judge.votes`) that mark a turn of the policy as wrong: 0 to 1, for `capo`.
 
     A reply without a list of existing turns is a lost critique. If half of them or more are lost, no turn is scored.
     The prompts of CAPO are not published; this one is ours.
 
     Args:
-        rubric: what a turn must fulfil.
+        rubric: the criteria of a correct turn.
         rubric_key: the field of `task.data` with the rubric of a task; None: `rubric` for all.
         key: the field of `task.data` with the reference; None: no reference.
         prompt: template with {task}, {reference}, {rubric} and {transcript}, which numbers the turns.

@@ -94,7 +94,7 @@ async def rubric_judge(
     not scored.
 
     Args:
-        reads: what is graded: the final answer, the turns with their observations, or each turn.
+        reads: the graded material: the final answer, the turns with their observations, or each turn.
         rubric: the criteria.
         rubric_key: the field of `task.data` with the rubric of a task, a text or a list; None: `rubric` for all.
         key: the field of `task.data` with the reference; None: no reference.

@@ -1,4 +1,4 @@
-"""What judges are shown: the task, its rubric, an answer, a transcript; and prompts filled with it."""
+"""Material of judges: the task, its rubric, an answer, a transcript; and prompts filled with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentrl.types.parts.content import text_of
 from agentrl.types.task import Message, Task
 
 Reads = Literal["answer", "transcript"]
-"""What of an episode a judge is shown."""
+"""The part of an episode that a judge reads."""
 
 CORRECT = "The answer is right, and agrees with the reference where there is one."
 
@@ -26,7 +26,7 @@ def asked(task: Task) -> str:
 
 
 def rubric_of(task: Task, rubric: str, key: str | None) -> str:
-    """The rubric of a task: that of the recipe, or with a `key` that of the task.
+    """Returns the rubric of the recipe, or with a `key` that of the task.
 
     Raises:
         TaskError: the field of the task is missing, or neither a text nor a list of texts.
@@ -45,12 +45,12 @@ def rubric_of(task: Task, rubric: str, key: str | None) -> str:
 
 
 def shown(episode: Episode, reads: Reads) -> str:
-    """What a judge reads of an episode; empty if there is nothing to judge."""
+    """Returns the part of an episode that a judge reads; empty if nothing can be judged."""
     return transcript(episode.turns) if reads == "transcript" else (episode.answer or "").strip()
 
 
 def transcript(turns: list[Turn], most: int = 4000) -> str:
-    """Turns in words, each with what was observed after it.
+    """Formats turns as text, each with its observations.
 
     Args:
         most: characters of one observation; the middle of a longer one is left out.
@@ -73,9 +73,9 @@ def _cut(text: str, most: int) -> str:
 
 
 def question(template: str, about: Mapping[str, Any], **material: str) -> Question:
-    """A template with what is asked about, and with the material: what the agent wrote, as far as it is shown.
+    """Returns a function that fills a template with `about` and with the agent's material, cut to a length.
 
-    Closing tags of the template are broken up in it: it must not end its own frame.
+    Closing tags of the template are broken up in the material: it must not close its enclosing tag.
     """
     frames = "|".join(re.findall(r"</(\w+)>", template)) or "(?!)"
     closing = re.compile(rf"<(?=/({frames})\s*>)", re.IGNORECASE)

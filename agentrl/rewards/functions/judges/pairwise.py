@@ -40,7 +40,7 @@ better: {{"better": "A"}}, {{"better": "B"}} or {{"better": "tie"}}"""
 
 
 async def compare(judge: Judge, prompt: str, a: str, b: str, **about: str) -> tuple[list[float], int, str]:
-    """The parsed votes on how far `a` beats `b` (1, 0.5, 0), how many were asked, and their hash.
+    """Returns the parsed votes for `a` over `b` (1, 0.5, 0), the number of votes requested, and their hash.
 
     Each vote is asked in both orders, because judges have a position bias.
     """
@@ -74,7 +74,7 @@ async def pairwise_judge(
     An episode without an answer gets 0.
 
     Args:
-        reads: what is compared with the reference: the final answer, or the turns with their observations.
+        reads: the part compared with the reference: the final answer, or the turns with their observations.
         rubric: the criteria.
         rubric_key: the field of `task.data` with the rubric of a task; None: `rubric` for all.
         key: the field of `task.data` with the answer to compare with.
@@ -103,7 +103,7 @@ async def win_rate(
     prompt: str = PAIRWISE,
     read_blob: Callable[[str], bytes],
 ) -> list[Scored]:
-    """The share of the comparisons with the other members of the group that each wins; a tie counts one half for both.
+    """Share of the comparisons with the other members of the group that each wins; a tie counts one half for both.
 
     All pairs are compared, a judge in both orders. A reply that cannot be parsed counts as a tie, as published; if more
     than half of all cannot, no member is scored. A member without an answer loses without a question. In a group of one
@@ -112,7 +112,7 @@ async def win_rate(
     Args:
         judge: the model that judges; or a function of (task, a, b), two episodes, that returns how far a beats b: 1,
             0.5 or 0.
-        reads: what is compared: the final answers, or the turns with their observations.
+        reads: the compared parts: the final answers, or the turns with their observations.
         rubric: the criteria.
         rubric_key: the field of `task.data` with the rubric of a task; None: `rubric` for all.
         prompt: template with {task}, {rubric}, {a} and {b}.
@@ -126,7 +126,7 @@ async def win_rate(
     about = {"task": asked(task), "rubric": rubric_of(task, rubric, rubric_key)}
 
     async def ask(a: Episode, b: Episode) -> tuple[list[float], int]:
-        """The votes for `a`, and how many were asked."""
+        """Returns the votes for `a`, and the number of votes requested."""
         if not isinstance(judge, Judge):
             said = judge(task, a, b)
             return [number(await said if inspect.isawaitable(said) else said, "the comparison")], 1
