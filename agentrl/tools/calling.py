@@ -1,4 +1,4 @@
-"""Calls of user code that may be `async def` or not: what is not runs in a thread."""
+"""Calls of user code, `async def` or synchronous. Synchronous code runs in a thread."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 async def called(owner: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """The result of a function, which runs in a thread if it is synchronous. What it returns is awaited if it can be.
+    """Calls a function, in a thread if it is synchronous, and returns its result, awaited if awaitable.
 
     Args:
-        owner: whose synchronous methods run one after another, unless it is a tool whose calls may run side by side.
+        owner: object whose synchronous methods run sequentially, unless it is a tool with `parallel`.
     """
     if _is_async(function):
         turn = _turns.get(id(owner))
-        if turn is not None and turn.locked():  # a thread that was cancelled goes on
+        if turn is not None and turn.locked():  # a cancelled call's thread is still running
             await in_thread(_nothing, turn)
         return await function(*args, **kwargs)
     result = await in_thread(functools.partial(function, *args, **kwargs), turn_of(owner))
@@ -37,19 +37,19 @@ async def called(owner: Any, function: Callable[..., Any], /, *args: Any, **kwar
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    code = getattr(function, "__code__", None)  # of most: quicker to ask than `inspect` is
+    code = getattr(function, "__code__", None)  # present on most functions, and faster than `inspect`
     return bool(code is not None and code.co_flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function)
 
 
 class OutOfTime(Exception):
-    """A call took longer than it may."""
+    """A call exceeded its timeout."""
 
 
 async def timed(seconds: float, call: Coroutine[Any, Any, T]) -> T:
-    """The result of a call. Its time begins when it first waits for something: a call that never does needs no timer.
+    """Awaits a call with a timeout that starts at its first wait; a call that never waits needs no timer.
 
     Raises:
-        OutOfTime: the time is over. A `TimeoutError` is the call's own.
+        OutOfTime: the timeout expired. A `TimeoutError` comes from the call itself.
     """
     try:
         waits_for = call.send(None)
@@ -66,7 +66,7 @@ async def timed(seconds: float, call: Coroutine[Any, Any, T]) -> T:
 
 
 class _Rest(Awaitable[T]):
-    """The rest of a coroutine that has begun and waits for a future."""
+    """Remainder of a started coroutine that waits for a future."""
 
     def __init__(self, call: Coroutine[Any, Any, T], waits_for: Any) -> None:
         self.call, self.waits_for = call, waits_for
@@ -86,7 +86,7 @@ class _Rest(Awaitable[T]):
                     return result
                 fault = None
         finally:
-            fault = None  # its traceback knows this frame, which would know it
+            fault = None  # breaks the reference cycle of traceback and frame
 
 
 GIVE_WAY_S = 0.01
@@ -94,9 +94,9 @@ _gave_way = 0.0
 
 
 async def give_way() -> None:
-    """Lets other episodes and time limits run, once in 10 ms: for calls that may never wait for anything.
+    """Yields to the event loop at most once in 10 ms, for calls that may never wait.
 
-    A wait for a thread counts as well.
+    Waiting for a thread counts as a yield.
     """
     global _gave_way
     if time.monotonic() - _gave_way > GIVE_WAY_S:
@@ -104,12 +104,12 @@ async def give_way() -> None:
         _gave_way = time.monotonic()
 
 
-# By id, and not in the object: its attributes are its state, which may be copied, compared or written out.
+# Keyed by id instead of stored on the object: its attributes are episode state and may be copied or serialized.
 _turns: dict[int, threading.Lock] = {}
 
 
 def turn_of(owner: Any) -> threading.Lock | None:
-    """The lock that threads of one object hold while they run."""
+    """Returns the lock held by threads of one object while they run; None for `parallel` tools."""
     if getattr(owner, "parallel", False):
         return None
     if (key := id(owner)) not in _turns:
@@ -119,21 +119,20 @@ def turn_of(owner: Any) -> threading.Lock | None:
 
 
 def _nothing() -> None:
-    """To wait for a turn."""
+    """Does nothing; used to wait for a lock."""
 
 
 async def in_thread(call: Callable[[], Any], turn: threading.Lock | None = None) -> Any:
-    """The result of a blocking call.
+    """Runs a blocking call in a thread and returns its result.
 
-    A thread cannot be ended: after a cancellation it goes on, and its result is dropped. A call gets an idle daemon
-    thread, or a new one if there is none, so that calls which hang keep neither other episodes waiting nor the process
-    alive.
+    A thread cannot be killed: after a cancellation it continues and its result is dropped. Each call gets an idle
+    daemon thread or a new one, so that hanging calls block neither other episodes nor the exit of the process.
 
     Args:
-        turn: held while the call runs. A call that is cancelled before its turn does not run.
+        turn: lock held while the call runs. A call cancelled before it gets the lock does not run.
 
     Raises:
-        InfraError: the system starts no more threads.
+        InfraError: the system cannot start more threads.
     """
     global _gave_way
     loop = asyncio.get_running_loop()
@@ -156,7 +155,7 @@ async def in_thread(call: Callable[[], Any], turn: threading.Lock | None = None)
 
 
 class _Worker(threading.Thread):
-    """A thread that runs one call after another, and ends when none has come for a while."""
+    """Thread that runs calls one after another and exits after `IDLE_S` without one."""
 
     def __init__(self) -> None:
         super().__init__(name="agentrl-tool", daemon=True)
@@ -167,13 +166,13 @@ class _Worker(threading.Thread):
             try:
                 tell = self.calls.get(timeout=IDLE_S)()
             except queue.Empty:
-                with contextlib.suppress(ValueError):  # not idle any more: a call is on its way
+                with contextlib.suppress(ValueError):  # no longer idle: a call is on its way
                     _idle.remove(self)
                     return
                 continue
-            _idle.append(self)  # before its result is known: the call that follows it finds this thread
+            _idle.append(self)  # before the result is delivered, so that the next call finds this thread
             tell()
-            del tell  # an idle thread holds nothing of the call
+            del tell  # an idle thread keeps no references to the call
 
 
 IDLE_S = 10.0
@@ -182,7 +181,7 @@ os.register_at_fork(after_in_child=_idle.clear)  # a fork has no threads
 
 
 def _worker() -> _Worker:
-    """A thread that waits for a call: to start one costs more than most calls of tools do."""
+    """Returns an idle thread or a new one: starting a thread costs more than most tool calls."""
     with contextlib.suppress(IndexError):
         return _idle.pop()
     worker = _Worker()
@@ -195,14 +194,14 @@ def _worker() -> _Worker:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, done: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+    with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(done)
 
 
 def _settle(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if ended.done():  # cancelled: nobody waits
+    if ended.done():  # cancelled
         return
-    if isinstance(error, StopIteration):  # a future does not take it
+    if isinstance(error, StopIteration):  # futures reject StopIteration
         error = RuntimeError(f"StopIteration: {error}")
     if error is None:
         ended.set_result(result)

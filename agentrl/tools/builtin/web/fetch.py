@@ -1,4 +1,4 @@
-"""One request over HTTP, its redirects followed by hand, with a bound on everything that a server may send."""
+"""HTTP requests with checked redirects and limits on everything that a server sends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agentrl.types.sandbox import HOST
 
 REDIRECTS = (301, 302, 303, 307, 308)
 LOCAL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL)
-"""What this machine has run out of: no fault of the model or of a server."""
+"""Errors of exhausted local resources, caused by neither the model nor a server."""
 
 _HEADERS = {
     "User-Agent": "agentrl",
@@ -56,7 +56,7 @@ class HttpSettings(BaseModel):
 
 
 class Fetcher:
-    """Fetches pages for one episode, with cookies of its own."""
+    """Fetches pages for one episode, with its own cookies."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self.settings = settings
@@ -64,10 +64,10 @@ class Fetcher:
         self._client: aiohttp.ClientSession | None = None
 
     async def get(self, url: str) -> Answer:
-        """What is at a URL.
+        """Fetches a URL.
 
         Raises:
-            ToolError: it cannot be had, in words for the model.
+            ToolError: the page cannot be fetched; the message is for the model.
             InfraError: this machine has run out of sockets or memory.
         """
         target = _checked(url)
@@ -116,7 +116,7 @@ class Fetcher:
     def _session(self) -> aiohttp.ClientSession:
         if self._client is None:
             connector = aiohttp.TCPConnector(resolver=_Resolver(self._hosts), use_dns_cache=False)
-            # Bodies are unpacked by `beginning`: how much comes out of them is bounded.
+            # `beginning` decompresses bodies, with a limit on the output.
             self._client = aiohttp.ClientSession(
                 connector=connector, headers=_HEADERS, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
             )
@@ -124,13 +124,13 @@ class Fetcher:
 
 
 class _Resolver(AbstractResolver):
-    """Addresses of names, without those that may not be reached: what is checked is what is connected to."""
+    """Resolver that drops addresses that are not allowed, so that the checked address is the one connected to."""
 
     def __init__(self, hosts: HostList) -> None:
         self._hosts = hosts
 
     async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_UNSPEC) -> list[ResolveResult]:
-        # A thread of its own: a name that is slow to resolve holds up nobody else.
+        # A separate thread, so that a slow lookup blocks no other request.
         found = await in_thread(lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM))
         families = {each[4][0]: each[0] for each in found}
         return [
@@ -140,14 +140,14 @@ class _Resolver(AbstractResolver):
         ]  # fmt: skip
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""
 
 
 def _checked(url: str) -> URL:
-    """A URL that can be asked for.
+    """Parses and checks a URL.
 
     Raises:
-        ToolError: it is none.
+        ToolError: the URL is invalid.
     """
     try:
         parsed = URL(url.strip())
@@ -163,7 +163,7 @@ def _errno(error: BaseException) -> int:
 
 
 def _said(error: Exception) -> str:
-    """What went wrong between this machine and a server, in words for a model; the first that fits."""
+    """Describes a connection error for the model, by the first matching type."""
     for kind, words in _WORDS:
         if isinstance(error, kind):
             return words.format(error=" ".join(str(error).split())[:200])
