@@ -1,4 +1,4 @@
-"""The contract of tools and environments: what a model may call, and how a call is run.
+"""Interfaces of tools and environments, and the execution of tool calls.
 
-The tools that come with agentrl are in `builtin/`.
+The built-in tools are in `builtin/`.
 """

@@ -1,4 +1,4 @@
-"""Asides: a tool asks the conversation that called it, and the conversation itself does not get the message."""
+"""Asides: side questions of a tool to the policy that called it, which stay out of the conversation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class Aside(Protocol):
-    """A conversation, for the calls of one of its replies."""
+    """Samples a side reply from the conversation of the current tool calls."""
 
     async def __call__(self, text: str, role: str, trained: bool) -> str:
-        """Asks the speaker one more message, and returns the reply. Neither becomes part of the conversation."""
+        """Sends the policy one more message and returns its reply. The conversation stores neither."""
         ...
 
 
@@ -21,7 +21,7 @@ _ASIDE: ContextVar[Aside] = ContextVar("aside")
 
 @contextmanager
 def asides(aside: Aside) -> Iterator[None]:
-    """Lets the calls inside ask."""
+    """Makes `aside` available to the tool calls inside the context."""
     token = _ASIDE.set(aside)
     try:
         yield
@@ -30,5 +30,5 @@ def asides(aside: Aside) -> Iterator[None]:
 
 
 def current_aside() -> Aside | None:
-    """The conversation that calls; None outside of an episode."""
+    """Returns the aside of the calling conversation; None outside of an episode."""
     return _ASIDE.get(None)

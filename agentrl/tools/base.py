@@ -26,24 +26,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool may return instead of a string.
+    """Result of a tool call, for tools that return more than a string.
 
     Attributes:
-        text: what the model is shown. What is no text becomes it: None nothing, containers JSON, others by `str()`.
-        done: the episode ends after this turn, whose other calls still run.
-        answer: what the episode's rewards read as its answer; made text as `text` is.
+        text: shown to the model. Other types are converted: None to nothing, containers to JSON, the rest by `str()`.
+        done: ends the episode after this turn; the turn's other calls still run.
+        answer: the episode's answer, read by rewards; converted to text as `text` is.
         rewards: immediate reward components of the turn, finite numbers (also bools, and scalars of NumPy and torch).
-            Those of the same name that several calls of one turn give add up.
-        images: what the model is shown behind the text: bytes or path of a file, data URL, or PIL image. They become
-            bytes. A tool that shows one image may return the PIL image itself.
-        points: where on the image that was shown last before it the call acted, as (x, y) in pixels of that image, x to
+            Several calls of one turn add up by name.
+        images: shown to the model after the text: bytes or path of a file, data URL, or PIL image; converted to bytes.
+            A tool that shows one image may return the PIL image itself.
+        points: location of the action on the last image shown before the call, as (x, y) in pixels of that image, x to
             the right and y down; several are a path (a drag). The page marks them.
-        ends_reply: calls that stand behind this one in the reply, and have not begun, are skipped: they were meant for
-            a state that is gone. The model is told. See `Tool.ends_replies`.
+        ends_reply: skips later calls of the reply that have not begun, because they were meant for an earlier state.
+            The model gets a note. See `Tool.ends_replies`.
 
     Raises:
-        ImageRefused: one is no image, or damaged.
-        ValueRefused: a point is no pair of finite numbers.
+        ImageRefused: an image is damaged or of an unknown type.
+        ValueRefused: a point is not a pair of finite numbers.
     """
 
     text: str
@@ -66,10 +66,10 @@ class ToolResult:
 
 @dataclass(frozen=True)
 class Observation(ToolResult):
-    """What an environment may answer to a reply, instead of a string.
+    """Answer of an environment to a reply, for environments that return more than a string.
 
     Attributes:
-        role: of the message that the model is shown.
+        role: role of the message shown to the model.
     """
 
     role: str = "user"
@@ -80,10 +80,10 @@ class Observation(ToolResult):
 
 
 def _mark(function: Any, name: str, value: Any) -> None:
-    """Marks a function, or that of a method of an object: a bound method takes no attributes.
+    """Sets an attribute on a function, or on the function of a bound method, which takes no attributes itself.
 
     Raises:
-        TypeError: it takes none, either, because it is not written in Python.
+        TypeError: the function takes no attributes because it is not written in Python.
     """
     try:
         setattr(getattr(function, "__func__", function), name, value)
@@ -92,7 +92,7 @@ def _mark(function: Any, name: str, value: Any) -> None:
 
 
 class _ToolMarker:
-    """`@tool` marks a method or plain function as callable by the model. One that is not `async` runs in a thread."""
+    """`@tool` marks a method or plain function as callable by the model. Synchronous ones run in a thread."""
 
     __name__ = "tool"
 
@@ -104,7 +104,7 @@ class _ToolMarker:
 
     @staticmethod
     def named(name: str) -> Callable[[F], F]:
-        """`@tool.named("open")`: as `@tool`, under a name that the class has another use for."""
+        """`@tool.named("open")`: `@tool` under another name, for names that the class itself uses."""
 
         def mark(function: F) -> F:
             _mark(function, "__agentrl_name__", name)
@@ -116,14 +116,14 @@ class _ToolMarker:
     def from_schema(
         name: str, description: str, schema: Mapping[str, Any] | None, call: Callable[[dict[str, Any]], Any]
     ) -> SchemaTool:
-        """A tool whose arguments a JSON schema describes, for `tools` of a recipe or `Environment.tools`.
+        """Makes a tool with arguments described by a JSON schema, for `tools` of a recipe or `Environment.tools`.
 
         Args:
-            schema: of the arguments, an object; None: there are none.
+            schema: schema of the arguments, an object; None: no arguments.
             call: takes the arguments as one dict; may be `async`.
 
         Raises:
-            RecipeError: the name is empty, or the schema is not that of an object.
+            RecipeError: the name is empty, or the schema does not describe an object.
         """
         return schema_tool(name, description, schema, call)
 
@@ -132,23 +132,22 @@ tool = _ToolMarker()
 
 
 class Tool:
-    """Base of tools with state. Constructor arguments are the settings in the recipe.
+    """Base class of tools with state. Constructor arguments are the settings in the recipe.
 
     Attributes:
-        needs_sandbox: the runner then opens one for the episode, or refuses the recipe if it has none.
-        stateless: whether calls leave nothing behind that a later call would see.
-        forkable: whether an episode with it may be forked (docs/fork.md): its calls give the same results when they run
-            again, or it saves and restores its state. False for what acts on the world outside.
-        keeps_files_alone: whether what calls leave behind is files of the sandbox, and nothing else; its `open` writes
-            none. A fork then takes a snapshot of the sandbox.
-        parallel: whether several calls of one turn may run side by side. By default they run one after another, in
-            the order in which the model wrote them, because they share the instance's state. Calls of different
-            tools run side by side.
-        ends_replies: whether a call may end the reply (`ToolResult.ends_reply`). The calls of a reply with a call of
-            such a tool all run one after another, those of other tools, too, so that none behind it has begun.
-        offers: which of its `@tool` methods the model may call, by name; None: all.
-        timeout_s: bound on one call, from when it first waits for something; a call that runs longer is cancelled and
-            the model is told.
+        needs_sandbox: the runner opens a sandbox for the episode, or refuses a recipe without one.
+        stateless: calls leave no state for later calls.
+        forkable: episodes with the tool may be forked (docs/fork.md): calls repeat with the same results, or the tool
+            saves and restores its state. False for tools that act on the outside world.
+        keeps_files_alone: calls change only files of the sandbox, and `open` writes none. A fork then takes a snapshot
+            of the sandbox.
+        parallel: several calls of one turn may run concurrently. By default they run sequentially, in the order of the
+            reply, because they share the instance's state. Calls of different tools run concurrently.
+        ends_replies: a call may end the reply (`ToolResult.ends_reply`). All calls of a reply with such a call run
+            sequentially, also those of other tools, so that no later call has begun.
+        offers: names of the `@tool` methods that the model may call; None: all.
+        timeout_s: timeout of one call, counted from its first wait; a call that runs longer is cancelled and the model
+            gets an error.
     """
 
     needs_sandbox: bool = False
@@ -166,45 +165,45 @@ class Tool:
 
     @may_be_sync
     async def close(self) -> None:
-        """Frees what `open` took. Runs also when the episode failed."""
+        """Releases the resources of `open`. Also runs when the episode failed."""
 
     async def check_answers(self) -> None:
-        """Asked after a call, or the whole episode, ran out of time: whether what the tool speaks to still answers.
+        """Checks after a timeout of a call or of the episode that the tool's backend still answers.
 
         Raises:
-            InfraError: it does not. The agent is not to blame for the time.
-            ToolServerEnded: it does not, perhaps because of the agent's calls.
+            InfraError: no answer, through no fault of the agent.
+            ToolServerEnded: no answer, perhaps because of the agent's calls.
         """
 
     @property
     def knows_state(self) -> bool:
-        """Whether `state_key` can say something: the class has one of its own."""
+        """True if the class defines its own `state_key`."""
         return type(self).state_key is not Tool.state_key
 
     def state_key(self) -> str | None:
-        """The state that the next turn acts on, for anchor-state credit (GiGPO). None: no opinion.
+        """Returns a key of the state before the next turn, for anchor-state credit (GiGPO); None: unknown.
 
-        Bytes, numbers and JSON containers are taken, too: equal values are the same state.
+        Bytes, numbers and JSON containers are accepted too: equal values mean the same state.
         """
         return None
 
 
 class _OwnInfo:
-    """The `info` of a class: every object gets a copy when it first asks, and may add to it."""
+    """Descriptor of a class-level `info`: each instance gets its own copy on first access."""
 
     def __init__(self, info: Mapping[str, Any]) -> None:
         self.info = info
 
     def __get__(self, instance: Environment | None, owner: type[Environment]) -> Any:
-        """The object's own, which it has from now on."""
+        """Returns the instance's copy, made on first access."""
         return self.info if instance is None else vars(instance).setdefault("info", copy.deepcopy(self.info))
 
 
 class Environment(Tool):
-    """A tool box with a state, an opening and a voice. Everything of it is optional.
+    """Tools with state, an opening message and answers to replies. Every method is optional.
 
     Attributes:
-        info: stored with the episode; read when it has ended. JSON.
+        info: JSON stored with the episode; read when the episode has ended.
     """
 
     info: dict[str, Any] = _OwnInfo({})  # type: ignore[assignment]
@@ -215,50 +214,50 @@ class Environment(Tool):
             cls.info = _OwnInfo(info)  # type: ignore[assignment]
 
     def tools(self) -> Sequence[Any]:
-        """What the model may call now: `@tool` methods of this object, `@tool` functions, `tool.from_schema(...)`.
+        """Returns the tools callable now: `@tool` methods of this object, `@tool` functions, `tool.from_schema(...)`.
 
-        Read after `open` and before every reply, where a subclass defines it. Default: all `@tool` methods.
+        If a subclass overrides it, it is called after `open` and before every reply. Default: all `@tool` methods.
         """
         return own_methods(self)
 
     @may_be_sync
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Runs a tool that the task defines (`Task.tools`). Returns what a tool returns."""
+        """Runs a tool defined by the task (`Task.tools`) and returns its result."""
         raise NotImplementedError
 
     @may_be_sync
     async def save(self) -> Any:
-        """The state of the episode, as JSON; asked before every turn and stored with it, where a subclass defines it.
+        """Returns the state of the episode as JSON; if overridden, called before every turn and stored with it.
 
-        With `restore`, it lets a stored episode go on from any of its turns (docs/fork.md).
+        With `restore`, a stored episode can continue from any of its turns (docs/fork.md).
         """
         return None
 
     @may_be_sync
     async def restore(self, state: Any) -> None:
-        """Takes a state that `save` gave, after `open`. Needed where `save` is defined."""
+        """Restores a state returned by `save`, after `open`. Required if `save` is defined."""
 
     @may_be_sync
     async def opening(self) -> Sequence[Message] | Message | str:
-        """What the model sees first, after the task's instruction: messages, or the text of one from the user.
+        """Returns the first messages after the task's instruction, or the text of one user message.
 
         Contents may be lists of text and image parts (docs/images.md)."""
         return []
 
     @may_be_sync
     async def respond(self, reply: Reply) -> Any:
-        """What follows a reply without a tool call: text, or an `Observation`. None: the reply is the final answer."""
+        """Answers a reply without a tool call: text, or an `Observation`; None makes the reply the final answer."""
         return None
 
 
 def own_methods(instance: Tool) -> list[Callable[..., Any]]:
-    """The `@tool` methods that an instance offers, in order of definition."""
+    """Returns the `@tool` methods of an instance that `offers` allows, in order of definition."""
     found = [getattr(instance, name) for name in _marked(type(instance))]
     return found if instance.offers is None else [each for each in found if name_of(each) in instance.offers]
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The name by which a model calls a `@tool` method or function."""
+    """Returns the tool name of a `@tool` method or function."""
     plain = getattr(function, "__func__", function)
     return str(getattr(plain, "__agentrl_name__", plain.__name__))
 
@@ -271,7 +270,7 @@ def _marked(cls: type) -> Iterator[str]:
 
 
 class FunctionTool(Tool):
-    """A stateless tool made of one `@tool` function, or of a schema."""
+    """Stateless tool around one `@tool` function or schema tool."""
 
     stateless = parallel = True
 

@@ -1,4 +1,4 @@
-"""Calls of user code that may be `async def` or not: what is not runs in a thread."""
+"""Calls of user code, `async def` or synchronous. Synchronous code runs in a thread."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 async def called(owner: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """The result of a function, which runs in a thread if it is synchronous. What it returns is awaited if it can be.
+    """Calls a function, in a thread if it is synchronous, and returns its result, awaited if awaitable.
 
     Args:
-        owner: whose synchronous methods run one after another, unless it is a tool whose calls may run side by side.
+        owner: object whose synchronous methods run sequentially, unless it is a tool with `parallel`.
     """
     if _is_async(function):
         turn = _turns.get(id(owner))
-        if turn is not None and turn.locked():  # a thread that was cancelled goes on
+        if turn is not None and turn.locked():  # a cancelled call's thread is still running
             await in_thread(_nothing, turn)
         return await function(*args, **kwargs)
     result = await in_thread(functools.partial(function, *args, **kwargs), turn_of(owner))
@@ -31,19 +31,19 @@ async def called(owner: Any, function: Callable[..., Any], /, *args: Any, **kwar
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    code = getattr(function, "__code__", None)  # of most: quicker to ask than `inspect` is
+    code = getattr(function, "__code__", None)  # present on most functions, and faster than `inspect`
     return bool(code is not None and code.co_flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function)
 
 
 class OutOfTime(Exception):
-    """A call took longer than it may."""
+    """A call exceeded its timeout."""
 
 
 async def timed(seconds: float, call: Coroutine[Any, Any, T]) -> T:
-    """The result of a call. Its time begins when it first waits for something: a call that never does needs no timer.
+    """Awaits a call with a timeout that starts at its first wait; a call that never waits needs no timer.
 
     Raises:
-        OutOfTime: the time is over. A `TimeoutError` is the call's own.
+        OutOfTime: the timeout expired. A `TimeoutError` comes from the call itself.
     """
     try:
         waits_for = call.send(None)
@@ -60,7 +60,7 @@ async def timed(seconds: float, call: Coroutine[Any, Any, T]) -> T:
 
 
 class _Rest(Awaitable[T]):
-    """The rest of a coroutine that has begun and waits for a future."""
+    """Remainder of a started coroutine that waits for a future."""
 
     def __init__(self, call: Coroutine[Any, Any, T], waits_for: Any) -> None:
         self.call, self.waits_for = call, waits_for
@@ -80,7 +80,7 @@ class _Rest(Awaitable[T]):
                     return result
                 fault = None
         finally:
-            fault = None  # its traceback knows this frame, which would know it
+            fault = None  # breaks the reference cycle of traceback and frame
 
 
 # By id, and not in the object: its attributes are its state, which may be copied, compared or written out.
@@ -88,7 +88,7 @@ _turns: dict[int, threading.Lock] = {}
 
 
 def turn_of(owner: Any) -> threading.Lock | None:
-    """The lock that threads of one object hold while they run."""
+    """Returns the lock held by threads of one object while they run; None for `parallel` tools."""
     if getattr(owner, "parallel", False):
         return None
     if (key := id(owner)) not in _turns:

@@ -1,4 +1,4 @@
-"""What a model may call: the methods of tools, their schemas, and the check of arguments."""
+"""Methods of tools, their JSON schemas, and the check of arguments."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from agentrl.types.parts.image import is_pil
 
 @dataclass(frozen=True)
 class ToolMethod:
-    """One callable of the model's tool box.
+    """One tool that the model can call.
 
     Attributes:
-        name: as the model writes it.
-        owner: the tool instance it belongs to.
+        name: tool name in the prompt and in calls.
+        owner: tool instance of the method.
         schema: JSON schema of the arguments (an object).
-        arguments: checks them by type hints; None: by the schema.
-        texts: names of the arguments if each takes every text and must be given; else None.
+        arguments: validator from type hints; None: validation by the schema.
+        texts: names of the arguments if all are required plain `str`; else None.
     """
 
     name: str
@@ -43,25 +43,25 @@ class ToolMethod:
     texts: frozenset[str] | None = None
 
     def definition(self) -> dict[str, Any]:
-        """As chat templates and APIs take it: `{"type": "function", "function": {...}}`."""
+        """Returns the definition for chat templates and APIs: `{"type": "function", "function": {...}}`."""
         function = {"name": self.name, "description": self.description, "parameters": self.schema}
         return {"type": "function", "function": function}
 
     async def call(self, arguments: dict[str, Any]) -> ToolResult:
-        """Checks the arguments and runs the tool, on a copy of them: what it does to its arguments stays there.
+        """Checks the arguments and runs the tool on a copy of them, so that the tool cannot change the originals.
 
         Raises:
-            ToolError: the arguments do not fit the schema, in words for the model.
+            ToolError: the arguments do not fit the schema; the message is for the model.
         """
         if self.texts == arguments.keys() and all(type(each) is str and each.isascii() for each in arguments.values()):
-            checked: Mapping[str, Any] = arguments  # nothing to check, and nothing that can be changed
+            checked: Mapping[str, Any] = arguments  # nothing to check, nothing mutable
         else:
             own = msgspec.to_builtins(arguments)
             checked = self._by_schema(own) if self.arguments is None else self._by_hints(own)
         result = await called(self.owner, self.function, **checked)
         if isinstance(result, ToolResult):
             return result
-        # To write a large picture as PNG takes seconds.
+        # Encoding a large picture as PNG takes seconds.
         return await in_thread(lambda: ToolResult(result)) if is_pil(result) else ToolResult(result)
 
     def _by_hints(self, arguments: dict[str, Any]) -> Mapping[str, Any]:
@@ -81,7 +81,7 @@ class ToolMethod:
 
     @property
     def place(self) -> str:
-        """The tool and where it is defined, for messages: `tool 'buy' (/shop/task.py:32)`."""
+        """Name and source location of the tool, for messages: `tool 'buy' (/shop/task.py:32)`."""
         function = getattr(self.function, "__agentrl_call__", self.function)
         code = getattr(getattr(function, "__func__", function), "__code__", None)
         where = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
@@ -89,7 +89,7 @@ class ToolMethod:
 
 
 def methods_of(instance: Tool) -> list[ToolMethod]:
-    """The tools of an instance that are known before it is opened: its `@tool` methods, in order of definition."""
+    """Returns the tools known before an instance is opened: its `@tool` methods, in order of definition."""
     if isinstance(instance, FunctionTool):
         return [method(instance, instance.function)]
     found = own_methods(instance)
@@ -101,7 +101,7 @@ def methods_of(instance: Tool) -> list[ToolMethod]:
 
 
 def toolbox(instances: Iterable[Tool]) -> dict[str, ToolMethod]:
-    """All methods by name that are known before tools are opened.
+    """Returns by name all methods known before tools are opened.
 
     Raises:
         RecipeError: two tools offer the same name.
@@ -110,10 +110,10 @@ def toolbox(instances: Iterable[Tool]) -> dict[str, ToolMethod]:
 
 
 def by_name(methods: Iterable[ToolMethod]) -> dict[str, ToolMethod]:
-    """Methods by name, in their order.
+    """Maps names to methods, in their order.
 
     Raises:
-        RecipeError: two have the same name.
+        RecipeError: two methods have the same name.
     """
     box: dict[str, ToolMethod] = {}
     for method in methods:
@@ -134,17 +134,17 @@ def _label(instance: Tool) -> str:
     return str(getattr(instance.function, "__qualname__", None) or getattr(instance.function, "name", "a tool"))
 
 
-# The argument model is the same for every episode's instance: building it costs more than most tool calls. A function
-# that an environment defines in `tools()` is forgotten with it.
+# The argument model is shared by all instances, because building it costs more than most tool calls. The weak keys
+# release functions that an environment defines in `tools()`.
 _Described = tuple[str, dict[str, Any], TypeAdapter[Any], frozenset[str] | None]
 _described: WeakKeyDictionary[Callable[..., Any], _Described] = WeakKeyDictionary()
 
 
 def method(owner: Tool, offered: Any) -> ToolMethod:
-    """What an instance offers, as the model may call it: a `@tool` method or function, or a tool from a schema.
+    """Makes a `ToolMethod` of a `@tool` method or function, or of a tool from a schema.
 
     Raises:
-        RecipeError: it is none of these, or its arguments cannot be shown to a model.
+        RecipeError: `offered` is of another type, or its arguments cannot be described to a model.
     """
     if isinstance(offered, SchemaTool):
         return ToolMethod(offered.name, offered.description, offered.schema, owner, offered.function)
@@ -165,7 +165,7 @@ def _describe(function: Callable[..., Any]) -> _Described:
         return _described_by_hints(function)
     except RecipeError:
         raise
-    except Exception as error:  # of Python, of pydantic: for what is no type, or none that JSON has
+    except Exception as error:  # from Python or pydantic, for hints that are not types or not JSON types
         raise RecipeError(
             f"tool {function.__qualname__}: its arguments cannot be shown to a model: {str(error).splitlines()[0]}",
             remedy="take str, int, float, bool, list, dict, Literal, enums or pydantic models, under plain names",
@@ -208,7 +208,7 @@ def _described_by_hints(function: Callable[..., Any]) -> _Described:
 
 
 def _is_any_text(field: FieldInfo) -> bool:
-    """Whether an argument takes every text, under its own name, and must be given."""
+    """Returns True if an argument is a required plain `str` under its own name."""
     return field.annotation is str and field.is_required() and not field.metadata and field.validation_alias is None
 
 

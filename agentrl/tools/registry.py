@@ -1,4 +1,4 @@
-"""The tools by name."""
+"""Registry of tools by name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from agentrl.tools.methods import methods_of
 
 
 def _tool(found: Any) -> Callable[..., Tool] | None:
-    """Makes instances: a Tool subclass does, and so does a `@tool` function or one from a schema once it is wrapped."""
+    """Returns a factory of instances: a Tool subclass, or a wrapper of a `@tool` function or schema tool."""
     if hasattr(found, "__agentrl_tool__"):
         return partial(FunctionTool, found)
     return found if isinstance(found, type) and issubclass(found, Tool) and found not in (Tool, Environment) else None
 
 
 def _about(made: Callable[..., Tool]) -> Mapping[str, Any]:
-    """What the model may call, as definitions. A built-in tool says it without its settings."""
+    """Returns the tool definitions shown to the model; a built-in tool needs no settings for this."""
     functions = methods_of(object.__new__(made)) if isinstance(made, type) and issubclass(made, Tool) else ()
     return {"functions": [method.definition() for method in functions]}
 

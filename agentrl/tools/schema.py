@@ -1,4 +1,4 @@
-"""Tools that are given as a JSON schema: what MCP servers, OpenAPI descriptions and function-calling sets have."""
+"""Tools defined by a JSON schema, as in MCP servers, OpenAPI descriptions and function-calling data sets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from agentrl.types.parts.schemas import complaint
 
 @dataclass(frozen=True)
 class SchemaTool:
-    """A tool whose arguments a JSON schema describes. `tool.from_schema` makes one.
+    """Tool with arguments described by a JSON schema. Made by `tool.from_schema`.
 
     Attributes:
-        schema: of the arguments, an object.
-        call: takes the arguments as one dict; may be synchronous, and then runs in a thread.
+        schema: schema of the arguments, an object.
+        call: takes the arguments as one dict; a synchronous one runs in a thread.
     """
 
     name: str
@@ -48,10 +48,10 @@ class SchemaTool:
 def schema_tool(
     name: str, description: str, schema: Mapping[str, Any] | None, call: Callable[[dict[str, Any]], Any]
 ) -> SchemaTool:
-    """A tool with a checked schema.
+    """Makes a tool and checks its schema.
 
     Raises:
-        RecipeError: the name is empty, or the schema is not that of an object.
+        RecipeError: the name is empty, or the schema does not describe an object.
     """
     place = f"tool {name!r}"
     if not isinstance(name, str) or not name.strip():
@@ -78,20 +78,20 @@ def schema_tool(
 
 
 def defined_tool(definition: Mapping[str, Any], call: Callable[[dict[str, Any]], Any]) -> SchemaTool:
-    """A tool from a definition as APIs take it, with or without `{"type": "function", "function": ...}` around it.
+    """Makes a tool from an API definition, with or without the `{"type": "function", "function": ...}` wrapper.
 
     Raises:
-        RecipeError: it has no name, or a schema that is not that of an object.
+        RecipeError: the name is missing, or the schema does not describe an object.
     """
     function = inner_definition(definition)
     return schema_tool(function.get("name", ""), function.get("description") or "", function.get("parameters"), call)
 
 
 def fitting(schema: Mapping[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments that fit a schema.
+    """Returns the arguments if they fit a schema.
 
     Raises:
-        ToolError: they do not, in words for the model.
+        ToolError: they do not fit; the message is for the model.
     """
     if (wrong := complaint(schema, arguments)) is not None:
         raise ToolError(wrong)
@@ -99,6 +99,6 @@ def fitting(schema: Mapping[str, Any], arguments: dict[str, Any]) -> dict[str, A
 
 
 def inner_definition(definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part of a definition that has the name."""
+    """Unwraps `{"type": "function", "function": ...}`; returns the part with the name."""
     inner = definition.get("function")
     return inner if isinstance(inner, Mapping) else definition

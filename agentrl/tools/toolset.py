@@ -1,4 +1,4 @@
-"""Which tools an episode has: those of the recipe that its task names, and what they offer now."""
+"""Selection of an episode's tools: the recipe's tools named by the task, and the methods they offer now."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class ToolEntry:
     """One entry of a recipe's `tools`.
 
     Attributes:
-        name: by which a task may name all of it: `files`, or `Shop` of `./task.py:Shop`.
-        make: a fresh instance.
-        methods: what is known before an instance is opened.
-        environment: whether it is an `Environment`.
-        late: whether what it offers is known only once it is open.
-        runs: whether it runs tools that tasks define.
-        needs_sandbox: as the instance says.
-        brought: whether the episode's agent brings it.
+        name: name for tasks to select the whole entry: `files`, or `Shop` of `./task.py:Shop`.
+        make: makes a fresh instance.
+        methods: methods known before an instance is opened.
+        environment: True for an `Environment`.
+        late: True if its methods are known only once it is open.
+        runs: True if it runs tools defined by tasks.
+        needs_sandbox: `needs_sandbox` of the instance.
+        brought: True for a tool of the episode's agent.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ToolEntry:
 
     @classmethod
     def of(cls, use: str, make: Callable[[], Tool]) -> ToolEntry:
-        """An entry; makes one instance to look at."""
+        """Makes an entry; creates one instance to inspect."""
         instance, kind = make(), Environment
         environment = isinstance(instance, kind)
         late = environment and type(instance).tools is not kind.tools  # type: ignore[attr-defined]
@@ -50,7 +50,7 @@ class ToolEntry:
 
     @classmethod
     def of_agent(cls, instance: Tool) -> ToolEntry:
-        """The entry of a tool that an agent brings."""
+        """Makes the entry of an agent's own tool."""
         methods = tuple(methods_of(instance))
         return cls(
             type(instance).__name__, lambda: instance, methods, False, False, False, instance.needs_sandbox, True
@@ -59,7 +59,7 @@ class ToolEntry:
 
 @dataclass(frozen=True)
 class ToolSet:
-    """The tools of a recipe.
+    """Tools of a recipe.
 
     Raises:
         RecipeError: two tools have the same name.
@@ -72,47 +72,47 @@ class ToolSet:
 
     @cached_property
     def definitions(self) -> list[dict[str, Any]]:
-        """Of the tools that are known before any is opened, each name once, as a chat template takes them."""
+        """Definitions of the tools known before any is opened, each name once, for chat templates."""
         known = {each.name: each for entry in self.entries for each in entry.methods}
         return [each.definition() for each in known.values()]
 
     @cached_property
     def late(self) -> bool:
-        """Whether some tools are known only once they are open."""
+        """True if some tools are known only once they are open."""
         return any(entry.late or entry.runs for entry in self.entries)
 
     def make(self) -> list[Tool]:
-        """An instance of each, not opened."""
+        """Makes an instance of each entry, not opened."""
         return [entry.make() for entry in self.entries]
 
     def box(self, task: Task, own: Sequence[Tool] = ()) -> ToolBox:
-        """The tools of one episode, not opened.
+        """Makes the tools of one episode, not opened.
 
         Args:
-            own: tools of its agent; a task need not name them.
+            own: tools of the agent; always included.
 
         Raises:
-            TaskError: the task names a tool that does not exist, or defines one that nothing runs.
+            TaskError: the task names an unknown tool, or defines one that no environment runs.
         """
         entries = [(entry, entry.make()) for entry in self.part(task)]
         return ToolBox([*entries, *((ToolEntry.of_agent(each), each) for each in own)], task)
 
     def check(self, task: Task) -> list[dict[str, Any]]:
-        """The definitions that are known before a task's episodes begin.
+        """Returns the definitions known before a task's episodes begin.
 
         Raises:
-            TaskError: as `box`; or two of the tools have the same name, or a definition is none.
+            TaskError: as `box`; or two tools have the same name, or a definition is invalid.
         """
         return [each.definition() for each in self.box(task).known().values()]
 
     def part(self, task: Task) -> Sequence[ToolEntry]:
-        """The entries that take part in a task's episodes: all, unless the task names some.
+        """Selects the entries of a task's episodes: all, unless the task names some.
 
-        Then those of which something is named, and those that only prepare the sandbox. Environments take part unless
-        another one is named.
+        If it does: the entries with a named tool, and those that only prepare the sandbox. Environments are included
+        unless the task names another one.
 
         Raises:
-            TaskError: the task names a tool that does not exist, or defines one that nothing runs.
+            TaskError: the task names an unknown tool, or defines one that no environment runs.
         """
         if task.tools is None:
             return self.entries
@@ -140,12 +140,12 @@ class ToolSet:
 
 
 class ToolBox:
-    """The tools of one episode.
+    """Tools of one episode.
 
     Attributes:
-        instances: in the order of the recipe; to be opened before `read`.
-        changes: whether what they offer may change from turn to turn.
-        as_in_recipe: whether they are the tools of the recipe, all of them.
+        instances: tools in the order of the recipe; open them before `read`.
+        changes: True if the offered methods may change from turn to turn.
+        as_in_recipe: True if the tools are exactly those of the recipe.
     """
 
     def __init__(self, parts: Sequence[tuple[ToolEntry, Tool]], task: Task) -> None:
@@ -157,27 +157,27 @@ class ToolBox:
 
     @property
     def environments(self) -> list[Environment]:
-        """The instances with a voice, in order."""
+        """The `Environment` instances, in order."""
         return [instance for instance in self.instances if isinstance(instance, Environment)]
 
     def read(self) -> dict[str, ToolMethod]:
-        """What the model may call now, by name. The tools are open.
+        """Returns by name the methods callable now. The tools must be open.
 
         Raises:
-            TaskError: two tools have one name.
-            RecipeError: an environment offers what is no tool.
+            TaskError: two tools have the same name.
+            RecipeError: an environment offers an object that is not a tool.
         """
         return self._by_name(_offers(entry, instance) for entry, instance in self._parts)
 
     def known(self) -> dict[str, ToolMethod]:
-        """As `read`, without what is known only once tools are open."""
+        """Same as `read`, without methods known only once tools are open."""
         return self._by_name([] if entry.late else methods_of(instance) for entry, instance in self._parts)
 
     def check(self) -> None:
-        """Whether everything that the task names is offered when its tools have just been opened.
+        """Checks just after opening that every tool named by the task is offered.
 
         Raises:
-            TaskError: it is not.
+            TaskError: one is missing.
         """
         if self._task.tools is not None and self.changes:
             offered = [each.name for entry, instance in self._parts for each in _offers(entry, instance)]
@@ -212,14 +212,14 @@ class ToolBox:
 
 
 def _offers(entry: ToolEntry, instance: Tool) -> Sequence[ToolMethod]:
-    if not entry.late:  # a function is the same in all episodes
+    if not entry.late:  # a function tool is shared by all episodes
         return entry.methods if entry.methods and entry.methods[0].owner is instance else methods_of(instance)
     assert isinstance(instance, Environment)
     return [method(instance, each) for each in instance.tools()]
 
 
 def _names(task: Task) -> tuple[list[str], list[str]]:
-    """What a task names, and what it defines."""
+    """Returns the names of the tools that a task selects, and of those it defines."""
     given = task.tools or []
     defined = [inner_definition(item).get("name") for item in given if isinstance(item, dict)]
     return [item for item in given if isinstance(item, str)], [str(name) for name in defined]

@@ -1,4 +1,4 @@
-"""What the environments of an episode say: its opening, their answers to replies, and what they know at its end."""
+"""Messages of an episode's environments: opening, answers to replies, and `info` at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentrl.types.task import Message
 
 
 async def openings(environments: Sequence[Environment], take: content.TakeImage | None = None) -> list[Message]:
-    """What they show first, in order. A text is a message of the user. `take`: makes parts of images."""
+    """Returns the opening messages in order. Plain text becomes a user message. `take`: makes parts of images."""
     shown: list[Message] = []
     for each in environments:
         if type(each).opening is Environment.opening:
@@ -29,12 +29,12 @@ async def openings(environments: Sequence[Environment], take: content.TakeImage 
 
 
 def voices(environments: Sequence[Environment]) -> list[Environment]:
-    """Those that may answer a reply."""
+    """Returns the environments that override `respond`."""
     return [each for each in environments if type(each).respond is not Environment.respond]
 
 
 async def answer_of(voice: Environment, reply: Reply) -> Observation | None:
-    """What an environment answers to a reply without a tool call; a `ToolError` is an answer."""
+    """Returns an environment's answer to a reply without a tool call; a `ToolError` becomes an answer."""
     try:
         said = await called(voice, voice.respond, reply)
     except ToolError as error:
@@ -46,10 +46,10 @@ async def answer_of(voice: Environment, reply: Reply) -> Observation | None:
 
 
 def info_of(environments: Sequence[Environment]) -> dict[str, Any]:
-    """What they know of the episode, as JSON. Of several with one key, the last counts.
+    """Merges the `info` of all environments, as JSON. For duplicate keys the last environment wins.
 
     Raises:
-        ValueRefused: `info` of one is no JSON.
+        ValueRefused: an `info` is not JSON.
     """
     found: dict[str, Any] = {}
     for each in environments:

@@ -1,4 +1,4 @@
-"""Texts of a model that become arguments of programs, or paths."""
+"""Argument type for model text passed to programs, shells or paths."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ def _passable(text: str) -> str:
 
 
 Word = Annotated[str, AfterValidator(_passable)]
-"""Type of a tool's argument that goes to a program, a shell or a path: what these cannot take, the model is told."""
+"""Tool argument passed to a program, a shell or a path; characters that these reject are a tool error."""

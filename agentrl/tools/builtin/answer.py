@@ -1,4 +1,4 @@
-"""The `answer` tool: ends the episode with an answer, for models that do better with a call than with free text."""
+"""The `answer` tool: ends the episode with an answer, for models that answer better by a call than in free text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from agentrl.tools.base import Tool, ToolResult, tool
 
 
 class Answer(Tool):
-    """Offers `answer(text)`. What is given becomes `episode.answer`."""
+    """Offers `answer(text)`. The text becomes `episode.answer`."""
 
     stateless = True
 

@@ -1,4 +1,4 @@
-"""The `apply_patch` tool: changes several files of the sandbox at once, all or none."""
+"""The `apply_patch` tool: changes several files of the sandbox atomically."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from agentrl.types.sandbox import Sandbox
 from agentrl.types.task import Task
 
 _CPU_S = 10.0
-"""Processor time for reading a patch, and for applying it to a file."""
+"""CPU seconds for parsing a patch, and for applying it to a file."""
 
 _HELPER = Helper("agentrl.tools.builtin.patch", memory_mb=512, size=8)
-"""To look for the lines of a patch may take the product of its length and the file's."""
+"""Separate processes, because searching the lines of a patch may cost the product of its length and the file's."""
 
 
 class ApplyPatch(Tool):
-    """Offers `apply_patch(patch)`: the V4A form that coding models write, or a unified diff.
+    """Offers `apply_patch(patch)`: a patch in the V4A form of coding models, or a unified diff.
 
-    Every hunk is tried before the first file is written: a patch that does not apply changes nothing, and the model
-    is told which hunk it was. If a file cannot be written, or the time is over, those before it are put back.
+    All hunks are checked before the first write: a patch that does not apply changes nothing, and the error names the
+    hunk. If a write fails or times out, earlier writes are rolled back.
 
     Args:
-        timeout_s: bound on one patch.
-        file_limit: bytes of the largest file that is opened or written.
+        timeout_s: timeout of one patch.
+        file_limit: maximum bytes of a file that is opened or written.
     """
 
     needs_sandbox = keeps_files_alone = True
@@ -46,7 +46,7 @@ class ApplyPatch(Tool):
         self.timeout_s = self._files.timeout_s
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Keeps the episode's sandbox."""
+        """Stores the episode's sandbox."""
         assert sandbox is not None
         self.sandbox = sandbox
         await self._files.open(task, sandbox)
@@ -71,7 +71,7 @@ class ApplyPatch(Tool):
         return "\n".join(step.told for step in steps)
 
     async def _refuse_collisions(self, changes: Sequence[Change]) -> None:
-        """Refuses a patch that names a file twice, under whatever names, or a file where it has a folder."""
+        """Refuses a patch that names a file twice, under any path, or one path as both file and folder."""
         known: dict[str, str] = {}
         for change in changes:
             if change.moved is not None and await self._place(change.moved) == await self._place(change.path):
@@ -87,17 +87,17 @@ class ApplyPatch(Tool):
                 raise ToolError(f"the patch has {over} as a file, and {path} in it")
 
     async def _place(self, path: str) -> str:
-        """The path from the root, through no link to a folder and no `..`; its last folders may be missing."""
+        """Returns the absolute path without folder links and `..`; its last folders may be missing."""
         found = await self.sandbox.exec(["sh", "-c", _PLACE, "sh", path], timeout_s=self.timeout_s)
         return posixpath.normpath(found.text.removesuffix("\n"))
 
     async def _inode(self, path: str) -> str:
-        """What a file is, whatever its name; "" if there is none."""
+        """Returns the device and inode of a file; "" if it does not exist."""
         found = await self.sandbox.exec(["stat", "-Lc", "inode %d:%i", "--", path], timeout_s=self.timeout_s)
         return found.text.strip() if found.ok else ""
 
     async def _step(self, change: Change) -> _Step:
-        """What is to be done with a file; nothing is written."""
+        """Computes the step of one file without writing."""
         for path in filter(None, (change.path if change.kind == "add" else None, change.moved)):
             if await self._files.mode_of(path) is not None:
                 raise ToolError(f"{path} exists already")
@@ -111,12 +111,12 @@ class ApplyPatch(Tool):
         return _Step(change, old, new, mode)
 
     async def _carry_out(self, steps: Sequence[_Step]) -> None:
-        """Makes new files, then changes those that are there, then removes: what fails first is easiest undone.
+        """Creates new files, then changes existing ones, then removes: early failures are the easiest to roll back.
 
-        One that is cut off, by its limit or by that of the episode, is undone, too, before the cut goes up.
+        A cancelled patch (timeout of the call or the episode) is also rolled back, before the cancellation propagates.
 
         Raises:
-            ToolError: a step failed, and those before it were undone.
+            ToolError: a step failed; earlier steps were rolled back.
         """
         undo: list[Callable[[], Awaitable[None]]] = []
         try:
@@ -137,7 +137,7 @@ class ApplyPatch(Tool):
             raise
 
     async def _way_back(self, step: _Step) -> Callable[[], Awaitable[None]]:
-        """How the write of a step is undone."""
+        """Returns the function that undoes the write of a step."""
         if not step.is_new:
             return partial(self._write, step.target, step.old or "", step.mode)
         made = await self.sandbox.exec(["sh", "-c", _MISSING, "sh", step.target], timeout_s=self.timeout_s)
@@ -147,7 +147,7 @@ class ApplyPatch(Tool):
         await self._files.write(path, text, mode)
 
     async def _unmake(self, path: str, folder: str) -> None:
-        """Removes a file, and the folders up to `folder` that were made for it; "" if none were."""
+        """Removes a file and the folders created for it, up to `folder`; "" if none were created."""
         await self.sandbox.exec(["sh", "-c", _UNMAKE, "sh", path, folder], timeout_s=self.timeout_s)
 
     async def _remove(self, path: str) -> None:
@@ -157,10 +157,10 @@ class ApplyPatch(Tool):
 
 
 async def _worked(function: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """What a helper process made of a patch.
+    """Runs a function of `patch` in a helper process and returns its result.
 
     Raises:
-        ToolError: it refuses the patch, or took too long.
+        ToolError: the patch was refused, or took too long.
     """
     try:
         found: dict[str, Any] = await _HELPER.ask(function, *arguments, cpu_s=_CPU_S)
@@ -173,11 +173,11 @@ async def _worked(function: Callable[..., dict[str, Any]], *arguments: Any) -> d
 
 @dataclass(frozen=True)
 class _Step:
-    """What is done with one file.
+    """Change of one file.
 
     Attributes:
-        old, new: its text before and after; None: there is no file.
-        mode: its permission bits.
+        old, new: text before and after; None: the file does not exist.
+        mode: permission bits.
     """
 
     change: Change
@@ -187,22 +187,22 @@ class _Step:
 
     @property
     def target(self) -> str:
-        """Where the new text goes."""
+        """Path of the new text."""
         return self.change.moved or self.change.path
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing is there yet."""
+        """True if the target does not exist yet."""
         return self.change.kind == "add" or self.change.moved is not None
 
     @property
     def goes(self) -> bool:
-        """Whether the old file is removed."""
+        """True if the old file is removed."""
         return self.change.kind == "delete" or self.change.moved is not None
 
     @property
     def told(self) -> str:
-        """What the model is told."""
+        """Message for the model."""
         done = {"add": "added", "update": "changed", "delete": "deleted"}[self.change.kind]
         return f"{self.change.path} {done}" + (f", now {self.change.moved}" if self.change.moved else "")
 
@@ -217,12 +217,12 @@ while rmdir -- "$d" 2>/dev/null && [ "$d" != "$2" ]; do d=$(dirname -- "$d"); do
 
 
 def _folders(name: str) -> list[str]:
-    """The folders that a normal path lies in."""
+    """Returns the parent folders of a normalized path."""
     return [name[:at] for at in range(1, len(name)) if name[at] == "/"]
 
 
 async def _undone(undo: Sequence[Callable[[], Awaitable[None]]]) -> list[str]:
-    """Undoes steps, the last one first; what could not be undone."""
+    """Rolls back steps in reverse order; returns the errors."""
     return [str(worse) for back in reversed(undo) if (worse := await _failed(back)) is not None]
 
 

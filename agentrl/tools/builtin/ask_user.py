@@ -1,4 +1,4 @@
-"""The `ask_user` tool: questions to a user, whom a script or a model plays."""
+"""The `ask_user` tool: questions to a user simulated by a script or a model."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _PLAY = (
 
 
 class AskUser(Tool):
-    """Offers `ask_user(question)`. What the user knows is in the task.
+    """Offers `ask_user(question)`. The user's knowledge is in the task.
 
-    A mapping of words to answers is a script: an entry answers a question that holds all of its words. Of several, that
-    with the most words counts, then the first. A text is what a model knows that plays the user.
+    A mapping of words to answers is a script: an entry matches a question that contains all of its words; the one with
+    the most words wins, then the first. A text is the knowledge of a model that plays the user.
 
     Args:
-        key: the field of `task.data` that holds it.
-        url: base of an OpenAI-compatible API, for a user whom a model plays.
-        model: its name there.
-        api_key_env: environment variable that holds the API key.
-        questions: that the user answers at most.
-        unknown: what a script's user says to anything else.
-        max_tokens: of an answer of the model.
-        temperature: of an answer of the model.
-        timeout_s: bound on one request, of four.
+        key: field of `task.data` with the knowledge.
+        url: base URL of an OpenAI-compatible API, for a user played by a model.
+        model: model name in the API.
+        api_key_env: environment variable with the API key.
+        questions: maximum number of questions.
+        unknown: a script's answer to any other question.
+        max_tokens: maximum tokens of the model's answer.
+        temperature: sampling temperature of the model's answer.
+        timeout_s: timeout of one request, of up to four.
 
     Raises:
-        RecipeError: `url` without `model`, or the other way round; `questions` below 1; no such environment variable.
+        RecipeError: `url` without `model` or vice versa; `questions` below 1; the environment variable is not set.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class AskUser(Tool):
         self._knows: Any = None
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Reads what the user knows.
+        """Reads the user's knowledge.
 
         Raises:
-            TaskError: nothing, or not what a script or a model needs.
+            TaskError: it is missing, or of the wrong type for a script or a model.
         """
         self._said = []
         self._knows = task.data.get(self._key)
@@ -117,7 +117,7 @@ class AskUser(Tool):
         return str(text or self._unknown)
 
     def state_key(self) -> str:
-        """What has been asked and answered so far."""
+        """Hash of all questions and answers so far."""
         return hashlib.sha256(repr(self._said).encode("utf-8", "replace")).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""The `calculator` tool: arithmetic, without running anything."""
+"""The `calculator` tool: arithmetic without code execution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentrl.types.errors import ToolError
 
 _LONGEST = 1000  # characters of an expression
 _BITS = 4096  # of an integer result
-_DIGITS = 400  # that a number is rounded to, before or behind the point: a float has no more
+_DIGITS = 400  # maximum digits of `round`, before or after the point; enough for any float
 
 _SIGNS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -22,10 +22,10 @@ _SIGNS: dict[type, Callable[..., Any]] = {
 
 
 def _round(value: Any, digits: Any = None) -> Any:
-    """Rounds. Python computes `10**-digits` for a whole number, however many that are.
+    """Rounds a number. Limits the digits, because Python computes `10**-digits` for integers.
 
     Raises:
-        ValueError: they are too many.
+        ValueError: too many digits.
     """
     if isinstance(digits, int) and abs(digits) > _DIGITS:
         raise ValueError(f"round takes at most {_DIGITS} digits")
@@ -65,10 +65,10 @@ class Calculator(Tool):
 
 
 def _value(node: ast.AST) -> Any:
-    """The number that a part of an expression stands for.
+    """Evaluates a node of an expression.
 
     Raises:
-        ValueError: it is no arithmetic, or too large.
+        ValueError: the node is not arithmetic, or the result is too large.
     """
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         return _bounded(node.value)

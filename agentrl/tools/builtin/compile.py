@@ -1,4 +1,4 @@
-"""The `compile` tool: a program is compiled in the sandbox and run."""
+"""The `compile` tool: compiles and runs a program in the sandbox."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from agentrl.types.task import Task
 
 @dataclass(frozen=True)
 class Language:
-    """A language.
+    """Build and run commands of a language.
 
     Attributes:
-        file: name of the program's file.
+        file: file name of the program.
         build: shell command that compiles it, in its folder.
-        run: shell command that runs it, there.
+        run: shell command that runs it, in its folder.
     """
 
     file: str
@@ -33,24 +33,24 @@ LANGUAGES = {
     "c": Language("main.c", "gcc -std=gnu17 -O2 -Wall -o main main.c -lm", "./main"),
     "cpp": Language("main.cpp", "g++ -std=gnu++20 -O2 -Wall -o main main.cpp", "./main"),
 }
-"""Those whose compiler is in the image `agentrl/swe`."""
+"""Languages with a compiler in the image `agentrl/swe`."""
 
 
 FOLDER = "program"
-"""Where the programs lie, in the working folder."""
+"""Folder of the programs, in the workdir."""
 
 
 class Compile(Tool):
     """Offers `compile_and_run(code, input)`. The last program stays in the folder `program`, for other tools.
 
     Args:
-        language: `c` or `cpp`; or none, and the next three.
+        language: `c` or `cpp`; without it, give the next three.
         file: name of a program's file: `Main.java`.
         build: shell command that compiles it, in its folder: `javac Main.java`.
         run: shell command that runs it: `java Main`.
-        compile_s: bound on the compiler.
-        timeout_s: bound on the program.
-        output_limit: bytes that the model is shown of the compiler, and of the program: the head and the tail.
+        compile_s: timeout of the compiler.
+        timeout_s: timeout of the program.
+        output_limit: maximum bytes shown to the model, each of compiler and program: head and tail.
 
     Raises:
         RecipeError: neither a language nor all of `file`, `build` and `run`; or both.
@@ -73,10 +73,10 @@ class Compile(Tool):
         self.timeout_s = compile_s + timeout_s + 3 * GRACE_S
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Looks for the compiler.
+        """Checks that the sandbox has the compiler.
 
         Raises:
-            RecipeError: the sandbox has none.
+            RecipeError: the compiler is missing.
         """
         assert sandbox is not None
         self.sandbox = sandbox
@@ -96,7 +96,7 @@ class Compile(Tool):
             code: the whole program, one file.
             input: what it reads from standard input.
         """
-        await self.sandbox.exec(f"rm -rf {FOLDER}", timeout_s=30)  # what an earlier program left would be run
+        await self.sandbox.exec(f"rm -rf {FOLDER}", timeout_s=30)  # a leftover of an earlier program could be run
         await self.sandbox.write(f"{FOLDER}/{self.language.file}", code)
         built = await self._run(self.language.build, b"", self.compile_s)
         said = _told("compiler", built, self.compile_s)
@@ -112,7 +112,7 @@ class Compile(Tool):
 
 
 def _told(who: str, result: ExecResult, timeout_s: float) -> list[str]:
-    """The output, and how the command ended if it did not end well."""
+    """Returns the output, and the outcome if the command did not succeed."""
     ending = {
         "ok": "",
         "nonzero": f"[{who}: exit code {result.code}]",

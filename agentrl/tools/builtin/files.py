@@ -1,4 +1,4 @@
-"""The `files` tool: looks at, writes and changes text files in the sandbox."""
+"""The `files` tool: views, writes and edits text files in the sandbox."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from agentrl.types.task import Task
 T = TypeVar("T")
 
 _CONTEXT = 3
-_TOLD = 10  # places where a text occurs
-_ENTRIES = 10_000  # of a folder that is shown
-_COMPARED = 300  # characters of a line that are compared with others
-_CANDIDATES = 10  # lines that are compared closely
+_TOLD = 10  # matches listed in an error
+_ENTRIES = 10_000  # shown per folder
+_COMPARED = 300  # characters compared per line
+_CANDIDATES = 10  # lines compared closely
 _SKIPPED = (".git", "node_modules", "__pycache__")
 
 
 class Files(Tool):
-    """Files of the sandbox by path; relative ones start at the workdir.
+    """Text files of the sandbox; relative paths start at the workdir.
 
-    Every failure is a text for the model that says what to do instead. Writing keeps a file's mode.
+    Every error tells the model the remedy. Writing preserves a file's mode.
 
     Args:
-        timeout_s: bound on one call.
-        output_limit: characters that the model is shown of one call: the head and the tail.
-        file_limit: bytes of the largest file that is opened or written.
+        timeout_s: timeout of one call.
+        output_limit: maximum characters shown to the model per call: head and tail.
+        file_limit: maximum bytes of a file that is opened or written.
     """
 
     needs_sandbox = keeps_files_alone = True
@@ -44,7 +44,7 @@ class Files(Tool):
         self.output_limit, self.file_limit = output_limit, file_limit
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Keeps the episode's sandbox."""
+        """Stores the episode's sandbox."""
         assert sandbox is not None
         self.sandbox = sandbox
 
@@ -135,7 +135,7 @@ class Files(Tool):
         found, problem = result.stdout.decode("utf-8", "replace").rstrip("\n"), result.stderr.decode("utf-8", "replace")
         if result.outcome == "timeout":
             raise ToolError(f"the search took longer than {self.search_s:g} s; search in a smaller folder")
-        if not found and result.code != 1:  # grep: 1 is none found, 2 an error; unreadable files beside finds are none
+        if not found and result.code != 1:  # grep: 1 is no match, 2 an error; ignored if there are matches
             raise ToolError(problem.strip().removeprefix("grep: ") or f"grep ended with {result.outcome}")
         return self._trim(found) or f"[no line contains {pattern!r}]"
 
@@ -149,7 +149,7 @@ class Files(Tool):
         return self._trim("\n".join(rows)) or f"[{path} is an empty folder]"
 
     async def text_of(self, path: str, *, folder_ok: bool = True) -> str:
-        """The whole text of a file. Raises ToolError; IsADirectoryError if `folder_ok`."""
+        """Reads the whole text of a file. Raises ToolError; IsADirectoryError if `folder_ok`."""
         try:
             content = await self.sandbox.read(path, limit=self.file_limit)
         except IsADirectoryError:
@@ -169,7 +169,7 @@ class Files(Tool):
         return int(result.stdout, 8) if result.ok else None
 
     def check_size(self, path: str, text: str) -> bytes:
-        """The bytes of a text. Raises ToolError: they are too many for a file."""
+        """Encodes a text. Raises ToolError if it exceeds `file_limit`."""
         content = text.encode("utf-8", "replace")
         if len(content) > self.file_limit:
             raise ToolError(f"that makes {path} {len(content)} bytes long; at most {self.file_limit} are allowed")
@@ -181,13 +181,13 @@ class Files(Tool):
         await _for_the_model(self.sandbox.write(path, content, mode=mode), path)
 
     async def _change(self, path: str, text: str, first: int, last: int) -> str:
-        """Writes a changed file; shows the changed lines and some around them."""
+        """Writes a changed file and returns the changed lines with context."""
         await self.write(path, text, await self.mode_of(path) or 0o644)
         shown = _numbered(text.splitlines(), max(first - _CONTEXT, 1), last + _CONTEXT)
         return self._trim(f"[{path} changed; it now reads]\n{shown}")
 
     def _trim(self, text: str) -> str:
-        """The head and the tail of a long text, whole lines where possible, with what is missing counted."""
+        """Cuts a long text to head and tail, at line ends where possible, and counts the dropped characters."""
         if len(text) <= self.output_limit:
             return text
         half = self.output_limit // 2
@@ -230,7 +230,7 @@ def _many(text: str, old: str, path: str) -> str:
 
 
 def _none(text: str, old: str, path: str) -> str:
-    """Why `old` was not found: other white space, or something like it elsewhere. Its work is linear in the text."""
+    """Explains why `old` was not found: different white space, or a similar line elsewhere. Linear in the text."""
     loose = [" ".join(line.split()) for line in text.splitlines()]
     wanted = [" ".join(line.split()) for line in old.strip("\n").splitlines()]
     whole = "\n".join(["", *loose, ""])
@@ -245,7 +245,7 @@ def _none(text: str, old: str, path: str) -> str:
 
 
 def _nearest(wanted: str, lines: list[str]) -> int | None:
-    """The number, from 1, of the line most like `wanted`; of long lines the beginning counts. None: none is like it."""
+    """Returns the number, from 1, of the line most similar to `wanted` (by its beginning); None if none is similar."""
     wanted = wanted[:_COMPARED]
     pairs = _pairs(wanted)
 

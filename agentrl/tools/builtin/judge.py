@@ -1,4 +1,4 @@
-"""The `judge` tool: the agent says whether what it has just found is useful."""
+"""The `judge` tool: the agent judges the usefulness of its last search results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from agentrl.tools.base import Tool, tool
 
 
 class Judge(Tool):
-    """Offers `judge(useful)`, ReSeek's JUDGE action. The reward `evidence_judgement` says whether it was right."""
+    """Offers `judge(useful)`, ReSeek's JUDGE action. The reward `evidence_judgement` scores it."""
 
     @tool
     async def judge(self, useful: bool) -> str:

@@ -1,4 +1,4 @@
-"""The `memory` tool: notes of the episode, which stay when the conversation is cut."""
+"""The `memory` tool: notes of the episode that survive a cut of the conversation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from agentrl.types.errors import RecipeError, ToolError
 
 
 class Memory(Tool):
-    """Offers `remember(name, text)` and `recall(name)`. Every episode begins without notes.
+    """Offers `remember(name, text)` and `recall(name)`. Each episode starts without notes.
 
     Args:
-        notes: that are kept at most.
-        chars: of a note.
+        notes: maximum number of notes.
+        chars: maximum characters of a note.
 
     Raises:
-        RecipeError: a bound below 1.
+        RecipeError: a limit below 1.
     """
 
     def __init__(self, notes: int = 32, chars: int = 2000) -> None:
@@ -64,5 +64,5 @@ class Memory(Tool):
         return f"there is no note {name!r}; there are: {', '.join(self._notes) or 'none'}"
 
     def state_key(self) -> str:
-        """What is kept."""
+        """Hash of all notes."""
         return hashlib.sha256(repr(sorted(self._notes.items())).encode("utf-8", "surrogatepass")).hexdigest()[:16]

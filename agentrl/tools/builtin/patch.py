@@ -1,4 +1,4 @@
-"""Patches as coding models write them: the V4A form (`*** Begin Patch`) and unified diffs, applied to texts."""
+"""Parser and application of patches by coding models: the V4A form (`*** Begin Patch`) and unified diffs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _GIT = (
     "diff ", "index ", "old mode", "new mode", "new file", "deleted file", "similarity ", "dissimilarity ", "rename ",
     "copy ", "Binary files ", "GIT binary",
 )  # fmt: skip
-"""What lines of git between two files begin with."""
+"""Prefixes of git's lines between two files."""
 _LOOSER: tuple[Callable[[str], str], ...] = (str, str.rstrip, str.strip)
-"""How lines are compared, in this order: as they are, without space at their end, without space around them."""
+"""Comparisons of lines, in this order: exact, without trailing space, without surrounding space."""
 _SHOWN = 6
-_PATH_CHARS = 4096  # of a path: Linux takes no longer one
+_PATH_CHARS = 4096  # of a path, Linux's limit
 
 
 @dataclass
 class Hunk:
-    """Lines that go and come.
+    """Hunk of a patch: removed, added and context lines.
 
     Attributes:
-        anchors: lines that stand before it in the file, in order (V4A's `@@ def f():`).
-        lines: a mark (" ", "-" or "+") and a line each.
-        first: where a unified diff says that it begins, from 1; None: it does not say.
-        at_end: whether it stands at the end of the file.
+        anchors: lines before the hunk in the file, in order (V4A's `@@ def f():`).
+        lines: pairs of a mark (" ", "-" or "+") and a line.
+        first: first line by the unified diff, from 1; None: not given.
+        at_end: True if the hunk is at the end of the file.
     """
 
     anchors: list[str] = field(default_factory=list)
@@ -43,18 +43,18 @@ class Hunk:
 
     @property
     def old(self) -> list[str]:
-        """What the file holds."""
+        """Lines of the file before the patch."""
         return [line for mark, line in self.lines if mark != "+"]
 
     @property
     def new(self) -> list[str]:
-        """What it is to hold."""
+        """Lines of the file after the patch."""
         return [line for mark, line in self.lines if mark != "-"]
 
 
 @dataclass
 class Change:
-    """What a patch does to a file. An added file has one hunk. `moved`: its new path."""
+    """Changes of a patch to one file. An added file has one hunk. `moved`: its new path."""
 
     kind: Literal["add", "update", "delete"]
     path: str
@@ -63,7 +63,7 @@ class Change:
 
 
 def read(text: str) -> dict[str, Any]:
-    """For a helper process: the `changes` of a patch, as JSON; or why it is none, as `refused`."""
+    """Parses a patch, in a helper process: returns its `changes` as JSON, or the error as `refused`."""
     try:
         return {"changes": msgspec.to_builtins(read_patch(text))}
     except ToolError as error:
@@ -71,7 +71,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def apply(change: dict[str, Any], text: str) -> dict[str, Any]:
-    """For a helper process: the `text` of a file after a change; or why it does not apply, as `refused`."""
+    """Applies a change, in a helper process: returns the new `text` of the file, or the error as `refused`."""
     try:
         return {"text": patched(msgspec.convert(change, Change), text)}
     except ToolError as error:
@@ -79,10 +79,10 @@ def apply(change: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def read_patch(text: str) -> list[Change]:
-    """The changes of a patch, in order.
+    """Parses a patch into its changes, in order.
 
     Raises:
-        ToolError: it is no patch; the message names the line.
+        ToolError: the patch is malformed; the message names the line.
     """
     lines = text.replace("\r\n", "\n").strip("\n").split("\n")
     if any(line.startswith("*** Begin Patch") for line in lines):
@@ -135,14 +135,14 @@ def _v4a(lines: Sequence[str]) -> list[Change]:
 
 
 def _unified(lines: Sequence[str]) -> list[Change]:
-    """Counts the lines of a hunk, so that `--- x` and `+++ x` may be lines that change.
+    """Parses a unified diff. Counts the lines of a hunk, so that `--- x` and `+++ x` may be changed lines.
 
-    Models miscount: what looks like lines of a hunk behind its end belongs to it all the same.
+    Models miscount: lines after the counted end that look like hunk lines still belong to the hunk.
     """
     renamed = _RENAME.finditer("\n".join([*lines, ""]))
     changes = [Change("update", old, moved=new) for old, new in (match.groups() for match in renamed)]
-    left: list[int] | None = None  # lines of the file, before and after, that the hunk is still to have; None: no hunk
-    blank = 0  # empty lines that may be of the hunk or behind it
+    left: list[int] | None = None  # remaining old and new lines of the hunk; None: no hunk
+    blank = 0  # empty lines, of the hunk or after it
     for position, line in enumerate(lines):
         hunk = changes[-1].hunks[-1] if left is not None else None
         if _is_header(lines, position, left):
@@ -153,7 +153,7 @@ def _unified(lines: Sequence[str]) -> list[Change]:
             changes[-1].hunks.append(Hunk(first=int(match[1]) if match else None))
             left, blank = [int(match[2] or 1), int(match[3] or 1)] if match else [0, 0], 0
         elif hunk is None or left is None or line.startswith("\\"):
-            continue  # what git says about files, or "\ No newline at end of file"
+            continue  # git's notes about files, or "\ No newline at end of file"
         elif max(left) <= 0 and not line:
             blank += 1
         elif line.startswith(_GIT) or (max(left) <= 0 and line.rstrip() == "--"):
@@ -166,7 +166,7 @@ def _unified(lines: Sequence[str]) -> list[Change]:
 
 
 def _is_header(lines: Sequence[str], position: int, left: Sequence[int] | None) -> bool:
-    """Whether a line and the next are the paths of a file. `left`: lines that the hunk before is still to have."""
+    """Returns True if a line and the next are the paths of a file. `left`: remaining lines of the previous hunk."""
     pair = [*lines[position : position + 3], "", "", ""]
     if not (pair[0].startswith("--- ") and pair[1].startswith("+++ ")):
         return False
@@ -183,7 +183,7 @@ def _of_header(old_line: str, new_line: str) -> Change:
 
 
 def _path(line: str) -> str | None:
-    """The path in a line `--- a/x` or `+++ b/x`; None: /dev/null."""
+    """Returns the path in a line `--- a/x` or `+++ b/x`; None for /dev/null."""
     path = line[4:].split("\t")[0].strip()
     if path == "/dev/null":
         return None
@@ -192,19 +192,19 @@ def _path(line: str) -> str | None:
 
 def _marked(line: str, number: int) -> tuple[str, str]:
     if not line:
-        return " ", ""  # an empty line whose mark was lost
+        return " ", ""  # an empty line without its mark
     if line[0] not in " +-":
         raise ToolError(f"line {number} of the patch must begin with a space, + or -, found {line!r}")
     return line[0], line[1:]
 
 
 def patched(change: Change, text: str) -> str:
-    """The text of a file after the hunks of a change.
+    """Applies the hunks of a change to the text of a file.
 
-    Every hunk is looked for behind the one before it, the nearest to its line number first where it has one.
+    Each hunk is searched after the previous one; with a line number, the nearest match wins.
 
     Raises:
-        ToolError: the lines of a hunk are not there; the message names the hunk and shows them.
+        ToolError: the lines of a hunk are not found; the message names the hunk and shows them.
     """
     ended = text.endswith("\n") or not text
     lines, done, position = text.removesuffix("\n").split("\n") if text else [], [], 0
@@ -229,7 +229,7 @@ def patched(change: Change, text: str) -> str:
 
 
 def _behind(anchors: Sequence[str], lines: Sequence[str], position: int, place: str) -> int:
-    """The place behind the last anchor."""
+    """Returns the line index after the last anchor."""
     for anchor in anchors:
         found = next((n for n in range(position, len(lines)) if lines[n].strip() == anchor), None)
         if found is None:
@@ -239,7 +239,7 @@ def _behind(anchors: Sequence[str], lines: Sequence[str], position: int, place: 
 
 
 def _found(hunk: Hunk, lines: Sequence[str], start: int) -> int | None:
-    """Where the old lines of a hunk begin, at `start` or behind it."""
+    """Returns the line index of a hunk's old lines, at or after `start`; None if not found."""
     old = hunk.old
     if not old:
         if hunk.first is not None:

@@ -1,4 +1,4 @@
-"""The `python` tool: a Python in the sandbox that keeps its variables between calls."""
+"""The `python` tool: a Python kernel in the sandbox with variables that persist between calls."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentrl.types.task import Task
 
 
 class Python(Tool):
-    """A Python kernel for the episode.
+    """Python kernel of the episode.
 
     Args:
-        timeout_s: bound on one call.
-        output_limit: bytes of printed output that the model is shown of one call: the head and the tail.
+        timeout_s: timeout of one call.
+        output_limit: maximum bytes of printed output shown to the model per call: head and tail.
     """
 
     needs_sandbox = True
@@ -25,7 +25,7 @@ class Python(Tool):
         self.output_limit = output_limit
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Takes a kernel of its own."""
+        """Opens a kernel."""
         assert sandbox is not None
         self.kernel: PythonKernel = await sandbox.python("python-tool")
 

@@ -1,4 +1,4 @@
-"""The `shell` tool: a bash in the sandbox that keeps its folder and variables between calls."""
+"""The `shell` tool: a bash session in the sandbox; folder and variables persist between calls."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from agentrl.types.sandbox import Shell as Session
 from agentrl.types.task import Task
 
 GRACE_S = MARGIN_S + 5.0
-"""The sandbox ends a command that times out, and keeps the rest. If it does not manage, it is lost, which must be seen
-before the runner's deadline makes an observation of it."""
+"""Margin for the sandbox to kill a command that timed out. If it fails, the sandbox is lost, which must be detected
+before the runner's deadline turns the timeout into an observation."""
 
 
 class Shell(Tool):
-    """A shell session for the episode.
+    """Shell session of the episode.
 
     Args:
-        timeout_s: bound on one command.
-        output_limit: bytes of output that the model is shown of one command: the head and the tail.
-        state: "history": the commands of the episode and what they put out are the state, so two episodes of a task are
-            in the same one as long as they ran and saw the same. None: the shell has no `state_key`, for two turns in
-            the same folder are rarely in the same state.
+        timeout_s: timeout of one command.
+        output_limit: maximum bytes of output shown to the model per command: head and tail.
+        state: "history": the state is the commands and outputs of the episode, so two episodes of a task share a state
+            as long as they ran and saw the same. None: no `state_key`, because two turns in the same folder rarely have
+            the same state.
     """
 
     needs_sandbox = True
@@ -40,7 +40,7 @@ class Shell(Tool):
         self._history = hashlib.sha256() if state else None
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Takes a session of its own."""
+        """Opens a session."""
         assert sandbox is not None
         self.session: Session = await sandbox.session("shell-tool")
 
@@ -59,11 +59,11 @@ class Shell(Tool):
 
     @property
     def knows_state(self) -> bool:
-        """Whether `state` was set, or a class of its own says what the state is."""
+        """True if `state` was set, or a subclass defines `state_key`."""
         return self._history is not None or type(self).state_key is not Shell.state_key
 
     def state_key(self) -> str | None:
-        """A hash of the commands and of what the model was shown of them."""
+        """Returns a hash of the commands and their output as shown to the model."""
         return self._history.hexdigest()[:16] if self._history is not None else None
 
     def _ending(self, result: ExecResult) -> str:

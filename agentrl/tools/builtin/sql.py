@@ -1,4 +1,4 @@
-"""The `sql` tool: queries on a database of the task, in SQLite or DuckDB."""
+"""The `sql` tool: queries on the task's database, in SQLite or DuckDB."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from agentrl.types.sandbox import Sandbox
 from agentrl.types.task import Task
 
 _OPEN_S = 120.0
-"""Processor time for the script that makes a database, or the copy of one."""
+"""CPU seconds for the script that creates a database, or for copying one."""
 
 _HELPER = Helper("agentrl.sql.process", memory_mb=process.MEMORY_MB, size=16, kept=4)
-"""Every query of every episode runs there, never in this process."""
+"""Processes for all queries; none runs in this process."""
 
 
 class Sql(Tool):
     """Offers `sql(query)` and `schema(table)`.
 
     Args:
-        database: path of a database's file or of a script that makes one (`.sql`), the script itself, or a function
-            that returns one of these. Default: that of the task.
-        key: where in `task.data` the database is.
-        engine: `sqlite` or `duckdb`; default: by the file's ending, else `sqlite`.
-        write: queries may change the database; every episode has a copy of its own.
-        rows: of a result that are shown.
-        chars: of a result that are shown.
-        timeout_s: processor time of one query. Waiting for a processor does not count.
+        database: path of a database file or of a script that creates one (`.sql`), the script itself, or a function
+            that returns one of these. Default: the task's database.
+        key: key of the database in `task.data`.
+        engine: `sqlite` or `duckdb`; default: by the file's suffix, else `sqlite`.
+        write: queries may change the database; each episode gets its own copy.
+        rows: maximum rows shown per result.
+        chars: maximum characters shown per result.
+        timeout_s: CPU seconds of one query. Waiting for a CPU does not count.
 
     Raises:
-        RecipeError: a bound below 1, or a file that does not exist.
-        MissingExtra: duckdb is asked for, and not installed.
+        RecipeError: a limit below 1, or a missing file.
+        MissingExtra: duckdb is requested but not installed.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Sql(Tool):
         require_engine(database if isinstance(database, str) else "", engine)
         self.source, self.key, self.engine, self.write = database, key, engine, write
         self.rows, self.chars, self.query_s = rows, chars, timeout_s
-        self.timeout_s = math.inf  # the helper process ends a query that takes too long
+        self.timeout_s = math.inf  # the helper process enforces the limit
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._copy: str | None = None
         self._held = ""
@@ -134,19 +134,19 @@ class Sql(Tool):
         return shown
 
     def state_key(self) -> str:
-        """What has been seen so far, in any order, and what the tables hold if they can change."""
+        """Hash of all output seen so far, in any order, and of the tables' content if it can change."""
         return hashlib.sha256("\n\n".join([self._held, *sorted(self._seen)]).encode()).hexdigest()[:16]
 
     async def _asked(self, function: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-        """What a function of the helper process says.
+        """Runs a function in the helper process and returns its result.
 
         Raises:
-            ToolError: the database refused, or the process was ended.
+            ToolError: the database reported an error, or the process was killed.
         """
         try:
             found: dict[str, Any] = await _HELPER.ask(
                 function, self._where, self.engine, self._copy, *arguments, cpu_s=self.query_s,
-                tries=1 if self.write else 2,  # half of it may be done
+                tries=1 if self.write else 2,  # a retry could apply a write twice
             )  # fmt: skip
         except TooMuch as error:
             raise ToolError(f"the query was ended: {error}") from None
@@ -155,7 +155,7 @@ class Sql(Tool):
         return found
 
     async def _state(self, query: str) -> str:
-        """What the tables hold now; of a database that takes too long to read, what was done to it."""
+        """Returns a hash of the tables; if reading them takes too long, a hash of the queries so far."""
         try:
             return str(await _HELPER.ask(process.state, self._where, self.engine, self._copy, cpu_s=self.query_s))
         except Starved:
@@ -165,5 +165,5 @@ class Sql(Tool):
 
 
 def _absolute(where: str) -> str:
-    """A script, or a path that does not depend on the folder of a process."""
+    """Returns a script unchanged, or a path made absolute."""
     return where if is_script(where) else str(Path(where).absolute())

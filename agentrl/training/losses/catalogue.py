@@ -84,12 +84,12 @@ gmpo = Loss(
     "step",
     "seq_mean_token_mean",
 )
-reinforce = Loss("reinforce", "plain:reinforce", NoSettings, "-A l", "Williams, 1992", "token")
+reinforce = Loss("reinforce", "clipped:reinforce", NoSettings, "-A l", "Williams, 1992", "token")
 gpg = Loss(
-    "gpg", "plain:reinforce", NoSettings, "-A l (its scale is in credit `gpg`)", "arXiv:2504.02546; " + _VERL, "token"
+    "gpg", "clipped:reinforce", NoSettings, "-A l (its scale is in credit `gpg`)", "arXiv:2504.02546; " + _VERL, "token"
 )
 cross_entropy = Loss(
-    "cross_entropy", "plain:reinforce", NoSettings, "-A l, A = 1 in demonstrations", "maximum likelihood", "token"
+    "cross_entropy", "clipped:reinforce", NoSettings, "-A l, A = 1 in demonstrations", "maximum likelihood", "token"
 )
 pacs = Loss(
     "pacs",

@@ -1,4 +1,4 @@
-"""The hosts that a request from this machine may reach: the rule of a sandbox's egress, from its own file."""
+"""Host allowlist for tools on this machine, with the rules of the sandbox egress proxy."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from agentrl.types.sandbox import HOST
 
 
 class HostList:
-    """Hosts that may be reached.
+    """Allowlist of hosts.
 
-    An address that is not public (loopback, link-local, private, leading to such a one through a translator) may be
-    reached only if the address itself is listed, whatever name leads to it.
+    A non-public address (loopback, link-local, private, or mapped to one by a translator) is allowed only if the
+    address itself is listed, regardless of the name that resolves to it.
 
     Args:
         allow: entries as `network: {allow: [...]}` of a sandbox has them; None: every public host.
@@ -32,10 +32,10 @@ class HostList:
         self._allow = allow
 
     def check(self, host: str, port: int) -> None:
-        """Whether a host may be asked, by its name or by its address as the URL writes it.
+        """Checks a host by its name, or by its address if the URL contains one.
 
         Raises:
-            ToolError: it may not.
+            ToolError: the host is not allowed.
         """
         host = host.lower().rstrip(".")
         if self._entries is not None and not _egress().listed(self._entries, host, port):
@@ -45,10 +45,10 @@ class HostList:
             self.check_addresses(host, port, [host])
 
     def check_addresses(self, host: str, port: int, addresses: Sequence[str]) -> list[str]:
-        """The addresses of a host that may be connected to.
+        """Returns the allowed addresses of a host.
 
         Raises:
-            ToolError: there is none.
+            ToolError: no address is allowed.
         """
         fit = [each for each in addresses if self._may_connect(each, port)]
         if not fit:
@@ -72,10 +72,10 @@ def check_entries(entries: Iterable[str]) -> None:
 
 
 def _is_address(host: str) -> bool:
-    """Whether a host is an IP address.
+    """Returns True if a host is an IP address.
 
     Raises:
-        ToolError: it is a number that systems read as an address, and that does not look like one (`127.1`).
+        ToolError: the host is a number in another form that systems accept as an address (`127.1`).
     """
     if ":" in host:
         return True
@@ -89,7 +89,7 @@ def _is_address(host: str) -> bool:
 
 @cache
 def _egress() -> Any:
-    """The egress proxy's file, which is a program of its own."""
+    """Loads the file of the egress proxy, a standalone program, as a module."""
     spec = importlib.util.spec_from_file_location("agentrl_egress_rules", data_path("tools", "egress", "proxy.py"))
     assert spec is not None
     assert spec.loader is not None

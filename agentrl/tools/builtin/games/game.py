@@ -1,4 +1,4 @@
-"""The `game` tool: an environment with `reset` and `step`, played in text."""
+"""The `game` tool: an environment with `reset` and `step`, played as text."""
 
 from __future__ import annotations
 
@@ -24,24 +24,23 @@ _ABOUT = "Makes a move. Shows what it led to."
 
 
 class Game(Environment):
-    """An environment with `reset(seed)` and `step(action)`. Task data `game` overrides settings of the same names.
+    """Environment with `reset(seed)` and `step(action)`. Task data `game` overrides settings of the same names.
 
-    `info` holds `return` (the sum of rewards), `steps`, `ended`, and `success`. It is a success if the environment says
-    so; else if its last reward is above 0; with `solved_at`, if the return reaches that.
+    `info` holds `return` (the sum of rewards), `steps`, `ended` and `success`. `success` comes from the environment if
+    it reports one, else from a last reward above 0; with `solved_at`, from a return of at least that.
 
     Args:
         library: `gymnasium`, `gem`, `textarena`, `openspiel`, `pettingzoo`, or a function of the recipe that takes `id`
             (if it is set) and `kwargs` and returns an environment.
-        id: of the game in its library.
-        kwargs: of the game.
-        act: how the model moves: by a call of `act`, or by the text of its reply (or what stands in `<answer>`).
-        actions: names of the moves: in order those of a discrete action space. The model is told them.
-        state: what is equal in equal states: `observation`, or an attribute or method of the environment, such as
-            `unwrapped.hash`.
-        player: the policy's seat, where there are several.
-        opponent: who takes the others: `random`, or a function (seen, moves, rng) of the recipe.
-        solved_at: the return from which on the game counts as solved.
-        turn_rewards: whether each move's reward is a reward of its turn, under the name `game`.
+        id: id of the game in its library.
+        kwargs: arguments of the game.
+        act: form of a move: `tool`, a call of `act`, or `text`, the text of the reply (or its `<answer>`).
+        actions: names of the moves, in the order of a discrete action space. Shown to the model.
+        state: source of the state key: `observation`, or an attribute or method of the environment: `unwrapped.hash`.
+        player: seat of the policy in games of several players.
+        opponent: policy of the other seats: `random`, or a function (seen, moves, rng) of the recipe.
+        solved_at: minimum return of a solved game.
+        turn_rewards: gives each move's reward as a turn reward named `game`.
     """
 
     def __init__(
@@ -78,8 +77,8 @@ class Game(Environment):
         """Begins the game of the task's seed.
 
         Raises:
-            TaskError: there is no such game.
-            GameFailed: it does not begin.
+            TaskError: the game does not exist.
+            GameFailed: its `reset` fails.
         """
         await in_thread(partial(self._open, task), turn_of(self))
 
@@ -161,7 +160,7 @@ class Game(Environment):
         return ToolResult(step.text, step.done, rewards={"game": step.reward} if self.turn_rewards else None)
 
     def state_key(self) -> Any:
-        """A hash of what `state` names."""
+        """Returns a hash of the source that `state` names."""
         key: Any = self.seen
         if self.state != "observation":
             key = self.play.env
@@ -176,7 +175,7 @@ class Game(Environment):
 
 
 class _AsGameFailed:
-    """Raises what the environment itself raises as a failure of the game, not of the model."""
+    """Converts exceptions of the environment to `GameFailed`: an infrastructure failure, not the model's error."""
 
     def __init__(self, failure: type[GameFailed], library: str, what: str, given: Any) -> None:
         self.failure, self.library, self.what, self.given = failure, library, what, given
@@ -192,10 +191,10 @@ class _AsGameFailed:
 
 
 def score(info: Mapping[str, Any]) -> float:
-    """The sum of the game's rewards."""
+    """Returns the sum of the game's rewards."""
     return float(info.get("return", 0.0))
 
 
 def success(info: Mapping[str, Any]) -> float:
-    """1 if the game is won."""
+    """Returns 1 if the game is won, else 0."""
     return float(bool(info.get("success", False)))

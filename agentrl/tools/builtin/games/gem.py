@@ -11,19 +11,19 @@ from agentrl.tools.builtin.games.play import Play, Step
 from agentrl.types.errors import TaskError
 
 SOLVED = 1.0 - 1e-6
-"""Rewards of gem's environments add up to 1 where a task is solved, and to less where it is not."""
+"""Threshold for a solved task: rewards of gem's environments sum to 1 if solved, else to less."""
 
 
 class Gem(Play):
-    """An environment of gem. Its moves are texts; most games take what stands in `\\boxed{}`.
+    """Environment of gem. Moves are texts; most games read the content of `\\boxed{}`.
 
-    gem keeps the board out of the observation: its wrappers append `suffix` of the step's info, and put `prefix` before
-    it. Here both are shown, too, until the end.
+    gem leaves the board out of the observation: its wrappers add `prefix` and `suffix` of the step's info. Both are
+    shown here too, until the end.
     """
 
     def __init__(self, id: str, kwargs: Mapping[str, Any]) -> None:
         self._random = OwnRandom()
-        with self._random:  # most of its environments draw a game as they are made
+        with self._random:  # most of gem's environments draw a game in the constructor
             try:
                 self._env = _imported().make(id, **kwargs)
             except LookupError as error:
@@ -35,14 +35,14 @@ class Gem(Play):
         return self._env
 
     def reset(self, seed: int) -> str:
-        """Begins a game. NumPy's generator takes 32 bits of the seed."""
+        """Begins a game. The seed is cut to 32 bits for NumPy's generator."""
         with self._random:
             observation, info = self._env.reset(seed=seed % 2**32)
         self._return = 0.0
         return _shown(observation, info)
 
     def step(self, action: str) -> Step:
-        """Makes a move. It is a success if the rewards add up to 1: a part of it is paid for what was nearly right."""
+        """Makes a move. Success requires rewards that sum to 1, because gem pays partial rewards."""
         with self._random:
             observation, reward, terminated, truncated, info = self._env.step(action)
         self._return += float(reward)
@@ -57,7 +57,7 @@ def _shown(observation: Any, info: Mapping[str, Any]) -> str:
 
 
 def _imported() -> Any:
-    """The module. It sets the root logger up when it is imported; that stays as it was."""
+    """Imports gem and restores the root logger, which the import changes."""
     root = logging.getLogger()
     level, handlers = root.level, [*root.handlers]
     import gem

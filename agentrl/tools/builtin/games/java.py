@@ -1,4 +1,4 @@
-"""Environments that run in Java (py4j): textworld-express and ScienceWorld."""
+"""Environments implemented in Java (py4j): textworld-express and ScienceWorld."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from typing import Any
 from agentrl.types.errors import RecipeError
 
 GAMES = 16
-"""Most games of one Java process. If it dies, all of them fail; with many more, loading of classes gets slow."""
+"""Maximum games per Java process. If it dies, all of them fail; with many more, class loading gets slow."""
 ANSWER_S = 120.0
-"""Seconds that Java may take for an answer. Many games that open at once wait for each other."""
+"""Timeout of an answer from Java, seconds. Games that open at the same time wait for each other."""
 OPTIONS = (
-    # Java iterates sets in the order of identity hashes, which are random. With one hash for all, worlds repeat.
+    # Java iterates sets in the order of identity hashes, which are random. A constant hash makes worlds repeat.
     *("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"),
-    # Every game compiles its own copies of the classes and lasts some hundred moves: compile fast, reserve memory.
+    # Each game compiles its own copies of the classes for some hundred moves: compile fast, reserve memory.
     *("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=512m", "-XX:+UseSerialGC"),
 )
-"""Options of every Java process."""
+"""Options of each Java process."""
 
 
 def require_java() -> None:
-    """Raises RecipeError: there is no Java."""
+    """Raises RecipeError if Java is not installed."""
     if shutil.which("java") is None:
         remedy = "apt-get install --no-install-recommends default-jre-headless"
         raise RecipeError("there is no program 'java'", remedy=remedy)
 
 
 class JavaGames:
-    """Environments that share Java processes, each kept for the next game.
+    """Pool of environments that share Java processes.
 
-    These packages keep a game's world in static fields, so two games that shared classes would disturb each other. Each
-    environment therefore has its own class loader, and with it its own copy of all classes and static fields. A process
-    per environment would take several times the time and the memory.
+    These packages keep a game's world in static fields, so games with shared classes would interfere. Each environment
+    therefore has its own class loader and thus its own copy of all classes and static fields. One process per
+    environment would cost several times the time and memory.
 
     Args:
-        start: makes an environment, with its process in `_gateway.java_process`.
-        module: name of the module whose `launch_gateway` it calls.
+        start: makes an environment with its process in `_gateway.java_process`.
+        module: name of the module with the `launch_gateway` that `start` calls.
     """
 
     def __init__(self, start: Callable[[], Any], module: str) -> None:
@@ -53,10 +53,10 @@ class JavaGames:
         self._idle: list[Any] = []
 
     def take(self) -> Any:
-        """An environment that nobody else plays.
+        """Takes an unused environment, or starts one.
 
         Raises:
-            RecipeError: there is no Java.
+            RecipeError: Java is not installed.
         """
         with suppress(IndexError):
             while not _answers(env := self._idle.pop()):
@@ -68,13 +68,13 @@ class JavaGames:
         return env
 
     def give(self, env: Any) -> None:
-        """Takes an environment back, for the next game, unless it has not answered."""
+        """Returns an environment to the pool, unless it has stopped answering."""
         if not getattr(env._gateway._gateway_client, "lost", False):
             self._idle.append(env)
 
     @contextmanager
     def lent(self) -> Iterator[Any]:
-        """An environment for a while."""
+        """Lends an environment for the duration of the context."""
         env = self.take()
         try:
             yield env
@@ -83,7 +83,7 @@ class JavaGames:
 
 
 def _limit_waits(gateway: Any) -> None:
-    """Ends a wait for Java with an error, in the connections that there are and in those to come."""
+    """Sets the answer timeout on existing and future connections."""
     client = gateway._gateway_client
     connect = client._create_connection
 
@@ -98,7 +98,7 @@ def _limit_waits(gateway: Any) -> None:
 
 
 def _limit_wait(connection: Any, client: Any) -> None:
-    # Not by `settimeout`, which adds a system call to every read and write.
+    # `settimeout` would add a system call to every read and write.
     seconds, part = divmod(ANSWER_S, 1)
     limit = struct.pack("ll", int(seconds), int(part * 1e6))
     connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -106,7 +106,7 @@ def _limit_wait(connection: Any, client: Any) -> None:
 
 
 class _WholeLines:
-    """Java's answers, one line each. An incomplete line is an error: py4j would read it, or send its command again."""
+    """Reads Java's answers, one line each. Raises on an incomplete line, where py4j would accept it or resend."""
 
     def __init__(self, stream: Any, client: Any) -> None:
         self._stream, self._client = stream, client
@@ -115,13 +115,13 @@ class _WholeLines:
     def readline(self) -> bytes:
         line: bytes = self._stream.readline()
         if not line.endswith(b"\n"):
-            self._client.lost = True  # Java may still be working on it
+            self._client.lost = True  # Java may still be working on the command
             raise TimeoutError(f"Java gave no answer for {ANSWER_S:g} s, or has ended")
         return line
 
 
 def _answers(env: Any) -> bool:
-    """Whether an environment's process lives, and its server there."""
+    """Returns True if an environment's process is alive and its server answers."""
     from py4j.protocol import Py4JError
 
     if env._gateway.java_process.poll() is not None:
@@ -136,10 +136,10 @@ _PATCHING = threading.Lock()
 
 
 def launcher_of(module: str) -> SharedLauncher:
-    """The launcher that a module's environments use from now on, in place of py4j's `launch_gateway`.
+    """Replaces py4j's `launch_gateway` in a module by a shared launcher and returns it.
 
     Raises:
-        RecipeError: there is no Java.
+        RecipeError: Java is not installed.
     """
     require_java()
     names = vars(import_module(module))
@@ -151,14 +151,14 @@ def launcher_of(module: str) -> SharedLauncher:
 
 
 class SharedLauncher:
-    """Starts a py4j server in a process that has room, or in a new one."""
+    """Starts a py4j server in a process with free capacity, or in a new one."""
 
     def __init__(self, launch: Callable[..., tuple[int, Any]]) -> None:
         self.launch, self.running = launch, list[_Process]()
         self._lock = threading.Lock()
 
     def __call__(self, javaopts: Sequence[str] = (), **settings: Any) -> tuple[int, _ProcessHandle]:
-        """The server's port and a handle of its process, as `launch_gateway` returns them."""
+        """Returns the server's port and a handle of its process, like `launch_gateway`."""
         with self._lock:
             self.running = [each for each in self.running if each.java.poll() is None]
             process = next((each for each in self.running if len(each.handles) < GAMES), None)
@@ -171,10 +171,10 @@ class SharedLauncher:
 
 
 class _Process:
-    """A Java process.
+    """Java process.
 
     Attributes:
-        handles: those of its environments.
+        handles: handles of its environments.
     """
 
     def __init__(self, port: int, java: Any) -> None:
@@ -187,9 +187,9 @@ class _Process:
         self._jvm = self._gateway.jvm
 
     def start_server(self) -> int:
-        """Starts a py4j server with a class loader of its own. Returns its port.
+        """Starts a py4j server with its own class loader and returns its port.
 
-        All calls use reflection, because py4j caches methods by the name of a class, whichever loader it comes from.
+        All calls use reflection, because py4j caches methods by class name, regardless of the loader.
         """
         jvm = self._jvm
         paths = jvm.System.getProperty("java.class.path").split(os.pathsep)
@@ -207,11 +207,11 @@ class _Process:
         return int(self._invoke(kind, "getListeningPort", server))
 
     def _construct(self, kind: Any, *arguments: tuple[Any, Any]) -> Any:
-        """An object of a class. Each argument: its declared class, and its value."""
+        """Constructs an object. Each argument: its declared class and its value."""
         return kind.getConstructor(self._classes(arguments)).newInstance(self._values(arguments))
 
     def _invoke(self, kind: Any, name: str, owner: Any, *arguments: tuple[Any, Any]) -> Any:
-        """What a method of a class returns."""
+        """Invokes a method of a class and returns its result."""
         return kind.getMethod(name, self._classes(arguments)).invoke(owner, self._values(arguments))
 
     def _classes(self, arguments: Sequence[tuple[Any, Any]]) -> Any:
@@ -228,7 +228,7 @@ class _Process:
 
 
 class _ProcessHandle:
-    """A shared process as one environment sees it. It ends its process by a newline to `stdin`: here without effect."""
+    """Handle of a shared process. An environment ends its process by a newline to `stdin`, which has no effect here."""
 
     def __init__(self, process: Any) -> None:
         self.poll: Callable[[], int | None] = process.poll

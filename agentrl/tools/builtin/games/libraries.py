@@ -1,4 +1,4 @@
-"""The libraries of games by name, and what stands behind `library: ./task.py:make`."""
+"""Game libraries by name, and environments from functions (`library: ./task.py:make`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from agentrl.types.packages import installed_package
 
 @dataclass(frozen=True)
 class Wanted:
-    """A game that is asked for.
+    """Specification of a game.
 
     Attributes:
-        id: by which the library knows it.
-        kwargs: of the library's `make`, or of the recipe's function.
+        id: id of the game in its library.
+        kwargs: arguments of the library's `make`, or of the recipe's function.
         actions: names of discrete actions.
-        player: the seat of the policy, from 0.
-        opponent: who takes the other seats.
+        player: seat of the policy, from 0.
+        opponent: policy of the other seats.
     """
 
     id: str | None = None
@@ -67,11 +67,11 @@ def _pettingzoo(wanted: Wanted) -> Play:
 
 @dataclass(frozen=True)
 class Library:
-    """A library of games.
+    """Game library.
 
     Attributes:
-        module: what is imported.
-        package: what pip installs.
+        module: modules to import, separated by blanks.
+        package: arguments of `pip install`.
         make: opens a game.
     """
 
@@ -92,10 +92,10 @@ LIBRARIES = {
 
 
 def maker(library: Any) -> Callable[[Wanted], Play]:
-    """What opens games of a library, or of a function that returns an environment, a `Play` or a `Match`.
+    """Returns the opener of a library's games, or of a function that returns an environment, a `Play` or a `Match`.
 
     Raises:
-        RecipeError: there is no such library, or it is not installed.
+        RecipeError: the library is unknown or not installed.
     """
     if callable(library):
         return lambda wanted: _own(library, wanted)
@@ -114,12 +114,12 @@ def require(modules: str, package: str) -> None:
     """Checks that packages are installed.
 
     Args:
-        modules: what is imported, separated by blanks.
-        package: what pip installs.
+        modules: modules to import, separated by blanks.
+        package: arguments of `pip install`.
 
     Raises:
-        RecipeError: one of them is not installed.
-        MissingExtra: one that an extra of this package names is too old.
+        RecipeError: a module is not installed.
+        MissingExtra: a package of one of agentrl's extras is too old.
     """
     for module in modules.split():
         if importlib.util.find_spec(module) is None:

@@ -1,4 +1,4 @@
-"""Games of OpenSpiel, with perfect or imperfect information, whose players move one after another."""
+"""Sequential games of OpenSpiel, with perfect or imperfect information."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentrl.types.errors import TaskError, ToolError
 
 
 class OpenSpiel(Match):
-    """A game of OpenSpiel. A player sees what the game shows it of the state, and the moves that it has.
+    """Game of OpenSpiel. A player sees its view of the state and its legal moves.
 
     Args:
         kwargs: parameters of the game.
@@ -30,27 +30,27 @@ class OpenSpiel(Match):
 
     @property
     def env(self) -> Any:
-        """The state of the game."""
+        """State of the game."""
         return self._state
 
     @property
     def turn(self) -> int:  # type: ignore[override]
-        """Whose turn it is."""
+        """Player to move."""
         return int(self._state.current_player())
 
     @property
     def done(self) -> bool:  # type: ignore[override]
-        """Whether the game has ended."""
+        """True if the game has ended."""
         return bool(self._state.is_terminal())
 
     def reset(self, seed: int) -> None:
-        """Begins a game. Chance draws from the seed."""
+        """Begins a game. The seed determines chance events."""
         self._rng = random.Random(f"chance/{seed}")
         self._state = self._game.new_initial_state()
         self._let_chance_move()
 
     def seen(self, player: int) -> str:
-        """The state as the player knows it, and its moves."""
+        """Returns the player's view of the state and, on its turn, the legal moves."""
         if (
             self._hidden
             and self._game.get_type().information != type(self._game.get_type().information).PERFECT_INFORMATION
@@ -62,7 +62,7 @@ class OpenSpiel(Match):
         return f"{text}\nMoves: {', '.join(self.moves())}" if mine else text
 
     def moves(self) -> Sequence[str]:
-        """The legal moves."""
+        """Returns the legal moves."""
         return [*self._legal()]
 
     def step(self, action: str) -> None:
@@ -75,7 +75,7 @@ class OpenSpiel(Match):
 
     @property
     def scores(self) -> Sequence[float]:
-        """The returns."""
+        """Returns so far, by player."""
         return list(self._state.returns())
 
     def _legal(self) -> dict[str, int]:

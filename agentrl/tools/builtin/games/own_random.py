@@ -1,4 +1,4 @@
-"""A state of the global random generators for each game: many environments seed and use `random` itself."""
+"""Separate state of the global random generators per game: many environments seed and use `random` directly."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LOCK = threading.RLock()
 
 
 class OwnRandom:
-    """Inside, the generators of `random` and `numpy.random` are the game's own, and no other game runs.
+    """Swaps in the game's own state of `random` and `numpy.random` and excludes other games meanwhile.
 
-    Without it, games that run side by side would draw from each other's seeds.
+    Without it, concurrent games would draw from each other's seeds.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class OwnRandom:
         _LOCK.release()
 
     def seed(self, seed: int) -> None:
-        """Seeds both generators; to be called inside."""
+        """Seeds both generators. Call it inside the context."""
         random.seed(seed)
         np.random.seed(seed % 2**32)
 

@@ -1,4 +1,4 @@
-"""Games of PettingZoo whose players move one after another (AEC)."""
+"""Games of PettingZoo with sequential moves (AEC)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentrl.types.errors import ToolError
 
 
 class PettingZoo(Match):
-    """An AEC environment of PettingZoo, by its module: `classic.connect_four_v3`. Moves are numbers."""
+    """AEC environment of PettingZoo, by its module: `classic.connect_four_v3`. Moves are numbers."""
 
     def __init__(self, id: str, kwargs: Mapping[str, Any]) -> None:
         module = importlib.import_module(f"pettingzoo.{id}")
@@ -25,12 +25,12 @@ class PettingZoo(Match):
 
     @property
     def turn(self) -> int:  # type: ignore[override]
-        """Whose turn it is."""
+        """Player to move."""
         return int(self._names.index(self._env.agent_selection))
 
     @property
     def done(self) -> bool:  # type: ignore[override]
-        """Whether the game has ended for the player whose turn it would be."""
+        """True if the game has ended for the player to move."""
         if not self._env.agents:
             return True
         name = self._env.agent_selection
@@ -45,7 +45,7 @@ class PettingZoo(Match):
         self.players, self._scores = len(self._names), [0.0] * len(self._names)
 
     def seen(self, player: int) -> str:
-        """What the environment shows the player, and the moves that it has."""
+        """Returns the player's observation and, on its turn, the legal moves."""
         if self._env.render_mode == "ansi":
             text = str(self._env.render())
         else:
@@ -55,7 +55,7 @@ class PettingZoo(Match):
         return f"{text}\nMoves: {', '.join(self.moves())}" if mine and self.moves() else text
 
     def moves(self) -> Sequence[str]:
-        """The legal moves, if the environment masks the others."""
+        """Returns the legal moves if the environment provides an action mask."""
         found = self._env.observe(self._env.agent_selection)
         mask = found.get("action_mask") if isinstance(found, Mapping) else None
         if mask is None:
@@ -76,7 +76,7 @@ class PettingZoo(Match):
 
     @property
     def scores(self) -> Sequence[float]:
-        """The rewards so far."""
+        """Rewards so far."""
         return self._scores
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a game is to the `game` tool: one player's view, and the view of a table with several players."""
+"""Game interfaces of the `game` tool: `Play` for one player's view, `Match` for several players."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from agentrl.types.errors import InfraError, ToolServerEnded
 
 @dataclass(frozen=True)
 class Step:
-    """What a move led to.
+    """Result of a move.
 
     Attributes:
-        text: what the player is shown.
-        reward: of this move, and of those of other players that followed it.
-        success: whether the game is won, if the environment says so.
+        text: observation of the player.
+        reward: reward of this move and of the other players' moves after it.
+        success: True if the game is won; None if the environment does not report it.
     """
 
     text: str
@@ -36,35 +36,35 @@ class MoveFailed(GameFailed, ToolServerEnded):
 
 
 class Play(ABC):
-    """A game as one player sees it. The methods may block, and then run in a thread; they do not overlap.
+    """One player's view of a game. Methods may block, so they run in a thread; calls do not overlap.
 
-    `step` may be `async def` in a subclass. It then runs in the event loop: it awaits what takes long.
+    A subclass may define `step` as `async def`; it then runs in the event loop and must await slow work.
     """
 
     @abstractmethod
     def reset(self, seed: int) -> str:
-        """Begins a game, and returns what the player is shown first."""
+        """Begins a game and returns the first observation."""
 
     @abstractmethod
     def step(self, action: str) -> Step | Awaitable[Step]:
         """Makes a move.
 
         Raises:
-            ToolError: it is no move; the player is told.
+            ToolError: the move is invalid; the message is shown to the player.
         """
 
     def close(self) -> None:
-        """Frees what the environment holds."""
+        """Releases the environment's resources."""
         return
 
     @property
     @abstractmethod
     def env(self) -> Any:
-        """The environment itself, for state keys."""
+        """Underlying environment, for state keys."""
 
 
 class Match(ABC):
-    """A game of several players, numbered from 0, who move one after another."""
+    """Game of several players, numbered from 0, with sequential moves."""
 
     players: int
     turn: int
@@ -76,41 +76,41 @@ class Match(ABC):
 
     @abstractmethod
     def seen(self, player: int) -> str:
-        """What a player is shown that it was not shown before."""
+        """Returns the player's observation since the last call."""
 
     @abstractmethod
     def step(self, action: str) -> None:
-        """Makes a move for the player whose turn it is.
+        """Makes a move for the player to move.
 
         Raises:
-            ToolError: it is no move.
+            ToolError: the move is invalid.
         """
 
     def moves(self) -> Sequence[str]:
-        """The moves of the player whose turn it is; empty if the environment does not list them."""
+        """Returns the moves of the player to move; empty if the environment does not list them."""
         return ()
 
     @property
     @abstractmethod
     def scores(self) -> Sequence[float]:
-        """The reward of each player so far."""
+        """Reward of each player so far."""
 
     @property
     @abstractmethod
     def env(self) -> Any:
-        """The environment itself."""
+        """Underlying environment."""
 
     def close(self) -> None:
-        """Frees what the environment holds."""
+        """Releases the environment's resources."""
         return
 
 
 Opponent = Callable[[str, Sequence[str], random.Random], str]
-"""Chooses a move: of what the opponent is shown, the moves that are listed, and a seeded generator."""
+"""Chooses a move from the opponent's observation, the listed moves and a seeded generator."""
 
 
 def any_move(seen: str, moves: Sequence[str], rng: random.Random) -> str:
-    """The opponent `random`: any of the moves that are listed."""
+    """Opponent `random`: draws one of the listed moves."""
     if not moves:
         raise GameFailed(
             "the environment lists no moves for the opponent 'random'",
@@ -128,10 +128,10 @@ _DIGITS = 100
 
 
 class Seat(Play):
-    """One seat of a match; the others are taken by an opponent.
+    """One seat of a match; an opponent plays the others.
 
     Args:
-        player: the seat, from 0.
+        player: seat number, from 0.
     """
 
     def __init__(self, match: Match, player: int, opponent: Opponent) -> None:
@@ -139,11 +139,11 @@ class Seat(Play):
 
     @property
     def env(self) -> Any:
-        """The environment of the match."""
+        """Environment of the match."""
         return self.match.env
 
     def reset(self, seed: int) -> str:
-        """Begins a game; opponents who stand before the player have moved."""
+        """Begins a game; opponents before the player make their moves first."""
         self._rng = random.Random(f"opponent/{seed}")
         self.match.reset(seed)
         self._scored = 0.0
@@ -151,7 +151,7 @@ class Seat(Play):
         return self.match.seen(self.player)
 
     def step(self, action: str) -> Step:
-        """Makes a move, and lets the others answer it."""
+        """Makes a move and the opponents' answers."""
         self.match.step(action)
         self._let_others_move()
         match = self.match

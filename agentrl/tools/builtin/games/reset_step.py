@@ -1,4 +1,4 @@
-"""Environments with `reset(seed)` and `step(action)` as Gymnasium has them: gymnasium, and those of a recipe."""
+"""Environments with Gymnasium's `reset(seed)` and `step(action)`: of gymnasium or of a recipe."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from agentrl.tools.builtin.games.play import MoveFailed, Play, Step, numbered
 from agentrl.types.errors import ToolError
 
 WON = ("success", "is_success", "tasksuccess", "won")
-"""Keys of a step's info by which environments say that the task is solved."""
+"""Keys of a step's info that mark a solved task."""
 _COLOURED = re.compile(r"\x1b\[4\dm(.*?)\x1b\[0m")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ResetStep(Play):
-    """An environment with `reset` and `step`.
+    """Environment with `reset` and `step`.
 
     `reset` returns an observation, or `(observation, info)`; `step` returns `(observation, reward, done, info)` or
-    `(observation, reward, terminated, truncated, info)`. Observations that are no text are shown by `env.render()` if
-    `render_mode` is `ansi`, else by `str`. Where the action space is discrete, a move is a number or one of `actions`.
+    `(observation, reward, terminated, truncated, info)`. Observations other than strings are shown by `env.render()`
+    if `render_mode` is `ansi`, else by `str`. In a discrete action space, a move is a number or one of `actions`.
 
     Args:
         actions: names of the actions of a discrete space, in order.
@@ -41,14 +41,14 @@ class ResetStep(Play):
         return self._env
 
     def reset(self, seed: int) -> str:
-        """Begins a game. An environment whose `reset` takes no seed begins as it does."""
+        """Begins a game. The seed is ignored if the environment's `reset` takes none."""
         seeded = {"seed": seed} if self._takes_seed else {}
         found = self._env.reset(**seeded)
         with_info = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)
         return self._shown(found[0] if with_info else found)
 
     def step(self, action: str) -> Step:
-        """Makes a move. An unknown name of a discrete action is answered with those that there are."""
+        """Makes a move. The error for an unknown discrete action lists the known ones."""
         return self._read(self._env.step(self._move(action)))
 
     def _read(self, found: Any) -> Step:
@@ -62,7 +62,7 @@ class ResetStep(Play):
         return Step(self._shown(observation), float(reward), any(map(bool, ended)), says)
 
     def close(self) -> None:
-        """Closes the environment, if it can be."""
+        """Closes the environment if it has `close`."""
         if hasattr(self._env, "close"):
             self._env.close()
 
@@ -86,7 +86,7 @@ class ResetStep(Play):
 
 
 class AsyncStep(ResetStep):
-    """An environment of a recipe whose `step` is `async def`."""
+    """Environment of a recipe with an `async def step`."""
 
     async def step(self, action: str) -> Step:  # type: ignore[override]  # as `Play` says
         """Makes a move, in the event loop."""

@@ -1,4 +1,4 @@
-"""Tasks of games: a seed each."""
+"""Tasks of games, one per seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from agentrl.types.task import Task
 
 HELD_OUT = 1_000_000
-"""The seed at which the held-out games begin."""
+"""First seed of the held-out games."""
 
 
 def seeds(
@@ -17,12 +17,12 @@ def seeds(
     held_out: bool = False,
     games: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Task]:
-    """`n` games, a seed each; several kinds take turns.
+    """Yields `n` tasks, each with its own seed; several kinds alternate.
 
     Args:
-        instruction: what the model is told before the first observation.
-        held_out: games of seeds that are kept for evaluation.
-        games: kinds of games by name: the settings `id`, `kwargs` and `player` of the tool `game`, and `instruction`.
+        instruction: instruction before the first observation.
+        held_out: uses the seeds reserved for evaluation.
+        games: kinds of games by name, with settings `id`, `kwargs` and `player` of the tool `game`, and `instruction`.
     """
     kinds = [*(games or {"game": {}}).items()]
     for number in range(n):

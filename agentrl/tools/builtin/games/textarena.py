@@ -1,4 +1,4 @@
-"""Games of textarena, for one player or several."""
+"""Games of textarena, for one or several players."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MOVE = re.compile(r"\[[^\]]+\]")
 
 
 class TextArena(Match):
-    """A game of textarena. A move that it refuses is told to the player; the second one in a row loses most games.
+    """Game of textarena. The player sees why a move is refused; two in a row lose most games.
 
     Args:
-        players: of games that more than one number of players can play.
+        players: number of players, for games that allow several numbers.
     """
 
     def __init__(self, id: str, kwargs: Mapping[str, Any], players: int = 1) -> None:
@@ -34,7 +34,7 @@ class TextArena(Match):
 
     @property
     def turn(self) -> int:  # type: ignore[override]
-        """Whose turn it is."""
+        """Player to move."""
         return int(self._env.state.current_player_id)
 
     def reset(self, seed: int) -> None:
@@ -45,7 +45,7 @@ class TextArena(Match):
         self.done = False
 
     def seen(self, player: int) -> str:
-        """Messages to the player since it last looked, without its own words. Those of other players have a name."""
+        """Returns the messages to the player since the last call, without its own. Those of others carry a name."""
         messages, self._env.state.observations[player] = self._env.state.observations[player], []
         texts = [
             f"Player {sender}: {text}" if sender >= 0 else text for sender, text, _ in messages if sender != player
@@ -56,7 +56,7 @@ class TextArena(Match):
         return text
 
     def moves(self) -> Sequence[str]:
-        """The moves that the player whose turn it is was told last, where the game lists them."""
+        """Returns the moves last listed by the game for the player to move."""
         return self._moves
 
     def step(self, action: str) -> None:
@@ -66,6 +66,6 @@ class TextArena(Match):
 
     @property
     def scores(self) -> Sequence[float]:
-        """The rewards; all 0 before the end."""
+        """Rewards; all 0 before the end."""
         rewards = self._env.state.rewards or {}
         return [float(rewards.get(player, 0)) for player in range(self.players)]

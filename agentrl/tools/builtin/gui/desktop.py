@@ -1,4 +1,4 @@
-"""A desktop without a screen as a `Screen`: the client of `tools/desktop/driver.py`."""
+"""Implementation of `Screen` for a headless desktop: the client of `tools/desktop/driver.py`."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from agentrl.types.paths import data_path
 from agentrl.types.sandbox import Sandbox, SandboxImageUnusable
 
 PACKAGES = ("xvfb", "openbox", "libxtst6", "fonts-dejavu-core", "adwaita-icon-theme")
-"""Of Debian: a server, a window manager, and what pixels need."""
+"""Debian packages: X server, window manager, libraries, fonts and icons."""
 ELEMENT_PACKAGES = ("at-spi2-core", "gir1.2-atspi-2.0", "python3-gi", "dbus-daemon")
-"""For lists of elements."""
+"""Debian packages for lists of elements."""
 
 PARTS_S = 10.0
 """As in the driver: the least bound on the start of each part. There are four beside the program."""
 LARGEST = 16 << 20
 """Bytes of an answer beside four a pixel: a list of elements has less."""
 MARGIN_S = 15.0
-"""How much longer than its own limit a request may take before the screen counts as lost."""
+"""Seconds beyond its own limit after which a request counts as a lost screen."""
 WORDS_S = 2.0
-"""How long is waited for what a driver that ended wrote to stderr."""
+"""Timeout for reading the stderr of a driver that exited."""
 _INSIDE = "/tmp/.agentrl-desktop"
 
 
 @dataclass(frozen=True)
 class DesktopSettings:
-    """What a desktop is started with.
+    """Settings of a desktop.
 
     Attributes:
-        size: pixels.
-        elements: whether lists of elements can be asked for.
-        settle_s: bound on one `settle`.
-        start_s: bound on the appearance of the program's first window.
+        size: width and height, pixels.
+        elements: enables lists of elements.
+        settle_s: timeout of one `settle`.
+        start_s: timeout of the program's first window.
     """
 
     size: tuple[int, int] = (1024, 768)
@@ -54,11 +54,11 @@ class DesktopSettings:
 
 
 class Desktop:
-    """A desktop. `open_on_host` and `open_in_sandbox` make one.
+    """Desktop. Made by `open_on_host` or `open_in_sandbox`.
 
     Attributes:
-        born: on the monotonic clock, seconds.
-        episodes: how many have used it, the current one included.
+        born: time of creation on the monotonic clock, seconds.
+        episodes: number of episodes that used it, including the current one.
     """
 
     def __init__(self, link: Link, settings: DesktopSettings, folder: str) -> None:
@@ -71,7 +71,7 @@ class Desktop:
 
     @classmethod
     async def open_on_host(cls, settings: DesktopSettings) -> Desktop:
-        """One on this machine, for programs that are trusted.
+        """Opens a desktop on this machine, for trusted programs.
 
         Raises:
             RecipeError: a package is missing.
@@ -83,10 +83,10 @@ class Desktop:
 
     @classmethod
     async def open_in_sandbox(cls, sandbox: Sandbox, settings: DesktopSettings) -> Desktop:
-        """One in a sandbox, whose image must have the packages.
+        """Opens a desktop in a sandbox; its image must have the packages.
 
         Raises:
-            SandboxLost: the sandbox is gone.
+            SandboxLost: the sandbox died.
         """
         for source in data_path("tools", "desktop").glob("*.py"):
             await sandbox.write(f"{_INSIDE}/program/{source.name}", source.read_bytes())
@@ -94,16 +94,16 @@ class Desktop:
         return cls(link, settings, f"{_INSIDE}/")
 
     async def start(self, command: Sequence[str], cwd: str) -> None:
-        """Starts a program, and returns when its first window is there and still.
+        """Starts a program and waits until its first window is visible and still.
 
         Args:
-            command: nothing: a bare screen.
-            cwd: the folder where it starts.
+            command: program and arguments; empty: a bare screen.
+            cwd: working folder.
 
         Raises:
-            RecipeError: the program is not installed on this machine, or there is no such folder.
-            SandboxImageUnusable: a part is not installed in the sandbox.
-            ScreenLost: it showed no window, or ended at once.
+            RecipeError: the program is not installed on this machine, or the folder does not exist.
+            SandboxImageUnusable: a package is not installed in the sandbox.
+            ScreenLost: the program showed no window or exited at once.
         """
         self.episodes += 1
         self._latencies.clear()
@@ -113,24 +113,24 @@ class Desktop:
         await self._ask("start", fields, 5 * max(PARTS_S, own.start_s))
 
     async def reset(self) -> None:
-        """Ends the program and everything that it left; a bare server stays, for the next `start`."""
+        """Ends the program and all its processes; the bare server stays for the next `start`."""
         await self._ask("reset")
 
     def slow(self, step_s: float) -> bool:
-        """Whether its steps of this episode took longer than that, by the median."""
+        """Returns True if the median step of this episode took longer than `step_s`."""
         return bool(self._latencies) and statistics.median(self._latencies) > step_s
 
     @property
     def broken(self) -> bool:
-        """Whether a request failed in a way that leaves it in an unknown state."""
+        """True if a failed request left the desktop in an unknown state."""
         return self._broken
 
     async def screenshot(self) -> bytes:
-        """What is shown now, as a PNG file."""
+        """Returns the current screen as PNG bytes."""
         return (await self._ask("screenshot"))[1]
 
     async def elements(self) -> tuple[list[Element], bool]:
-        """What is on it, from top to bottom, and whether that is all: a program may not answer in time."""
+        """Returns the elements from top to bottom, and False if the list is incomplete (a program timed out)."""
         limit = self.settings.settle_s + 3
         said = json.loads((await self._ask("elements", {"limit_s": limit}, limit))[1])
         found = [
@@ -140,11 +140,11 @@ class Desktop:
         return found, said["whole"]
 
     async def move(self, to: Point) -> None:
-        """Puts the pointer there."""
+        """Moves the pointer."""
         await self._ask("move", {"x": to[0], "y": to[1]})
 
     async def click(self, at: Point, button: Button = "left", times: int = 1) -> None:
-        """Clicks that often."""
+        """Clicks `times` times."""
         await self._ask("click", {"x": at[0], "y": at[1], "button": button, "times": times})
 
     async def drag(self, start: Point, end: Point) -> None:
@@ -164,12 +164,12 @@ class Desktop:
         """Presses keys together.
 
         Raises:
-            ToolError: there is no such key.
+            ToolError: the key is unknown.
         """
         await self._ask("press", {"keys": [*keys]})
 
     async def settle(self) -> str:
-        """Waits until the program has taken its input and the screen is still.
+        """Waits until the program has processed its input and the screen is still.
 
         Raises:
             ScreenEnded: the program was ended by a signal: it crashed.
@@ -184,7 +184,7 @@ class Desktop:
         return "" if found["windows"] else "No window is open."
 
     async def close(self) -> None:
-        """Ends everything. May be called twice."""
+        """Ends the desktop. May be called twice."""
         if not self._closed:
             self._closed = True
             await self._link.close()
@@ -194,7 +194,7 @@ class Desktop:
     async def _ask(
         self, do: str, fields: Mapping[str, Any] | None = None, limit_s: float = 0.0
     ) -> tuple[dict[str, Any], bytes]:
-        """One request. One that does not end leaves the screen broken, as it is unknown what was done.
+        """Sends one request. An incomplete request breaks the screen, because its effect is unknown.
 
         Raises:
             ScreenEnded: the driver is gone, says so, gives no answer, or gives none in time in a sandbox.
@@ -261,23 +261,23 @@ class Desktop:
 
 
 def must_have(elements: bool) -> None:
-    """Checks that this machine can have desktops.
+    """Checks that this machine has the programs for desktops.
 
     Raises:
-        RecipeError: a program is missing; the remedy is the command that installs it.
+        RecipeError: a program is missing; the remedy is the install command.
     """
     if (missing := missing_program(elements)) is not None:
         raise RecipeError(f"{missing} is not installed", place="gui", remedy=install(missing))
 
 
 def missing_program(elements: bool = False) -> str | None:
-    """A program that desktops need and this machine lacks."""
+    """Returns the first program for desktops that this machine lacks; None if it has all."""
     wanted = ("Xvfb", "openbox", *(("dbus-daemon",) if elements else ()))
     return next((name for name in wanted if shutil.which(name) is None), None)
 
 
 def install(missing: str) -> str:
-    """The command that installs what desktops need, and an application that is missing."""
+    """Returns the command that installs the packages for desktops, and a missing application."""
     known = {"Xvfb", "openbox", "dbus-daemon", "libX11.so.6", "libXtst.so.6"}
     names = [*PACKAGES, *ELEMENT_PACKAGES]
     more = [] if any(each in missing for each in (*known, *names)) else [missing]

@@ -26,7 +26,7 @@ from agentrl.types.task import Message, Task
 Shows = Literal["image", "elements", "both"]
 
 LARGEST = 16_384
-"""Longest side of a screen, pixels."""
+"""Maximum side of a screen, pixels."""
 NOT_WHOLE = "(the list is not whole: the program did not answer in time)"
 CHARACTERS, CHORDS = 2000, 50
 """Of one action. It would take too long otherwise, and nobody types so much."""
@@ -40,24 +40,24 @@ _CLICKS: dict[str, dict[str, Any]] = {
 
 
 class Gui(Environment):
-    """A program with windows, or a page in a browser, which the model sees and uses as people do.
+    """Desktop program or browser page, operated by the model with mouse and keyboard.
 
     Args:
-        app: the command of a program; `{name}` is a field of the task's data.
-        page: in place of `app`: a page in Chromium, on this machine. Its address, in which `{name}` is a field of the
+        app: command of a program; `{name}` is a field of the task's data.
+        page: instead of `app`, a page in Chromium on this machine: its address, in which `{name}` is a field of the
             task's data, or `{url, allow, flags, dialogs}` (docs/gui.md).
-        actions: form of the calls: `computer`, `computer_use`, `gui_r1` or `functions` (docs/gui.md).
-        shows: what follows every action: the screen as an image, a list of what is on it, or both.
-        where: a program: in the episode's `sandbox` (default), or on this machine (`host`), if it is trusted.
-        size: of the screen, pixels.
-        shown: size of the image that the model sees; default: that of the screen.
+        actions: action space: `computer`, `computer_use`, `gui_r1` or `functions` (docs/gui.md).
+        shows: observation after each action: `image`, a screenshot; `elements`, a list of the elements; or `both`.
+        where: place of a program: the episode's `sandbox` (default), or this machine (`host`), if it is trusted.
+        size: size of the screen, pixels.
+        shown: size of the image shown to the model; default: size of the screen.
         coordinates: `pixels` of that image, `thousandths` (0 to 1000) or `fractions` (0 to 1).
-        settle_s: how long an action may take to have its effect, before the screen is shown as it is.
-        start_s: how long the program may take to show its first window, or the page to load.
-        recycle: `{age_s, episodes, step_s}`: when a screen of the host is replaced (docs/gui.md).
+        settle_s: maximum seconds to wait for the effect of an action before the observation.
+        start_s: timeout of the program's first window, or of loading the page.
+        recycle: `{age_s, episodes, step_s}`: limits after which a screen of the host is replaced (docs/gui.md).
 
     Attributes:
-        folder: where the program runs, on the host; None in a sandbox, where it is the workdir.
+        folder: working folder of the program on the host; None in a sandbox, where it is the workdir.
     """
 
     actions: str = "computer"
@@ -111,13 +111,13 @@ class Gui(Environment):
                 import PIL  # noqa: F401
 
     def tools(self) -> Sequence[Any]:
-        """The actions, in the form that `actions` names."""
+        """Returns the tools of the action space `actions`."""
         return STYLES[self.actions](self._act, self._scale.words, self.shows != "image")
 
     # The episode
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Starts the program, or opens the page."""
+        """Starts the program or opens the page."""
         self._pointer: Point = (0, 0)
         self._key = ""
         if self._page is not None:
@@ -138,7 +138,7 @@ class Gui(Environment):
             self._screen = await WARM.take(self._settings, self._recycling, command, self.folder)
 
     def command(self, task: Task) -> list[str]:
-        """The program and its arguments, of `app`.
+        """Returns the program and its arguments, from `app`.
 
         Raises:
             TaskError: the task's data has no such field.
@@ -146,7 +146,7 @@ class Gui(Environment):
         return [self._filled(word, task) for word in self._words]
 
     def _filled(self, text: str, task: Task) -> str:
-        """A text of `app` or `page` with the fields of the task's data."""
+        """Fills the fields of the task's data into a text of `app` or `page`."""
         try:
             return text.format(**task.data)
         except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
@@ -155,17 +155,17 @@ class Gui(Environment):
             raise TaskError(f"no field for {setting}: {error}", place=f"task {task.id!r}", remedy=remedy) from None
 
     def prepare(self, task: Task) -> None:
-        """Puts what the program needs into `folder`, on the host. In a sandbox, the task's `files` do that."""
+        """Hook: writes the program's files into `folder`, on the host. In a sandbox, the task's `files` are used."""
 
     async def opening(self) -> Sequence[Message]:
-        """The screen as it is at first."""
+        """Returns the initial screen."""
         text, images = await self._look()
         width, height = self._scale.shown
         parts: list[Any] = [f"The screen ({width} x {height}):{f'{chr(10)}{text}' if text else ''}"]
         return [{"role": "user", "content": [*parts, *({"type": "image", "image": image} for image in images)]}]
 
     async def close(self) -> None:
-        """Ends the program, or closes the page; on the host the screen of a program may serve another episode."""
+        """Ends the program or closes the page; a program's screen on the host may be reused."""
         screen, self._screen = self._screen, None
         try:
             if isinstance(screen, Desktop) and self.where == "host":
@@ -177,13 +177,13 @@ class Gui(Environment):
                 self._temporary.cleanup()
 
     def state_key(self) -> str:
-        """What was shown last: equal screens are the same state."""
+        """Hash of the last observation: equal screens are the same state."""
         return self._key
 
     # Actions
 
     async def _act(self, name: str, given: Mapping[str, Any]) -> ToolResult:
-        """Does one action and shows what came of it."""
+        """Performs one action and returns the new observation."""
         if name == "done":
             return ToolResult("", done=True, answer=given.get("text", ""))
         screen = self._on
@@ -194,7 +194,7 @@ class Gui(Environment):
         return ToolResult(said, images=images, points=[self._scale.in_image(point) for point in points])
 
     async def _do(self, screen: Screen, name: str, given: Mapping[str, Any]) -> list[Point]:
-        """Does it. Returns the points where, in pixels of the screen."""
+        """Performs the action. Returns its points in screen pixels."""
         at = self._point(given) if "coordinate" in given or "element" in given else self._pointer
         acted = [at]
         if name == "mouse_move":
@@ -240,7 +240,7 @@ class Gui(Environment):
         return middle
 
     async def _look(self) -> tuple[str, list[bytes]]:
-        """What the model is shown: a text, and an image."""
+        """Returns the observation: a text and images."""
         text, images = "", list[bytes]()
         if self.shows != "image":
             self._listed, whole = await self._on.elements()
@@ -261,7 +261,7 @@ class Gui(Environment):
 
 
 def listing(elements: Sequence[Element], scale: Scale) -> str:
-    """A line an element: number, role, name, states, box in the model's coordinates, text."""
+    """Formats one line per element: number, role, name, states, box in the model's coordinates, text."""
     lines = []
     for number, each in enumerate(elements, 1):
         box = [*scale.to_model(each.box[:2]), *scale.to_model(each.box[2:])]
@@ -272,17 +272,17 @@ def listing(elements: Sequence[Element], scale: Scale) -> str:
 
 
 def _keys(chord: str) -> list[str]:
-    """The keys of `ctrl+s`; `+` alone, and at the end, is the key of that name."""
+    """Splits `ctrl+s` into keys; `+` alone or at the end is the plus key."""
     if chord.endswith("+"):
         return [*_keys(chord[:-1].removesuffix("+")), "+"] if len(chord) > 1 else ["+"]
     return chord.split("+")
 
 
 def _resized(image: bytes, scale: Scale) -> bytes:
-    """A screenshot as the model is shown it.
+    """Resizes a screenshot to the size shown to the model.
 
     Raises:
-        ToolError: it is no picture of the screen: what is in the sandbox made it.
+        ToolError: the image is far larger than the screen: a program of the sandbox forged it.
     """
     import io
 

@@ -1,4 +1,4 @@
-"""Lines and bytes to and from a driver program, on this machine or in a sandbox."""
+"""Byte streams to and from a driver program, on this machine or in a sandbox."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from agentrl.types.sandbox import Process, Sandbox
 
 
 class Link(Protocol):
-    """A program that answers requests."""
+    """Connection to a program that answers requests."""
 
     async def send(self, data: bytes) -> None:
-        """Raises OSError if nobody reads."""
+        """Writes bytes. Raises OSError if the program has ended."""
         ...
 
     async def receive(self) -> bytes:
-        """Some bytes; empty at the end."""
+        """Reads some bytes; empty at the end."""
         ...
 
     async def last_words(self) -> str:
-        """What it wrote to stderr."""
+        """Returns text that the program wrote to stderr."""
         ...
 
     async def close(self) -> None:
-        """Ends the program and everything that it started."""
+        """Ends the program and all processes that it started."""
         ...
 
 
 class HostLink:
-    """A program of this machine. It ends when its stdin does, which this process's end is, too.
+    """Program on this machine. It exits when its stdin is closed, hence also when this process ends.
 
-    It belongs to no event loop, so that it may serve episodes of several.
+    It is not bound to an event loop, so that it can serve episodes of several loops.
     """
 
     def __init__(self, argv: list[str], log: str) -> None:
@@ -51,19 +51,19 @@ class HostLink:
             )
 
     async def send(self, data: bytes) -> None:
-        """Raises OSError if nobody reads."""
+        """Writes bytes. Raises OSError if the program has ended."""
         await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
     async def receive(self) -> bytes:
-        """Some bytes; empty at the end."""
+        """Reads some bytes; empty at the end."""
         return await asyncio.get_running_loop().sock_recv(self._socket, 1 << 20)
 
     async def last_words(self) -> str:
-        """The end of its stderr."""
+        """Returns the end of its stderr."""
         return await asyncio.to_thread(lambda: self._log.read_bytes()[-400:].decode("utf-8", "replace"))
 
     async def close(self) -> None:
-        """Ends its stdin, waits a moment for it to clean up, and kills what is left of its session."""
+        """Closes its stdin, waits up to 2 s for cleanup, and kills the rest of its session."""
         self._socket.close()
         for _ in range(100):
             if self._process.poll() is not None:
@@ -75,33 +75,33 @@ class HostLink:
 
 
 class SandboxLink:
-    """A program of a sandbox, which ends with it at the latest."""
+    """Program in a sandbox; it ends with the sandbox at the latest."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
     @classmethod
     async def open(cls, sandbox: Sandbox, argv: list[str]) -> SandboxLink:
-        """Starts it.
+        """Starts the program.
 
         Raises:
-            OSError, SandboxLost: it does not start.
+            OSError, SandboxLost: the program does not start.
         """
         return cls(await sandbox.spawn(argv))
 
     async def send(self, data: bytes) -> None:
-        """Raises OSError if nobody reads."""
+        """Writes bytes. Raises OSError if the program has ended."""
         await self._process.write(data)
 
     async def receive(self) -> bytes:
-        """Some bytes; empty at the end."""
+        """Reads some bytes; empty at the end."""
         return await self._process.read("stdout", 1 << 20)
 
     async def last_words(self) -> str:
-        """The beginning of its stderr."""
+        """Returns the end of the first read of its stderr."""
         return (await self._process.read("stderr"))[-400:].decode("utf-8", "replace")
 
     async def close(self) -> None:
-        """Ends its stdin; the sandbox ends the rest."""
+        """Closes its stdin; the sandbox ends the rest."""
         with contextlib.suppress(OSError, SandboxError):
             await self._process.close_stdin()

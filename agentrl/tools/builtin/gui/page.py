@@ -1,4 +1,4 @@
-"""A page of the browser driver as a `Screen`."""
+"""Implementation of `Screen` for a page of the browser driver."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from agentrl.tools.builtin.web.page import told
 from agentrl.types.errors import RecipeError, nearest
 
 NOTCH = 100
-"""CSS pixels that a click of the wheel scrolls."""
+"""CSS pixels per click of the wheel."""
 MARGIN_S = 15.0
-"""What an operation may take beside loading and settling."""
+"""Seconds for an operation, in addition to loading and settling."""
 KEYS = {
     "ctrl": "Control", "control": "Control", "shift": "Shift", "alt": "Alt", "option": "Alt",
     "super": "Meta", "win": "Meta", "cmd": "Meta", "command": "Meta", "meta": "Meta",
@@ -34,23 +34,23 @@ KEYS = {
     "capslock": "CapsLock", "caps_lock": "CapsLock", "menu": "ContextMenu", "printscreen": "PrintScreen",
     "print": "PrintScreen", **{f"f{number}": f"F{number}" for number in range(1, 13)},
 }  # fmt: skip
-"""Names of browsers, by lower-case names of X, pyautogui and browsers."""
-# A wheel turns in frames that come after it. Two equal ones in a row: what scrolls has arrived.
+"""Browsers' key names, by lower-case names of X, pyautogui and browsers."""
+# Wheel events scroll in later frames. Two equal positions in a row mean that scrolling has ended.
 FRAMES = """async () => { let last, now, looks = 0; do { last = now;
 await new Promise(done => { setTimeout(done, 200); requestAnimationFrame(() => requestAnimationFrame(done)) });
 now = scrollX + ' ' + scrollY } while (last !== now && ++looks < 20) }"""
 _SIDES = ("_l", "_r")
-"""Ends of X's names of modifier keys."""
+"""Suffixes of X's names of modifier keys."""
 
 
 class PageSettings(BaseModel):
-    """What a page is opened with.
+    """Settings of a page.
 
     Attributes:
-        url: its address.
-        allow: hosts that the browser may reach; `*`: all. None: the host of `url` only.
-        flags: of Chromium's command line.
-        dialogs: what is answered to dialogs: `accept` or `dismiss`.
+        url: address of the page.
+        allow: hosts that the browser may reach; `*`: all. None: only the host of `url`.
+        flags: command line flags of Chromium.
+        dialogs: answer to dialogs: `accept` or `dismiss`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -62,10 +62,10 @@ class PageSettings(BaseModel):
 
     @classmethod
     def of(cls, given: str | Mapping[str, Any]) -> PageSettings:
-        """From the setting `page`: an address, or `{url, allow, flags, dialogs}`.
+        """Parses the setting `page`: an address, or `{url, allow, flags, dialogs}`.
 
         Raises:
-            RecipeError: a key is wrong or missing, or there is no Chromium.
+            RecipeError: a key is wrong or missing, or Chromium is not installed.
         """
         fields = {"url": given} if isinstance(given, str) else dict(given)
         if (wrong := next((key for key in fields if key not in cls.model_fields), None)) is not None:
@@ -78,12 +78,12 @@ class PageSettings(BaseModel):
             first = error.errors()[0]
             place = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in first["loc"])
             raise RecipeError(f"gui: page{place} is {first['input']!r}", remedy=first["msg"]) from None
-        Launch(flags=made.flags).settings()  # so that a recipe check says what is missing
+        Launch(flags=made.flags).settings()  # so that a recipe check reports a missing browser
         return made
 
 
 class PageScreen:
-    """What a browser shows of a page, and nothing around it. `open` makes one."""
+    """Screen of a browser page, without the window around it. Made by `open`."""
 
     def __init__(self, context: BrowserContext, size: tuple[int, int], settle_s: float) -> None:
         self.size = size
@@ -91,10 +91,10 @@ class PageScreen:
 
     @classmethod
     async def open(cls, settings: PageSettings, size: tuple[int, int], load_s: float, settle_s: float) -> PageScreen:
-        """One with the page of `settings`.
+        """Opens the page of `settings`.
 
         Raises:
-            BrowserLost: there is no browser.
+            BrowserLost: the browser does not start.
             ScreenLost: the page cannot be opened.
         """
         host = urlsplit(settings.url).netloc.rpartition("@")[2]
@@ -117,20 +117,20 @@ class PageScreen:
         return screen
 
     async def screenshot(self) -> bytes:
-        """What is shown now, as a PNG file."""
+        """Returns the current screen as PNG bytes."""
         return base64.b64decode(await self._do("screenshot"))
 
     async def elements(self) -> tuple[list[Element], bool]:
-        """What can be acted on and lies in the viewport, in the order of the page; that is all."""
+        """Returns the actionable elements in the viewport, in page order, and True: the list is always complete."""
         found = await self._do("elements")
         return [_element(each) for each in found if each["visible"]], True
 
     async def move(self, to: Point) -> None:
-        """Puts the pointer there."""
+        """Moves the pointer."""
         await self._do("mouse_move", x=to[0], y=to[1])
 
     async def click(self, at: Point, button: Button = "left", times: int = 1) -> None:
-        """Clicks that often."""
+        """Clicks `times` times."""
         await self._do("mouse_click", x=at[0], y=at[1], button=button, count=times)
 
     async def drag(self, start: Point, end: Point) -> None:
@@ -148,10 +148,10 @@ class PageScreen:
         await self._do("write", text=text, keys=True)
 
     async def press(self, keys: Sequence[str]) -> None:
-        """Presses keys together. alt+Left goes back, as it does in a browser that has a window around its page.
+        """Presses keys together. alt+Left goes back, as in a browser window.
 
         Raises:
-            PageFailure: there is no such key.
+            PageFailure: the key is unknown.
         """
         names = [_key(key) for key in keys]
         if names == ["Alt", "ArrowLeft"]:
@@ -160,9 +160,9 @@ class PageScreen:
             await self._do("key", keys="+".join(names))
 
     async def settle(self) -> str:
-        """Waits until the requests that an action began are over. Returns what happened: dialogs, other tabs, ..."""
+        """Waits for the requests of an action to finish. Returns notes on events: dialogs, other tabs, ..."""
         over = (await self._do("settle", seconds=self._settle_s))["over"]
-        with suppress(PageFailure):  # it went on to another page
+        with suppress(PageFailure):  # navigated to another page
             await self._do("evaluate", script=FRAMES)
         return "\n".join([*told(self._context.take_events()), *([] if over else ["The page is still loading."])])
 
@@ -171,7 +171,7 @@ class PageScreen:
         await self._context.close()
 
     async def _do(self, op: str, *, timeout_s: float | None = None, **fields: Any) -> Any:
-        """An operation of the driver.
+        """Runs an operation of the driver.
 
         Raises:
             PageFailure: the page cannot do it.
@@ -187,17 +187,17 @@ class PageScreen:
 
 
 def _element(found: Mapping[str, Any]) -> Element:
-    """Of what the driver says: `value=` of a field is its text, the rest are states."""
+    """Makes an element of the driver's record: `value=` of a field is its text, the rest are states."""
     left, top, width, height = found["box"]
     values = [each for each in found["state"] if each.startswith("value=")]
     states = tuple(each for each in found["state"] if not each.startswith("value="))
     text = values[0].removeprefix("value=") if values else ""
-    with suppress(ValueError):  # several chosen options are no single text
+    with suppress(ValueError):  # several selected options are not a single text
         text = str(json.loads(text)) if text.startswith('"') else text
     return Element(found["role"], found["name"], text, states, (left, top, left + width, top + height))
 
 
 def _key(name: str) -> str:
-    """The name that browsers have for a key. One that is not known stays as it is: the driver refuses it."""
+    """Returns the browsers' name of a key. Unknown names are returned unchanged, and the driver rejects them."""
     plain = name.lower().removesuffix(_SIDES[0]).removesuffix(_SIDES[1])
     return name if len(name) == 1 else KEYS.get(plain, name)

@@ -1,4 +1,4 @@
-"""Coordinates of the model and pixels of the screen."""
+"""Conversion between the model's coordinates and screen pixels."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from agentrl.tools.builtin.gui.screen import Point
 from agentrl.types.errors import ToolError
 
 Unit = Literal["pixels", "thousandths", "fractions"]
-"""`pixels` of the image that is shown; 0 to 1000 or 0 to 1 from its left and its top."""
+"""`pixels` of the shown image; 0 to 1000 or 0 to 1 from its left and top."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How what the model says relates to the screen.
+    """Mapping between the model's coordinates and the screen.
 
     Attributes:
-        screen: its width and height, pixels.
-        shown: those of the image that the model sees.
+        screen: width and height of the screen, pixels.
+        shown: width and height of the image shown to the model, pixels.
     """
 
     screen: tuple[int, int]
@@ -27,38 +27,38 @@ class Scale:
     unit: Unit = "pixels"
 
     def to_screen(self, coordinate: Any) -> Point:
-        """The pixel of the screen: the one in the middle of what the shown pixel covers.
+        """Converts to screen pixels: the middle of the area that the shown pixel covers.
 
         Raises:
-            ToolError: it is no point, or outside the screen.
+            ToolError: the coordinate is malformed or outside the screen.
         """
         across, down = self._shares(coordinate)
         return int(across * self.screen[0]), int(down * self.screen[1])
 
     def in_image(self, point: Point) -> tuple[int, int]:
-        """The pixel of the image that the model sees."""
+        """Converts a screen pixel to a pixel of the shown image."""
         return point[0] * self.shown[0] // self.screen[0], point[1] * self.shown[1] // self.screen[1]
 
     def to_model(self, point: tuple[float, float]) -> list[float]:
-        """A point of the screen, as the model says it."""
+        """Converts a screen point to the model's coordinates."""
         ends = self.ends
         made = [place * end / size for place, end, size in zip(point, ends, self.screen, strict=True)]
         return [round(value, 3) for value in made] if self.unit == "fractions" else [int(value) for value in made]
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The coordinates of the right and the lower edge."""
+        """Coordinates of the right and the lower edge."""
         return {"pixels": self.shown, "thousandths": (1000, 1000), "fractions": (1, 1)}[self.unit]
 
     @property
     def words(self) -> str:
-        """What a model is told."""
+        """Description of the coordinates for the model."""
         if self.unit == "pixels":
             return f"pixels from the left and the top of the {self.shown[0]} x {self.shown[1]} screen"
         return f"from the left and the top of the screen, each from 0 to {self.ends[0]}"
 
     def _shares(self, coordinate: Any) -> tuple[float, float]:
-        """Where it lies between the edges, 0 to below 1."""
+        """Converts a coordinate to fractions of the screen, in [0, 1)."""
         ends = self.ends
         try:
             given = tuple(map(float, coordinate))

@@ -1,4 +1,4 @@
-"""What a screen is, whatever is behind it: pixels, elements, mouse and keyboard."""
+"""Screen interface of the `gui` tool: pixels, elements, mouse and keyboard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Point = tuple[int, int]
 
 
 class ScreenLost(InfraError):
-    """A screen is broken or does not answer: the machine's fault, or nobody's. The episode starts again elsewhere."""
+    """A screen is broken or does not answer. Infrastructure failure: the episode is retried on another screen."""
 
 
 class ScreenEnded(ScreenLost, ToolServerEnded):
@@ -23,12 +23,12 @@ class ScreenEnded(ScreenLost, ToolServerEnded):
 
 @dataclass(frozen=True)
 class Element:
-    """Something on the screen that has a name or can be used.
+    """Element of the screen with a name or an action.
 
     Attributes:
         role: `push button`, `menu item`, `text`, ...
-        name: its label.
-        text: what is written in it.
+        name: label.
+        text: text content.
         states: `focused`, `checked`, `selected`, `editable`, `expanded`, `disabled`.
         box: left, top, right, bottom; pixels of the screen.
     """
@@ -41,9 +41,9 @@ class Element:
 
 
 class Screen(Protocol):
-    """A screen with mouse and keyboard. Points are pixels, and lie on it.
+    """Screen with mouse and keyboard. Points are pixels on the screen.
 
-    Every method raises ScreenLost if the screen is broken.
+    All methods raise ScreenLost if the screen is broken.
 
     Attributes:
         size: width and height, pixels.
@@ -52,19 +52,19 @@ class Screen(Protocol):
     size: tuple[int, int]
 
     async def screenshot(self) -> bytes:
-        """What is shown now, as a PNG file of `size`."""
+        """Returns the current screen as PNG bytes, of `size`."""
         ...
 
     async def elements(self) -> tuple[list[Element], bool]:
-        """What is on it, from top to bottom, and whether that is all: a program may not answer in time."""
+        """Returns the elements from top to bottom, and False if the list is incomplete (a program timed out)."""
         ...
 
     async def move(self, to: Point) -> None:
-        """Puts the pointer there."""
+        """Moves the pointer."""
         ...
 
     async def click(self, at: Point, button: Button = "left", times: int = 1) -> None:
-        """Clicks that often."""
+        """Clicks `times` times."""
         ...
 
     async def drag(self, start: Point, end: Point) -> None:
@@ -83,18 +83,18 @@ class Screen(Protocol):
         """Presses keys together.
 
         Raises:
-            ToolError: there is no such key.
+            ToolError: the key is unknown.
         """
         ...
 
     async def settle(self) -> str:
-        """Waits until what was done has had its effect, or for a bounded time.
+        """Waits for the effect of the last action, for a limited time.
 
         Returns:
-            What the one who acts should know, for example that the program does not answer; mostly nothing.
+            A note for the agent, for example that the program does not answer; usually empty.
         """
         ...
 
     async def close(self) -> None:
-        """Gives it back. May be called twice."""
+        """Releases the screen. May be called twice."""
         ...

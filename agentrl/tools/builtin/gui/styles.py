@@ -1,8 +1,8 @@
-"""The forms in which a model may call the actions: `actions` of the tool.
+"""Action spaces of the `gui` tool, selected by `actions`.
 
-Names and arguments are those that models were trained on: `computer` is Anthropic's computer tool (20250124),
+Names and arguments match the training of common models: `computer` is Anthropic's computer tool (20250124),
 `computer_use` the function of Qwen2.5-VL and Qwen3-VL, `gui_r1` the unified action space of GUI-R1, `functions` one
-function an action under the first one's names.
+function per action with the names of `computer`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from agentrl.tools.schema import SchemaTool
 from agentrl.types.errors import ToolError
 
 Act = Callable[[str, Mapping[str, Any]], Any]
-"""Does an action: its name and its arguments, by the names in `ARGUMENTS`."""
+"""Performs an action, given its name and its arguments by the names in `ARGUMENTS`."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """An action.
+    """Definition of an action.
 
     Attributes:
-        needs: arguments that must be there.
-        takes: arguments that may be.
+        needs: required arguments.
+        takes: optional arguments.
     """
 
     about: str
@@ -50,10 +50,10 @@ ACTIONS: dict[str, Action] = {
     "wait": Action("Wait, then look.", (), ("duration",)),
     "done": Action("Say that the task is done, with the answer if one was asked for.", (), ("text",)),
 }
-"""By name."""
+"""Actions by name."""
 
 WAIT_S = 30.0
-"""The longest `wait`."""
+"""Maximum seconds of `wait`."""
 _POINT = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "coordinate": {**_POINT, "description": "[x, y]"},
@@ -82,11 +82,11 @@ _R1 = {"click": "left_click", "type": "type", "scroll": "scroll", "press_back": 
        "complete": "done"}  # fmt: skip
 _R1_KEYS = {"press_back": "alt+Left", "enter": "Return"}
 QWEN_PIXELS = 100
-"""`pixels` of `computer_use` that are one click of the wheel."""
+"""`pixels` of `computer_use` per click of the wheel."""
 
 
 def computer(act: Act, where: str, elements: bool) -> list[SchemaTool]:
-    """One function, `computer(action, coordinate, ...)`."""
+    """Makes one function, `computer(action, coordinate, ...)`."""
     lines = "\n".join(f"- {name}: {action.about}" for name, action in ACTIONS.items())
     properties = {"action": {"type": "string", "enum": [*ACTIONS]}, **_arguments(ARGUMENTS, elements)}
 
@@ -99,7 +99,7 @@ def computer(act: Act, where: str, elements: bool) -> list[SchemaTool]:
 
 
 def functions(act: Act, where: str, elements: bool) -> list[SchemaTool]:
-    """A function an action."""
+    """Makes one function per action."""
 
     def made(name: str, action: Action) -> SchemaTool:
         names = (*action.needs, *action.takes)
@@ -116,7 +116,7 @@ def functions(act: Act, where: str, elements: bool) -> list[SchemaTool]:
 
 
 def computer_use(act: Act, where: str, elements: bool) -> list[SchemaTool]:
-    """Qwen's one function: other arguments, no `screenshot`, and `terminate` for `done`."""
+    """Makes Qwen's single function: other arguments, without `screenshot`, with `terminate` for `done`."""
     properties = {"action": {"type": "string", "enum": [*_QWEN]}, **_arguments(_QWEN_KINDS, elements)}
 
     async def call(given: dict[str, Any]) -> Any:
@@ -128,7 +128,7 @@ def computer_use(act: Act, where: str, elements: bool) -> list[SchemaTool]:
 
 
 def gui_r1(act: Act, where: str, elements: bool) -> list[SchemaTool]:
-    """The unified action space of GUI-R1 (arXiv:2504.10458) as one function, without what only telephones have."""
+    """Makes the unified action space of GUI-R1 (arXiv:2504.10458) as one function, without phone-only actions."""
     properties = {"action": {"type": "string", "enum": [*_R1]}, **_arguments(_R1_KINDS, elements)}
 
     async def call(given: dict[str, Any]) -> Any:
@@ -150,14 +150,14 @@ STYLES: dict[str, Callable[[Act, str, bool], list[SchemaTool]]] = {
     "gui_r1": gui_r1,
     "functions": functions,
 }
-"""By the value of `actions`."""
+"""Action spaces by the value of `actions`."""
 
 
 def _from_qwen(name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A call of `computer_use` as one of our actions.
+    """Converts a call of `computer_use` to one of our actions.
 
     Raises:
-        ToolError: an argument that the action needs is missing.
+        ToolError: a required argument is missing.
     """
     if name == "key" and not (given.get("keys") or given.get("text")):
         raise ToolError("key needs the argument 'keys'")
@@ -180,10 +180,10 @@ def _from_qwen(name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]
 
 
 def _from_r1(name: str, rest: dict[str, Any], text: str) -> tuple[str, dict[str, Any]]:
-    """An action of `gui_r1` as one of ours; `rest` is where.
+    """Converts an action of `gui_r1` to one of ours; `rest` is the location.
 
     Raises:
-        ToolError: what it needs is missing.
+        ToolError: a required argument is missing.
     """
     if name == "scroll":
         directions = ARGUMENTS["scroll_direction"]["enum"]
@@ -200,10 +200,10 @@ def _from_r1(name: str, rest: dict[str, Any], text: str) -> tuple[str, dict[str,
 
 
 def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments without those that are null.
+    """Drops null arguments and checks the required ones.
 
     Raises:
-        ToolError: one that the action needs is missing.
+        ToolError: a required argument is missing.
     """
     there = {key: value for key, value in given.items() if value is not None}
     for needed in ACTIONS[name].needs:

@@ -1,4 +1,4 @@
-"""Desktops of this machine that wait for their next episode, and which of them are too old or too slow for one."""
+"""Pool of idle desktops on this machine, and their replacement when too old or too slow."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from agentrl.types.errors import ToolError
 
 @dataclass(frozen=True)
 class Recycling:
-    """When a desktop is replaced by a new one: long-lived machines slow down and leak.
+    """Limits after which a desktop is replaced: long-lived ones slow down and leak.
 
     Attributes:
-        age_s: older ones are not used again.
-        episodes: nor are those that served so many.
-        step_s: nor are those on which the median step of an episode took longer.
+        age_s: maximum age.
+        episodes: maximum number of episodes.
+        step_s: maximum median duration of a step in the last episode.
     """
 
     age_s: float = 1800.0
@@ -27,26 +27,26 @@ class Recycling:
     step_s: float = 1.0
 
     def wears_out(self, desktop: Desktop) -> bool:
-        """Whether it has served long enough."""
+        """Returns True if a desktop has reached a limit."""
         old = time.monotonic() - desktop.born > self.age_s
         return old or desktop.episodes >= self.episodes or desktop.slow(self.step_s)
 
 
 class WarmDesktops:
-    """The desktops of this process that are idle, by settings: as many as were once in use at the same time.
+    """Idle desktops of this process, by settings: as many as were in use concurrently.
 
-    Of a used one only the bare server stays, which forgets everything when its last program leaves.
+    Only the bare X server of a used desktop stays; it resets when its last client disconnects.
     """
 
     def __init__(self) -> None:
         self._idle: dict[DesktopSettings, list[Desktop]] = defaultdict(list)
 
     async def take(self, settings: DesktopSettings, recycling: Recycling, command: Sequence[str], cwd: str) -> Desktop:
-        """One whose program is running.
+        """Takes or opens a desktop and starts the program.
 
         Raises:
-            RecipeError: something is not installed.
-            ScreenLost: the program did not start, twice where the first desktop was a used one.
+            RecipeError: a package is not installed.
+            ScreenLost: the program did not start; on a reused desktop it is retried once on a new one.
         """
         while idle := self._idle[settings]:
             desktop = idle.pop()
@@ -60,7 +60,7 @@ class WarmDesktops:
         return await _started(await Desktop.open_on_host(settings), command, cwd)
 
     async def give_back(self, desktop: Desktop, recycling: Recycling) -> None:
-        """Keeps it for another episode, or ends it."""
+        """Returns a desktop to the pool, or closes it if broken or worn out."""
         if desktop.broken or recycling.wears_out(desktop):
             await desktop.close()
             return
@@ -75,14 +75,14 @@ class WarmDesktops:
             self._idle[desktop.settings].append(desktop)
 
     async def close(self) -> None:
-        """Ends all that are idle. They end with this process, too."""
+        """Closes all idle desktops. They also end with this process."""
         for desktops in self._idle.values():
             while desktops:
                 await desktops.pop().close()
 
 
 WARM = WarmDesktops()
-"""Those of this process."""
+"""Pool of this process."""
 
 
 async def _started(desktop: Desktop, command: Sequence[str], cwd: str) -> Desktop:

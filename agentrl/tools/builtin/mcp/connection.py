@@ -1,4 +1,4 @@
-"""A connection to an MCP server: one an episode, or one for all."""
+"""Connection to an MCP server, per episode or shared by all."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from agentrl.types.errors import InfraError, ToolError, ToolServerEnded
 from agentrl.types.http.body import Bounds
 
 PAGES = 100
-"""Pages of a server's list of tools that are read."""
+"""Maximum pages read of a server's list of tools."""
 
 CLOSE_S = 10.0
-"""How long a session may take to end by itself; then it is cancelled."""
+"""Seconds for a session to close; then it is cancelled."""
 PING_S = 10.0
-"""How long a server of others may take to answer a ping after a call that it did not answer."""
+"""Seconds for a remote server to answer a ping after a call timed out."""
 LIST_S = 5.0
-"""How long a list of tools may take to be read again. The result of the call before does not wait longer."""
+"""Seconds for reading the list of tools again. Bounds the delay of the previous call's result."""
 
 CLOSED = -32000
-"""JSON-RPC error of the SDK itself: the connection is closed."""
+"""JSON-RPC error code of the SDK for a closed connection."""
 
 T = TypeVar("T")
 
 
 class ServerLost(InfraError):
-    """An MCP server did not start, or is gone."""
+    """An MCP server did not start or died."""
 
 
 class ServerEnded(ServerLost, ToolServerEnded):
-    """The MCP server ended, or froze, while this episode alone called its tools."""
+    """The MCP server died or froze while only this episode called its tools."""
 
 
 class Connection:
-    """A session with a server.
+    """Session with a server.
 
     Attributes:
-        tools: what the server offers now, as the SDK's records. Another list whenever it was read again.
+        tools: tools that the server offers now, as the SDK's records. A new list after each refresh.
     """
 
     def __init__(self, settings: McpSettings) -> None:
@@ -61,17 +61,17 @@ class Connection:
 
     @property
     def lost(self) -> bool:
-        """Whether it was open, and is not."""
+        """True if the connection was open and is closed now."""
         return self._keeper is not None and (self._keeper.done() or self._stop.is_set())
 
     async def open(self) -> None:
-        """Connects. Once only.
+        """Connects. Call it only once.
 
         Raises:
             ServerLost: the server does not start, or does not answer within `timeout_s`.
         """
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # A task of its own: the scopes of the SDK must be left where they were entered.
+        # Separate task: the SDK's scopes must be exited in the task that entered them.
         self._keeper = asyncio.create_task(self._keep(ready))
         try:
             async with Deadline(self._settings.timeout_s):
@@ -86,22 +86,22 @@ class Connection:
             raise
 
     async def close(self) -> None:
-        """Ends the session, and the server if it is a child of ours."""
+        """Closes the session, and the server if it is our child process."""
         if self._keeper is None:
             return
         self._stop.set()
-        if self._session is not None:  # it says goodbye to a server of others, which may not answer
+        if self._session is not None:  # the closing handshake with a remote server may hang
             await asyncio.wait([self._keeper], timeout=CLOSE_S)
         self._keeper.cancel()
         await asyncio.wait([self._keeper])
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Calls a tool, and reads the list of tools again if it may have changed. A list that cannot be read stays.
+        """Calls a tool and refreshes the list of tools if it may have changed. If that fails, the old list stays.
 
         Raises:
-            ToolError: the server answers that it cannot, or what is no result.
-            ServerEnded: it is gone, and only this call was under way.
-            ServerLost: it is gone.
+            ToolError: the server answers with an error or an invalid result.
+            ServerEnded: the server died, and only this call was in flight.
+            ServerLost: the server died.
         """
         with _asks(self._key):
             try:
@@ -113,11 +113,11 @@ class Connection:
         return result
 
     async def check(self) -> None:
-        """Looks after a call that was not answered in time whether the server is frozen, and not just slow.
+        """Checks after a timed-out call whether the server is frozen or only slow.
 
         Raises:
-            ServerEnded: it is, and no other call is under way.
-            ServerLost: it is.
+            ServerEnded: frozen, and no other call is in flight.
+            ServerLost: frozen.
         """
         if self._session is None or self.lost:
             return
@@ -136,7 +136,7 @@ class Connection:
             raise self._lost(others=_under_way[self._key])
 
     async def _asked(self, question: Awaitable[T]) -> T:
-        """The answer to a question, unless the connection ends before."""
+        """Awaits a request unless the connection closes first."""
         from anyio import BrokenResourceError, ClosedResourceError
         from mcp import MCPError
         from pydantic import ValidationError
@@ -150,7 +150,7 @@ class Connection:
             return await asked
         except MCPError as error:
             said = error.error.message
-            too_long = "byte limit" in said  # what the SDK says of an event above max_sse_event_size
+            too_long = "byte limit" in said  # the SDK's message for an event above max_sse_event_size
             if (error.error.code == CLOSED and not too_long) or said == "Session terminated":
                 self._why = self._why or said
                 self._stop.set()
@@ -211,12 +211,12 @@ class Connection:
             yield streams
 
     async def _heard(self, message: Any) -> None:
-        """Notifications of the server. What follows one is a task: the SDK reads no answer while this runs."""
+        """Handles notifications. Starts a task, because the SDK reads no answers while this handler runs."""
         if getattr(message, "method", "") == "notifications/tools/list_changed" and self._session is not None:
             self._listing = asyncio.create_task(self._list_again())
 
     async def _list_again(self) -> None:
-        with suppress(ToolError, ServerLost, TimeoutError):  # the next call says it
+        with suppress(ToolError, ServerLost, TimeoutError):  # the next call reports it
             async with Deadline(LIST_S):
                 await self._asked(self._list(self._session))
 
@@ -238,10 +238,10 @@ class Connection:
             self.tools = found
 
     def _lost(self, others: int = 1) -> ServerLost:
-        """What is said of a server that is gone.
+        """Makes the error for a server that died.
 
         Args:
-            others: calls that are under way beside the one that found it. Without any, that one may have ended it.
+            others: other calls in flight. Without any, the current call may have killed the server.
         """
         state = self._server.state() if self._server is not None else ""
         return (ServerLost if others else ServerEnded)(
@@ -265,13 +265,13 @@ def _asks(key: str) -> Iterator[None]:
             del _under_way[key]
 
 
-# Shared connections, by event loop and settings. They end with their loop, which cancels their keepers. An opening is a
-# task of its own: an episode that is cancelled takes it from no other one.
+# Shared connections by event loop and settings. Closing the loop cancels their keepers. Each is opened in a separate
+# task, so that a cancelled episode does not cancel it for others.
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[Connection]]] = WeakKeyDictionary()
 
 
 async def connect(settings: McpSettings) -> Connection:
-    """An open connection: a new one, or the one of all episodes of this event loop.
+    """Returns an open connection: a new one, or the shared one of this event loop.
 
     Raises:
         ServerLost: the server does not start, or does not answer.
@@ -292,7 +292,7 @@ async def _opened(settings: McpSettings) -> Connection:
 
 
 def _over(opening: asyncio.Task[Connection]) -> bool:
-    """Whether it failed, or what it opened is lost."""
+    """Returns True if opening failed or the opened connection is lost."""
     return opening.done() and (opening.cancelled() or opening.exception() is not None or opening.result().lost)
 
 

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from agentrl.types.errors import RecipeError
 
 _PLACE = re.compile(r"\{(?:data\.\w+|instruction|id)\}")
-"""What the command of an agent program may hold, and that of a server may not."""
+"""Placeholders allowed in the command of an agent program but not of a server."""
 
 
 class McpSettings(BaseModel):
-    """Settings of the `mcp` tool: which server, and what of it is offered."""
+    """Settings of the `mcp` tool: the server and the selection of its tools."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -46,15 +46,15 @@ class McpSettings(BaseModel):
 
     @property
     def server(self) -> str:
-        """What the server is called in messages."""
+        """Label of the server in messages."""
         return f"MCP server {self.url or ' '.join(self.command or ())}"
 
 
 def filled(given: Mapping[str, str], key: str) -> dict[str, str]:
-    """Values, with `$NAME` replaced by the variable of this process: what is secret need not stand in a recipe.
+    """Replaces `$NAME` by the environment variable of this process, so that recipes contain no secrets.
 
     Raises:
-        RecipeError: there is no such variable.
+        RecipeError: the variable is not set.
     """
     names = {name: value[1:] for name, value in given.items() if value.startswith("$")}
     missing = next((name for name in names.values() if name not in os.environ), None)

@@ -1,7 +1,7 @@
-"""An MCP server as a child process: a JSON-RPC message a line, each of bounded length.
+"""MCP server as a child process: one JSON-RPC message per line, of bounded length.
 
-The SDK's own client joins the parts of a line again and again, which takes minutes for a line of 100 MB, and reads
-without bound. Here a line that is too long is skipped, and the call that it answers fails.
+The SDK's client joins the parts of a line repeatedly, which takes minutes for a line of 100 MB, and reads without a
+limit. Here a line that is too long is skipped and its call fails.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from agentrl.types.paths import data_path
 
 CHUNK = 1 << 16
 EXIT_S = 2.0
-"""How long a server may take to end when its input has ended; then it is killed."""
+"""Seconds for a server to exit after its stdin is closed; then it is killed."""
 
 _ID = re.compile(rb'"id"\s*:\s*(\d+)')
 
 
 class Server:
-    """A server's process.
+    """Process of a server.
 
     Attributes:
-        garbage: lines that were no messages.
+        garbage: number of output lines that were not messages.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, lifeline: int, most: int) -> None:
@@ -39,10 +39,10 @@ class Server:
 
     @classmethod
     async def start(cls, settings: McpSettings) -> Server:
-        """Starts the command of a recipe. It ends with this process, however this one ends.
+        """Starts the command of a recipe. It is killed when this process ends, in any way.
 
         Raises:
-            OSError: no process can be started.
+            OSError: the process cannot be started.
         """
         from mcp.client.stdio import get_default_environment
 
@@ -62,12 +62,12 @@ class Server:
         return cls(process, lifeline, settings.max_bytes)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The lines of its output; of one that is too long, the answer that its call failed."""
+        """Yields the lines of its output; for one that is too long, an error answer to its call."""
         output = self._process.stdout
         assert output is not None
         line, dropped = bytearray(), 0
         while chunk := await output.read(CHUNK):
-            await asyncio.sleep(0)  # a flood leaves others their time
+            await asyncio.sleep(0)  # a flood of output must not starve other tasks
             *ends, rest = chunk.split(b"\n")
             for end in ends:
                 line += end
@@ -80,7 +80,7 @@ class Server:
             if len(line) > self._most or dropped:
                 dropped += len(rest) if dropped else len(line)
                 line = line[:1000] + line[-1000:] if len(line) > 2000 else line
-        with suppress(TimeoutError):  # so that it can be said how it ended
+        with suppress(TimeoutError):  # for its exit code in messages
             async with Deadline(EXIT_S):
                 await self._process.wait()
 
@@ -91,7 +91,7 @@ class Server:
         return b'{"jsonrpc": "2.0", "id": %s, "error": %s}' % (found[1], error) if found else ends
 
     def refuse(self, line: bytes) -> None:
-        """Remembers a line that is no message."""
+        """Counts a line that is not a message and keeps the first."""
         self._first = self._first or line[:200]
         self.garbage += 1
 
@@ -103,7 +103,7 @@ class Server:
         await entry.drain()
 
     async def listen(self) -> None:
-        """Reads what it logs, and keeps the end: a full pipe would stop it."""
+        """Drains stderr and keeps the end: a full pipe would block the server."""
         errors = self._process.stderr
         assert errors is not None
         while chunk := await errors.read(CHUNK):
@@ -111,7 +111,7 @@ class Server:
             self._stderr = (self._stderr + chunk)[-1000:]
 
     async def end(self) -> None:
-        """Ends it: its input first, and then all of its processes."""
+        """Closes its stdin, waits, then kills all of its processes."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         with suppress(TimeoutError):
@@ -121,7 +121,7 @@ class Server:
         await self._process.wait()
 
     def stopped(self) -> bool:
-        """Whether it was stopped (SIGSTOP): a process below the guard that has its input and output."""
+        """Returns True if a process below the guard with the server's stdin and stdout was stopped (SIGSTOP)."""
         below, found = [self._process.pid], dict[int, tuple[str, str]]()
         while below:
             children = _children(below.pop())
@@ -131,7 +131,7 @@ class Server:
         return any(_state(pid) == "T" for pid, streams in found.items() if streams == own)
 
     def state(self) -> str:
-        """What is known of it, for messages."""
+        """Describes the process, for messages."""
         code = self._process.returncode
         logged = self._stderr.decode("utf-8", "replace").strip()[-500:]
         parts = [
@@ -163,7 +163,7 @@ def _state(pid: int) -> str:
 
 @asynccontextmanager
 async def messages(server: Server) -> AsyncIterator[tuple[Any, Any]]:
-    """The streams of the SDK's session, to and from a server. Must be left in the task that entered it."""
+    """Opens the streams of the SDK's session to a server. Exit it in the task that entered it."""
     import anyio
     from mcp import types
     from mcp.shared.message import SessionMessage

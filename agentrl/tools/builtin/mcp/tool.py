@@ -1,4 +1,4 @@
-"""The `mcp` tool: the tools of an MCP server."""
+"""The `mcp` tool: offers the tools of an MCP server."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from agentrl.types.paths import check_program
 
 
 class Mcp(Environment):
-    """Offers the tools of an MCP server, which says what they are when an episode opens, and whenever they change.
+    """Offers the tools of an MCP server, listed when an episode opens and again whenever they change.
 
-    A server that dies or does not start is a failure; an error of a tool, or a result that is too large or no result,
-    the model reads.
+    A server that dies or does not start is an infrastructure failure; a tool error, an oversized or invalid result is
+    shown to the model.
     """
 
     forkable = False
@@ -43,28 +43,28 @@ class Mcp(Environment):
         self._offered: list[SchemaTool] = []
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Connects to the server, or starts it."""
+        """Connects to the server or starts it."""
         self._connection = await connect(self.settings)
 
     async def close(self) -> None:
-        """Ends the session, unless it is that of all episodes."""
+        """Closes the session unless it is shared by all episodes."""
         if self._connection is not None and not self.settings.shared:
             await self._connection.close()
 
     async def check_answers(self) -> None:
-        """Looks whether the server is frozen."""
+        """Checks that the server is not frozen."""
         if self._connection is not None:
             await self._connection.check()
 
     def tools(self) -> Sequence[SchemaTool]:
-        """What the server offers now, of what the settings let through."""
+        """Returns the tools that the server offers now, filtered by the settings."""
         if self._connection is not None and self._listed is not self._connection.tools:
             self._listed = self._connection.tools
             self._offered = [self._offer(each) for each in self._listed if self._lets(each)]
         return self._offered
 
     def _lets(self, told: Any) -> bool:
-        """Whether a tool is offered. One that is to be run as a task of the server's alone could only fail."""
+        """Returns True if the settings allow a tool. Excludes tools that require MCP tasks: their calls would fail."""
         include, name = self.settings.include, told.name
         if getattr(getattr(told, "execution", None), "task_support", None) == "required":
             return False
@@ -80,10 +80,10 @@ class Mcp(Environment):
 
 
 def result_of(said: Any) -> ToolResult:
-    """What a server answered to a call, for the model: texts, images, and of everything else what it is.
+    """Converts a server's answer for the model: texts, images, and a note for any other content.
 
     Raises:
-        ToolError: the server says that the call failed.
+        ToolError: the server reports a failed call.
     """
     texts, images = [], []
     for part in said.content:

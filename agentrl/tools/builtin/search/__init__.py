@@ -1,1 +1,1 @@
-"""The tool `search`: indices of this machine, servers, web-search APIs, a model that answers (docs/search.md)."""
+"""The tool `search`: local indexes, servers, web-search APIs, models as search engines (docs/search.md)."""

@@ -1,4 +1,4 @@
-"""The `bases` tool: several searches under names, of which the policy chooses one for each query (R1-Router)."""
+"""The `bases` tool: several named searches; the policy chooses one per query (R1-Router)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Bases(Tool):
     """Offers `search(query, base)` and `fetch(id)` over several bases. The reward `base_routing` scores the choice.
 
     Args:
-        of: settings of `search` by name of the base, and `about`, what the policy is told of it.
+        of: settings of `search` by name of the base, and `about`, a description for the policy.
 
     Raises:
-        RecipeError: there is no base, or one has a wrong name or wrong settings.
+        RecipeError: no base is given, or one has an invalid name or settings.
     """
 
     parallel = True
@@ -34,7 +34,7 @@ class Bases(Tool):
         self.bases = {name: _base(name, given) for name, given in of.items()}
         self.timeout_s = max(each.timeout_s for each in self.bases.values())
         about = "; ".join(f"{name}: {given.get('about', '')}".rstrip(": ") for name, given in of.items())
-        # With the names of the bases, which the class does not know: the instance's stands before that of the class.
+        # Overrides the class's method by a tool whose schema lists the names of the bases.
         self.search = tool.from_schema(  # type: ignore[method-assign,assignment]
             "search",
             "Search one of several bases. Shows the id, the title and the beginning of the best documents.",
@@ -49,7 +49,7 @@ class Bases(Tool):
         )
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Opens all of them."""
+        """Opens all bases."""
         for base in self.bases.values():
             await base.open(task, sandbox)
 
@@ -84,7 +84,7 @@ class Bases(Tool):
         return f"[{name}/{document.id}] {document.title}\n{cut(document.text, base.limit)}"
 
     def state_key(self) -> str:
-        """What has been seen so far of each base, in any order."""
+        """Hash of the documents seen so far in each base, in any order."""
         seen = [f"{name} {base.state_key()}" for name, base in self.bases.items()]
         return hashlib.sha256("\n".join(seen).encode()).hexdigest()[:16]
 
@@ -93,10 +93,10 @@ _SETTINGS = declared(Search)
 
 
 def _base(name: str, given: Mapping[str, Any]) -> Search:
-    """The search of a base.
+    """Makes the search of a base.
 
     Raises:
-        RecipeError: its settings are wrong.
+        RecipeError: the settings are invalid.
     """
     own = {key: value for key, value in given.items() if key != "about"}
     found = checked(_SETTINGS.model, own, "a base", f"of.{name}", beside=("about",))

@@ -1,4 +1,4 @@
-"""Documents by the cosine of embeddings, kept on disk in parts, so that building goes on where it was stopped."""
+"""Dense retrieval by cosine of embeddings, cached on disk in parts, so that an interrupted build resumes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 from agentrl.tools.builtin.search.minilm import WIDTH, Vectors, encoder
 
 PART = 1024
-"""Texts of a part."""
+"""Texts per part."""
 
 RRF = 60
-"""The constant of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
+"""Constant of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
 
 
 class Dense:
-    """The embeddings of texts.
+    """Embeddings of texts.
 
     Args:
-        cache: folder for parts; None keeps nothing on disk.
-        told: is called with the number of texts that are ready, after each part.
+        cache: folder for parts; None: no cache on disk.
+        told: callback after each part, with the number of finished texts.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Dense:
         self._vectors = np.concatenate(parts) if parts else np.zeros((0, WIDTH), np.float32)
 
     def find(self, query: str, k: int) -> list[int]:
-        """The places of the `k` texts nearest to a query, best first; ties in order of the texts."""
+        """Returns the indices of the `k` texts nearest to a query, best first; ties in order of the texts."""
         scores = self._vectors @ encoder().encode([query])[0]
         worst = np.partition(scores, -k)[-k] if k < len(scores) else -2.0
         near = np.flatnonzero(scores >= worst)
@@ -46,7 +46,7 @@ class Dense:
 
 
 def fused(rankings: Sequence[Sequence[int]], k: int) -> list[int]:
-    """The `k` best places of several rankings: each gives 1 / (60 + rank); ties in order of the places."""
+    """Fuses rankings: each gives 1 / (60 + rank); returns the `k` best indices, ties in order of the indices."""
     scores: dict[int, float] = {}
     for ranking in rankings:
         for rank, place in enumerate(ranking, 1):
@@ -55,7 +55,7 @@ def fused(rankings: Sequence[Sequence[int]], k: int) -> list[int]:
 
 
 def _part(texts: Sequence[str], cache: Path | None) -> Vectors:
-    """The embeddings of a part, from the disk or computed and kept there."""
+    """Loads the embeddings of a part from the cache, or computes and caches them."""
     if cache is None:
         return encoder().encode(texts)
     digest = hashlib.sha256("\0".join(["1 minilm", *texts]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -65,7 +65,7 @@ def _part(texts: Sequence[str], cache: Path | None) -> Vectors:
         if found.shape == (len(texts), WIDTH):
             return found
     except (OSError, ValueError, EOFError):
-        pass  # not there, or damaged: computed below
+        pass  # missing or damaged: computed below
     vectors = encoder().encode(texts)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,5 +74,5 @@ def _part(texts: Sequence[str], cache: Path | None) -> Vectors:
             np.save(file, vectors)
         os.replace(draft, path)
     except OSError:
-        pass  # no place to keep it: the next process computes it again
+        pass  # cache not writable: the next process computes it again
     return vectors

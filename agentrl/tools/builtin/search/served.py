@@ -1,4 +1,4 @@
-"""One index for all processes: a server that answers queries, and how it is asked."""
+"""Search server with one index for all processes, and its client."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from agentrl.types.errors import InfraError
 
 
 class Finds(Protocol):
-    """An index."""
+    """Interface of an index."""
 
     def find(self, query: str, k: int) -> list[Document]:
-        """The best documents."""
+        """Returns the `k` best documents."""
         ...
 
     def get(self, id: str) -> Document | None:
-        """One of them."""
+        """Returns the document with an id; None if missing."""
         ...
 
     def __len__(self) -> int: ...
 
 
 def application(index: Finds) -> web.Application:
-    """`GET /find?q=...&k=...`: the best documents; `GET /document?id=...`: one or null; `GET /`: how many there are."""
+    """Makes the app: `GET /find?q=...&k=...`: best documents; `GET /document?id=...`: one or null; `GET /`: count."""
 
     async def find(request: web.Request) -> web.Response:
         k = request.query.get("k", "5")
@@ -50,7 +50,7 @@ def application(index: Finds) -> web.Application:
 
 
 def serve(index: Finds, host: str, port: int, told: Callable[[str], None]) -> None:
-    """Serves an index until it is interrupted. `told`: is called with the address. Port 0: any that is free."""
+    """Serves an index until interrupted. `told`: callback with the address. Port 0: any free port."""
 
     async def run() -> None:
         runner = web.AppRunner(application(index), access_log=None)
@@ -70,7 +70,7 @@ def _json(value: object) -> web.Response:
 
 
 async def find(query: str, k: int, url: str, timeout_s: float) -> list[Document]:
-    """The best documents of a server's index."""
+    """Returns the best documents of a server's index."""
     at = f"{url.rstrip('/')}/find"
     found: list[Document] = _as(
         await ask("GET", at, query={"q": query, "k": str(k)}, timeout_s=timeout_s), list[Document], at
@@ -79,7 +79,7 @@ async def find(query: str, k: int, url: str, timeout_s: float) -> list[Document]
 
 
 async def get(id: str, url: str, timeout_s: float) -> Document | None:
-    """A document of a server's index."""
+    """Returns a document of a server's index; None if missing."""
     at = f"{url.rstrip('/')}/document"
     found: Document | None = _as(await ask("GET", at, query={"id": id}, timeout_s=timeout_s), Document | None, at)
     return found

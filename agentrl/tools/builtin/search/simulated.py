@@ -1,4 +1,4 @@
-"""A model that plays a search engine, useful or noisy (ZeroSearch, arXiv:2505.04588)."""
+"""Search engine simulated by a model, useful or noisy (ZeroSearch, arXiv:2505.04588)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Each document should contain about 30 words, and these documents should contain 
 Query: {query}
 {kind_title} Output:
 """
-"""The prompt of the authors for models that were not tuned for it; `kind` is useful or noisy."""
+"""The authors' prompt for models without fine-tuning; `kind` is useful or noisy."""
 
 _HEAD = re.compile(r"(?m)^[^\w\n]{0,20}(?:Doc(?:ument)?[^\S\n]{0,9})?\d{1,9}[^\w\n]{0,20}[:.)]")
-"""What a document of an answer begins with: `1.`, `**Doc 2**:`. Each part is bounded, so that looking is linear."""
+"""Start of a document in an answer: `1.`, `**Doc 2**:`. Repetitions are bounded, so that matching is linear."""
 
 
 async def simulated(
@@ -36,10 +36,10 @@ async def simulated(
     noisy: bool,
     seed: int,
 ) -> list[Document]:
-    """What the model of an OpenAI-compatible API writes for a query.
+    """Returns the documents that a model of an OpenAI-compatible API writes for a query.
 
     Raises:
-        InfraError: no server, or an answer that is no chat completion.
+        InfraError: the server does not answer, or not with a chat completion.
     """
     kind = "noisy" if noisy else "useful"
     prompt = PROMPT.format(

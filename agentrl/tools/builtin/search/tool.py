@@ -1,7 +1,7 @@
-"""The `search` tool: local documents by words (BM25), by meaning, or by both; and `fetch` for a document whole.
+"""The `search` tool: local documents by BM25, embeddings, or both; and `fetch` for a whole document.
 
-The index is built once a process, kept on disk under the hash of its documents, and shared by all episodes:
-`Search` itself is one episode's view of it.
+The index is built once per process, cached on disk by the hash of its documents, and shared by all episodes.
+`Search` is the view of one episode.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 
 Corpus = str | Path | Callable[[], Iterable[Any]] | Iterable[Any]
-"""Where documents come from: a JSONL file (fields id, title, text), `pkg.module:function`, a function that returns
+"""Source of documents: a JSONL file (fields id, title, text), `pkg.module:function`, a function that returns
 documents, the documents themselves, or a list of these."""
 
 
 By = Literal["bm25", "dense", "hybrid"]
-"""How documents are ranked: BM25; cosine of MiniLM's embeddings; reciprocal rank fusion of both."""
+"""Ranking of documents: BM25; cosine of MiniLM embeddings; reciprocal rank fusion of both."""
 
 Engine = Literal["index", "server", "serper", "searxng", "simulated", "self"]
-"""What answers: an index of this process; `agentrl search serve`; a web search by either API; a model (ZeroSearch); the
-policy itself (SSRL)."""
+"""Search engine: an index of this process; `agentrl search serve`; a web search by either API; a model (ZeroSearch);
+the policy itself (SSRL)."""
 
 _NEEDS: dict[str, tuple[str, ...]] = {
     "index": ("corpus",), "server": ("url",), "serper": ("api_key_env",), "searxng": ("url",),
@@ -66,19 +66,19 @@ class Search(Tool):
 
     Args:
         corpus: see `Corpus`.
-        k: hits shown for a query.
-        snippet: characters of a document that a hit shows.
-        limit: characters of a document that `fetch` shows; more are cut, and the model is told how many.
-        by: how documents are ranked (`By`).
-        engine: what answers (`Engine`). Settings that it does not need are ignored, so that this key alone swaps it.
-        url: of the server, the instance or the API.
-        model: that plays the search engine.
-        api_key_env: environment variable that holds the API key.
-        timeout_s: bound on one request to a server, of four.
-        mask: engine self: whether the tokens that answer are kept out of the loss, as in SSRL.
+        k: hits per query.
+        snippet: characters of a document shown per hit.
+        limit: characters of a document shown by `fetch`; the model sees the number of dropped ones.
+        by: ranking of documents (`By`).
+        engine: search engine (`Engine`). Settings of other engines are ignored, so that this key alone swaps engines.
+        url: address of the server, the instance or the API.
+        model: name of the model that plays the search engine.
+        api_key_env: environment variable with the API key.
+        timeout_s: timeout of one request to a server, of up to four.
+        mask: engine self: masks the answer's tokens in the loss, as in SSRL.
 
-    A task's data may hold `noise`, the probability that a query is answered with random documents, or by a model that
-    was asked for noisy ones (curriculum `zerosearch`).
+    A task's data may hold `noise`, the probability of an answer with random documents, or of a model prompted for noisy
+    ones (curriculum `zerosearch`).
     """
 
     parallel = True
@@ -121,11 +121,11 @@ class Search(Tool):
         self._asked = 0
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Takes the shared index; the first episode of the process builds or loads it."""
+        """Gets the shared index; the first episode of the process builds or loads it."""
         self._task, self._noise = task, float(task.data.get("noise", 0.0))
         if self.engine == "index":
             assert self.corpus is not None
-            # In a thread: the first index of a process takes seconds, and other episodes go on meanwhile.
+            # In a thread: the first index takes seconds and must not block other episodes.
             self._index = await asyncio.to_thread(open_index, self.corpus, self.by)
         elif self._noise and self.engine != "simulated":
             raise TaskError(
@@ -145,10 +145,10 @@ class Search(Tool):
         return "\n\n".join(f"[{hit.id}] {hit.title}\n{self.shown(hit)}" for hit in hits)
 
     async def hits(self, query: str) -> list[Document]:
-        """The best documents for a query, remembered as seen.
+        """Returns the best documents for a query and records them as seen.
 
         Raises:
-            ToolError: there is none.
+            ToolError: no document matches.
         """
         if not words(query):
             raise ToolError("the query has no word to search for")
@@ -161,11 +161,11 @@ class Search(Tool):
         return hits
 
     def shown(self, hit: Document) -> str:
-        """What a search shows of a document's text; of an answer of the policy all."""
+        """Cuts a document's text to the snippet; answers of the policy are shown whole."""
         return hit.text if self.engine == "self" else cut(hit.text, self.snippet)
 
     async def _hits(self, query: str) -> list[Document]:
-        # Depends on task and query only: asking again does not help.
+        # Depends only on task and query, so that repeating a query returns the same noise.
         seed = derive_seed(0, "noise", self._task.id, query)
         rng = random.Random(seed)
         noisy = rng.random() < self._noise
@@ -201,7 +201,7 @@ class Search(Tool):
         return f"[{document.id}] {document.title}\n{cut(document.text, self.limit)}"
 
     async def document(self, id: str) -> Document | None:
-        """The document with this id, remembered as read; None if there is none."""
+        """Returns the document with this id and records it as read; None if missing."""
         if self.engine == "index":
             found = self._index.get(id)
         elif self.engine == "server":
@@ -213,22 +213,22 @@ class Search(Tool):
         return found
 
     def state_key(self) -> str:
-        """What has been seen so far, in any order: episodes that read the same documents know the same."""
+        """Hash of the documents seen so far, in any order: episodes that read the same documents share a state."""
         return hashlib.sha256("\n".join(sorted(self._seen)).encode()).hexdigest()[:16]
 
 
 class Index:
-    """A ranking of documents. Safe to query from several threads.
+    """Index of documents. Queries are thread-safe.
 
-    BM25 is Lucene's variant, k1 1.5, b 0.75. Embeddings are those of title and text, cut to 128 tokens.
+    BM25 is Lucene's variant, k1 1.5, b 0.75. Embeddings are of title and text, cut to 128 tokens.
 
     Args:
-        cache: folder for indexes; None keeps nothing on disk.
-        by: how documents are ranked.
-        told: is called with the number of documents whose embeddings are ready.
+        cache: folder for indexes; None: no cache on disk.
+        by: ranking of documents.
+        told: callback with the number of embedded documents.
 
     Raises:
-        TaskError: no document, or an id twice.
+        TaskError: the corpus is empty, or an id is not unique.
         MissingExtra: bm25s is not installed.
         RecipeError: the package of the embeddings is not installed.
     """
@@ -255,11 +255,11 @@ class Index:
         return len(self.documents)
 
     def get(self, id: str) -> Document | None:
-        """The document with this id."""
+        """Returns the document with this id; None if missing."""
         return self._by_id.get(id)
 
     def find(self, query: str, k: int) -> list[Document]:
-        """The `k` best documents, best first; ties in order of the corpus. BM25 finds those that share a word."""
+        """Returns the `k` best documents, best first; ties in order of the corpus. BM25 requires a shared word."""
         if self._dense is None:
             best = self._by_words(query, k)
         elif self._ranking is None:
@@ -280,11 +280,11 @@ class Index:
 
 
 _DEEP = 100
-"""Places of each ranking that are fused."""
+"""Documents per ranking for the fusion."""
 
 
 def cut(text: str, limit: int) -> str:
-    """The first `limit` characters or a little less (whole words), and how many more there are."""
+    """Cuts a text to at most `limit` characters, at a word boundary, and adds the number of dropped characters."""
     if len(text) <= limit:
         return text
     shown = text[:limit].rsplit(maxsplit=1)[0]
@@ -297,7 +297,7 @@ _WORD = re.compile(
 
 
 def words(text: str) -> list[str]:
-    """The searchable words of a text: lower case, without accents, function words or plural endings."""
+    """Returns the searchable words of a text: lower case, without accents, function words and plural endings."""
     if not text.isascii():
         text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
     return [_singular(word) for word in _WORD.findall(text.lower())]
@@ -305,7 +305,7 @@ def words(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=1 << 17)
 def _singular(word: str) -> str:
-    """The S-stemmer (Harman, "How effective is suffixing?", JASIS 42, 1991)."""
+    """Applies the S-stemmer (Harman, "How effective is suffixing?", JASIS 42, 1991)."""
     if len(word) <= 3 or not word.endswith("s"):
         return word
     if word.endswith("ies"):
@@ -315,18 +315,18 @@ def _singular(word: str) -> str:
     return word if word.endswith(("us", "ss")) else word[:-1]
 
 
-# The indexes of this process, by what their documents came from. Entries hold on to the key's object, so that an
-# `id()` among the keys stays its own.
+# Indexes of this process by source of documents. Values keep a reference to the corpus, so that an `id()` in a key
+# stays unique.
 _opened: dict[Any, tuple[Corpus, Index]] = {}
 _opening = threading.Lock()
 
 
 def open_index(corpus: Corpus, by: By = "bm25", told: Callable[[int], None] = lambda ready: None) -> Index:
-    """The index of a corpus: of this process, from the disk, or built now. Blocks while another thread builds one.
+    """Returns the index of a corpus: from this process, from the disk, or built. Blocks while another thread builds.
 
     Raises:
-        TaskError: a file that is missing or malformed; no document; an id twice.
-        RecipeError: a reference that names no object.
+        TaskError: a file is missing or malformed; the corpus is empty; an id is not unique.
+        RecipeError: a reference names no object.
         MissingExtra: bm25s is not installed.
     """
     with _opening:
@@ -337,12 +337,12 @@ def open_index(corpus: Corpus, by: By = "bm25", told: Callable[[int], None] = la
 
 
 def cache_folder() -> Path:
-    """Where indexes are kept: `$AGENTRL_CACHE/search`, by default `~/.cache/agentrl/search`."""
+    """Returns the folder of cached indexes: `$AGENTRL_CACHE/search`, by default `~/.cache/agentrl/search`."""
     return Path(os.environ.get("AGENTRL_CACHE") or Path.home() / ".cache" / "agentrl") / "search"
 
 
 def read_documents(corpus: Corpus) -> Iterator[Document]:
-    """The documents of a corpus, in order."""
+    """Yields the documents of a corpus, in order."""
     if isinstance(corpus, str) and is_reference(corpus) and not Path(corpus).exists():
         corpus = load_object(corpus, Path.cwd())
     if isinstance(corpus, str | Path):
@@ -377,7 +377,7 @@ def _document(item: Any, place: str) -> Document:
 
 
 def _source_key(corpus: Corpus) -> Any:
-    """Equal for two corpora that hold the same documents without reading them; a changed file has another key."""
+    """Returns a key equal for equal corpora, without reading documents; a changed file changes the key."""
     if isinstance(corpus, list | tuple) and all(isinstance(item, str | Path) or callable(item) for item in corpus):
         return tuple(_source_key(item) for item in corpus)
     if isinstance(corpus, str | Path):
@@ -388,7 +388,7 @@ def _source_key(corpus: Corpus) -> Any:
 
 
 def _ranking(documents: list[Document], cache: Path | None) -> Any:
-    """The bm25s retriever, from `cache` if it is there and whole."""
+    """Returns the bm25s retriever, from `cache` if present and intact."""
     bm25s = _import_bm25s()
     digest = hashlib.sha256(f"1 bm25s {bm25s.__version__}".encode())
     for document in documents:
@@ -409,12 +409,12 @@ def _ranking(documents: list[Document], cache: Path | None) -> Any:
 
 
 def _keep(ranking: Any, folder: Path) -> None:
-    """Saves an index under its name in one step, so that a process beside this one never loads half of it."""
+    """Saves an index atomically, so that concurrent processes never load half of it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix="draft-"))
     except OSError:
-        return  # no place to keep it: the next process builds it again
+        return  # cache not writable: the next process builds it again
     try:
         ranking.save(draft, show_progress=False)
         shutil.rmtree(folder, ignore_errors=True)
@@ -424,7 +424,7 @@ def _keep(ranking: Any, folder: Path) -> None:
 
 
 def _check(by: By) -> None:
-    """Raises RecipeError or MissingExtra if documents cannot be ranked so."""
+    """Raises RecipeError or MissingExtra if the ranking is unknown or unavailable."""
     if by not in get_args(By):
         raise RecipeError(f"search: by is {by!r}", remedy=f"give one of {', '.join(get_args(By))}")
     if by != "dense":
@@ -434,7 +434,7 @@ def _check(by: By) -> None:
 
 
 def _check_files(corpus: Any) -> None:
-    """Raises RecipeError if a corpus names a file that does not exist, before an episode opens it."""
+    """Raises RecipeError if a corpus names a missing file, before an episode opens it."""
     if isinstance(corpus, list | tuple) and all(isinstance(item, str | Path) or callable(item) for item in corpus):
         for item in corpus:
             _check_files(item)

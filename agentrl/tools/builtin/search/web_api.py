@@ -1,4 +1,4 @@
-"""Web searches by an API: that of Serper (and services like it), and that of a SearXNG instance."""
+"""Web search by the API of Serper (and compatible services) or of a SearXNG instance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SERPER = "https://google.serper.dev/search"
 
 
 async def serper(query: str, k: int, url: str | None, api_key_env: str | None, timeout_s: float) -> list[Document]:
-    """The hits of `POST url {"q": ..., "num": ...}` with the header X-API-KEY: its list `organic`."""
+    """Returns the hits of `POST url {"q": ..., "num": ...}` with the header X-API-KEY: its list `organic`."""
     key = key_of(api_key_env)
     body, headers = {"q": query, "num": k}, {"X-API-KEY": key} if key else None
     found = await ask("POST", url or SERPER, body=body, headers=headers, timeout_s=timeout_s)
@@ -20,7 +20,7 @@ async def serper(query: str, k: int, url: str | None, api_key_env: str | None, t
 
 
 async def searxng(query: str, k: int, url: str | None, api_key_env: str | None, timeout_s: float) -> list[Document]:
-    """The hits of `GET url/search?q=...&format=json`: `results` with url, title and content."""
+    """Returns the hits of `GET url/search?q=...&format=json`: `results` with url, title and content."""
     key = key_of(api_key_env)
     headers = {"Authorization": f"Bearer {key}"} if key else None
     at = f"{str(url).rstrip('/')}/search"

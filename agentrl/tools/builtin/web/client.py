@@ -1,9 +1,9 @@
-"""The client of the browser driver (`tools/browser/driver.py`), which serves many episodes with one Chromium.
+"""Client of the browser driver (`tools/browser/driver.py`), which serves many episodes with one Chromium.
 
 A request is a line of JSON, `{"id", "op", "context", "timeout_s", ...fields}`; its answer is
-`{"id", "value" | ("error", "message"), "events"}`. Operations of one context run in the order in which they were
-sent, those of different contexts side by side. An operation that takes longer than `timeout_s` ends with
-`timeout`, after scripts that hang were stopped, or their page was closed.
+`{"id", "value" | ("error", "message"), "events"}`. Operations of one context run in the order of sending, those of
+different contexts concurrently. An operation that exceeds `timeout_s` ends with `timeout`, after hanging scripts
+were stopped or their page was closed.
 
 | op | fields (`?`: may be left out) | value |
 |---|---|---|
@@ -35,7 +35,7 @@ sent, those of different contexts side by side. An operation that takes longer t
 | `batch` | `ops`: a list of operations with their fields | their values |
 | `stats` | (of the driver) | `contexts`, `browsers` |
 
-Coordinates are CSS pixels of the viewport; ids are those that `tree` and `elements` show. Events: `tab`, `tab_refused`,
+Coordinates are CSS pixels of the viewport; ids come from `tree` and `elements`. Events: `tab`, `tab_refused`,
 `dialog`, `download`, `filechooser`, `blocked` (a host that is not allowed), `crash`, `hang`, `still_loading`, `more`.
 """
 
@@ -53,11 +53,11 @@ from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError, ToolServerEnded
 
 GRACE_S = 20.0
-"""Time beyond that of an operation within which the driver answers, or is taken for dead."""
+"""Seconds beyond the timeout of an operation after which a silent driver counts as dead."""
 
 
 class BrowserLost(InfraError):
-    """The driver or Chromium is gone, or does not start. The next episode gets a new one."""
+    """The driver or Chromium died or does not start. The next episode gets a new one."""
 
 
 class BrowserEnded(BrowserLost, ToolServerEnded):
@@ -65,10 +65,10 @@ class BrowserEnded(BrowserLost, ToolServerEnded):
 
 
 class PageFailure(ToolError):
-    """A page could not do what was asked.
+    """An operation failed on the page.
 
     Attributes:
-        kind: `refused`: what was asked is wrong; `page`: the page or its server fails; `timeout`; `crashed`.
+        kind: `refused`: the request is invalid; `page`: the page or its server fails; `timeout`; `crashed`.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -77,7 +77,7 @@ class PageFailure(ToolError):
 
 
 class Driver:
-    """A driver that runs.
+    """Running driver.
 
     Args:
         send: writes a line to it.
@@ -86,7 +86,7 @@ class Driver:
         inside: whether it runs in the sandbox of the episode.
 
     Attributes:
-        contexts: that are open.
+        contexts: open contexts.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Driver:
         self.alive = True
 
     async def request(self, op: str, *, timeout_s: float = 30.0, **fields: Any) -> dict[str, Any]:
-        """The answer to a request.
+        """Sends a request and returns the answer.
 
         Raises:
-            BrowserLost: the driver is gone, or silent.
+            BrowserLost: the driver died or does not answer.
         """
         if not self.alive:
             raise self._lost()
@@ -129,23 +129,23 @@ class Driver:
             self._waiting.pop(number, None)
 
     def received(self, line: bytes) -> None:
-        """Takes a line that the driver wrote."""
+        """Handles an output line of the driver."""
         reply = json.loads(line)
         if (waiting := self._waiting.get(reply.get("id"))) is not None and not waiting.done():
             waiting.set_result(reply)
 
     def end(self) -> None:
-        """Kills it; what waits for answers fails."""
+        """Kills the driver; pending requests fail."""
         self.ended()
         self._kill()
 
     def ended(self) -> None:
-        """It is gone."""
+        """Marks the driver as dead; pending requests fail."""
         self.alive = False
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(self._lost())
-                waiting.exception()  # retrieved: whoever waited may have been cancelled
+                waiting.exception()  # marks it as retrieved: the waiter may have been cancelled
 
     def _lost(self) -> BrowserLost:
         said = self._said().strip().splitlines()
@@ -168,10 +168,10 @@ class Driver:
         raise PageFailure(kind, reply["message"])
 
     async def context(self, **options: Any) -> BrowserContext:
-        """A new context; the fields of `context`.
+        """Opens a context. Options: the fields of `context`.
 
         Raises:
-            BrowserLost: there is no browser to make it in.
+            BrowserLost: the browser does not start or died.
         """
         context = BrowserContext(self, "")
         self.contexts.add(context)
@@ -188,10 +188,10 @@ class Driver:
 
 
 class BrowserContext:
-    """The tabs of one episode. Made by `launching.open_context`; `async with` closes it.
+    """Browser context of one episode. Made by `launching.open_context`; `async with` closes it.
 
     Attributes:
-        events: what happened since they were last taken, oldest first.
+        events: events since the last `take_events`, oldest first.
     """
 
     def __init__(self, driver: Driver, name: str) -> None:
@@ -199,37 +199,41 @@ class BrowserContext:
         self.events: list[dict[str, Any]] = []
 
     async def do(self, op: str, *, timeout_s: float = 30.0, **fields: Any) -> Any:
-        """The value of an operation.
+        """Runs an operation and returns its value.
 
         Raises:
-            PageFailure: the page cannot do it.
-            BrowserLost: the browser is gone.
+            PageFailure: the operation failed on the page.
+            BrowserLost: the browser died.
         """
         reply = await self.driver.request(op, timeout_s=timeout_s, context=self.name, **fields)
         self.events += reply.get("events", ())
         return self.driver.value(reply)
 
     async def batch(self, *steps: tuple[str, Mapping[str, Any]], timeout_s: float = 30.0) -> list[Any]:
-        """The values of several operations, sent at once; `timeout_s` bounds each. Raises the first failure."""
+        """Runs several operations in one request and returns their values. Raises the first failure.
+
+        Args:
+            timeout_s: of each operation.
+        """
         ops = [{"op": op, **fields} for op, fields in steps]
         values: list[Any] = await self.do("batch", timeout_s=timeout_s, ops=ops)
         return values
 
     async def evaluate(self, script: str, arg: Any = None) -> Any:
-        """The value of a JavaScript expression or function."""
+        """Evaluates a JavaScript expression or function and returns its value."""
         return await self.do("evaluate", script=script, arg=arg)
 
     async def screenshot(self, **fields: Any) -> bytes:
-        """The file of a screenshot; the fields of `screenshot`."""
+        """Takes a screenshot and returns the file. Fields: those of `screenshot`."""
         return base64.b64decode(await self.do("screenshot", **fields))
 
     def take_events(self) -> Sequence[dict[str, Any]]:
-        """The events since the last call."""
+        """Returns the events since the last call."""
         events, self.events = self.events, []
         return events
 
     async def close(self) -> None:
-        """Frees it; also one whose browser is gone."""
+        """Closes the context, even if its browser died."""
         if self not in self.driver.contexts:
             return
         try:

@@ -1,4 +1,4 @@
-"""One request over HTTP, its redirects followed by hand, with a bound on everything that a server may send."""
+"""HTTP requests with checked redirects and limits on everything that a server sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agentrl.types.http.transport import Transport, Unreadable, server_of
 
 REDIRECTS = (301, 302, 303, 307, 308)
 LOCAL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL)
-"""What this machine has run out of: no fault of the model or of a server."""
+"""Errors of exhausted local resources, caused by neither the model nor a server."""
 
 COOKIES = 100
 """Cookies of an episode that are kept, each of up to 4096 characters."""
@@ -56,7 +56,7 @@ class HttpSettings(BaseModel):
 
 
 class Fetcher:
-    """Fetches pages for one episode, with cookies of its own."""
+    """Fetches pages for one episode, with its own cookies."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self.settings = settings
@@ -64,10 +64,10 @@ class Fetcher:
         self._client: httpx2.AsyncClient | None = None
 
     async def get(self, url: str) -> Answer:
-        """What is at a URL.
+        """Fetches a URL.
 
         Raises:
-            ToolError: it cannot be had, in words for the model.
+            ToolError: the page cannot be fetched; the message is for the model.
             InfraError: this machine has run out of sockets or memory.
         """
         target = _checked(url)
@@ -157,7 +157,7 @@ def _checked(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
         base: what it is relative to.
 
     Raises:
-        ToolError: it is none.
+        ToolError: the URL is invalid.
     """
     try:
         parsed = httpx2.URL(url.strip()) if base is None else base.join(url.strip())

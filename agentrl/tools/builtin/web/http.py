@@ -1,4 +1,4 @@
-"""The `http` tool: `get(url)` shows a page of the web as text."""
+"""The `http` tool: `get(url)` shows a web page as text."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from agentrl.tools.builtin.web.readable import Answer, Page, import_trafilatura
 from agentrl.types.errors import ToolError
 
 KEPT = 4
-"""Pages of an episode that are kept, so that reading on does not fetch again."""
+"""Cached pages per episode, so that reading on does not fetch again."""
 
 PARSE_S = 20.0
-"""Processor time for making text of a page."""
+"""CPU seconds for converting a page to text."""
 
 HEAD = 2000
-"""Characters of the line above a page: its address and its title."""
+"""Maximum characters of the header line: address and title."""
 
 _HELPER = Helper("agentrl.tools.builtin.web.readable", memory_mb=1024, size=8)
-"""What servers send is read there, never in this process."""
+"""Processes that parse server responses; none is parsed in this process."""
 
 
 class Http(Tool):
     """Offers `get(url, offset)`.
 
-    Requests come from this machine, not from a sandbox. Whatever a server does, the model reads of it; only a machine
-    that has run out of sockets or memory is a failure.
+    Requests come from this machine, not from a sandbox. Server errors are shown to the model; only a lack of sockets or
+    memory on this machine is an infrastructure failure.
     """
 
     parallel = True
@@ -41,7 +41,7 @@ class Http(Tool):
     def __init__(self, settings: HttpSettings) -> None:
         import_trafilatura()
         self.settings = settings
-        self.timeout_s = math.inf  # the request has its own, and the helper process ends what takes too long
+        self.timeout_s = math.inf  # the request and the helper process have their own timeouts
         self._fetcher = Fetcher(settings)
         self._pages: dict[str, Page] = {}
         self._seen: set[str] = set()
@@ -65,10 +65,10 @@ class Http(Tool):
         return shown(page, offset, self.settings.chars)
 
     async def page(self, url: str) -> Page:
-        """A page as text: kept from an earlier call, or fetched.
+        """Returns a page as text, from the cache or fetched.
 
         Raises:
-            ToolError: it cannot be had, or is not text.
+            ToolError: the page cannot be fetched or is not text.
             InfraError: this machine has run out of sockets or memory.
         """
         page = self._pages.pop(url, None)
@@ -91,12 +91,12 @@ class Http(Tool):
         return Page(**found)
 
     def state_key(self) -> str:
-        """What has been seen so far, in any order: episodes that read the same pages know the same."""
+        """Hash of the page parts seen so far, in any order: episodes that read the same pages share a state."""
         return hashlib.sha256("\n".join(sorted(self._seen)).encode()).hexdigest()[:16]
 
 
 def shown(page: Page, offset: int, chars: int) -> str:
-    """A part of a page, with its address above and how to read on below."""
+    """Formats a part of a page, with its address above and the next offset below."""
     text = page.text[offset : offset + chars]
     left = len(page.text) - offset - len(text)
     notes = [

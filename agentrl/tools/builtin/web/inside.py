@@ -1,4 +1,4 @@
-"""Starts the browser driver in the sandbox of an episode, for pages that are not trusted."""
+"""Browser driver in the sandbox of an episode, for untrusted pages."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from agentrl.types.sandbox import Process, Sandbox, SandboxImageUnusable
 
 FOLDER = "/tmp/.agentrl-browser"
 CHROMIUM = "/usr/bin/chromium"
-"""Where the image `agentrl/browser` has it."""
+"""Path of Chromium in the image `agentrl/browser`."""
 
 LARGEST = 64 << 20
 """Bytes of an answer: the screenshot of a large page has some millions."""
 
 _MISSING = ("No module named 'playwright'", "Executable doesn't exist")
-"""What the driver says where the image lacks a part."""
+"""Messages of the driver if the image lacks a component."""
 
 
 class InsideDriver:
-    """A driver with a Chromium of its own, which end with the sandbox."""
+    """Driver with its own Chromium; both end with the sandbox."""
 
     def __init__(self, process: Process) -> None:
         self._process, self._last = process, deque[str](maxlen=20)
@@ -35,24 +35,24 @@ class InsideDriver:
 
     @classmethod
     async def start(cls, sandbox: Sandbox, launch: Launch) -> InsideDriver:
-        """Starts it; Chromium itself starts with the first context.
+        """Starts the driver; Chromium starts with the first context.
 
         Raises:
-            SandboxLost: the sandbox is gone.
+            SandboxLost: the sandbox died.
         """
         for source in sorted(data_path("tools", "browser").glob("*.[pj][ys]")):
             await sandbox.write(f"{FOLDER}/{source.name}", source.read_bytes())
-        # The sandbox is the wall: inside it Chromium cannot build its own.
+        # The sandbox provides the isolation: Chromium's own sandbox does not work inside it.
         settings = {"executable": launch.executable or CHROMIUM, "args": [*FLAGS, "--no-sandbox", *launch.flags]}
         command = ["python3", "-B", f"{FOLDER}/driver.py", json.dumps(settings)]
         return cls(await sandbox.spawn(command))
 
     async def context(self, **options: object) -> BrowserContext:
-        """The context of the episode.
+        """Opens the context of the episode.
 
         Raises:
-            SandboxImageUnusable: the sandbox has no Chromium or no playwright.
-            BrowserLost: it does not start.
+            SandboxImageUnusable: the sandbox lacks Chromium or playwright.
+            BrowserLost: the browser does not start.
         """
         try:
             return await self.driver.context(**options)
@@ -66,7 +66,7 @@ class InsideDriver:
             raise
 
     async def close(self) -> None:
-        """Ends it."""
+        """Ends the driver."""
         self.driver.ended()
         for reader in self._readers:
             reader.cancel()

@@ -1,4 +1,4 @@
-"""Finds Chromium, starts the driver, and shares it among the episodes of an event loop."""
+"""Lookup of Chromium, and start of the browser driver shared by the episodes of an event loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agentrl.types.errors import MissingExtra, RecipeError, require_versions
 from agentrl.types.paths import data_path
 
 NAMES = ("chromium-headless-shell", "chrome-headless-shell", "chromium", "chromium-browser", "google-chrome")
-"""Programs that are looked for, best first: the headless shell is twice as fast as the whole browser."""
+"""Program names of Chromium in order of preference: the headless shell is twice as fast as the full browser."""
 
 FLAGS = (
     "--disable-background-networking",
@@ -38,17 +38,17 @@ FLAGS = (
 )
 OLDEST_CHROMIUM = 120
 IDLE_S = 30.0
-"""How long a driver without contexts waits for the next one."""
+"""Seconds after which a driver without contexts ends."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How Chromium is started.
+    """Launch settings of Chromium.
 
     Attributes:
-        executable: its path; None: the first of `NAMES` that is installed.
-        flags: beside `FLAGS`.
-        browser_s, browser_contexts: after which age, or how many contexts, new contexts get a new browser.
+        executable: path of the program; None: the first installed of `NAMES`.
+        flags: flags in addition to `FLAGS`.
+        browser_s, browser_contexts: maximum age and number of contexts of a browser; later contexts get a new one.
     """
 
     executable: str | None = None
@@ -57,10 +57,10 @@ class Launch:
     browser_contexts: int = 1000
 
     def settings(self) -> dict[str, Any]:
-        """As the driver takes them.
+        """Returns the settings in the driver's form.
 
         Raises:
-            RecipeError: there is no Chromium, or one that is too old.
+            RecipeError: Chromium is missing or too old.
             MissingExtra: playwright is not installed.
         """
         root = ("--no-sandbox",) if os.geteuid() == 0 else ()
@@ -74,11 +74,11 @@ class Launch:
 
 @cache
 def find_chromium(path: str | None = None) -> str:
-    """The path of Chromium, which Playwright and this package can drive.
+    """Returns the path of a Chromium that Playwright and agentrl support.
 
     Raises:
-        RecipeError: there is none, it does not run, or it is too old.
-        MissingExtra: playwright is not installed, or too old.
+        RecipeError: Chromium is missing, does not run, or is too old.
+        MissingExtra: playwright is not installed or too old.
     """
     if importlib.util.find_spec("playwright") is None:
         raise MissingExtra("playwright, which drives Chromium,", "web")
@@ -108,21 +108,21 @@ _starting: dict[tuple[asyncio.AbstractEventLoop, Launch], asyncio.Lock] = {}
 
 
 async def open_context(launch: Launch | None = None, **options: Any) -> BrowserContext:
-    """A context in the browser that the episodes of this event loop share; started when there is none.
+    """Opens a context in the browser shared by the episodes of this event loop; starts the browser if needed.
 
     Args:
-        options: the fields of `context`.
+        options: fields of `context`.
 
     Raises:
-        RecipeError: there is no Chromium, or one that is too old.
+        RecipeError: Chromium is missing or too old.
         MissingExtra: playwright is not installed.
-        BrowserLost: it does not start.
+        BrowserLost: the browser does not start.
     """
     key = (asyncio.get_running_loop(), launch or Launch())
     _drop_closed_loops()
     async with _starting.setdefault(key, asyncio.Lock()):
         if key not in _drivers or not _drivers[key][0].alive:
-            # In a thread: the first look at Chromium asks it for its version.
+            # In a thread: the first lookup runs Chromium for its version.
             settings = await asyncio.to_thread(key[1].settings)
             _drivers[key] = start(settings)
             key[0].call_later(IDLE_S, _end_if_idle, key)
@@ -130,7 +130,7 @@ async def open_context(launch: Launch | None = None, **options: Any) -> BrowserC
 
 
 def start(settings: dict[str, Any]) -> tuple[Driver, subprocess.Popen[bytes]]:
-    """Starts a driver on this machine. It ends with this process, also if that is killed."""
+    """Starts a driver on this machine. It ends with this process, even if that is killed."""
     loop = asyncio.get_running_loop()
     command = [sys.executable, str(data_path("tools", "browser", "driver.py")), json.dumps(settings)]
     pipe = subprocess.PIPE
@@ -172,7 +172,7 @@ def _write(pipe: Any, line: bytes) -> None:
 
 
 def _lines(pipe: Any) -> Any:
-    """Lines of a raw pipe; longer ones come in many pieces."""
+    """Yields the lines of a raw pipe; long lines arrive in many pieces."""
     pieces: list[bytes] = []
     while piece := os.read(pipe.fileno(), 1 << 20):
         *whole, rest = piece.split(b"\n")
@@ -194,7 +194,7 @@ def _end_if_idle(key: tuple[asyncio.AbstractEventLoop, Launch]) -> None:
 
 
 def _end(key: tuple[asyncio.AbstractEventLoop, Launch]) -> None:
-    """Ends a driver by the end of its input: it takes Chromium with it."""
+    """Ends a driver by closing its stdin; it ends Chromium too."""
     driver, process = _drivers.pop(key)
     _starting.pop(key, None)
     driver.alive = False
@@ -215,5 +215,5 @@ def _end_all() -> None:
 
 
 def driver_script() -> Path:
-    """The driver's program."""
+    """Returns the path of the driver program."""
     return data_path("tools", "browser", "driver.py")

@@ -1,4 +1,4 @@
-"""A page as a model is shown it: its head, a window of its lines, and what happened on the way."""
+"""Text view of a page for the model: header, a window of its lines, and notes on events."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 @dataclass
 class Page:
-    """A page that was read.
+    """Page as lines of text.
 
     Attributes:
-        lines: of its tree, or of its text.
-        first: of the lines that are shown.
+        lines: lines of the accessibility tree or of the text.
+        first: index of the first shown line.
     """
 
     url: str
@@ -24,7 +24,7 @@ class Page:
     first: int = 0
 
     def window(self, limit: int) -> int:
-        """The number of the first line behind those that are shown: as many as `limit` holds, one at least."""
+        """Returns the index after the last shown line: as many as fit into `limit` characters, at least one."""
         size = 0
         for number in range(self.first, len(self.lines)):
             size += len(self.lines[number]) + 1
@@ -33,7 +33,7 @@ class Page:
         return len(self.lines)
 
     def shown(self, limit: int) -> str:
-        """Title, address and lines, with at most about `limit` characters of the lines."""
+        """Formats title, address and lines, with about `limit` characters of lines."""
         last = self.window(limit)
         shown = [line if len(line) <= limit else f"{line[:limit]}…" for line in self.lines[self.first : last]]
         before = [f"[... {self.first} lines above: scroll up]"] if self.first else []
@@ -44,7 +44,7 @@ class Page:
         )
 
     def move(self, lines: int, limit: int) -> bool:
-        """Moves the window down (or up, below 0) by one window; whether it could."""
+        """Moves the window down, or up if `lines` is below 0, by one window. Returns True if it moved."""
         before = self.first
         if lines > 0:
             last = self.window(limit)
@@ -57,8 +57,7 @@ class Page:
         return self.first != before
 
     def key(self) -> str:
-        """Equal for equal pages: a hash of the address and the lines, without the ids of elements, which depend on
-        what was seen before."""
+        """Returns a hash of the address and the lines, without element ids, which depend on earlier pages."""
         lines = [re.sub(r"^( *)\[\d+\] ", r"\1", line) for line in self.lines]
         return hashlib.sha256("\n".join([self.url, *lines]).encode()).hexdigest()[:16]
 
@@ -80,5 +79,5 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def told(events: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Events in words, each once."""
+    """Formats events as notes, without duplicates."""
     return list(dict.fromkeys(f"note: {_EVENTS[each['event']](each)}" for each in events if each["event"] in _EVENTS))

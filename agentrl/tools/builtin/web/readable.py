@@ -1,4 +1,4 @@
-"""What a server sent, as text for a model: pages of HTML as their main text, other text as it is."""
+"""Conversion of server responses to text for the model: the main text of HTML pages, other text unchanged."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _BLOCKS = {
     "option", "p", "pre", "section", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul",
 }  # fmt: skip
 WHOLE = 1000
-"""Characters of a page that is shown whole: what is main text shows on longer ones only."""
+"""Pages shorter than this are shown whole, in characters: main text can be told apart only on longer ones."""
 
 _START = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
 
 
 TITLE = 200
-"""Characters of a title that are shown."""
+"""Maximum characters of a title."""
 
 TEXT = 1_000_000
-"""Characters of a page that are kept."""
+"""Maximum characters of a page."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server sent.
+    """Response of a server.
 
     Attributes:
-        url: after the redirects.
-        type: the media type in lower case, "" if there is none; `charset` likewise.
-        size: of the whole body in bytes, if the server said so.
-        cut: whether the body is only the beginning.
+        url: address after redirects.
+        type: media type in lower case, "" if missing; `charset` likewise.
+        size: bytes of the whole body, if the server reports it.
+        cut: True if the body is truncated.
     """
 
     url: str
@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Page:
-    """A page as text."""
+    """Page as text."""
 
     url: str
     title: str
@@ -69,15 +69,15 @@ class Page:
 
 
 def prepare() -> None:
-    """Imports in a helper process what reads pages."""
+    """Imports the page parser in a helper process."""
     import_trafilatura()
 
 
 def read(url: str, type: str, charset: str, body: str, size: int | None, cut: bool, links: bool) -> dict[str, Any]:
-    """What a helper process makes of an answer: the fields of its page; or why it is none, as `refused`.
+    """Converts a response in a helper process: returns the fields of its page, or the error as `refused`.
 
     Args:
-        body: in base64.
+        body: body in base64.
     """
     try:
         return vars(page_of(Answer(url, type, charset, base64.b64decode(body), size, cut), links=links))
@@ -86,13 +86,13 @@ def read(url: str, type: str, charset: str, body: str, size: int | None, cut: bo
 
 
 def page_of(answer: Answer, *, links: bool) -> Page:
-    """The text of an answer. For a helper process: what servers send may take any time and memory.
+    """Converts a response to text. Runs in a helper process, because the cost of untrusted input is unlimited.
 
     Args:
-        links: whether links are shown, as `[text](url)`.
+        links: shows links as `[text](url)`.
 
     Raises:
-        ToolError: it is not text; the message names what it is, and how large.
+        ToolError: the body is not text; the message names its type and size.
     """
     if answer.body.startswith(b"%PDF-") or answer.type == "application/pdf":
         raise ToolError(f"{answer.url} is a PDF ({_size(answer)}), not a page")
@@ -106,10 +106,10 @@ def page_of(answer: Answer, *, links: bool) -> Page:
 
 
 def text_of_html(html: str, url: str, *, links: bool) -> tuple[str, str]:
-    """Title and text of a page: its main text by trafilatura, which is made for articles, or all of a short page.
+    """Extracts title and text: the main text by trafilatura, which targets articles, or all text of a short page.
 
     Args:
-        url: of the page, which its links are relative to.
+        url: base address of relative links.
     """
     trafilatura = import_trafilatura()
     from lxml import etree
@@ -118,7 +118,7 @@ def text_of_html(html: str, url: str, *, links: bool) -> tuple[str, str]:
     data = html.encode("utf-8", "replace")
     try:
         tree = parsing.document_fromstring(data, parser=parsing.HTMLParser(encoding="utf-8"))
-    except (etree.ParserError, etree.XMLSyntaxError):  # it holds no element
+    except (etree.ParserError, etree.XMLSyntaxError):  # no element in the document
         return "", ""
     title = " ".join((tree.findtext(".//title") or "").split())
     etree.strip_elements(tree, *_SILENT, etree.Comment, etree.ProcessingInstruction, with_tail=False)
@@ -131,7 +131,7 @@ def text_of_html(html: str, url: str, *, links: bool) -> tuple[str, str]:
 
 
 def _resolve_links(tree: Any, url: str) -> None:
-    """Makes links absolute, and plain text of those that lead to a place in the page itself."""
+    """Makes links absolute and replaces links within the page by their text."""
     for link in list(tree.iter("a")):
         if (link.get("href") or "").startswith("#"):
             (link.drop_tree if (link.text or "") in ("¶", "#") else link.drop_tag)()
@@ -139,7 +139,7 @@ def _resolve_links(tree: Any, url: str) -> None:
 
 
 def _whole_text(tree: Any, *, links: bool) -> str:
-    """All that a page says, a line a block."""
+    """Returns all text of a page, one line per block."""
     from lxml import etree
 
     parts: list[str] = []
@@ -155,10 +155,10 @@ def _whole_text(tree: Any, *, links: bool) -> str:
 
 
 def import_trafilatura() -> Any:
-    """The package.
+    """Imports trafilatura.
 
     Raises:
-        MissingExtra: it, or what it needs, is not installed.
+        MissingExtra: the package or a dependency is not installed.
     """
     try:
         import trafilatura
@@ -169,9 +169,9 @@ def import_trafilatura() -> Any:
 
 
 def _decoded(answer: Answer, *, html: bool = False) -> str:
-    """The body in the first character set that fits: of its mark, of the header, of the page itself, UTF-8.
+    """Decodes the body by the first charset that fits: byte order mark, header, meta element, UTF-8.
 
-    Servers often name a wrong one; cp1252 is what browsers then assume.
+    Servers often name a wrong one; the fallback is cp1252, as in browsers.
     """
     marked = [name for mark, name in _MARKED if answer.body.startswith(mark)]
     inside = _META.search(answer.body[:4096]) if html else None
@@ -180,7 +180,7 @@ def _decoded(answer: Answer, *, html: bool = False) -> str:
         try:
             decoder = codecs.getincrementaldecoder(name)("strict")
             text = decoder.decode(answer.body, not answer.cut)
-        except (LookupError, UnicodeError, TypeError):  # the last: rot13 and its like
+        except (LookupError, UnicodeError, TypeError):  # TypeError: text-to-text codecs such as rot13
             continue
         if isinstance(text, str):
             return text

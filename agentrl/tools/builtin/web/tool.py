@@ -1,4 +1,4 @@
-"""The `web` tool: pages in Chromium, as a tree of text or as readable text, and actions on their elements."""
+"""The `web` tool: pages in Chromium, as an accessibility tree or readable text, and actions on their elements."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox
 
 MARGIN_S = 15.0
-"""What an action may take beside loading and settling."""
+"""Seconds for an action, in addition to loading and settling."""
 
 
 class Web(Tool):
-    """A browser for the episode; its pages and cookies are nobody else's.
+    """Browser of the episode, with its own pages and cookies.
 
     Args:
-        url: page that is opened first; a task's data may hold another one as `url`. None: an empty page.
+        url: first page; `url` in a task's data overrides it. None: an empty page.
         allow: hosts that the browser may reach: `host` or `*.domain` (ports 80 and 443), `host:port`; `*`: all.
-            None: the host of the first page only. Other requests fail, and the model is told.
+            None: only the host of the first page. Other requests fail with a note to the model.
         viewport: width and height in CSS pixels.
-        max_chars: characters of a page that an observation shows; `scroll` shows the next ones.
-        observation: `tree`: the accessibility tree, with ids of elements to act on; `text`: readable text.
-        screenshots: whether every page that is shown comes with a screenshot.
-        load_s: after which time the loading of a page is stopped.
-        settle_s: how long an action waits for the requests that it began.
-        dialogs: what is answered to `confirm` and `prompt`: `accept` or `dismiss`.
-        max_tabs: how many may be open.
-        actions: names of the functions that are offered; None: all.
-        where: on this machine (`host`), for pages that are trusted, in one Chromium for all episodes; or in the
-            episode's `sandbox`, in a Chromium of its own, which reaches what the sandbox does.
-        chromium: path of the browser. None: chromium-headless-shell, or another Chromium that is installed; in a
-            sandbox /usr/bin/chromium.
-        flags: command line flags of the browser, beside ours.
+        max_chars: maximum characters of a page per observation; `scroll` shows the next ones.
+        observation: `tree`: accessibility tree with element ids; `text`: readable text.
+        screenshots: adds a screenshot to each shown page.
+        load_s: timeout after which the loading of a page is stopped.
+        settle_s: maximum wait for the requests of an action.
+        dialogs: answer to `confirm` and `prompt`: `accept` or `dismiss`.
+        max_tabs: maximum number of open tabs.
+        actions: names of the offered functions; None: all.
+        where: `host`: on this machine, for trusted pages, in one Chromium for all episodes; `sandbox`: in the episode's
+            sandbox, in its own Chromium with the network of the sandbox.
+        chromium: path of the browser. None: chromium-headless-shell or another installed Chromium; in a sandbox
+            /usr/bin/chromium.
+        flags: additional command line flags of the browser.
     """
 
     ends_replies = True
@@ -90,7 +90,7 @@ class Web(Tool):
             raise RecipeError(f"web: where is host or sandbox, found {where!r}", place="where")
         self.needs_sandbox = where == "sandbox"
         if not self.needs_sandbox:
-            self.launch.settings()  # so that a recipe check says what is missing
+            self.launch.settings()  # so that a recipe check reports a missing browser
         self._inside: InsideDriver | None = None
         self.url, self.allow, self.viewport, self.max_chars = url, allow, viewport, max_chars
         self.observation, self.screenshots = observation, screenshots
@@ -99,11 +99,11 @@ class Web(Tool):
         self.timeout_s = 3 * self.action_s
         self._context: BrowserContext | None = None
         self.page = Page("about:blank", "", [])
-        self._pictured = False  # the page is as the model saw it in an image
-        self._site = ""  # the last address that was no error of the browser
+        self._pictured = False  # the model saw an image of the current page
+        self._site = ""  # last address other than an error page of the browser
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Takes a context, and opens the first page."""
+        """Opens a context and the first page."""
         url = task.data.get("url", self.url)
         first = urlsplit(url or "")
         if url and (first.scheme not in ("http", "https") or not first.hostname):
@@ -271,11 +271,11 @@ class Web(Tool):
         return ToolResult("\n".join(told(self._events())), images=[await self._picture()])
 
     def state_key(self) -> str:
-        """Address and tree of the page."""
+        """Hash of the page's address and tree."""
         return self.page.key()
 
     async def _act(self, op: str, **fields: Any) -> ToolResult:
-        """An action on the page, and what the page is once that is over. If nothing changed, the reply goes on."""
+        """Performs an action and returns the settled page. If nothing changed, later calls of the reply still run."""
         before, pictured = self.page.key(), self._pictured
         try:
             at = await self._do(op, **fields)
@@ -295,7 +295,7 @@ class Web(Tool):
         return await self._result(note)
 
     async def _look(self, first: int = 0) -> None:
-        """Reads the page. `first`: line from which it is shown, if it is still the same page."""
+        """Reads the page. `first`: first line to show, if it is still the same page."""
         found = await self._do(self.observation)
         self._pictured = False
         lines = found["lines"] if self.observation == "tree" else found["text"].splitlines()
@@ -326,7 +326,7 @@ class Web(Tool):
         return self._context.take_events() if self._context is not None else ()
 
     async def _do(self, op: str, **fields: Any) -> Any:
-        """An operation of the driver. Raises what it raises, with what happened on the way."""
+        """Runs an operation of the driver. Adds notes on events to a PageFailure."""
         assert self._context is not None
         try:
             return await self._context.do(op, timeout_s=self.action_s, **fields)
