@@ -1,7 +1,7 @@
-"""Bodies of HTTP replies: read, unpacked and bounded, before anything is made of them.
+"""Reads and unpacks bodies of HTTP replies, with limits on their size.
 
-A server may send a megabyte that unpacks to a thousand. Clients therefore leave unpacking to `unpacked`, which gives
-small parts, and read by `beginning` or `whole`, which know when to stop.
+A megabyte may unpack to a gigabyte. Clients therefore leave unpacking to `unpacked`, which yields small parts, and
+read by `beginning` or `whole`, which stop at a limit.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Any
 
 PACKINGS = "gzip, deflate"
-"""What clients may ask for (`Accept-Encoding`)."""
+"""Value of `Accept-Encoding` of clients."""
 
 REPLY = 64 << 20
-"""Bytes of a reply of a model's server."""
+"""Maximum of bytes of a reply of a model's server."""
 
 _PACKED = 16 << 20
-"""Bytes that a packed body may have when it is unpacked: what it cost to send says nothing of them."""
+"""Maximum of bytes of a packed body after unpacking: its size on the wire does not bound them."""
 
 _VALUES = 500_000
-"""Values of JSON in a packed body: each of two characters takes a hundred bytes when it is read."""
+"""Maximum of JSON values in a packed body: one of two characters takes a hundred bytes when parsed."""
 
 _PART = 1 << 18
 """Bytes that are unpacked at a time."""
@@ -36,22 +36,22 @@ _WINDOWS: Mapping[str, int] = {
 
 
 class BodyRefused(ValueError):
-    """A body is too large, damaged, or packed as nobody asked for."""
+    """A body is too large, damaged, or in an encoding that was not requested."""
 
 
 class BrokenOff(BodyRefused):
-    """A packed body ends before its end."""
+    """A packed body is truncated."""
 
 
 async def unpacked(parts: AsyncIterable[bytes], encoding: str) -> AsyncIterator[bytes]:
-    """The parts of a body, unpacked, none of them large.
+    """Yields the parts of a body, unpacked, none of them large.
 
     Args:
         encoding: the header `Content-Encoding`.
 
     Raises:
         BodyRefused: it is damaged, or packed in another way.
-        BrokenOff: it ends before its end; all there is was given.
+        BrokenOff: it is truncated; all available parts were yielded.
     """
     window = _WINDOWS.get(encoding.strip().lower())
     if window is None:
@@ -70,28 +70,28 @@ async def unpacked(parts: AsyncIterable[bytes], encoding: str) -> AsyncIterator[
             except zlib.error as error:
                 raise BodyRefused(f"it is packed and damaged ({error})") from None
             if part := unpack.unconsumed_tail:
-                await asyncio.sleep(0)  # a small part may unpack to much: others run meanwhile
-        if unpack.eof:  # what follows is none of it
+                await asyncio.sleep(0)  # a small part may unpack to a large one: let other tasks run
+        if unpack.eof:  # later bytes are not part of it
             return
     if unpack is not None:
         raise BrokenOff("it is packed and breaks off")
 
 
 async def beginning(parts: AsyncIterable[bytes], encoding: str, most: int) -> tuple[bytearray, bool]:
-    """The first `most` bytes of a body, and whether there are more. Of what is packed no more is read, either.
+    """Returns the first `most` bytes of a body, and whether more follow. At most as many packed bytes are read.
 
     Raises:
-        BodyRefused: it is damaged, or packed as nobody asked for.
+        BodyRefused: it is damaged, or in an encoding that was not requested.
     """
     found, more, broken = await _read(parts, encoding, most)
     return found, more or broken is not None
 
 
 async def whole(parts: AsyncIterable[bytes], encoding: str, most: int = REPLY) -> bytearray:
-    """A body that is at most `most` bytes long; a packed one also 16 MiB and half a million values.
+    """Returns a body of at most `most` bytes; if packed, also at most 16 MiB and half a million values.
 
     Raises:
-        BodyRefused: it is larger, damaged, or packed as nobody asked for.
+        BodyRefused: it is larger, damaged, or in an encoding that was not requested.
     """
     packed = _WINDOWS.get(encoding.strip().lower()) != 0
     limit = min(most, _PACKED) if packed else most
