@@ -43,8 +43,8 @@ def success_of(episode: Episode) -> float | None:
 
 
 def figure(episode: Episode, metric: str) -> float | None:
-    """Returns a metric by name: `success`, `reward` (the outcome), `total` (that and the rewards of the policy's turns),
-    or a component of the recipe before its weight (of turns: their sum). None: it was not scored.
+    """Returns a metric by name: `success`, `reward` (the outcome), `total` (plus the rewards of the policy's turns), or
+    a component of the recipe before its weight (of turns: their sum). None: it was not scored.
 
     If a component is named `reward`, too, the metric is still the outcome.
     """
