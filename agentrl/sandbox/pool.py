@@ -76,8 +76,8 @@ class Pool:
     Args:
         ahead: number of sandboxes ready or being made, beyond those in use.
         cap: maximum number of sandboxes at the same time, of all kinds; further requests wait.
-        max_idle_s: maximum idle time of a sandbox before it is replaced; also a quarter of its `ttl_s`, because that clock
-            starts at its creation.
+        max_idle_s: maximum idle time of a sandbox before it is replaced; also a quarter of its `ttl_s`, because that
+            clock starts at its creation.
     """
 
     def __init__(self, backend: Backend, *, ahead: int, cap: int = 1024, max_idle_s: float = 600.0) -> None:

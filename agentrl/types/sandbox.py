@@ -51,7 +51,7 @@ class SandboxExpired(SandboxLost):
 
 
 class CapabilityMissing(AgentRLError):
-    """The spec asks for a feature that the backend cannot enforce. Not an infrastructure failure: retries cannot help."""
+    """The spec asks for a feature that the backend cannot enforce. Not an infrastructure failure, and not retried."""
 
 
 HOST = r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?(:[0-9]{1,5})?$"

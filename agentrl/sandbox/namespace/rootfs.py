@@ -322,7 +322,7 @@ class Host:
                 shutil.copytree(source, etc / name, symlinks=True)
             elif source.exists():
                 shutil.copyfile(source, etc / name)
-        for path in (self._folder, *self._folder.rglob("*")):  # independent of the umask: the sandbox's user must read it
+        for path in (self._folder, *self._folder.rglob("*")):  # despite any umask: the sandbox's user must read it
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() else 0o644)
 
