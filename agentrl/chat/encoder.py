@@ -1,4 +1,4 @@
-"""The tokens of rendered texts, kept for a while."""
+"""Cache of the tokens of rendered texts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from agentrl.chat.samples import MARK
 from agentrl.chat.tokenizer import Tokenizer
 
 TEXTS, LONGEST = 1024, 8192
-"""Texts that are kept, and their maximum length in characters."""
+"""Maximum number of cached texts, and their maximum length in characters."""
 
 
 class TextEncoder:
-    """Tokenises what a chat template wrote, and keeps the last texts.
+    """Tokenises the output of a chat template, and caches the last texts.
 
-    The episodes of a group open with the same text, and often observe the same.
+    The episodes of a group open with the same text, and often have equal observations.
 
     Args:
-        end: the control token after which the pieces of a marked text are put.
+        end: control token before each piece of a marked text.
     """
 
     def __init__(self, tokenizer: Tokenizer, end: str) -> None:
@@ -23,9 +23,9 @@ class TextEncoder:
         self._kept: dict[tuple[str, str], list[int]] = {}
 
     def __call__(self, text: str, after: str) -> list[int]:
-        """Tokenises piece by piece where `text` is marked.
+        """Tokenises `text`, piece by piece if it is marked.
 
-        A piece is put after a control token, which is taken off again: some tokenizers add a space at the very
+        Each piece is tokenised behind a control token, which is then removed: some tokenizers add a space at the very
         beginning of a text. `after`: the control token before the first piece; "" at the beginning of an episode.
         """
         kept = self._kept.get((text, after))

@@ -1,4 +1,4 @@
-"""The guard: what others wrote can write no control token, whatever part of a prompt it becomes."""
+"""Guard of prompts: untrusted text cannot contain control tokens, in any part of a prompt."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Pattern = re.Pattern[str] | None
 
 @dataclass(frozen=True)
 class Guard:
-    """Breaks up the texts of control tokens in everything that goes to a chat template.
+    """Breaks up the texts of control tokens in all input of a chat template.
 
     Attributes:
-        own: of replies: what ends a turn.
-        said: of what the recipe and the user say: special tokens, and what the template writes around messages.
-        foreign: of results and tool definitions, which come from servers and pages: besides, what it writes around
-            results, calls and thoughts.
+        own: for replies: tokens that end a turn.
+        said: for text of the recipe and the user: special tokens, and those that the template writes around messages.
+        foreign: for results and tool definitions, which come from servers and pages: also the tokens around results,
+            calls and thoughts.
     """
 
     own: Pattern
@@ -34,7 +34,7 @@ class Guard:
     foreign: Pattern
 
     def message(self, message: Message) -> Message:
-        """A message that is safe to render."""
+        """Returns a message that is safe to render."""
         role = message["role"]
         if role == "assistant":
             return {key: _broken_up(value, self.own) for key, value in message.items()}
@@ -42,16 +42,16 @@ class Guard:
         return {key: _broken_up(value, pattern if key == "content" else self.foreign) for key, value in message.items()}
 
     def tools(self, definitions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Tool definitions that are safe to render."""
+        """Returns tool definitions that are safe to render."""
         return [_broken_up(definition, self.foreign) for definition in definitions]
 
 
 def frames(tokenizer: Tokenizer, parser: Parser, long_ids: bool) -> set[str]:
-    """The control tokens that the template, or a model in the parser's format, writes around results, calls and
-    thoughts. Many vocabularies do not call them special (Qwen's `<tool_response>` and `<think>`).
+    """Returns the control tokens that the template, or a model in the parser's format, writes around results, calls and
+    thoughts. Many vocabularies do not mark them as special (Qwen's `<tool_response>` and `<think>`).
 
     Args:
-        long_ids: whether the template wants ids of nine characters.
+        long_ids: whether the template requires ids of nine characters.
     """
     opened, closed = parser.thought
     thinking = {"role": "assistant", "content": f"{opened}\n{PROBE}\n{closed}\n\n{PROBE}", "reasoning_content": PROBE}
@@ -67,7 +67,7 @@ def frames(tokenizer: Tokenizer, parser: Parser, long_ids: bool) -> set[str]:
 
 
 def _broken_up(value: Any, pattern: Pattern) -> Any:
-    """A text, or all texts of a JSON value, with control tokens broken up."""
+    """Breaks up control tokens in a text, or in all texts of a JSON value."""
     if isinstance(value, str):
         return break_up(value, pattern, MARK) if pattern is not None and pattern.search(value) else value
     if isinstance(value, dict):
@@ -76,4 +76,4 @@ def _broken_up(value: Any, pattern: Pattern) -> Any:
 
 
 _SPEAKERS: Collection[str] = frozenset({"system", "developer", "user"})
-"""Roles whose contents the recipe and the user write. Their other keys are read by some templates, too."""
+"""Roles with contents of the recipe and the user. Some templates also read their other keys."""

@@ -1,4 +1,4 @@
-"""`agent.history: {last_images: N}`: which images a prompt still shows, and the line that stands for the others."""
+"""`agent.history: {last_images: N}`: selects the images that a prompt still shows, and replaces the others by lines."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from agentrl.types.parts.content import Content, Part, image_parts, joined, part
 from agentrl.types.task import Message
 
 LINE = "[an image, no longer shown]"
-"""What stands for an image that is no longer shown."""
+"""Replaces an image that is no longer shown."""
 
 
 @dataclass(frozen=True)
 class LastImages:
-    """The last `count` images are shown, and those of the task, which are not counted.
+    """Shows the last `count` images, and those of the task, which are not counted.
 
     Attributes:
         task: the images of the task, by hash.
@@ -25,11 +25,11 @@ class LastImages:
 
     @classmethod
     def of(cls, count: int, instruction: Sequence[Message]) -> LastImages:
-        """The rule for the episodes of a task."""
+        """Returns the rule for the episodes of a task."""
         return cls(count, frozenset(part["blob"] for part in image_parts(instruction)))
 
     def hide(self, messages: Sequence[Message]) -> dict[int, Message]:
-        """The messages that show too many images, by place, with lines in the place of the older ones."""
+        """Returns the messages with too many images, by index, with lines in place of the older ones."""
         left, found = self.count, dict[int, Message]()
         for at in reversed(range(len(messages))):
             shown = sum(map(self._counts, image_parts([messages[at]])))
@@ -42,7 +42,7 @@ class LastImages:
         return part["type"] == "image" and part["blob"] not in self.task
 
     def _without(self, content: Content, gone: int) -> Content:
-        """A content with lines in the place of its first `gone` images."""
+        """Returns a content with lines in place of its first `gone` images."""
         pieces: list[Content] = []
         for part in parts_of(content):
             said: Content = [part]

@@ -1,4 +1,4 @@
-"""The proof that no message vanishes: the text of each is in the prompt that it is part of."""
+"""Proof that a prompt contains the text of each of its messages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from agentrl.types.errors import RenderError
 from agentrl.types.task import Message
 
 Render = Callable[[list[Message]], str]
-"""Makes the text of a prompt, or of the part of it that is new."""
+"""Renders the text of a prompt, or of its new part."""
 
 LEFT_OUT = {
     "thoughts": "the chat template drops the thoughts of earlier replies; here every reply stays as it was sampled",
     "beside calls": "the chat template drops what an earlier reply says beside its calls, where it renders it again",
 }
-"""Parts of replies that a prompt may miss, and the note about a template that leaves them out."""
+"""Parts of replies that a prompt may omit, and the note about a template that omits them."""
 
 _REMEDIES = {
     "system": "say it in agent.system or in the first message of the user",
@@ -28,15 +28,15 @@ _REMEDIES = {
 }
 _OTHER = "give it another role"
 _ORDERS = 4096
-"""Orders of roles that are remembered."""
+"""Maximum of cached orders of roles."""
 
 
 class Presence:
-    """Proves that prompts hold their messages.
+    """Proves that prompts contain their messages.
 
-    Two proofs: once for every order of roles, with marked texts in the place of the messages'; and for every message
-    that is no reply, of its own text, since a template may cut a text at what stands in it. Replies may miss what
-    `LEFT_OUT` names.
+    Two proofs: once for every order of roles, with marked texts in place of the messages'; and for the text of every
+    message other than replies, since a template may cut a text depending on its content. Replies may omit the parts of
+    `LEFT_OUT`.
 
     Args:
         name: of the tokenizer.
@@ -47,15 +47,15 @@ class Presence:
         self._proven: set[Hashable] = set()
 
     def prove(self, messages: Sequence[Message], text: str, render: Render, kind: Hashable) -> None:
-        """Proves that a prompt holds its messages.
+        """Proves that a prompt contains its messages.
 
         Args:
             text: the prompt of these messages.
-            render: makes the prompt of others.
-            kind: of the prompt, such as an opening or an extension: each kind is proven for itself.
+            render: renders the prompt of other messages.
+            kind: of the prompt, e.g. an opening or an extension: each kind is proven separately.
 
         Raises:
-            RenderError: the template leaves one out, or a part of it.
+            RenderError: the template omits one, or a part of it.
         """
         order = (kind, *map(_shape, messages))
         if order not in self._proven:
@@ -89,18 +89,18 @@ class Presence:
 
 
 _WORD = re.compile(r"(?<![/\w])\w+")
-"""A word. One behind a stroke may be a switch of the template (SmolLM3's /no_think)."""
+"""A word. A word after a slash may be a switch of the template (SmolLM3's /no_think)."""
 
 
 def _shape(message: Message) -> Hashable:
-    """The form of a message: all that a template may look at besides the text."""
+    """Returns the form of a message: everything except the text on which a template may depend."""
     calls = message.get("tool_calls")
     content = message["content"]
     return *message, message["role"], isinstance(content, str), bool(content), isinstance(calls, list) and len(calls)
 
 
 def _saying(message: Message, text: str) -> Message:
-    """A message that says another text. A reply that calls says it in its calls."""
+    """Replaces the text of a message; in a reply with calls, that of the calls."""
     if calls := message.get("tool_calls"):
         return {**message, "tool_calls": [_calling(call, f"{text}{k}x") for k, call in enumerate(calls)]}
     content = message["content"]
@@ -111,7 +111,7 @@ def _saying(message: Message, text: str) -> Message:
 
 
 def _calling(call: Any, text: str) -> Any:
-    """A call with another argument."""
+    """Replaces the argument of a call."""
     function = call["function"]
     return {
         **call,
@@ -120,7 +120,7 @@ def _calling(call: Any, text: str) -> Any:
 
 
 def _probes(message: Message) -> Iterator[str]:
-    """The marked texts of a message."""
+    """Yields the marked texts of a message."""
     if calls := message.get("tool_calls"):
         given = [call["function"]["arguments"] for call in calls]
         yield from (each if isinstance(each, str) else each["text"] for each in given)
@@ -134,7 +134,7 @@ def _texts(message: Message) -> list[str]:
 
 
 def _place_of(messages: Sequence[Message], index: int, part: int, text: str, render: Render) -> str:
-    """The part of a prompt where a text of a message should be; the whole prompt if the place is not known."""
+    """Returns the part of a prompt where a text of a message should be; the whole prompt if unknown."""
     content = messages[index]["content"]
     if isinstance(content, str):
         asked: Any = PROBE
@@ -148,13 +148,13 @@ def _place_of(messages: Sequence[Message], index: int, part: int, text: str, ren
 
 
 def _holds(shown: str, said: str) -> bool:
-    """Looks for a text in a prompt, as it is or as JSON writes it."""
+    """Returns True if a prompt contains a text, literally or in JSON."""
     said = said.strip()
     return said in shown or any(form in shown for form in _as_json(said))
 
 
 def _says(shown: str, said: str) -> bool:
-    """Looks for the words of a text in their order, in whatever form the template writes texts."""
+    """Returns True if a prompt contains the words of a text in their order, in any form of the template."""
     return any(_in_order(shown, _WORD.findall(form)) for form in (said, *_as_json(said)))
 
 

@@ -1,4 +1,4 @@
-"""Processors as the renderer needs them: which tokens an image is."""
+"""Interface of image processors for the renderer: the tokens of an image."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _KEY_OF = {"text": "text", "image": "blob"}
 
 
 class Processor(Protocol):
-    """Stands beside the tokenizer of a model that sees.
+    """Processor of a vision model, in addition to its tokenizer.
 
     Attributes:
         name: for messages to people.
         placeholder: the control token that the chat template writes for an image.
-        vision_tokens: ids of the vocabulary that stand for images, which a reply must not hold.
-        settings: all that decides how many tokens an image is, as JSON; a run continues with the same only.
+        vision_tokens: ids of the vocabulary for images, which a reply must not contain.
+        settings: all that affect the number of tokens of an image, as JSON; a run continues only with the same.
     """
 
     @property
@@ -37,17 +37,18 @@ class Processor(Protocol):
     def settings(self) -> Mapping[str, Any]: ...
 
     def layout(self, width: int, height: int) -> Sequence[int | None]:
-        """The tokens that stand where the template has one placeholder: ids of the vocabulary (borders, rows), and None
-        for every placeholder that the model replaces with what it sees."""
+        """Returns the tokens in place of the template's placeholder: ids of the vocabulary (borders, rows), and None
+        for every placeholder that the model replaces by image features.
+        """
         ...
 
 
 def sampled_image(
     processor: Processor, sampled_ids: Sequence[int], decode: Callable[[Sequence[int]], str]
 ) -> ParseFault | None:
-    """The fault of a reply that holds a token of images, which stands for nothing there; None if it holds none.
+    """Returns the fault of a reply with an image token, which has no meaning there; None if it has none.
 
-    A model's forward pass would look for an image of which it is to be the placeholder.
+    A model's forward pass would look for the image of this placeholder.
     """
     if not (found := set(sampled_ids).intersection(processor.vision_tokens)):
         return None
@@ -56,7 +57,7 @@ def sampled_image(
 
 
 class OneToken:
-    """An image is one token: for scripts and APIs, which count tokens themselves."""
+    """One token per image: for scripts and APIs, which count tokens themselves."""
 
     name = "one token an image"
     placeholder = "<|image|>"
@@ -64,12 +65,12 @@ class OneToken:
     settings: Mapping[str, Any] = {"use": "one_token"}
 
     def layout(self, width: int, height: int) -> Sequence[int | None]:
-        """One placeholder."""
+        """Returns one placeholder."""
         return (None,)
 
 
 def expanded(token_ids: list[int], placeholder: int, images: Sequence[Part], processor: Processor) -> list[int]:
-    """Tokens as they are recorded: every placeholder that the template wrote is replaced with those of its image.
+    """Returns the tokens for the record: every placeholder of the template is replaced by those of its image.
 
     Raises:
         RenderError: the template did not write one for each image.
@@ -88,13 +89,13 @@ def expanded(token_ids: list[int], placeholder: int, images: Sequence[Part], pro
 
 
 def as_template_content(content: Any, processor: Processor | None, name: str, place: str) -> Content:
-    """The content of a message as chat templates take it: a text, unless it holds an image.
+    """Returns the content of a message for chat templates: a text, unless it holds an image.
 
     Args:
         name: of the tokenizer.
 
     Raises:
-        RenderError: it is no content, or holds an image that the model does not see.
+        RenderError: it is not a content, or holds an image for a model without vision.
     """
     if isinstance(content, str):
         return content

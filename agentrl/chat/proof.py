@@ -1,8 +1,8 @@
-"""The proof that a renderer appends what the chat template would put there.
+"""Proof that a renderer appends exactly the text that the chat template would write.
 
-Replies are sampled and stay as they were sampled: what the template makes of an earlier reply (dropped thoughts,
-other white space) does not matter. What it puts *between* two replies does: that must not depend on what the
-conversation was before, for the renderer never shows it more than the last reply.
+Replies are sampled and remain as sampled: changes of the template to earlier replies (dropped thoughts, other white
+space) do not matter. The text *between* two replies does: it must not depend on the earlier conversation, because the
+renderer shows the template only the last reply.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ SYSTEM_MOVES = (
 
 
 def check(renderer: Renderer) -> None:
-    """Proves that a renderer appends what its template would put there.
+    """Proves that a renderer appends the text that its template would write.
 
-    Tools that the template describes in a place that moves are described in the system message instead, and a system
-    message that moves becomes part of the user's first. What a user should know goes to the renderer's `notes`.
+    If the template describes tools in a place that moves, the system message describes them instead, and a system
+    message that moves becomes part of the user's first. Remarks for the user are added to the renderer's `notes`.
 
     Raises:
         RenderError: the template is not append-only; names the message, the first difference, and a remedy.
@@ -64,7 +64,9 @@ def check(renderer: Renderer) -> None:
 
 
 def _gets_around(renderer: Renderer) -> bool:
-    """Whether the proof holds when less is left to the template: tools, then the system message, too."""
+    """Returns True if the proof holds with fewer parts left to the template: without tools, then without the system
+    message.
+    """
     for change, note in ((renderer.describe_tools_in_system, TOOLS_MOVE), (renderer.system_in_user, SYSTEM_MOVES)):
         if not change():
             continue
@@ -93,7 +95,7 @@ def prove(renderer: Renderer) -> None:
 
 
 def thoughts_note(tokenizer: Tokenizer, opened: str, closed: str) -> str | None:
-    """What to tell where the template drops the thoughts of earlier replies, which stay here."""
+    """Returns a note if the template drops the thoughts of earlier replies, which remain here."""
     thinking: Message = {"role": "assistant", "content": f"{opened}\n{STAND_IN}\n{closed}\n\nYes."}
     try:
         shown = tokenizer.render([USER, thinking, USER], None, True)
@@ -105,7 +107,7 @@ def thoughts_note(tokenizer: Tokenizer, opened: str, closed: str) -> str | None:
 
 
 def _drops_what_stands_beside_calls(renderer: Renderer) -> bool:
-    """Whether the template shows the calls of an earlier reply, and not what else it says."""
+    """Returns True if the template shows the calls of an earlier reply, but not its other text."""
     if not renderer._calls_as_keys:
         return False
     calling = {**called_message("probe", renderer._results[1]), "content": PROBE}
@@ -117,7 +119,7 @@ def _drops_what_stands_beside_calls(renderer: Renderer) -> bool:
 
 
 def _prove_prompt(renderer: Renderer, messages: list[Message], replies: list[int]) -> None:
-    """The prompt of one reply: the last piece token by token, those before up to where a reply begins."""
+    """Proves the prompt of one reply: the last piece token by token, earlier ones up to the start of a reply."""
     calls = {index for index in replies if renderer._call_close is not None and _is_answered(messages, index)}
     marked = [_marked(renderer, message, index, index in calls) for index, message in enumerate(messages)]
     whole = renderer._opening_text(marked)
@@ -130,7 +132,7 @@ def _prove_prompt(renderer: Renderer, messages: list[Message], replies: list[int
         expected = _expected(renderer, new, first=not count, called=called)
         if count < len(pieces) - 1:
             bare = _expected(renderer, new, first=not count, called=called, generation=False)
-            opens = bare != expected and expected.startswith(bare)  # what opens a reply may depend on what is before it
+            opens = bare != expected and expected.startswith(bare)  # the opening may depend on earlier messages
             expected = bare if opens else expected.removesuffix(renderer._generation)
             piece = piece[: len(expected)]
         if piece != expected:
@@ -150,7 +152,7 @@ def _is_answered(messages: list[Message], index: int) -> bool:
 
 
 def _marked(renderer: Renderer, message: Message, index: int, calls: bool) -> Message:
-    """A reply with the mark by which its end is found; one whose call is answered, in the template's own form."""
+    """Returns a reply with a mark at its end; a reply with an answered call in the template's own form."""
     if message["role"] != "assistant":
         return message
     mark = f"{STAND_IN}-{index}-"
@@ -160,7 +162,7 @@ def _marked(renderer: Renderer, message: Message, index: int, calls: bool) -> Me
 
 
 def _pieces(renderer: Renderer, whole: str, replies: list[int], calls: set[int]) -> list[str]:
-    """What stands before, between and behind the replies, the end of a reply with what comes behind it."""
+    """Returns the text before, between and behind the replies; the end of a reply belongs to the text behind it."""
     pieces, rest = [], whole
     for index in replies:
         piece, found, rest = rest.partition(f"{STAND_IN}-{index}-")
@@ -187,7 +189,7 @@ def _expected(renderer: Renderer, new: list[Message], *, first: bool, called: bo
 def _refuse(
     renderer: Renderer, new: list[Message], begin: int, expected: str, found: str, *, first: bool, called: bool
 ) -> None:
-    """Says which message of a piece it is that differs: the first without which the texts part later."""
+    """Raises an error that names the differing message of a piece: the first without which the texts differ later."""
     at = _common(expected, found)
     where = "the generation prompt"
     for count in range(1, len(new)):

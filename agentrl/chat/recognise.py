@@ -1,4 +1,4 @@
-"""The call format of a chat template: found by letting the template write a call, and reading it."""
+"""Recognises the call format of a chat template: lets the template write a call, and parses it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ TOOL: dict[str, Any] = {
 
 
 def called_message(name: str, long_ids: bool, *, as_text: bool = False, argument: str = STAND_IN) -> Message:
-    """A reply that calls a tool in the form in which templates take calls.
+    """Returns a reply with a call in the form that templates take.
 
     Args:
-        as_text: arguments as JSON text, which older templates of DeepSeek ask for.
+        as_text: arguments as JSON text, for older templates of DeepSeek.
     """
     arguments: Any = {"text": argument}
     function = {"name": name, "arguments": json.dumps(arguments) if as_text else arguments}
@@ -41,13 +41,13 @@ def called_message(name: str, long_ids: bool, *, as_text: bool = False, argument
 def parser_for(
     format: Section, tokenizer: Tokenizer, definitions: Sequence[Mapping[str, Any]], base: Path | None = None
 ) -> Parser:
-    """The parser of a recipe's `agent.format` for the template of a model.
+    """Returns the parser of a recipe's `agent.format` for the template of a model.
 
     Args:
         base: folder of the recipe.
 
     Raises:
-        RecipeError: there is no such format, or it cannot call one of the tools.
+        RecipeError: the format does not exist, or cannot call one of the tools.
     """
     if format.use == AUTO:
         return prepared(recognised(tokenizer)(definitions))
@@ -55,7 +55,7 @@ def parser_for(
 
 
 def recognised(tokenizer: Tokenizer) -> type[Parser]:
-    """The format in which the template writes calls or teaches them; hermes if it does neither."""
+    """Returns the format in which the template writes calls or teaches them; hermes if it does neither."""
     written = written_format(tokenizer)
     if written is not None:
         return written
@@ -69,12 +69,12 @@ def recognised(tokenizer: Tokenizer) -> type[Parser]:
 
 
 def writes_calls_of(tokenizer: Tokenizer, cls: type[Parser]) -> bool:
-    """Whether the template writes calls as parsers of this class read them."""
+    """Returns True if the template writes calls in the format of this class."""
     return written_format(tokenizer) is cls
 
 
 def written_format(tokenizer: Tokenizer) -> type[Parser] | None:
-    """The format in which the template writes calls; None if it writes none that is known."""
+    """Returns the format in which the template writes calls; None if it writes none or an unknown one."""
     for as_text in (False, True):
         message = called_message("probe", True, as_text=as_text)
         try:
@@ -87,7 +87,7 @@ def written_format(tokenizer: Tokenizer) -> type[Parser] | None:
 
 
 def writes_unknown_calls(tokenizer: Tokenizer, parser: Parser) -> bool:
-    """Whether the template writes calls, and neither the parser nor any known format reads them."""
+    """Returns True if the template writes calls that neither the parser nor any known format reads."""
     if written_format(tokenizer) is not None:
         return False
     for as_text in (False, True):

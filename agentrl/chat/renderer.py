@@ -1,9 +1,9 @@
-"""The renderer: which tokens to append, turn by turn, so that sampled tokens are never tokenised again.
+"""Renderer: computes the tokens to append, turn by turn, so that sampled tokens are never tokenised again.
 
-What comes after a sampled reply is taken from the model's own chat template: a short stand-in conversation is rendered
-with the new messages at its end, and everything after the stand-in reply is what the template would have put there.
-That costs one render of the new messages, whatever the length of the episode. `agentrl.chat.proof.check`
-proves on representative conversations that this is what the template puts there after a real history, too.
+The text after a sampled reply is taken from the model's own chat template: a short stand-in conversation is rendered
+with the new messages at its end, and everything after the stand-in reply is the text that the template would write.
+That costs one render of the new messages, independent of the length of the episode. `agentrl.chat.proof.check`
+proves on representative conversations that the template writes the same after a real history.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from agentrl.types.parts.content import image_parts, joined
 from agentrl.types.task import Message
 
 KEPT = 64
-"""Sets of tools for which a renderer is kept: the episodes of a group have the same."""
+"""Maximum of cached renderers, one per set of tools: the episodes of a group have the same."""
 
 History = Literal["as_sampled", "as_template"]
-"""What earlier turns look like to the next prompt."""
+"""Form of earlier turns in the next prompt."""
 
 
 class Close(NamedTuple):
-    """How a reply ends.
+    """End of a reply.
 
     Attributes:
         end: the control token.
-        text: all that the template writes behind a reply, up to and with it.
+        text: everything that the template writes behind a reply, up to and including it.
     """
 
     end: str
@@ -53,18 +53,18 @@ class Renderer:
     """Renders the conversations of one recipe under one tokenizer.
 
     Args:
-        parser: in whose format the tools are described where the template does not teach it.
+        parser: format in which the tools are described, unless the template teaches it.
         tools: definitions (`{"type": "function", "function": {...}}`). Empty: no tool is described.
         describe: whether prompts describe tools, those of `for_tools` too.
-        history: what earlier turns look like in later prompts: `as_sampled`, or `as_template` renders them.
-        last_images: how many images prompts show, beside those of the task; None: all.
+        history: form of earlier turns in later prompts: `as_sampled`, or `as_template` renders them.
+        last_images: maximum of images in prompts, besides those of the task; None: all.
 
     Attributes:
         stop_token_ids: tokens that end an assistant turn; the one that the template writes comes first.
-        notes: what `check` found that is no error, a line each.
+        notes: remarks of `check` that are not errors, a line each.
 
     Raises:
-        RenderError: the template cannot be taken apart.
+        RenderError: the template cannot be analysed.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class Renderer:
         self._by_tools: dict[str, Renderer] = {}
         self.notes: list[str] = []
         self._texts: dict[int, str] = {}
-        self._opens_none: set[tuple[int, ...]] = set()  # ends of prompts that open no thought, whatever is before them
-        # A vocabulary without these tokens (a script's bytes) ends replies as its template does.
+        self._opens_none: set[tuple[int, ...]] = set()  # ends of prompts that never open a thought
+        # A vocabulary without these tokens (a script's bytes) ends replies like its template.
         self._own_ends = parser.ends if tokenizer.controls.keys() >= set(parser.ends or ()) else None
         self._system_role = self._passes([{"role": "system", "content": PROBE}, USER])
         self._results = self._how_results_go()
         self._template_tools = self._tools_for_template()
-        self._template_describes = self._template_tools is not None if self.tools else None  # None: not known yet
+        self._template_describes = self._template_tools is not None if self.tools else None  # None: unknown yet
         answered = [called_message("probe", self._results[1]), result("", self._results[1])]
         self._user_after_results = self._passes([USER, *answered, {"role": "user", "content": PROBE}])
         own_form = self._results[0] == "calls" and writes_calls_of(tokenizer, type(parser))
@@ -118,16 +118,16 @@ class Renderer:
         prompt = tokenizer.render([USER], None, True)
         bare = tokenizer.render([USER], None, False)
         self._generation = prompt.removeprefix(bare) if prompt.startswith(bare) else ""
-        if prompt == bare:  # none, or always (Cohere's): then it differs from what stands before an earlier reply
+        if prompt == bare:  # none, or always (Cohere's): then it differs from the text before an earlier reply
             same = next((k for k, (a, b) in enumerate(zip(prompt, scaffold, strict=False)) if a != b), len(prompt))
             self._generation = prompt[same:]
-        # What the template writes before a reply and the generation prompt lacks: the model samples it itself. Known
-        # behind prompts that open what this one opens.
+        # Text that the template writes before a reply but not in the generation prompt: the model samples it itself.
+        # Known for prompts with the same opening.
         before = scaffold[: scaffold.index(STAND_IN)]
         self._leads = {self._opened_in(prompt): before.removeprefix(prompt) if before.startswith(prompt) else ""}
 
     def for_tools(self, definitions: Sequence[dict[str, Any]]) -> Renderer:
-        """This renderer for other tools: what it found out about the template stays, for that is not of its tools.
+        """Returns this renderer for other tools; findings about the template are reused: they do not depend on tools.
 
         Raises:
             ValueError: the format cannot write a call of one of them.
@@ -152,7 +152,7 @@ class Renderer:
         return other
 
     def start(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens of the opening messages and of the generation prompt."""
+        """Returns the tokens of the opening messages and of the generation prompt."""
         messages = told(in_call_order(messages), self.parser, self._calls_as_keys)
         text = self._opening_text(messages)
         self._presence.prove(messages, text, self._opening_text, ("start", *self._ways))
@@ -165,27 +165,28 @@ class Renderer:
         return self._with_images(self._head[1] + self._encode(rest, after=self._end_text), messages)
 
     def extend(self, sampled_ids: Sequence[int], new_messages: Sequence[Message]) -> list[int]:
-        """The tokens to append after a sampled reply: its end if it has none, the new messages, the generation prompt.
+        """Returns the tokens to append after a sampled reply: its end if missing, the new messages, the generation
+        prompt.
 
         Args:
-            sampled_ids: what the engine sampled, its stop token included if it sampled one.
+            sampled_ids: sampled tokens, with the stop token if any.
         """
         called = self._ends_as_a_call(sampled_ids)
         close, text = self._after(new_messages, called=called)
         kind = "extend", called, *self._ways
         self._presence.prove(new_messages, text, lambda messages: self._after(messages, called=called)[1], kind)
         last = self._stop_texts.get(sampled_ids[-1], "") if sampled_ids else ""
-        # A reply that calls may end with the turn at once, where others end with a token of their own first (Cohere's).
+        # A reply with calls may end with the turn at once, where others end with a separate token first (Cohere's).
         ended = close.text if last == close.end else close.text + last
         ids = self._encode(text.removeprefix(ended) if last else text, after=close.end)
         return self._with_images(ids, new_messages)
 
     def opened_by(self, prompt: Sequence[int]) -> str:
-        """The mark of a thought that a prompt leaves open, which belongs to the reply; "" if it opens none."""
+        """Returns the mark of a thought that a prompt leaves open, which belongs to the reply; "" if none."""
         return self.opening_of(prompt).rstrip()
 
     def opening_of(self, prompt: Sequence[int]) -> str:
-        """The mark as the prompt has it, with the white space behind it.
+        """Returns the mark as in the prompt, with trailing white space.
 
         Prompts may differ in that (Gemma 4's, after a result and not at the beginning).
         """
@@ -194,7 +195,7 @@ class Renderer:
         prompt = [token for token in prompt[-16:] if token >= 0]  # images open no thought
         last = next(filter(None, map(self._stripped, reversed(prompt))), "")
         mark = self.parser.thought[0]
-        # Nearly always the last word of the generation prompt settles it. A part of a character ("\ufffd") does not.
+        # Nearly always the last word of the generation prompt decides. A part of a character ("\ufffd") does not.
         if not (mark.endswith(last) or last.endswith((mark, "\ufffd"))):
             if any(self._stripped(token) for token in end if token >= 0):
                 self._opens_none.add(end)
@@ -202,16 +203,16 @@ class Renderer:
         return self._opened_in(self.tokenizer.decode(prompt))
 
     def _stripped(self, token: int) -> str:
-        """The text of a token by itself, without the blanks behind it."""
+        """Returns the text of a single token, without trailing blanks."""
         if token not in self._texts:
             self._texts[token] = self.tokenizer.decode([token]).rstrip()
         return self._texts[token]
 
     def read(self, prompt: Sequence[int], sampled_ids: Sequence[int], tools: Collection[str]) -> tuple[str, Reply]:
-        """The text of a sampled reply, without its stop token, and what it says.
+        """Returns the text of a sampled reply, without its stop token, and its parsed form.
 
         Args:
-            prompt: the tokens before it. A thought that they leave open belongs to what it says.
+            prompt: the tokens before it. A thought that they leave open belongs to the reply.
             tools: names of the tools that may be called now.
         """
         ended = bool(sampled_ids) and sampled_ids[-1] in self.stop_token_ids
@@ -221,15 +222,15 @@ class Renderer:
         return text, self.meaning(prompt, text, tools)
 
     def meaning(self, prompt: Sequence[int], text: str, tools: Collection[str]) -> Reply:
-        """What a reply says of which `text` is known, without a stop token. `prompt` and `tools`: as `read`."""
+        """Parses the text of a reply, without a stop token. `prompt` and `tools`: as `read`."""
         return self.parser.parse(self.opened_by(prompt) + text, tools)
 
     def begin(self, text: str, prompt: Sequence[int]) -> list[int]:
-        """The tokens of a reply that begins with `text` and is not at its end. `prompt`: the tokens before it."""
+        """Returns the tokens of an unfinished reply that begins with `text`. `prompt`: the tokens before it."""
         return self._encode(self._begun(text, prompt), after=self._end_text)
 
     def demonstrate(self, text: str, prompt: Sequence[int]) -> list[int]:
-        """The tokens of a reply given as text, as the model would sample it, its end token included.
+        """Returns the tokens of a reply given as text, as the model would sample it, its end token included.
 
         Args:
             prompt: the tokens before it. A thought that they leave open is closed first.
@@ -237,7 +238,7 @@ class Renderer:
         return self._encode(self._begun(text, prompt) + self._close_of(text).text, after=self._end_text)
 
     def described(self, messages: Sequence[Message]) -> list[Message]:
-        """`messages` with the tools in the system message, unless the template describes them itself."""
+        """Returns `messages` with the tools in the system message, unless the template describes them itself."""
         return self._described(messages, self.tools)
 
     def _described(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[Message]:
@@ -250,7 +251,7 @@ class Renderer:
         return [{"role": "system", "content": about}, *messages]
 
     def describe_tools_in_system(self) -> bool:
-        """Describes tools in the system message from now on; False if they are described there already."""
+        """Describes tools in the system message from now on; False if they already are."""
         if self._template_tools is None:
             return False
         self._template_tools = self._head = None
@@ -258,14 +259,14 @@ class Renderer:
         return True
 
     def system_in_user(self) -> bool:
-        """Makes system messages parts of a user's from now on; False if they are that already."""
+        """Makes system messages parts of a user's from now on; False if they already are."""
         if not self._system_role:
             return False
         self._system_role, self._head = False, None
         return True
 
     def check_stops(self, strings: Sequence[str]) -> None:
-        """Proves that the tokenizer can produce stop strings.
+        """Checks that the tokenizer can produce stop strings.
 
         Raises:
             RecipeError: it cannot: sampling would never end by one.
@@ -279,22 +280,22 @@ class Renderer:
                     remedy="a string of letters that it has",
                 )
 
-    # What follows is for `agentrl.chat.proof`, too.
+    # The following is also used by `agentrl.chat.proof`.
 
     @property
     def _ways(self) -> tuple[bool, bool]:
-        """What changes the prompts of one template."""
+        """State that changes the prompts of one template."""
         return self._template_tools is not None, self._system_role
 
     def _opening_text(self, messages: Sequence[Message], *, generation: bool = True) -> str:
         return self._text(self._described(messages, self._guard.tools(self.tools)), self._template_tools, generation)
 
     def _after(self, new_messages: Sequence[Message], *, called: bool, generation: bool = True) -> tuple[Close, str]:
-        """How a reply ends, and the text that comes behind it, its end included.
+        """Returns the end of a reply, and the text behind it, its end included.
 
         Args:
-            called: whether the reply ended as one that calls: only then its results can answer the call.
-            generation: with what opens the next reply.
+            called: whether the reply ended like one with calls: only then its results can answer the call.
+            generation: whether to include the opening of the next reply.
         """
         called = called and self._call_close is not None and new_messages[0]["role"] == "tool"
         stand_in = called_message(self._called_name(new_messages), self._results[1]) if called else REPLY
@@ -321,7 +322,7 @@ class Renderer:
         return prompt[prompt.rindex(mark) :] if prompt.rstrip().endswith(mark) else ""
 
     def _begun(self, text: str, prompt: Sequence[int]) -> str:
-        """A reply as the model samples it: with what the template writes before it, unless the text has that."""
+        """Returns a reply as the model samples it: with the template's text before it, unless the reply has that."""
         opened, begins, closed = self.opening_of(prompt), text.lstrip(), self.parser.thought[1]
         lead = self._leads.get(opened, "")
         if opened and closed in text:
@@ -335,7 +336,7 @@ class Renderer:
         return break_up(text, self._turn_ends, MARK)
 
     def _close_of(self, text: str) -> Close:
-        """How a reply ends that the model would sample."""
+        """Returns the end that the model would sample after a reply."""
         ends = [*self._closes, *([self._call_close] if self._call_close is not None else [])]
         if len(ends) == 1 and self._own_ends is None:
             return ends[0]
@@ -358,8 +359,9 @@ class Renderer:
         return self._guard.message(message)
 
     def _adapt(self, messages: list[Message]) -> list[Message]:
-        """Messages of roles that the template does not know become part of a user message, as Qwen does it; so do
-        results of a reply without a call where the template answers calls only."""
+        """Converts messages of roles that the template does not know to parts of a user message, like Qwen; also
+        results of a reply without a call if the template shows results of calls only.
+        """
         how, long_ids = self._results
         messages = self._roles.fitting(messages)
         seen = self.processor is not None
@@ -387,17 +389,17 @@ class Renderer:
         return adapted
 
     def _with_images(self, ids: list[int], messages: Sequence[Message]) -> list[int]:
-        """Tokens as they are recorded: placeholders of images have the ids of their images."""
+        """Returns the tokens for the record: placeholders of images have the ids of their images."""
         if self.processor is None:
             return ids
         placeholder = self.tokenizer.controls[self.processor.placeholder]
         return expanded(ids, placeholder, list(image_parts(messages)), self.processor)
 
-    # What the template is like, found out once.
+    # Properties of the template, determined once.
 
     @cached_property
     def _results_take_images(self) -> bool:
-        """Whether images may stand in the results of tools. Else such results are messages of the user."""
+        """True if results of tools may contain images. Otherwise these results become messages of the user."""
         how, long_ids = self._results
         reply = REPLY if how == "plain" else called_message("probe", long_ids)
         seen = {**result("", long_ids), "content": [{"type": "text", "text": PROBE}, {"type": "image"}]}
@@ -414,7 +416,7 @@ class Renderer:
             return False
 
     def _how_results_go(self) -> tuple[str, bool]:
-        """How the template takes a tool's result, and whether it wants ids of nine characters (Mistral's do).
+        """Returns the way to show a tool's result, and whether ids of nine characters are required (by Mistral's).
 
         `plain`: after any reply; `calls`: only after a reply with calls in the template's own form (Mistral's count the
         others as turns, which must alternate with those of the user); "": not at all.
@@ -427,7 +429,7 @@ class Renderer:
         return "", False
 
     def _tools_for_template(self) -> list[dict[str, Any]] | None:
-        """The tools if the template describes them for the parser's own format, else None."""
+        """Returns the tools if the template describes them for the parser's own format, else None."""
         if not self.tools:
             return None
         try:
@@ -440,7 +442,7 @@ class Renderer:
         return self.tools if native or writes_calls_of(self.tokenizer, type(self.parser)) else None
 
     def _find_closes(self, scaffold: str) -> list[Close]:
-        """How the template ends a reply before a user message, and before a result if that is another way.
+        """Returns the ends of a reply before a user message, and before a result if that differs.
 
         GLM ends a reply with the token of the next role.
         """
@@ -461,7 +463,7 @@ class Renderer:
         return list(dict.fromkeys(closes))
 
     def _find_call_close(self) -> Close | None:
-        """How a reply that calls ends, where its results go after such a reply only."""
+        """Returns the end of a reply with calls, if results follow only such replies."""
         if self._results[0] != "calls":
             return None
         messages = [USER, called_message("probe", self._results[1]), result(PROBE, self._results[1])]

@@ -1,4 +1,4 @@
-"""Roles of messages: those that a chat template passes over become others, so that no message vanishes."""
+"""Roles of messages: roles that a chat template ignores are replaced, so that no message is lost."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _KNOWN = {"user", "assistant", "tool"}
 
 
 class Roles:
-    """Which roles a template shows, and where. Found out once.
+    """Roles that a template shows, and at which positions. Determined once.
 
-    `developer` is OpenAI's later word for `system`: it becomes that where the template does not know it. A system
-    message behind the first is a part of it at the beginning, and the user's elsewhere, where the template passes over
-    it. A role of one's own that it passes over is refused.
+    `developer` is OpenAI's later word for `system`: it becomes `system` if the template does not know it. A later
+    system message that the template ignores becomes part of the first one at the beginning, and of the user's
+    elsewhere. Custom roles that it ignores are refused.
 
     Args:
-        closes: what the template may write behind a reply. Before some roles it writes what ends no reply (GLM's).
+        closes: texts that the template may write behind a reply. Before some roles it writes a text that does not end a
+            reply (GLM's).
     """
 
     def __init__(self, tokenizer: Tokenizer, closes: Sequence[str]) -> None:
@@ -29,10 +30,10 @@ class Roles:
         self._shown: dict[tuple[str, ...], bool] = {}
 
     def fitting(self, messages: Sequence[Message]) -> list[Message]:
-        """The messages in roles that the template shows.
+        """Returns the messages in roles that the template shows.
 
         Raises:
-            RenderError: it passes over a role.
+            RenderError: it ignores a role.
         """
         if all(m["role"] in _KNOWN or (m["role"] == "system" and not k) for k, m in enumerate(messages)):
             return list(messages)
@@ -58,7 +59,7 @@ class Roles:
         return made
 
     def _shows(self, role: str, before: str) -> bool:
-        """Whether the template shows a message of this role at the beginning, or behind one of another role."""
+        """Returns True if the template shows a message of this role at the beginning, or behind one of another role."""
         if (role, before) not in self._shown:
             first: list[Message] = {
                 "": [],
@@ -69,7 +70,7 @@ class Roles:
                 text = self._tokenizer.render(asked, None, True)
             except RenderError:
                 text = ""
-            # What the template writes in another place than the message's would not be told from what was there.
+            # Text that the template writes at another position could not be separated from other messages.
             tail = text.partition(STAND_IN)[2] if first else text
             ended = before != "assistant" or any(map(tail.startswith, self._closes))
             self._shown[role, before] = ended and PROBE in tail

@@ -1,4 +1,4 @@
-"""The conversations on which a chat template is tried when a model is loaded."""
+"""Sample conversations on which a chat template is tested when a model is loaded."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from agentrl.chat.formats.parser import Parser
 from agentrl.types.task import Message
 
 MARK = "cut" + secrets.token_hex(12)
-"""Put where a text is cut before it is tokenised. Letters and digits, so that every template lets it pass (trimmed,
-JSON-quoted or not); random, so that no observation can contain it."""
+"""Marks the positions where a text is cut before it is tokenised. Letters and digits, so that every template preserves
+it (trimmed, JSON-quoted or not); random, so that no observation can contain it."""
 
 STAND_IN = "reply-4f1d9c"
 PROBE = "probe-7be2a0"
@@ -19,18 +19,18 @@ REPLY: Message = {"role": "assistant", "content": STAND_IN}
 
 
 def result(text: str, long_ids: bool) -> Message:
-    """A tool's result."""
+    """Returns a tool's result."""
     return {"role": "tool", "name": "probe", "tool_call_id": "call00000" if long_ids else "call_0", "content": text}
 
 
 def sample_conversations(parser: Parser, controls: Sequence[str]) -> list[list[Message]]:
-    """Conversations with what breaks templates: several turns, parallel results, odd whitespace, unicode, thinking.
+    """Returns conversations that test templates: several turns, parallel results, odd whitespace, unicode, thinking.
 
-    Every one ends with an assistant message, whose prompt is the last that is compared. Replies neither begin nor end
-    with whitespace: some templates trim them, which does no harm, because a reply is never rendered again.
+    Every one ends with an assistant message, whose prompt is the last one compared. Replies neither begin nor end
+    with whitespace: some templates trim them, which is harmless, because a reply is never rendered again.
 
     Args:
-        controls: texts of control tokens, which a tool result may contain without becoming them.
+        controls: texts of control tokens, which a tool result may contain as plain text.
     """
     call = parser.format("", [("probe", {"text": "a b"})])
     try:
@@ -68,7 +68,7 @@ def sample_conversations(parser: Parser, controls: Sequence[str]) -> list[list[M
 
 
 def conversation_with_images() -> list[Message]:
-    """Images in messages of the user and in a result, for models that see."""
+    """Returns a conversation with images in messages of the user and in a result, for vision models."""
 
     def seen(blob: str, width: int) -> dict[str, object]:
         return {"type": "image", "blob": blob * 64, "width": width, "height": 40, "format": "png"}

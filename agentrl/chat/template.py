@@ -1,4 +1,4 @@
-"""Chat templates: those that are shipped, those of one's own, and their arguments."""
+"""Chat templates: shipped ones, those of users, and their arguments."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ GIVEN = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "pad_token", "unk_token"}
     | {"raise_exception", "strftime_now", "namespace", "range", "dict", "lipsum", "cycler", "joiner"}
 )
-"""Names that a template reads and that are no arguments of its own."""
+"""Names in a template that are not its own arguments."""
 
 
 def template_text(name: str) -> str:
-    """The template of `model.template`: a shipped one by its name, or a file.
+    """Returns the template of `model.template`: a shipped one by its name, or a file.
 
     Raises:
-        RecipeError: there is none, or it cannot be read.
+        RecipeError: it does not exist, or cannot be read.
     """
     if name in SHIPPED:
         return SHIPPED[name].read_text()
@@ -49,10 +49,10 @@ def template_text(name: str) -> str:
 
 
 def with_arguments(template: str, arguments: dict[str, Any]) -> str:
-    """The template with arguments of its own fixed, so that a checkpoint's template has them, too.
+    """Returns the template with fixed arguments, so that a checkpoint's template has them, too.
 
     Raises:
-        RecipeError: the template is none, or does not read one of them.
+        RecipeError: the template is invalid, or does not read one of them.
     """
     known = arguments_of(template)
     for name in arguments:
@@ -67,17 +67,17 @@ def with_arguments(template: str, arguments: dict[str, Any]) -> str:
 
 
 def arguments_of(template: str) -> set[str]:
-    """Names that a template reads and that nothing else gives it.
+    """Returns the names that a template reads and that only arguments can set.
 
     Raises:
-        RecipeError: it is no template.
+        RecipeError: it is not a template.
     """
     from jinja2 import Environment, TemplateSyntaxError, meta, nodes
     from jinja2.ext import Extension, loopcontrols
     from jinja2.parser import Parser
 
     class Generation(Extension):
-        """transformers' `{% generation %}`, which marks what is trained on."""
+        """Block `{% generation %}` of transformers, which marks trained text."""
 
         tags = {"generation"}
 
@@ -100,13 +100,13 @@ def arguments_of(template: str) -> set[str]:
         for node in asked
         if node.name in ("defined", "undefined", "default", "d") and isinstance(node.node, nodes.Name)
     }
-    # A name that the template sets itself is an argument if it asks whether it was given.
+    # A name that the template sets itself is an argument if it tests whether it was given.
     own = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"} - optional
     return meta.find_undeclared_variables(tree) - own - GIVEN
 
 
 def _literal(value: Any) -> str:
-    """A value of YAML as Jinja writes it."""
+    """Writes a value of YAML in Jinja."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_literal(str(key))}: {_literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""A thread: the tokens of one conversation in a trajectory.
+"""Thread: the tokens of one conversation in a trajectory.
 
-Sessions and demonstrations make their prompts here. A prompt extends the last reply by what was said since; where it
-cannot (the context was rewritten, the tools changed, an image is no longer shown), it starts a branch.
+Sessions and demonstrations make their prompts here. A prompt extends the last reply by the new messages; if it cannot
+(the context was rewritten, the tools changed, an image is no longer shown), it starts a branch.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from agentrl.types.trajectory import ROOT, Trajectory
 
 
 class Prompt(NamedTuple):
-    """The next prompt.
+    """Next prompt.
 
     Attributes:
-        node: where it ends.
+        node: its last node.
         tokens: all of it.
-        branched_at: where it starts a branch: the number of tokens that it has in common with what was before.
-        drift: why it does, where nobody asked for it.
-        hides: whether it does because an image is no longer shown.
+        branched_at: if it starts a branch: the number of tokens in common with the earlier ones.
+        drift: cause of an unintended branch.
+        hides: whether it branches because an image is no longer shown.
     """
 
     node: int
@@ -38,11 +38,11 @@ class Thread:
     """One conversation: its messages, and the nodes of its prompts and replies.
 
     Args:
-        images: which images prompts show; None: all.
+        images: rule for the images in prompts; None: all.
 
     Attributes:
-        messages: all of them, replies included, as the next prompt shows them. A copy: writing into one changes no
-            prompt.
+        messages: all of them, replies included, as the next prompt shows them. A copy: changes to it do not affect
+            prompts.
     """
 
     def __init__(self, trajectory: Trajectory, images: LastImages | None = None) -> None:
@@ -51,23 +51,23 @@ class Thread:
         self._own: list[Message] = []  # The same, for prompts.
         self._last = ROOT  # The node of the last reply.
         self._replies: list[tuple[int, int]] = []  # Those that prompts extend: message and node, since the last start.
-        self._read = 0  # How many messages some prompt holds.
-        self._hides = False  # Whether one of these shows fewer images than it did.
+        self._read = 0  # Number of messages that some prompt holds.
+        self._hides = False  # Whether one of these shows fewer images than before.
         self._opened: dict[str, str] = {}  # The mark of a thought that the prompt of a reply opened, by the reply.
 
     @property
     def restarted(self) -> bool:
-        """Whether the next prompt is rendered whole although there are replies."""
+        """True if the next prompt is rendered whole although replies exist."""
         return self._base == ROOT and self._last != ROOT
 
     def restart(self, messages: Sequence[Message] | None = None, of: Sequence[Message] = ()) -> None:
-        """The next prompt is rendered whole: `messages` in place of what was there, or the same under other tools.
+        """Renders the next prompt whole: with `messages` in place of the earlier ones, or the same under other tools.
 
-        A message that was there before stays the same object in `messages`: what is known of it (a thought that its
-        prompt opened, the calls that an API gave with it) belongs to the message, wherever it stands.
+        A message that existed before stays the same object in `messages`: information about it (a thought that its
+        prompt opened, the calls that an API gave with it) belongs to the message, at any position.
 
         Args:
-            of: what `messages` are copies of, one for one.
+            of: the originals of which `messages` are copies, one for one.
         """
         if messages is not None:
             kept, self._own = _kept(messages, of, self.messages), [*map(dict, messages)]
@@ -80,13 +80,13 @@ class Thread:
         self._hide()
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Messages after the last reply. They are rendered for the next prompt: what nobody reads is not recorded."""
+        """Adds messages after the last reply. They are rendered with the next prompt, and recorded only then."""
         self.messages.extend(map(dict, messages))
         self._own.extend(map(dict, messages))
         self._hide()
 
     def length(self, renderer: Renderer) -> int:
-        """How many tokens the next prompt has. Nothing is recorded."""
+        """Returns the number of tokens of the next prompt, without recording it."""
         if self._renders(renderer):
             return len(renderer.start(self._shown(renderer)))
         if self._hides:
@@ -95,7 +95,7 @@ class Thread:
         return base + len(self._new(renderer))
 
     def prompt(self, renderer: Renderer) -> Prompt:
-        """The prompt of the next reply."""
+        """Returns the prompt of the next reply."""
         if self._renders(renderer):
             return self._rendered(renderer)
         if self._hides:
@@ -109,11 +109,11 @@ class Thread:
 
     @property
     def _base(self) -> int:
-        """The node that the next prompt extends."""
+        """Node that the next prompt extends."""
         return self._replies[-1][1] if self._replies else ROOT
 
     def _hide(self) -> None:
-        """Lines in the place of images that are no longer shown."""
+        """Replaces images that are no longer shown by lines."""
         if self._images is not None:
             hidden = self._images.hide(self._own)
             for at, message in hidden.items():
@@ -122,11 +122,11 @@ class Thread:
             self._hides |= min(hidden, default=self._read) < self._read
 
     def _renders(self, renderer: Renderer) -> bool:
-        """Whether the template renders replies that are there already."""
+        """Returns True if the template renders existing replies."""
         return renderer.history == "as_template" and self._base != ROOT
 
     def _rendered(self, renderer: Renderer) -> Prompt:
-        """The whole conversation as the template renders it. It goes on from the tokens so far if they begin it."""
+        """Renders the whole conversation by the template. It continues the tokens so far if they are its prefix."""
         before, tokens = self.trajectory.tokens(self._last), renderer.start(self._shown(renderer))
         shared = self.trajectory.shared_prefix(self._last, tokens)
         node = self.trajectory.append_whole(self._last, tokens)
@@ -137,13 +137,13 @@ class Thread:
         return Prompt(node, tokens, shared, "retokenisation" if same else "template")
 
     def _shortened(self, renderer: Renderer) -> Prompt:
-        """A prompt that shows fewer images than the one before."""
+        """Returns a prompt with fewer images than the one before."""
         tokens = self._retold(renderer)
         shared = self.trajectory.shared_prefix(self._last, tokens)
         return Prompt(self.trajectory.append_whole(self._last, tokens), tokens, shared, hides=True)
 
     def _retold(self, renderer: Renderer) -> list[int]:
-        """The whole conversation with its messages as they are now. The replies keep the tokens that were sampled."""
+        """Renders the whole conversation with its current messages. The replies retain their sampled tokens."""
         at = self._replies[0][0]
         tokens = [*renderer.start(self._shown(renderer)[:at])]
         for (at, node), (end, _) in zip(self._replies, [*self._replies[1:], (len(self._own), ROOT)], strict=True):
@@ -153,7 +153,7 @@ class Thread:
         return tokens
 
     def _shown(self, renderer: Renderer) -> list[Message]:
-        """The messages with the thoughts that prompts opened, wherever a rewrite put the replies."""
+        """Returns the messages with the thoughts that prompts opened, at any position after a rewrite."""
         if not self._opened:
             return self._own
         last, (opening, closing) = next(reversed(self._opened.values())), renderer.parser.thought
@@ -163,21 +163,21 @@ class Thread:
             if message["role"] != "assistant" or not isinstance(text, str):
                 return message
             before, closed, _ = text.partition(closing)
-            # One that a rewrite changed closes a thought that it did not open.
+            # A reply changed by a rewrite may close a thought that it did not open.
             opened = self._opened.get(text, last if closed and opening not in before else "")
             return {**message, "content": opened + text} if opened else message
 
         return [shown(message) for message in self._own]
 
     def _new(self, renderer: Renderer) -> list[int]:
-        """What the next prompt adds to the base."""
+        """Returns the tokens that the next prompt adds to the base."""
         if (base := self._base) == ROOT:
             return renderer.start(self._shown(renderer))
         sampled, unread = self.trajectory.nodes[base].token_ids, self._own[self._read :]
         return renderer.extend(sampled, unread) if unread else []
 
     def adopt(self, reply: int, text: str, opened: str = "") -> None:
-        """Goes on from a reply that is in the trajectory already, whatever prompt it answered.
+        """Continues from a reply in the trajectory, whatever prompt it answered.
 
         Args:
             opened: the mark of a thought that its prompt left open, as the prompt has it.
@@ -193,15 +193,15 @@ class Thread:
     def reply(
         self, prompt: Prompt, completion: Completion, text: str, *, opened: str = "", trained: bool = True
     ) -> int:
-        """Records a reply to the last prompt; its node. `opened`: as `adopt`."""
+        """Records a reply to the last prompt; returns its node. `opened`: as `adopt`."""
         self.adopt(self.trajectory.append_sampled(prompt.node, completion, trained=trained), text, opened)
         return self._last
 
 
 def _kept(new: Sequence[Message], of: Sequence[Message], before: Sequence[Message]) -> list[int | None]:
-    """Which of the messages before each new one is, None for one that is really new.
+    """Returns for each new message the index of the earlier one that it is, None for a new one.
 
-    It is the one that it is a copy of; else one that says the same, at best the one before that which follows it.
+    It is the original of a copy; else an equal message, preferably the one before that which follows it.
     """
     places = {id(message): k for k, message in enumerate(before)}
     found: list[int | None] = [None] * len(new)

@@ -1,4 +1,4 @@
-"""Tokenizers as the renderer needs them: text to ids and back, and the chat template."""
+"""Interface of tokenizers for the renderer: text to ids and back, and the chat template."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from agentrl.types.task import Message
 
 
 class Tokenizer(Protocol):
-    """What the renderer asks of a tokenizer.
+    """Tokenizer for the renderer.
 
     Attributes:
         name: for messages to people.
         vocab_size: ids are below it.
-        stop_ids: tokens that end a turn whatever the template says (the tokenizer's eos first, if it has one).
+        stop_ids: tokens that end a turn under every template (the tokenizer's eos first, if it has one).
         controls: control tokens by their text; `encode(..., special=False)` never makes one of the `special` ones.
-        special: those texts in `controls` that must never come out of untrusted text.
+        special: texts in `controls` that untrusted text must never produce.
 
-    A tokenizer of a model that sees has an attribute `processor`, too (`chat.processor`).
+    A tokenizer of a vision model also has an attribute `processor` (`chat.processor`).
     """
 
     name: str
@@ -34,7 +34,7 @@ class Tokenizer(Protocol):
     special: frozenset[str]
 
     def encode(self, text: str, special: bool) -> list[int]:
-        """Token ids of `text`, nothing added.
+        """Returns the token ids of `text`, without additions.
 
         Args:
             special: whether the text of a control token becomes the control token.
@@ -42,11 +42,11 @@ class Tokenizer(Protocol):
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`, control tokens included."""
+        """Returns the text of `ids`, control tokens included."""
         ...
 
     def render(self, messages: list[Message], tools: list[dict[str, Any]] | None, add_generation_prompt: bool) -> str:
-        """The chat template.
+        """Applies the chat template.
 
         Raises:
             RenderError: the template refuses the conversation.
@@ -55,19 +55,19 @@ class Tokenizer(Protocol):
 
 
 def control_pattern(texts: Iterable[str]) -> re.Pattern[str] | None:
-    """Finds control tokens in a text; None if there are none that could be written.
+    """Returns a pattern of control tokens in a text; None without writable ones.
 
-    A control token of a single character cannot be told from that character, and runs of spaces (which some
-    vocabularies add as tokens) control nothing: both are left out.
+    Control tokens of a single character are ambiguous, and runs of spaces (tokens of some vocabularies) control
+    nothing: both are left out.
     """
     writable = sorted((text for text in texts if len(text) > 1 and not text.isspace()), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, writable))) if writable else None
 
 
 def break_up(text: str, pattern: re.Pattern[str] | None, mark: str) -> str:
-    """`text` with `mark` put into every control token's text, after its first character.
+    """Inserts `mark` into every control token's text, after its first character.
 
-    Split at the marks and encoded piece by piece, it holds no control token, and its characters stay as they are.
+    Split at the marks and encoded piece by piece, the text has no control tokens, and its characters are unchanged.
     """
     while pattern is not None and pattern.search(text):
         text = pattern.sub(lambda found: found[0][0] + mark + found[0][1:], text)
@@ -75,7 +75,7 @@ def break_up(text: str, pattern: re.Pattern[str] | None, mark: str) -> str:
 
 
 def _encode_plain(tokenizer: Tokenizer, text: str) -> list[int]:
-    # U+FFFF is no character: no tokenizer has it in a control token, and it never reaches the tokenizer.
+    # U+FFFF is a noncharacter: control tokens never contain it, and it never reaches the tokenizer.
     pieces = break_up(text.replace("\uffff", "\ufffd"), control_pattern(tokenizer.special), "\uffff").split("\uffff")
     return [token for piece in pieces for token in tokenizer.encode(piece, True)]
 
@@ -97,7 +97,7 @@ class ByteTokenizer:
     _bytes = [bytes([value]) for value in range(256)] + [text.encode() for text in controls]
 
     def encode(self, text: str, special: bool) -> list[int]:
-        """One id a byte; control tokens are recognised if `special`."""
+        """Returns one id per byte; control tokens are recognised if `special`."""
         if not special:
             return list(text.encode("utf-8", "replace"))
         ids: list[int] = []
@@ -106,12 +106,12 @@ class ByteTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Bytes that are no UTF-8 become U+FFFD; placeholders of images (negative) become the control token."""
+        """Decodes ids: invalid UTF-8 becomes U+FFFD; placeholders of images (negative) become the control token."""
         known = [token if token >= 0 else self.controls[OneToken.placeholder] for token in ids]
         return b"".join([self._bytes[token] for token in known]).decode("utf-8", "replace")
 
     def render(self, messages: list[Message], tools: list[dict[str, Any]] | None, add_generation_prompt: bool) -> str:
-        """ChatML: `<|im_start|>role`, newline, content, `<|im_end|>`, newline."""
+        """Renders ChatML: `<|im_start|>role`, newline, content, `<|im_end|>`, newline."""
         said = [text_of(message["content"], lambda image: OneToken.placeholder) for message in messages]
         turns = [f"<|im_start|>{m['role']}\n{text}<|im_end|>\n" for m, text in zip(messages, said, strict=True)]
         return "".join(turns) + ("<|im_start|>assistant\n" if add_generation_prompt else "")
@@ -121,14 +121,14 @@ TURN_ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<|end|>", "</s>",
 )  # fmt: skip
 """Control tokens that model families use to end a turn. Base and instruct models disagree on which of them is `eos`,
-so that every one that the vocabulary has stops sampling."""
+so every one in the vocabulary stops sampling."""
 
 CALL_ENDS = ("<|call|>", "<|eom_id|>", "<|tool_response>", "<|observation|>", "<|tools_suffix|>")
-"""Control tokens that end a reply which calls a tool, in families that have one of their own for that."""
+"""Control tokens that end a reply with a tool call, in families with a separate one for that."""
 
 
 def _generation_ends(folder: str, vocab_size: int) -> list[int]:
-    """The tokens that end sampling, as `generation_config.json` in a model's folder has them."""
+    """Returns the tokens that end sampling, from `generation_config.json` in a model's folder."""
     file = Path(folder) / "generation_config.json"
     try:
         ends = json.loads(file.read_bytes()).get("eos_token_id")
@@ -142,7 +142,7 @@ class HFTokenizer:
 
     Args:
         tokenizer: a `PreTrainedTokenizer` (fast ones are encoded with directly, four times quicker).
-        processor: of a model that sees.
+        processor: of a vision model.
 
     Raises:
         RenderError: it has no chat template.
@@ -171,7 +171,7 @@ class HFTokenizer:
 
     @classmethod
     def load(cls, folder: str) -> HFTokenizer:
-        """The tokenizer of a model's folder.
+        """Loads the tokenizer of a model's folder.
 
         Raises:
             MissingExtra: transformers is not installed.
@@ -183,17 +183,17 @@ class HFTokenizer:
         return cls(AutoTokenizer.from_pretrained(folder))
 
     def encode(self, text: str, special: bool) -> list[int]:
-        """Token ids; lone surrogates (undecodable output of a command) are encoded as `?`."""
+        """Returns token ids; lone surrogates (undecodable output of a command) are encoded as `?`."""
         if not special:
             return _encode_plain(self, text)
         text = text.encode("utf-8", "replace").decode()
         if self._backend is None:
             return list(self.hf.encode(text, add_special_tokens=False))
-        # "fast": without the offsets into the text, which nobody asks for and which take a third of the time.
+        # "fast": without the unused offsets into the text, which take a third of the time.
         return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text, control tokens included, spaces as they are; placeholders of images as the control token."""
+        """Returns the text, control tokens included, spaces unchanged; placeholders of images as the control token."""
         if self.processor is not None and min(ids, default=0) < 0:
             placeholder = self.controls[self.processor.placeholder]
             ids = [token if token >= 0 else placeholder for token in ids]
@@ -202,7 +202,7 @@ class HFTokenizer:
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
     def render(self, messages: list[Message], tools: list[dict[str, Any]] | None, add_generation_prompt: bool) -> str:
-        """The model's own template."""
+        """Applies the model's own template."""
         if self._in_parts:
             messages = [message | {"content": _in_parts(message["content"])} for message in messages]
         try:
@@ -219,12 +219,12 @@ class HFTokenizer:
             ) from error
 
     def _drops_strings(self) -> bool:
-        """Whether the template writes contents that are lists of parts, and drops strings (Idefics3's)."""
+        """Returns True if the template writes contents that are lists of parts, but drops strings (Idefics3's)."""
         probe = "stand-in"
         try:
             shown = self.hf.apply_chat_template([{"role": "user", "content": probe}], tokenize=False)
             in_parts = self.hf.apply_chat_template([{"role": "user", "content": _in_parts(probe)}], tokenize=False)
-        except Exception:  # a template is a program; the proof of rendering says what is wrong with it
+        except Exception:  # a template is a program; the proof of rendering reports its faults
             return False
         return probe not in shown and probe in in_parts
 

@@ -1,4 +1,4 @@
-"""Agents: who drives an episode. `ToolAgent` is the default; subclass `Agent` for another loop."""
+"""Agents: the loops that drive an episode. `ToolAgent` is the default; subclass `Agent` for another loop."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agentrl.types.task import Message
 
 
 class Agent(ABC):
-    """Drives one episode. Constructor arguments are settings, which stand beside `agent.use` in the recipe.
+    """Drives one episode. Constructor arguments are settings, given next to `agent.use` in the recipe.
 
     A subclass implements `run`: it calls `session.generate()` and `session.run_tools(reply)` until
     `session.outcome` is set. Exceptions are handled by the runner (the failure table): an agent needs no `try`.
 
     Attributes:
-        forks: how often it calls `session.fork()` in an episode, at most.
-        seats: whether it gives contexts outcomes of their own (`context.score`), as players of a game have them.
+        forks: maximum number of calls of `session.fork()` in an episode.
+        seats: whether it gives contexts separate outcomes (`context.score`), like those of players of a game.
     """
 
     forks: int = 0
@@ -31,36 +31,36 @@ class Agent(ABC):
         """Drives the episode until it is finished."""
 
     def opening(self, session: Session, system: str | None) -> list[Message]:
-        """The messages that open the conversation: the system message of the recipe, then the task's."""
+        """Returns the messages that open the conversation: the system message of the recipe, then the task's."""
         head = [{"role": "system", "content": system}] if system else []
         return [*head, *session.task.instruction]
 
     def tools(self) -> list[Tool]:
-        """Tools of its own, which the model may call beside those of the recipe. Asked once an episode."""
+        """Returns the agent's own tools, in addition to those of the recipe. Called once per episode."""
         return []
 
     def state_key(self) -> Any:
-        """The state that the next turn acts on, for anchor-state credit (GiGPO), as `Tool.state_key`. None: no opinion.
+        """Returns the state that the next turn acts on, for anchor-state credit (GiGPO), see `Tool.state_key`; or None.
 
-        Asked before every turn where the recipe's credit reads states.
+        Called before every turn if the recipe's credit reads states.
         """
         return None
 
 
 class ToolAgent(Agent):
-    """Generate, run the tool calls or ask the environment, until an answer, a tool that ends it, or a limit."""
+    """Loop that generates, then runs tool calls or asks the environment, until an answer, a tool's end, or a limit."""
 
     async def run(self, session: Session) -> None:
-        """The loop. A reply without any call is the answer, unless an environment responds to it.
+        """Runs turns until the episode ends. A reply without calls is the answer, unless an environment responds to it.
 
-        Calls of a reply that also answers are run first, and its answer is not taken: the model gave it without having
-        seen their results.
+        If a reply has calls and an answer, the calls are run and the answer is ignored: the model gave it without
+        having seen the results.
         """
         while session.outcome is None:
             await self.take_turn(session)
 
     async def take_turn(self, conversation: Conversation) -> None:
-        """One turn of a conversation, and what follows it."""
+        """Generates a reply, then runs its tool calls, asks the environment, or finishes with the answer."""
         reply = await conversation.generate()
         cut = conversation.turns[-1].finish == "length"
         if reply.calls:

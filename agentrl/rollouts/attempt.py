@@ -47,8 +47,8 @@ class Attempt:
     """One attempt at an episode: sandbox, tools, agent, rewards, in that order.
 
     Attributes:
-        clock: what is left of `limits.episode_s`. It stands still while its forks go on.
-        most_forks: how often its agent forks it.
+        clock: deadline of `limits.episode_s`. It is paused while forks run.
+        most_forks: maximum number of forks by its agent.
         suspected: whether the agent may have ended an earlier attempt.
     """
 
@@ -74,7 +74,7 @@ class Attempt:
         self.close_errors: list[ErrorRecord] = []
 
     async def play(self) -> tuple[Episode, Verdict]:
-        """Runs, scores and closes: the record, and what becomes of it, whatever was raised on the way."""
+        """Runs, scores and closes the episode; returns its record and its verdict, whatever was raised."""
         try:
             judged = await self._judged(self.run)
             if judged.status in ("done", "truncated") and (failed := await self._judged(self.score)).status != "done":
@@ -96,7 +96,7 @@ class Attempt:
         return Verdict("done", retry=False)
 
     async def run(self) -> None:
-        """The agent drives the episode."""
+        """Runs the agent."""
         agent = self.context.make_agent()
         self.most_forks = agent.forks
         session, shown = await self.open(agent.tools(), agent)
@@ -109,7 +109,7 @@ class Attempt:
                 session.recording.resumes.check_reached(session.turns)
 
     async def open(self, own: Sequence[Tool] = (), agent: Agent | None = None) -> tuple[Session, list[Message]]:
-        """Opens sandbox and tools; the session, and what the environments open with.
+        """Opens sandbox and tools; returns the session, and the opening messages of the environments.
 
         Args:
             own: tools of the agent.
@@ -118,14 +118,14 @@ class Attempt:
         images = Images(context.engine, limits, context.put_blob, context.get_blob)
         self.images = images
         self.task = self.spec.task.with_images(images.take)
-        task = self.task.copied()  # the group's other episodes have the same task, and so has the record
+        task = self.task.copied()  # the group's other episodes and the record share the task
         self.box = box = context.tools.box(task, own)
         if context.backend is not None and self.sandbox is None and (spec := context.sandbox_of(task)) is not None:
             self.enter("sandbox")
             self.sandbox = await self._start(context.backend, spec, self.spec.id)
         self.enter("open")
         shown = await self._open_tools(box, task, images)
-        at = self.spec.iteration if self.spec.split == "eval" else None  # training may have gone on meanwhile
+        at = self.spec.iteration if self.spec.split == "eval" else None  # training may have continued in the meantime
         self.voices = await context.voices.bound(self.spec.group_id, at)
         prefix = self.spec.resumes
         resumes = None if prefix is None else Resumption(prefix, box.instances, self.sandbox, box.changes)
@@ -142,7 +142,7 @@ class Attempt:
         return session, shown
 
     async def _open_tools(self, box: ToolBox, task: Task, images: Images) -> list[Message]:
-        """What the environments open with."""
+        """Opens the tools; returns the opening messages of the environments."""
         if not box.environments and all(type(tool).open is Tool.open for tool in box.instances):
             self.opened += box.instances
             return []
@@ -154,12 +154,12 @@ class Attempt:
 
     @property
     def forkable(self) -> Forkable | None:
-        """What forks the session; None: nothing does."""
+        """Implementation of forks of the session; None: not supported."""
         return None
 
     @asynccontextmanager
     async def driven(self, session: Session) -> AsyncIterator[None]:
-        """Who drives the session has until the wall."""
+        """Runs the agent under the `limits.episode_s` deadline."""
         resumes = session.recording.resumes
         try:
             async with self.clock:
@@ -180,7 +180,7 @@ class Attempt:
             await session.recording.settle()
 
     def judge(self, error: BaseException) -> Verdict:
-        """What an exception makes of the episode; remembers it with the stage that it came from."""
+        """Returns the verdict on an exception; records the error with its stage."""
         judged = verdict(error, suspected=self.suspected)
         if self.session is None and (judged.status == "truncated" or judged.suspect):  # the agent has done nothing yet
             judged = Verdict("infra_error", retry=True)
@@ -191,7 +191,7 @@ class Attempt:
         return judged
 
     async def score(self) -> None:
-        """Information gain and rewards; the sandbox is still alive for verifiers that look into it."""
+        """Scores information gain and rewards; the sandbox still lives, for verifiers that read it."""
         await self._score_gold()
         self._end_session()
         self.enter("score")
@@ -200,7 +200,7 @@ class Attempt:
         self.info = {**(self.session.info if self.session is not None else {}), **info_of(box.environments)}
         read = self.session.images.read if self.session is not None else None
         live = Live(next(iter(box.environments), None), box.instances, self.info, read)
-        # Components see the episode as it will be stored, only without its reward.
+        # Components see the episode as stored, but without its reward.
         try:
             async with within(self.context.limits.score_s, "scoring", "limits.score_s", self.sandbox):
                 self.scored = await self.context.rewards.score(
@@ -215,12 +215,12 @@ class Attempt:
         return self.context.answer_scorer if self.spec.split in ("train", "rollout") else None
 
     def _reserve(self, prompt: Sequence[int]) -> int:
-        """Tokens that the gold answer takes: every turn's prompt must leave room for it."""
+        """Returns the tokens of the gold answer: every turn's prompt must leave room for it."""
         scorer = self._scorer()
         return 0 if scorer is None else scorer.room(self.context.renderer, self.spec.task, prompt)
 
     async def _score_gold(self) -> None:
-        """Before the engine forgets the session: its cache holds all that the answers come after."""
+        """Scores the gold answer before the engine drops the session: its cache holds the prefixes of the answers."""
         scorer, session, context = self._scorer(), self.session, self.context
         if scorer is None or session is None or not session.recording.turns:
             return
@@ -253,10 +253,10 @@ class Attempt:
         return partial(self._start, backend, self.context.specs.of(self.spec.task), f"{self.spec.id}/verify")
 
     async def close(self) -> None:
-        """Frees tools and sandbox; a failure here cannot change what the episode was."""
+        """Closes tools and sandbox; a failure here cannot change the status of the episode."""
         self._end_session()
         self.enter("close")
-        # Only those that do something: after a Ctrl-C nothing waits for a thread of a tool without need.
+        # Only tools that override it: after a Ctrl-C, closing must not wait for threads without need.
         owned = [tool for tool in reversed(self.opened) if type(tool).close is not Tool.close]
         closers: list[Coroutine[Any, Any, Any]] = [called(tool, tool.close) for tool in owned]
         if self.sandbox is not None:
@@ -272,7 +272,7 @@ class Attempt:
         self.enter("end")
 
     def release(self) -> None:
-        """Takes attempt, session and conversations apart, which know each other: what an episode held is free at once.
+        """Breaks the reference cycles of attempt, session and conversations, so that their memory is freed at once.
 
         The garbage collector looks for cycles rarely while episodes run.
         """
@@ -281,7 +281,7 @@ class Attempt:
             self.session = None
 
     def record(self, judged: Verdict) -> tuple[Episode, Verdict]:
-        """The episode as it is stored, and its verdict. One that cannot be stored is a `user_error`, and no more."""
+        """Returns the episode for the store, and its verdict. If it cannot be stored, it is an empty `user_error`."""
         episode = self.episode(judged)
         try:
             must_be_storable(episode)
@@ -295,12 +295,12 @@ class Attempt:
         return episode, judged
 
     def episode(self, judged: Verdict | None = None) -> Episode:
-        """The record as it stands."""
+        """Returns the current record."""
         episode = self.unscored(judged)
         return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
 
     def unscored(self, judged: Verdict | None = None) -> Episode:
-        """The record without its score: turns have the rewards that tools and the agent gave."""
+        """Returns the record without its score: turns have the rewards of tools and the agent."""
         session, spec = self.session, self.spec
         outcome = session.outcome if session is not None else None
         status = judged.status if judged is not None else "done"
@@ -336,6 +336,6 @@ class Attempt:
 
 
 def _keyed(agent: Agent | None, tools: Sequence[Tool]) -> list[Keyed]:
-    """Those that may know the state of the episode. A fork has no agent of its own."""
+    """Returns the agent and tools that may know the state of the episode. A fork has no agent."""
     knows = [tool for tool in tools if tool.knows_state]
     return [*([agent] if agent and type(agent).state_key is not Agent.state_key else []), *knows]

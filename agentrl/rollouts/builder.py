@@ -1,4 +1,4 @@
-"""Builds the parts of a recipe, which the episodes of a run share.
+"""Builds the parts of a recipe that the episodes of a run share.
 
 `agentrl recipe check` builds the same parts, so errors are found before the first episode.
 """
@@ -55,18 +55,18 @@ _log = logging.getLogger(__name__)
 PROMPTS = 32
 """Number of tasks whose prompts are checked before the first episode."""
 SHOWN = 4096
-"""Tasks that are kept as they are shown, with their images as parts; the oldest go first."""
+"""Maximum of cached tasks with their images as parts; the oldest are dropped first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The parts of a recipe, without the engine.
+    """Parts of a recipe, without the engine.
 
     Attributes:
         tools: tools of all tasks.
         credit: gives each turn its credit.
         needs_sandbox: whether the agent, a tool or a reward needs the episode's sandbox.
-        own_tools: whether the agents are programs with tools of their own.
+        own_tools: whether the agents are programs with their own tools.
     """
 
     recipe: Recipe
@@ -80,7 +80,7 @@ class Parts:
 
     @cached_property
     def tasks(self) -> TaskSource:
-        """The tasks of the recipe, loaded on first use.
+        """Tasks of the recipe, loaded on first use.
 
         Raises:
             TaskError, RecipeError: see `load_tasks`.
@@ -89,14 +89,14 @@ class Parts:
 
     @cached_property
     def eval_tasks(self) -> TaskSource:
-        """The tasks of evaluations: those of `eval.tasks`, by default `tasks`."""
+        """Tasks of evaluations: those of `eval.tasks`, by default `tasks`."""
         settings = self.recipe.eval
         if settings is None or settings.tasks is None:
             return self.tasks
         return load_tasks(settings.tasks, self.recipe.base, self.recipe.seed)
 
     def make_curriculum(self) -> list[Part]:
-        """New parts of the curriculum, in the order of the recipe. They have state.
+        """Makes new parts of the curriculum, in the order of the recipe. They have state.
 
         Raises:
             RecipeError: see `load_parts`.
@@ -104,7 +104,7 @@ class Parts:
         return load_parts(self.recipe.curriculum, self.recipe.base, self.recipe.scripts)
 
     def make_tools(self) -> list[Tool]:
-        """An instance of each tool, not opened."""
+        """Makes an instance of each tool, not opened."""
         return self.tools.make()
 
     @property
@@ -113,7 +113,7 @@ class Parts:
         return self.tools.definitions
 
     def renderer(self, tokenizer: Tokenizer) -> Renderer:
-        """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
+        """Makes the renderer of this recipe's conversations under a tokenizer, and checks its template."""
         # Some tools are known only when an episode has opened. A stand-in represents them in the proof.
         definitions = self.definitions or ([TOOL] if self.tools.late or self.own_tools else [])
         parser = parser_for(self.recipe.agent.format, tokenizer, definitions, self.recipe.base)
@@ -133,12 +133,12 @@ class Parts:
         return renderer if definitions is self.definitions else renderer.for_tools(self.definitions)
 
     def shown(self, task: Task) -> Task:
-        """A task with its images as parts. They are read once, and checked against the limits.
+        """Returns a task with its images as parts. They are read once, and checked against the limits.
 
         Raises:
-            ImageRefused: one is no image, cannot be read, or is too large.
+            ImageRefused: one is not an image, cannot be read, or is too large.
         """
-        # By identity: the tasks of an evaluation may have the same ids. The given task is kept, so that its id() stays.
+        # By identity: the tasks of an evaluation may have the same ids. The cached task keeps its id() valid.
         if id(task) not in self._shown:
             if len(self._shown) >= SHOWN:
                 del self._shown[next(iter(self._shown))]
@@ -146,7 +146,9 @@ class Parts:
         return self._shown[id(task)][1]
 
     def opening(self, task: Task) -> list[Message]:
-        """The opening messages of an episode, its images as parts. A user-defined agent may open it with others."""
+        """Returns the opening messages of an episode, its images as parts. A user-defined agent may open it with
+        others.
+        """
         task = self.shown(task)
         system = self.recipe.agent.system
         return [*([{"role": "system", "content": system}] if system else []), *task.instruction]
@@ -163,7 +165,7 @@ class Parts:
         for task in tasks[:PROMPTS]:
             shown = renderer if task.tools is None else renderer.for_tools(self.tools.check(task))
             opening = self.opening(task)
-            if not opening:  # the environment says everything, and does not run yet
+            if not opening:  # the environment makes the whole opening, and does not run yet
                 return
             lengths.append(len(shown.start(opening)))
             if lengths[-1] < max_context:
@@ -186,7 +188,7 @@ class Parts:
         backend.preflight(settings.spec)
         if not settings.pool:
             return backend
-        # An episode holds its own, and one for each of its forks: waiting for those must not block it.
+        # An episode holds a sandbox, and one for each of its forks: waiting for those must not block it.
         forks = 0 if self.own_tools else self.make_agent().forks
         most = self.recipe.concurrency * (1 + forks) * (1 + self.rewards.fresh_sandboxes) + settings.pool
         return Pool(backend, ahead=settings.pool, cap=most)
@@ -200,11 +202,11 @@ class Parts:
         *,
         temperature: float | None = None,
     ) -> RolloutContext:
-        """The context of episodes with an engine, for players.
+        """Makes the context of episodes with an engine, for players.
 
         Args:
             backend: sandbox backend; None if other processes run the episodes.
-            voices: open voices beside the policy; None: no voice.
+            voices: open auxiliary policies; None: none.
             temperature: overrides the recipe's sampling temperature (evaluation).
         """
         recipe = self.recipe
@@ -231,7 +233,7 @@ class Parts:
         )
 
     def sampling(self, renderer: Renderer, settings: SamplingSettings) -> Sampling:
-        """How to sample a reply that a renderer reads."""
+        """Returns the sampling parameters of replies for a renderer."""
         return Sampling(
             temperature=settings.temperature,
             top_p=settings.top_p,
@@ -241,14 +243,14 @@ class Parts:
 
     @property
     def answer_scorer(self) -> AnswerScorer | None:
-        """The scorer of gold answers; None if neither the recipe nor its credit estimator needs it."""
+        """Scorer of gold answers; None if neither the recipe nor its credit estimator needs it."""
         return scorer_of(self.recipe, self.credit)
 
     def script(self, name: str) -> Script:
-        """A script by name. `random` exists for every recipe.
+        """Returns a script by name. `random` exists for every recipe.
 
         Raises:
-            RecipeError: there is no such script, or it is not a generator function.
+            RecipeError: the script does not exist, or is not a generator function.
         """
         if name in self.recipe.scripts:
             script: Script = load_object(self.recipe.scripts[name], self.recipe.base)
@@ -267,7 +269,7 @@ class Parts:
         )
 
     def scripted_engine(self, name: str, tokenizer: Tokenizer | None = None) -> tuple[ScriptedEngine, Renderer]:
-        """An engine that runs a script. Tokens are bytes unless a tokenizer is given."""
+        """Makes an engine that runs a script. Tokens are bytes unless a tokenizer is given."""
         renderer = self.renderer(tokenizer or ByteTokenizer())
         return ScriptedEngine(self.script(name), renderer, renderer.parser, name), renderer
 
@@ -278,10 +280,10 @@ def _note_once(line: str) -> None:
 
 
 def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
-    """Imports, constructs and checks what the recipe names.
+    """Imports, constructs and checks the plug-ins that the recipe names.
 
     Args:
-        own_tools: the agents are programs that agentrl does not start, with tools of their own.
+        own_tools: the agents are programs that agentrl does not start, with their own tools.
 
     Raises:
         RecipeError: an unknown name, a wrong setting, or two tools of one name.
@@ -344,7 +346,7 @@ def _check_sources(parts: Parts) -> None:
     """Checks that the recipe has the tool that prepares the tasks of its source.
 
     Raises:
-        RecipeError: it has not. Every episode would start without the task's files, and get a reward of 0.
+        RecipeError: it does not. Every episode would start without the task's files, and get a reward of 0.
     """
     recipe = parts.recipe
     for tasks in (recipe.tasks, recipe.eval.tasks if recipe.eval is not None else None):
@@ -365,7 +367,7 @@ def _check_forks(parts: Parts) -> None:
     """Checks that an agent that forks its episodes can do so.
 
     Raises:
-        RecipeError: a tool cannot be forked, or the agent brings tools of its own.
+        RecipeError: a tool cannot be forked, or the agent brings its own tools.
     """
     agent = parts.make_agent()
     if not agent.forks:
@@ -387,12 +389,12 @@ def _check_forks(parts: Parts) -> None:
 
 
 def reads_states(credit: CreditAssigner) -> bool:
-    """Whether credit reads the states of turns. A user-defined function without `needs` may read everything."""
+    """Returns True if credit reads the states of turns. A user-defined function without `needs` may read everything."""
     return "state" in credit.needs or (credit.estimator.source == "user code" and not credit.estimator.needs)
 
 
 def random_script(task: Task, rng: random.Random, tools: list[dict[str, Any]]) -> Generator[Say, list[Message], None]:
-    """A policy that calls random tools with random arguments of their schema.
+    """Policy that calls random tools with random arguments of their schema.
 
     Without tools it replies with a few words of the conversation.
     """
@@ -428,7 +430,7 @@ def _random_value(schema: dict[str, Any], words: list[str], rng: random.Random) 
 
 
 def _bounds(schema: dict[str, Any]) -> tuple[float, float]:
-    """Range for random numbers: the schema's, by default 0 to 9."""
+    """Returns the range for random numbers: the schema's, by default 0 to 9."""
     step = schema.get("type") == "integer"
     low = schema["exclusiveMinimum"] + step if "exclusiveMinimum" in schema else schema.get("minimum")
     high = schema["exclusiveMaximum"] - step if "exclusiveMaximum" in schema else schema.get("maximum")

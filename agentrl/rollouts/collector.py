@@ -1,4 +1,4 @@
-"""The collector: runs the episodes of a recipe and stores them in a run directory."""
+"""Collector: runs the episodes of a recipe and stores them in a run directory."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Collector:
     def scheduler(
         self, engine: Engine, renderer: Renderer, *, temperature: float | None = None
     ) -> RolloutScheduler[EpisodeSpec]:
-        """A scheduler of episodes with an engine.
+        """Makes a scheduler of episodes with an engine.
 
         Args:
             temperature: overrides the recipe's sampling temperature.
 
         Raises:
-            StoreError: the run's images were other tokens.
+            StoreError: the run converted images to other tokens.
         """
         self._note_processor(renderer)
         stalls = Stalls()
@@ -69,9 +69,9 @@ class Collector:
         )
 
     def _note_processor(self, renderer: Renderer) -> None:
-        """Notes in the run how images become tokens there: the same in all episodes of its policy.
+        """Records the image processor of the run: the same in all episodes of its policy.
 
-        Demonstrations of scripts are of no policy: their images are one token each, beside any processor.
+        Demonstrations of scripts belong to no policy: their images are one token each, under any processor.
         """
         if renderer.processor is None:
             return
@@ -86,7 +86,7 @@ class Collector:
             )
 
     def _group_scorer(self, record: StoredGroups) -> GroupScorer[EpisodeSpec] | None:
-        """The scorer of groups; None if no reward scores groups."""
+        """Makes the scorer of groups; None if no reward scores groups."""
         rewards, limits = self.parts.rewards, self.parts.recipe.limits
         if not rewards.of_group:
             return None

@@ -1,4 +1,4 @@
-"""The rollout context: objects and settings that the episodes of a run share."""
+"""Rollout context: objects and settings that the episodes of a run share."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class RolloutContext:
         put_blob: stores a long output or an image, and returns its hash.
         get_blob: reads a blob by its hash; None: images stay in memory while their episode runs.
         on_failure: receives every failed attempt, retried or not (a dict for `failures.jsonl`).
-        on_stall: receives what stood in the event loop of a worker.
+        on_stall: receives stalls of the event loop of a worker.
         on_stage: called when an episode enters a stage: (episode id, stage; None when the episode ends).
         answer_scorer: scores the gold answer before every turn; unused in evaluations and demonstrations.
         outage: tracks outages of the backend.
-        voices: models beside the policy, for the contexts that name them.
+        voices: auxiliary policies, for the contexts that name them.
     """
 
     engine: Engine
@@ -70,7 +70,7 @@ class RolloutContext:
     voices: Voices = field(default_factory=Voices)
 
     def sandbox_of(self, task: Task) -> SandboxSpec | None:
-        """The spec of the sandbox for an episode of the task; None if it needs none.
+        """Returns the spec of the sandbox for an episode of the task; None if it needs none.
 
         Raises:
             TaskError: the task's tools or sandbox settings are wrong.

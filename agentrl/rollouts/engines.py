@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def open_engine(parts: Parts, launch_servers: LaunchServers | None = None) -> tuple[Engine, Renderer]:
-    """The engine that samples the recipe's model, and its renderer.
+    """Opens the engine that samples the recipe's model; returns it and its renderer.
 
     Args:
         launch_servers: launches vLLM servers on a cluster, if the recipe asks for it.
@@ -44,7 +44,7 @@ def open_engine(parts: Parts, launch_servers: LaunchServers | None = None) -> tu
 
 
 def engine_of(parts: Parts, loaded: LoadedModel, launch_servers: LaunchServers | None = None) -> Engine:
-    """The engine for training a loaded model. Weights are updated with `update`.
+    """Makes the engine for training a loaded model. Weights are updated with `update`.
 
     Args:
         launch_servers: see `open_engine`.
@@ -88,7 +88,7 @@ def note_fallback(engine: Engine, note: Callable[[str], None]) -> None:
 
 
 def attach(recipe: Recipe, urls: Sequence[str], renderer: Renderer, definitions: list[dict[str, Any]]) -> Engine:
-    """An engine for running servers: those at `urls`, or the recipe's API. Starts nothing."""
+    """Makes an engine for running servers: those at `urls`, or the recipe's API. Starts none."""
     if recipe.engine.use == "openai":
         from agentrl.engines.openai import OpenAIEngine
 
@@ -99,10 +99,10 @@ def attach(recipe: Recipe, urls: Sequence[str], renderer: Renderer, definitions:
 
 
 def serving(parts: Parts, *, trains: bool = False) -> Serving:
-    """Settings of vLLM servers for the recipe's model.
+    """Returns the settings of vLLM servers for the recipe's model.
 
     Args:
-        trains: the servers are for training in this process, which may use GPUs of its own.
+        trains: the servers are for training in this process, which may use GPUs, too.
     """
     from agentrl.engines.vllm.images import FAMILIES
     from agentrl.engines.vllm.launch import Serving
@@ -131,12 +131,12 @@ def check_servers(recipe: Recipe) -> None:
 
 
 def needed_context(parts: Parts) -> int | None:
-    """Upper bound of an episode's tokens: the prompt, and for each turn a reply of `sampling.max_tokens` and, with
-    tools, one result of `limits.observation_chars`. It assumes one token per character of a result, which leaves room
-    for several calls per turn, and one token per byte of a prompt.
+    """Returns an upper bound of an episode's tokens: the prompt, and for each turn a reply of `sampling.max_tokens`
+    and, with tools, one result of `limits.observation_chars`. It assumes one token per character of a result, which
+    leaves room for several calls per turn, and one token per byte of a prompt.
 
     Returns:
-        None if user code decides: a user-defined agent or environment, or a curriculum; or if the model sees.
+        None if user code decides: a user-defined agent or environment, or a curriculum; or for a vision model.
     """
     recipe, tools = parts.recipe, parts.tools
     if is_reference(recipe.agent.use) or recipe.curriculum or (recipe.model is not None and sees(recipe.model)):
@@ -152,7 +152,7 @@ def needed_context(parts: Parts) -> int | None:
 
 
 def _allowed_context(model: ModelSettings) -> int | None:
-    """Maximum context of the model; None if its configuration has no such value."""
+    """Returns the maximum context of the model; None if its configuration has no such value."""
     if model.scratch is not None:
         return model.scratch.max_context
     config = json.loads((model_folder(model) / "config.json").read_bytes())
@@ -161,13 +161,13 @@ def _allowed_context(model: ModelSettings) -> int | None:
 
 
 def _trainer_gpus(recipe: Recipe) -> int:
-    """Number of this machine's GPUs that the trainer uses: the first ones, one per rank."""
+    """Returns the number of this machine's GPUs that the trainer uses: the first ones, one per rank."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(ranks, recipe.scale.trainer_ranks) if on_cuda(recipe.required_model) else 0
 
 
 def named_model(recipe: Recipe) -> ModelSettings:
-    """The recipe's model, which must exist in a folder.
+    """Returns the recipe's model, which must exist in a folder.
 
     Raises:
         RecipeError: the recipe has no model, or training has not built it yet.
@@ -240,7 +240,7 @@ def _own(recipe: Recipe, renderer: Renderer, definitions: list[dict[str, Any]], 
 
 
 def not_trainable(settings: EngineSettings) -> RecipeError:
-    """The error for a training with an engine that returns text only."""
+    """Returns the error for a training with an engine that returns text only."""
     return RecipeError(
         f"engine.use is {settings.use}, which gives text only: what it samples cannot be trained on",
         place="engine",
@@ -267,7 +267,7 @@ def _torch(recipe: Recipe, model: object, loaded: LoadedModel, tokenizer: Tokeni
 def _vllm(
     parts: Parts, loaded: LoadedModel | None, tokenizer: Tokenizer, launch_servers: LaunchServers | None
 ) -> Engine:
-    """The vLLM engine, with the recipe's servers or with servers that it starts."""
+    """Makes the vLLM engine, with the recipe's servers or with servers that it starts."""
     from agentrl.engines.vllm.engine import VLLMEngine
     from agentrl.engines.vllm.launch import start_servers
 

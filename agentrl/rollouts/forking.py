@@ -1,7 +1,7 @@
-"""Live forks: a second session that goes on from a turn of an episode under way.
+"""Live forks: a second session that continues from a turn of a running episode.
 
-A fork is an attempt of its own, with its own tools and sandbox, whose turns so far are played back from the record. It
-is an episode of the same group and names its parent. An attempt and its forks are stored together, or not at all.
+A fork is a separate attempt, with its own tools and sandbox, whose turns so far are replayed from the record. It is an
+episode of the same group and names its parent. An attempt and its forks are stored together, or not at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentrl.types.errors import AgentRLError
 from agentrl.types.seeds import derive_seed
 
 FORKED = ("train", "rollout")
-"""Splits whose episodes may be forked: an evaluation compares episodes, and a demonstration is one."""
+"""Splits whose episodes may be forked: not evaluations, which compare episodes, nor demonstrations."""
 
 
 class ForkRefused(AgentRLError):
@@ -30,14 +30,14 @@ class ForkRefused(AgentRLError):
 
 
 class ForkFailed(AgentRLError):
-    """A fork could not be opened, played back or scored, although its parent could."""
+    """A fork could not be opened, replayed or scored, although its parent could."""
 
 
 class ForkingAttempt(Attempt):
-    """An attempt whose agent may fork it, and its forks.
+    """Attempt that its agent may fork, with its forks.
 
     Args:
-        forked: the attempt that it is a fork of; None: it began the tree.
+        forked: the attempt that it is a fork of; None: the root of the tree.
 
     Attributes:
         ended: records of the forks of its tree, in the order in which they ended.
@@ -53,12 +53,12 @@ class ForkingAttempt(Attempt):
 
     @property
     def line(self) -> list[ForkingAttempt]:
-        """Those that it comes from, and itself."""
+        """Ancestors of the attempt, and itself."""
         return [*(self._forked.line if self._forked is not None else ()), self]
 
     @property
     def trunk(self) -> ForkingAttempt:
-        """The one that began its tree."""
+        """Root of its tree."""
         return self if self._forked is None else self._forked.trunk
 
     @property
@@ -67,13 +67,13 @@ class ForkingAttempt(Attempt):
 
     @property
     def forks_left(self) -> int:
-        """How many more there may be in its tree."""
+        """Number of further forks allowed in its tree."""
         spec, begun = self.trunk.spec, self.trunk._begun
         return max(0, self.trunk.most_forks - begun) if spec.split in FORKED and spec.resumes is None else 0
 
     @asynccontextmanager
     async def fork(self, turn: int | None) -> AsyncIterator[Session]:
-        """A session that goes on from a turn of this one, see `Session.fork`."""
+        """Opens a session that continues from a turn of this one, see `Session.fork`."""
         spec = await self._spec_of_fork(turn)
         fork = ForkingAttempt(self.context, spec, self.number, self)
         self._forks.append(fork)
@@ -104,7 +104,7 @@ class ForkingAttempt(Attempt):
         self.trunk.ended.append(episode)
 
     def release(self) -> None:
-        """With its forks, whose sessions could be forked until now."""
+        """Releases it and its forks, whose sessions could be forked until now."""
         for fork in self._forks:
             fork.release()
         self._forks.clear()
@@ -124,10 +124,10 @@ class ForkingAttempt(Attempt):
         self.context.on_stage(fork.spec.id, None)
 
     async def _spec_of_fork(self, turn: int | None) -> EpisodeSpec:
-        """The plan of a fork.
+        """Returns the spec of a fork.
 
         Raises:
-            ForkRefused: there can be none.
+            ForkRefused: forking is not possible.
         """
         if self.session is None:
             raise ForkRefused("the episode has ended", place=self._place, remedy="fork while its agent runs")
@@ -137,7 +137,7 @@ class ForkingAttempt(Attempt):
             raise ForkRefused(why[0], place=self._place, remedy=why[1])
         self.trunk._begun += 1
         id = f"{self.trunk.spec.id}.{self.trunk._begun}"
-        now = at == len(turns) and not self._session_ended  # Closed tools and sandboxes are not asked.
+        now = at == len(turns) and not self._session_ended  # Closed tools and sandboxes cannot be saved.
         saved = await self.session.recording.saved() if now else None
         older = self.spec.resumes.parent if self.spec.resumes is not None else Parent(run="", episode="", turn=0)
         seeds = [*older.seeds, (older.turn, derive_seed(self.context.seed, "episode", self.spec.id))]
@@ -147,13 +147,13 @@ class ForkingAttempt(Attempt):
 
     @property
     def _takes_snapshots(self) -> bool:
-        """Whether the sandbox as it is now can be taken, and is all that a fork needs."""
+        """True if the current sandbox can be copied, and is all that a fork needs."""
         assert self.box is not None
         spec = None if self.sandbox is None else self.context.sandbox_of(self.task)
         return spec is not None and spec.snapshots and keeps_files_alone(self.box.instances)
 
     def _refusal(self, turn: int | None, at: int) -> tuple[str, str] | None:
-        """What forbids a fork, and the remedy."""
+        """Returns the reason that forbids a fork, and the remedy."""
         assert self.session is not None
         assert self.box is not None
         turns = self.session.recording.turns
@@ -179,10 +179,10 @@ class ForkingAttempt(Attempt):
 
     @contextmanager
     def _has_no_end(self, what: str) -> Iterator[None]:
-        """What ends an episode early would end the one that was forked: here it is an error.
+        """Converts exceptions that would end an episode early to errors: they would end the forked episode.
 
         Raises:
-            ForkFailed: instead of such an exception.
+            ForkFailed: in place of the exception.
         """
         try:
             yield

@@ -1,4 +1,4 @@
-"""The garbage collector while episodes run."""
+"""Garbage collection while episodes run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 ALLOCATIONS = 10_000
-"""Between two looks for young cycles (Python: 700). A turn makes some hundred objects and hardly ever a cycle."""
+"""Allocations between two collections of young objects (Python: 700). A turn makes some hundred, rarely a cycle."""
 
 _running = 0
 _before = gc.get_threshold()
@@ -15,10 +15,10 @@ _before = gc.get_threshold()
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Has cycles looked for more rarely, and not among what was there before (modules, models, tokenizers).
+    """Makes garbage collections rarer, and excludes existing objects (modules, models, tokenizers).
 
-    Episodes are trees of records, which reference counts free. Without this a full collection takes as long as hundreds
-    of turns, once in some thousand. Runs may overlap: the last one restores what was.
+    Episodes are trees of records, which reference counts free. Otherwise a full collection takes as long as hundreds of
+    turns, once in some thousand. Runs may overlap: the last one restores the settings.
     """
     global _running, _before
     if not _running:

@@ -19,7 +19,7 @@ from agentrl.types.trajectory import Trajectory
 
 
 def scorer_of(recipe: Recipe, credit: CreditAssigner) -> AnswerScorer | None:
-    """The scorer of gold answers; None if neither the recipe nor its credit needs it."""
+    """Makes the scorer of gold answers; None if neither the recipe nor its credit needs it."""
     settings = recipe.information_gain
     if settings is None and "gold_logprob" not in credit.needs:
         return None
@@ -33,7 +33,7 @@ class AnswerScorer:
     settings: InformationGain
 
     def golds(self, task: Task) -> list[str]:
-        """The gold answers of a task to score, at least one.
+        """Returns the gold answers of a task to score, at least one.
 
         Raises:
             CreditError: the task has no gold answer.
@@ -49,11 +49,11 @@ class AnswerScorer:
         return [str(answer) for answer in answers[: self.settings.at_most]]
 
     def room(self, renderer: Renderer, task: Task, prompt: Sequence[int]) -> int:
-        """Tokens of the longest reply to `prompt` that consists of the lead and a gold answer."""
+        """Returns the number of tokens of the longest reply to `prompt` that consists of the lead and a gold answer."""
         return max(len(self.continuation(renderer, gold, prompt)[0]) for gold in self.golds(task))
 
     def continuation(self, renderer: Renderer, gold: str, prompt: Sequence[int]) -> tuple[list[int], int]:
-        """The tokens of a reply that consists of the lead and a gold answer, and how many come before the answer.
+        """Returns the tokens of a reply that consists of the lead and a gold answer, and the number before the answer.
 
         Lead and answer are tokenised together, as the model would write them. A token across their border belongs to
         the answer.
@@ -71,7 +71,7 @@ class AnswerScorer:
 
         Calls the engine once per branch of the episode, with the answers of all its turns as continuations, so that
         tokens in a session's prefix cache are not recomputed. Turns that a fork took from its parent are scored, too:
-        credit compares each turn with the next. Those of other voices have no tokens.
+        credit compares each turn with the next. Those of other policies have no tokens.
         """
         golds = self.golds(task)
         said = {turn.node: turn for turn in turns if _has_tokens(trajectory.nodes[turn.node])}

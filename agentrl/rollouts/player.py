@@ -1,4 +1,4 @@
-"""Players run an episode for each spec, in this process or on workers (`agentrl.distributed`)."""
+"""Players: run an episode for each spec, in this process or on workers (`agentrl.distributed`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Player(Protocol[Item]):
         ...
 
     async def play(self, item: Item) -> Sequence[Episode]:
-        """Runs one episode: the forks that its agent made of it, and at the end the episode itself."""
+        """Runs one episode; returns the forks that its agent made of it, and at the end the episode itself."""
         ...
 
 
@@ -41,14 +41,14 @@ class Players(Protocol):
 
     Attributes:
         backend: sandbox backend of this process; None if no episode needs one here.
-        voices: those of this process; None if no episode runs here.
+        voices: auxiliary policies of this process; None if no episode runs here.
     """
 
     backend: Backend | None
     voices: Voices | None
 
     def player(self, context: RolloutContext) -> Player[EpisodeSpec]:
-        """A player for episodes that share `context`."""
+        """Makes a player for episodes that share `context`."""
         ...
 
 
@@ -92,13 +92,13 @@ class LocalPlayer:
 
 
 class LocalPlayers:
-    """Players in this process, with one sandbox backend and one set of voices. The caller closes both."""
+    """Players in this process, with one sandbox backend and one set of auxiliary policies. The caller closes both."""
 
     def __init__(self, backend: Backend | None, voices: Voices | None = None) -> None:
         self.backend, self.voices = backend, voices
 
     def player(self, context: RolloutContext) -> LocalPlayer:
-        """A player for episodes that share `context`."""
+        """Makes a player for episodes that share `context`."""
         return LocalPlayer(context)
 
 
@@ -107,7 +107,7 @@ def check_expected(context: RolloutContext, specs: Sequence[EpisodeSpec]) -> Non
 
     Raises:
         CreditError: a task has no gold answer, and the recipe scores gold answers.
-        RecipeError: earlier selves are to speak, and nothing trains.
+        RecipeError: past versions of the policy are opponents, but no training runs.
         TaskError: a task names a tool, a reward component or a key of the sandbox that does not exist.
         StoreError: the replayed run lacks an episode.
     """

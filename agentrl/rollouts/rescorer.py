@@ -22,7 +22,7 @@ from agentrl.types.task import Task
 
 
 class Rescorer:
-    """A player of stored episodes that replaces their rewards and nothing else.
+    """Player of stored episodes that replaces their rewards and nothing else.
 
     Args:
         read: reads a stored episode by id.
@@ -46,10 +46,10 @@ class Rescorer:
         self._read_blob = read_blob
 
     def expect(self, items: Sequence[str]) -> None:
-        """Nothing to check: the episodes are stored."""
+        """Does nothing: the episodes are stored."""
 
     async def play(self, item: str) -> Sequence[Episode]:
-        """The episode, alone, with new scores.
+        """Returns the episode, alone, with new scores.
 
         It has the status `infra_error` and no scores if a judge or a sandbox failed.
 

@@ -1,7 +1,7 @@
-"""The scheduler: runs episodes concurrently, each once, and stores each when it ends.
+"""Scheduler: runs episodes concurrently, each once, and stores each when it ends.
 
-Each episode in flight has its own task, so a slow episode delays no other. Closing the scheduler discards the episodes
-in flight; a resumed run repeats them.
+Each episode in flight has its own task, so a slow episode does not delay others. Closing the scheduler discards the
+episodes in flight; a resumed run repeats them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agentrl.rollouts.player import Player
 Item = TypeVar("Item")
 
 BEGIN_AT_ONCE = 64
-"""Episodes that begin in one pass of the event loop. Thousands would delay the replies to the first ones."""
+"""Maximum of episodes that begin in one pass of the event loop. Thousands would delay the first replies."""
 
 
 def _nothing(*event: Any) -> None:
@@ -35,7 +35,7 @@ def _nothing(*event: Any) -> None:
 
 @dataclass(order=True)
 class _Job:
-    """An episode from its submission until it is stored, or a group until it is scored.
+    """Episode from its submission until it is stored, or group until it is scored.
 
     Jobs begin in the order of `rank`, then of `number`."""
 
@@ -55,7 +55,7 @@ class RolloutScheduler(Generic[Item]):
     Args:
         player: runs the episodes.
         limits: limits of the failure budgets.
-        store: stores and reports an ended episode, given behind its forks.
+        store: stores and reports an ended episode, given after its forks.
         groups: scores a group when its last episode is stored, before that counts as ended.
         stalls: counts those of this event loop, and of others that episodes run in.
     """
@@ -111,7 +111,7 @@ class RolloutScheduler(Generic[Item]):
         return self._submit(partial(self._episode, item), rank, begun)
 
     def settle(self, group_id: str, *rank: int) -> asyncio.Future[None]:
-        """Has a group scored whose episodes are all stored, unless that was done before. As `submit` otherwise."""
+        """Scores a group whose episodes are all stored, unless it is scored already. Otherwise like `submit`."""
         if self._groups is None:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             done.set_result(None)
@@ -130,7 +130,7 @@ class RolloutScheduler(Generic[Item]):
         return ended
 
     async def abort(self, submitted: Mapping[asyncio.Future[None], Item]) -> None:
-        """Cancels episodes that have not ended: nothing of them is stored. Returns when they are closed."""
+        """Cancels episodes that have not ended, without storing them. Returns when they are closed."""
         aborted = {ended: item for ended, item in submitted.items() if not ended.done()}
         running = [task for task, job in self._running.items() if job.ended in aborted]
         for ended, item in aborted.items():
@@ -156,9 +156,9 @@ class RolloutScheduler(Generic[Item]):
             self._groups.renew_budgets()
 
     def utilization(self) -> dict[str, float]:
-        """Since the last call: `episodes_in_flight` (mean), and `rollouts_wait_s`, the seconds without any.
+        """Returns since the last call: `episodes_in_flight` (mean), and `rollouts_wait_s`, the seconds without any.
 
-        With `loop_stalls` and `loop_stall_s`, if something computed in the event loop for too long.
+        Adds `loop_stalls` and `loop_stall_s`, if a callback of the event loop computed for too long.
         """
         return self._utilization.metrics() | self._stalls.metrics()
 
@@ -230,7 +230,7 @@ class RolloutScheduler(Generic[Item]):
 def _fail(future: asyncio.Future[None], failure: Exception) -> None:
     if not future.done():
         future.set_exception(failure)
-        future.exception()  # marks it as retrieved: asyncio does not warn if nobody awaits it
+        future.exception()  # marks it as retrieved: asyncio does not warn if it is never awaited
 
 
 class Utilization:
@@ -252,7 +252,7 @@ class Utilization:
         self._at, self.running = now, self.running + by
 
     def metrics(self) -> dict[str, float]:
-        """Means since the last call."""
+        """Returns means since the last call."""
         self.change(0)
         seconds = max(self._at - self._since, 1e-9)
         found = {"episodes_in_flight": self._episode_seconds / seconds, "rollouts_wait_s": self._idle_seconds}

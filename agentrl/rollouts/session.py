@@ -1,4 +1,4 @@
-"""The session: what an agent drives. One per episode attempt."""
+"""Session: the agent's interface to an episode. One per episode attempt."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
 
 class Forkable(Protocol):
-    """The attempt of a session, which forks it."""
+    """Attempt of a session, which implements forks."""
 
     @property
     def forks_left(self) -> int:
-        """See `Session.forks_left`."""
+        """Number of forks left, see `Session.forks_left`."""
         ...
 
     def fork(self, turn: int | None) -> AbstractAsyncContextManager[Session]:
-        """See `Session.fork`."""
+        """Forks the session, see `Session.fork`."""
         ...
 
 
 class Session(Conversation):
-    """The main conversation of one episode.
+    """Main conversation of one episode.
 
-    An agent calls `generate`, then `run_tools` or `respond`, until `outcome` is set or a limit ends it. Every message
-    and token that passes is recorded here; nothing else writes the record. What an agent or a tool hands in is checked
-    here and made what a record holds (`agentrl/types/values.py`).
+    An agent calls `generate`, then `run_tools` or `respond`, until `outcome` is set or a limit ends it. All messages
+    and tokens are recorded here; nothing else writes the record. Values from agents and tools are checked here and
+    converted to types that a record can hold (`agentrl/types/values.py`).
 
     Attributes:
-        info: what the agent leaves for reward functions, as JSON; that of environments with the same key counts more.
+        info: data of the agent for reward functions, as JSON; environments override equal keys.
     """
 
     def __init__(
@@ -88,21 +88,21 @@ class Session(Conversation):
 
     @property
     def rng(self) -> random.Random:
-        """For agents that draw random numbers; fixed by the episode's id and the run's seed."""
+        """Random numbers for agents; fixed by the episode's id and the run's seed."""
         return self.recording.rng
 
     def fork(self, turn: int | None = None) -> AbstractAsyncContextManager[Session]:
-        """A second session that goes on from one of the turns of this one, to be used in `async with`.
+        """Forks the episode: opens a second session that continues from a turn of this one, for use in `async with`.
 
         It is an episode of the same group, which names this one as its parent: the same conversation, token for token,
-        and tools of its own in the same state. It is scored and recorded when the block ends. A limit that it reaches
-        ends the block, and no more; any other exception goes up, and ends the episode with all of its forks.
+        and separate tools in the same state. It is scored and recorded when the block ends. A limit that it reaches
+        ends only the block; any other exception propagates, and ends the episode with all of its forks.
 
         Args:
             turn: the first turn that is sampled again; None: the next one. Also of a fork whose block has ended.
 
         Raises:
-            ForkRefused: it cannot be forked: a tool forbids it, there is no such turn, or it is not a rollout.
+            ForkRefused: it cannot be forked: a tool forbids it, the turn does not exist, or it is not a rollout.
             ReplayDiffers: calls that had to run again gave other results.
         """
         if self._forks is None:
@@ -112,20 +112,20 @@ class Session(Conversation):
         return self._forks.fork(turn)
 
     def sampled(self, turn: Turn) -> Node | None:
-        """The tokens of a turn, with their log-probabilities where the engine gives them.
+        """Returns the tokens of a turn, with their log-probabilities if the engine returns them.
 
-        None if it was not sampled here: a fork takes turns of its parent, and other voices have no tokens.
+        None if it was not sampled here: a fork takes turns of its parent, and other policies have no tokens.
         """
         node = self.recording.trajectory.nodes[turn.node]
         return node if node.kind == "sampled" else None
 
     @property
     def forks_left(self) -> int:
-        """How often it may be forked; 0 in an evaluation, a demonstration and an episode that resumes a stored one."""
+        """Number of forks left; 0 in an evaluation, a demonstration and an episode that resumes a stored one."""
         return 0 if self._forks is None else self._forks.forks_left
 
     def take(self, episode: Episode, tools: list[dict[str, Any]] | None) -> None:
-        """Takes what was recorded elsewhere for this session: turns, tokens, the opening and its tools."""
+        """Replaces the record by an episode recorded elsewhere: turns, tokens, the opening and its tools."""
         self.recording.take(episode, self.turns)
         self.opening = episode.prompt or self.opening
         self._offer.definitions = tools if tools is not None else self.definitions
@@ -141,17 +141,17 @@ class Session(Conversation):
     ) -> Conversation:
         """Opens another conversation of this episode: a sub-agent, a critic, a second player.
 
-        Its turns count in the same limits and are recorded, rewarded and trained with the others. Conversations may go
-        on side by side.
+        Its turns count in the same limits and are recorded, rewarded and trained with the others. Conversations may run
+        concurrently.
 
         Args:
-            name: unlike those of the episode's other contexts.
-            tools: names of those that may be called in it; None: all, and none for another voice than the policy.
-            role: who speaks in it, for credit by role; default: the name.
-            policy: the voice that speaks: `policy`, which trains, or a name under `policies` in the recipe.
+            name: unique among the episode's contexts.
+            tools: names of its callable tools; None: all, and none for another policy.
+            role: speaking role, for credit by role; default: the name.
+            policy: speaking policy: `policy`, the main one, or a name under `policies` in the recipe.
 
         Raises:
-            SessionMisused: the name is taken, or there is no such tool or policy.
+            SessionMisused: the name is taken, or a tool or the policy does not exist.
         """
         voice = self._voice_of(name, policy)
         offer = self._offer.part(tools) if voice is None else self._offer.of_voice(voice, tools)
@@ -161,7 +161,7 @@ class Session(Conversation):
         return opened
 
     def _voice_of(self, context: str, policy: str) -> Voice | None:
-        """The voice; None: the policy that trains."""
+        """Returns the auxiliary policy; None: the main policy."""
         if policy == POLICY:
             return None
         voice = self._voices.find(policy)

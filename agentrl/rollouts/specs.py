@@ -30,7 +30,7 @@ class EpisodeSpec:
 def rollout_specs(
     tasks: TaskSource, episodes: int, *, group_size: int = 1, split: str = "rollout", prefix: str = ""
 ) -> list[EpisodeSpec]:
-    """`episodes` specs: the tasks in order, each `group_size` times, repeated from the start when they run out.
+    """Returns `episodes` specs: the tasks in order, each `group_size` times, repeated from the start when they run out.
 
     Args:
         prefix: prefix of the episode ids, one per stage.
@@ -45,7 +45,7 @@ def rollout_specs(
 
 
 def iteration_specs(groups: Sequence[GroupPlan], iteration: int, prefix: str = "") -> list[EpisodeSpec]:
-    """The specs of one training iteration, group by group."""
+    """Returns the specs of one training iteration, group by group."""
     specs = []
     for index, group in enumerate(groups):
         specs += group_specs(group, group_id(iteration, index, group.task, prefix), iteration)
@@ -53,12 +53,12 @@ def iteration_specs(groups: Sequence[GroupPlan], iteration: int, prefix: str = "
 
 
 def group_id(iteration: int, index: int, task: Task, prefix: str = "") -> str:
-    """Id of the `index`-th group of a training iteration."""
+    """Returns the id of the `index`-th group of a training iteration."""
     return f"{prefix}train/{iteration:05d}/{index:03d}-{task.id}"
 
 
 def group_specs(group: GroupPlan, id: str, iteration: int, further: int = 0) -> list[EpisodeSpec]:
-    """The specs of one group."""
+    """Returns the specs of one group."""
     return [
         EpisodeSpec(f"{id}#{member}", id, group.task, iteration, "train", group.max_turns)
         for member in range(group.size + further)
@@ -66,7 +66,7 @@ def group_specs(group: GroupPlan, id: str, iteration: int, further: int = 0) -> 
 
 
 def eval_specs(tasks: TaskSource, episodes: int, iteration: int, prefix: str = "") -> list[EpisodeSpec]:
-    """Specs of new episodes for one evaluation. The numbers of episodes per task differ by at most one."""
+    """Returns specs of new episodes for one evaluation. The numbers of episodes per task differ by at most one."""
     specs = []
     for number in range(episodes):
         task = tasks.at(number)
@@ -76,7 +76,7 @@ def eval_specs(tasks: TaskSource, episodes: int, iteration: int, prefix: str = "
 
 
 def fork_specs(parent: Episode, run: str, turn: int, n: int, seed: int, split: str = "rollout") -> list[EpisodeSpec]:
-    """`n` episodes, a group, that resume a stored one from its turn `turn`.
+    """Returns `n` specs, a group, that resume a stored episode from its turn `turn`.
 
     Args:
         run: id of the run that holds the parent.
@@ -93,7 +93,9 @@ def fork_specs(parent: Episode, run: str, turn: int, n: int, seed: int, split: s
 
 
 def missing(specs: Iterable[EpisodeSpec], run: RunDir) -> list[EpisodeSpec]:
-    """The specs without a finished stored episode. A failed episode is repeated with a new id (`~1`, `~2`, ...)."""
+    """Returns the specs without a finished stored episode. A failed episode is repeated with a new id (`~1`, `~2`,
+    ...).
+    """
     planned = list(specs)
     ids = {index: spec.id for index, spec in enumerate(planned)}
     todo: dict[int, EpisodeSpec] = {}

@@ -13,7 +13,7 @@ from agentrl.types.figures.openings import groups_that_differ, opening_of
 
 
 def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
-    """Means over the scored episodes (None if there are none), and counts of all episodes."""
+    """Returns means over the scored episodes (None if there are none), and counts of all episodes."""
     everything = list(episodes)
     scored = [e for e in everything if e.scored]
     return {
@@ -45,14 +45,14 @@ def _forks(episodes: list[Episode]) -> dict[str, int]:
 
 
 def _mixed(episodes: list[Episode]) -> dict[str, int]:
-    """Number of groups whose episodes were shown different things first, if there are some."""
+    """Number of groups whose episodes have different openings, if some do."""
     marks = ((episode.group_id, opening.mark) for episode in episodes if (opening := opening_of(episode)) is not None)
     mixed = len(groups_that_differ(marks))
     return {"mixed_groups": mixed} if mixed else {}
 
 
 def _branches(episodes: list[Episode]) -> dict[str, int]:
-    """Number of branches by reason, of drift by kind, and of contexts beside the main one. Zeros are left out."""
+    """Number of branches by reason, of drift by kind, and of contexts besides the main one. Zeros are left out."""
     found = Counter(f"branches/{branch.reason}" for episode in episodes for branch in episode.branches)
     found.update(f"drift/{drift.kind}" for episode in episodes for drift in episode.drift)
     found["contexts"] = sum(len(episode.contexts) for episode in episodes)
@@ -60,7 +60,7 @@ def _branches(episodes: list[Episode]) -> dict[str, int]:
 
 
 def _voices(episodes: list[Episode]) -> dict[str, float]:
-    """Mean number of turns of the other voices, by name."""
+    """Mean number of turns of the auxiliary policies, by name."""
     found = Counter(episode.policy_of(turn) for episode in episodes for turn in episode.turns)
     return {f"turns/{name}": count / len(episodes) for name, count in sorted(found.items()) if name != POLICY}
 
@@ -81,7 +81,7 @@ def _components(episodes: list[Episode]) -> dict[str, float]:
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    """The mean, or None without values: an outage must not look like a reward of 0."""
+    """Returns the mean, or None without values: an outage must not look like a reward of 0."""
     known = list(values)
     return sum(known) / len(known) if known else None
 

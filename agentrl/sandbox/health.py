@@ -1,4 +1,4 @@
-"""The check after a deadline: a sandbox that does not answer is the machine's fault, not the agent's."""
+"""Health check after a deadline: a sandbox that does not answer is an infrastructure failure, not the agent's."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Helper processes for work on what others wrote: queries, pages of the web, formulas, patches.
+"""Helper processes for work on untrusted input: queries, web pages, formulas, patches.
 
-In the driver such work would block all episodes, a timeout could not interrupt it, and what breaks the library that
-does it would break the run. A helper is started on first use, answers one request at a time, and is replaced if it
-exceeds its limit of CPU time or memory. CPU time, unlike wall time, does not depend on the load of the machine.
+In the driver this work would block all episodes, a timeout could not interrupt it, and a crash of the library would
+break the run. A helper is started on first use, answers one request at a time, and is replaced if it exceeds its
+limit of CPU time or memory. CPU time, unlike wall time, does not depend on the load of the machine.
 
 `python -m agentrl.sandbox.helper MODULE MEMORY_MB` runs a helper: one request per line, one reply per line.
 """
@@ -34,15 +34,15 @@ _START_S = 120.0  # an import of an algebra system on a busy machine
 _PATIENCE = 20.0  # wall time allowed, as a multiple of the CPU time, plus
 _GRACE_S = 10.0  # these seconds
 _LARGEST = 64 << 20  # bytes of a reply
-_FILE = 512 << 20  # bytes of a file that a helper writes
+_FILE = 512 << 20  # maximum of bytes of a file that a helper writes
 
 
 class TooMuch(Exception):
-    """The work exceeded its limit of time or memory, or ended its process; the message says which."""
+    """The work exceeded its limit of time or memory, or ended its process; the message names the cause."""
 
 
 class Starved(InfraError):
-    """The process did not get its processor time for long: the machine is too busy, or somebody stopped it."""
+    """The process did not get its processor time: the machine is too busy, or the process was stopped."""
 
 
 class HelperRaised(AgentRLError):
@@ -54,10 +54,10 @@ class Helper:
 
     Args:
         module: name of the module, or path of its file (`.py`). Each process imports it once, and calls its function
-            `prepare`, if it has one: what that takes is no part of the first request's time.
+            `prepare`, if it has one: its time does not count for the first request.
         memory_mb: limit of the address space of a process.
         size: maximum number of processes; further requests wait.
-        kept: maximum number of processes that wait for a request; others end.
+        kept: maximum number of idle processes; others end.
     """
 
     def __init__(self, module: str, memory_mb: int = 2048, size: int = 2, kept: int = 2) -> None:
@@ -73,7 +73,7 @@ class Helper:
 
         Args:
             cpu_s: limit of CPU time.
-            tries: how often a call is made that did not get its processor time.
+            tries: maximum number of attempts of a call that does not get its processor time.
 
         Raises:
             TooMuch: the call exceeded the limit of time or memory.
@@ -162,14 +162,14 @@ class Helper:
 
 
 def _line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
-    """The next line of its output; None if that takes too long, or if the process died."""
+    """Returns the next line of its output; None on timeout, or if the process died."""
     assert process.stdout is not None
     line = process.stdout.readline(_LARGEST) if _said(process, timeout_s) else b""
     return line.strip() if line.endswith(b"\n") else None
 
 
 def _said(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
-    """Whether there is some output within a time, or its end."""
+    """Returns True if output or its end arrives within a time."""
     assert process.stdout is not None
     poll = select.poll()  # not `select`, which fails for descriptors above 1023
     poll.register(process.stdout, select.POLLIN)
@@ -177,11 +177,11 @@ def _said(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
 
 
 _WAITS = {"S"}
-"""States of a process that computes nothing. Others: R, it waits for a processor; D, for a disk; T, stopped."""
+"""States of an idle process. Others: R, it waits for a processor; D, for a disk; T, stopped."""
 
 
 def _states(pid: int) -> set[str]:
-    """The states of the threads of a process, see proc(5)."""
+    """Returns the states of the threads of a process, see proc(5)."""
     with suppress(OSError):
         return {each.read_text().rpartition(")")[2].split()[0] for each in Path(f"/proc/{pid}/task").glob("*/stat")}
     return {"X"}

@@ -1,8 +1,8 @@
-"""Sandbox images: what is in them, and how they are built without a registry.
+"""Sandbox images: their definitions, and builds without a registry.
 
 A definition is a folder under `/sandboxes`: a Dockerfile, `packages.txt` (Debian) and, where needed,
 `requirements.txt` (PyPI). `build` makes a root file system from it with debootstrap, for the `namespace` backend, and
-hands the same files to a container engine, for `docker`. Both builds run `/sandboxes/install.sh`, and so are one.
+hands the same files to a container engine, for `docker`. Both builds run `/sandboxes/install.sh`, so they are equal.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from agentrl.types.sandbox import SandboxImageUnusable
 
 MIRROR = "http://deb.debian.org/debian"
 REPOSITORY = "agentrl/"
-"""The image `swe` is called `agentrl/swe` in `SandboxSpec.image` and in a container engine."""
+"""Prefix of our images in `SandboxSpec.image` and in a container engine: `agentrl/swe`."""
 
 _SCRIPT = "install.sh"
-# Every step runs in mount and process namespaces of its own, and dies with us: whatever kills a build, no mount
-# and no process is left.
+# Every step runs in separate mount and process namespaces, and dies with us: a killed build leaves no mounts and
+# processes.
 _ALONE = (
     "setpriv", "--pdeathsig", "KILL",
     "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private",
@@ -51,12 +51,12 @@ class NoEngine(ImageError):
 
 @dataclass(frozen=True)
 class Image:
-    """A definition.
+    """Definition of an image.
 
     Attributes:
-        parent: the image of ours that it starts from; None: Debian itself.
-        suite: the Debian release at the bottom.
-        digest: of all that goes into it, its parents included; a build is reused while this stays the same.
+        parent: the image of ours that it extends; None: Debian itself.
+        suite: Debian release of the lowest layer.
+        digest: of all inputs, parents included; a build is reused while it is unchanged.
     """
 
     name: str
@@ -67,15 +67,15 @@ class Image:
 
 
 def image_names() -> list[str]:
-    """The images that have a definition."""
+    """Returns the images that have a definition."""
     return sorted(path.parent.name for path in data_path("sandboxes").glob("*/Dockerfile"))
 
 
 def image_named(name: str) -> Image:
-    """The definition of that name, with or without `agentrl/` before and `:latest` behind.
+    """Returns the definition of that name; prefix `agentrl/` and suffix `:latest` are optional.
 
     Raises:
-        ImageError: there is none; names the nearest.
+        ImageError: it does not exist; names the nearest.
     """
     short = name.removeprefix(REPOSITORY).removesuffix(":latest")
     names = image_names()
@@ -95,9 +95,9 @@ def image_named(name: str) -> Image:
 
 
 def cache_root() -> Path:
-    """Where built root file systems lie.
+    """Returns the folder of built root file systems.
 
-    `AGENTRL_CACHE`, else for root `/var/cache/agentrl` (sandboxes run as another user, who may not enter `/root`),
+    `AGENTRL_CACHE`, else for root `/var/cache/agentrl` (sandboxes run as another user, without access to `/root`),
     else `~/.cache/agentrl`.
     """
     if given := os.environ.get("AGENTRL_CACHE"):
@@ -107,17 +107,17 @@ def cache_root() -> Path:
 
 
 def place_of(image: Image) -> Path:
-    """Where the root file system of today's definition lies, or will."""
+    """Returns the path of the root file system of today's definition, built or not."""
     return cache_root() / f"{image.name}-{image.digest}"
 
 
 def is_built(image: Image) -> bool:
-    """Whether it was built from today's definition."""
+    """Returns True if it was built from today's definition."""
     return place_of(image).is_dir()
 
 
 def built_rootfs(name: str) -> Path:
-    """The root file system of an image that was built.
+    """Returns the root file system of a built image.
 
     Raises:
         ImageError: it is unknown, or was not built from today's definition.
@@ -132,13 +132,13 @@ def built_rootfs(name: str) -> Path:
 
 
 def build(name: str, *, mirror: str = MIRROR, say: Callable[[str], None] = print) -> Path:
-    """Builds an image, and first those that it starts from; what is built already is used as it is.
+    """Builds an image, after those that it extends; existing builds are reused.
 
     The result appears under its name in one step, when it is complete.
 
     Args:
         mirror: of Debian packages.
-        say: is told what goes on, a line at a time.
+        say: receives progress, a line at a time.
 
     Returns:
         The root file system.
@@ -157,9 +157,9 @@ def _build(image: Image, mirror: str, say: Callable[[str], None]) -> Path:
     _check_host()
     parent = _build(image.parent, mirror, say) if image.parent else None
     with _locked(place.parent / f"{image.name}.lock"):
-        if is_built(image):  # another process built it meanwhile
+        if is_built(image):  # built by another process in the meantime
             return place
-        for stale in place.parent.glob(f".{image.name}-*"):  # of a build that was killed: its lock is ours now
+        for stale in place.parent.glob(f".{image.name}-*"):  # of a killed build: we hold its lock
             _remove(stale)
         partial = place.with_name(f".{place.name}")
         recipe = place.with_name(f".{place.name}-recipe")
@@ -202,14 +202,14 @@ def _install(image: Image, root: Path, recipe: Path, say: Callable[[str], None])
 
 
 def archive(name: str, target: Path) -> None:
-    """Writes a built root file system to a tar archive, compressed as the name says (.tar, .tar.gz, .tar.zst).
+    """Writes a built root file system to a tar archive, compressed by its suffix (.tar, .tar.gz, .tar.zst).
 
     Raises:
         ImageError: it is not built, or tar failed.
     """
     root = built_rootfs(name)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".partial-{target.name}")  # ends as the target does: tar looks at that
+    partial = target.with_name(f".partial-{target.name}")  # same suffix as the target: tar reads it
     try:
         _run(["tar", "-C", str(root), "--numeric-owner", "--auto-compress", "-cf", str(partial), "."], f"{name}: tar")
         partial.replace(target)
@@ -218,13 +218,13 @@ def archive(name: str, target: Path) -> None:
 
 
 def import_image(name: str, *, say: Callable[[str], None] = print) -> str:
-    """Hands a built root file system to the container engine (that `DOCKER_HOST` names) as `agentrl/NAME:latest`.
+    """Imports a built root file system into the container engine (of `DOCKER_HOST`) as `agentrl/NAME:latest`.
 
     Returns:
         The id of the image.
 
     Raises:
-        NoEngine: none answers.
+        NoEngine: no engine answers.
         ImageError: it is not built, or the engine refused it.
         MissingExtra: the `docker` package is not installed.
     """
@@ -263,7 +263,7 @@ def _check_host() -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One build of an image at a time; the kernel lets go of the lock of a process that was killed."""
+    """Locks an image for one build at a time; the kernel releases the lock of a killed process."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""Who made a sandbox: a process, by its id and the moment of its birth, so that a later process of that id is another.
+"""Owner of a sandbox: a process, identified by its id and start time, so that a reused id is another owner.
 
-Everything that a sandbox is made of carries the label of its owner. What carries a dead owner's label may be removed.
+All parts of a sandbox carry the label of its owner. Parts with a dead owner's label may be removed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import secrets
 
 
 def new_label() -> str:
-    """A label for what this process makes.
+    """Creates a label for the objects of this process.
 
     Returns:
         pid, birth in clock ticks since boot, PID namespace and a random part, joined by `-`.
@@ -20,9 +20,9 @@ def new_label() -> str:
 
 
 def is_alive(label: str) -> bool:
-    """Whether the owner that a label names still runs.
+    """Returns True if the owner that a label names still runs.
 
-    True also where that cannot be told: the text is no label, or its owner lived in another PID namespace.
+    Also True if that is unknown: the text is not a label, or its owner lived in another PID namespace.
     """
     parts = label.split("-")
     if len(parts) != 4 or not all(part.isdecimal() for part in parts[:3]) or int(parts[2]) != _namespace():
@@ -35,7 +35,7 @@ def _namespace() -> int:
 
 
 def _birth(pid: int) -> int:
-    """Start of a process, clock ticks since boot; -1 if there is none."""
+    """Returns the start of a process in clock ticks since boot; -1 if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])

@@ -1,8 +1,8 @@
-"""A pool: sandboxes made before they are needed, while models decode.
+"""Pool of sandboxes that are made in advance, while models decode.
 
-It is a backend like any other, in front of one. What it hands out is always fresh: a sandbox that was used is
-destroyed, never cleaned. (That a used sandbox is as new cannot be proven: a process, a file or a poisoned cache may
-wait anywhere. A new one costs less than the search.)
+It wraps a backend and is used like one. It hands out fresh sandboxes only: a used sandbox is destroyed, never cleaned.
+(A used sandbox cannot be proven clean: a process, a file or a poisoned cache may hide anywhere. A new one costs less
+than the search.)
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from agentrl.types.sandbox import (
 )
 
 UNASKED_S = 30.0
-"""A sandbox that the last schedule does not have makes room for one that it has when it is as old."""
+"""Age at which a sandbox outside the last schedule is replaced by one of the schedule."""
 
 
 @dataclass
 class PoolStats:
-    """What a pool did so far, and what it holds now.
+    """Counters of a pool, and its current contents.
 
     Attributes:
-        ready: handed out, complete when they were asked for.
-        awaited: handed out, in the making when they were asked for.
-        fresh: handed out, not even begun when they were asked for.
-        kept: given back untouched, and kept for the next who asks.
-        dead: dead, or too old, when they were to be handed out.
-        failed: starts that failed; each is raised to whoever asks for that sandbox.
-        warm: waiting now, or in the making.
+        ready: handed out, complete at the request.
+        awaited: handed out, being made at the request.
+        fresh: handed out, not begun at the request.
+        kept: returned untouched, and reused.
+        dead: dead, or too old, at the request.
+        failed: failed starts; each is raised to the caller that requests the sandbox.
+        warm: idle now, or being made.
         in_use: handed out now.
     """
 
@@ -56,13 +56,13 @@ class PoolStats:
     in_use: int = 0
 
     def sentence(self) -> str:
-        """How well those who asked were served."""
+        """Summarises how well requests were served."""
         return f"sandboxes: {self.ready} ready when asked for, {self.awaited} in the making, {self.fresh} not begun"
 
 
 @dataclass(eq=False)
 class _Warm:
-    """A sandbox that nobody has used; `task` makes it, or has made it. `wanted`: the last schedule has it."""
+    """Unused sandbox; `task` makes it, or has made it. `wanted`: whether the last schedule has it."""
 
     spec: SandboxSpec
     task: asyncio.Task[Sandbox]
@@ -71,13 +71,13 @@ class _Warm:
 
 
 class Pool:
-    """Keeps sandboxes of a backend ready.
+    """Holds sandboxes of a backend ready.
 
     Args:
-        ahead: how many are kept ready or in the making, beyond those in use.
-        cap: sandboxes at the same time at most, of all kinds; who asks for one more waits.
-        max_idle_s: one that waited longer is replaced; also one that spent a quarter of its `ttl_s` waiting, because
-            that clock runs from its making.
+        ahead: number of sandboxes ready or being made, beyond those in use.
+        cap: maximum number of sandboxes at the same time, of all kinds; further requests wait.
+        max_idle_s: maximum idle time of a sandbox before it is replaced; also a quarter of its `ttl_s`, because that
+            clock starts at its creation.
     """
 
     def __init__(self, backend: Backend, *, ahead: int, cap: int = 1024, max_idle_s: float = 600.0) -> None:
@@ -97,19 +97,19 @@ class Pool:
         self._changed = asyncio.Event()
         self._closed = False
 
-    # What a backend does
+    # Methods of a backend
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the backend behind."""
+        """Capabilities of the wrapped backend."""
         return self.backend.capabilities
 
     def preflight(self, spec: SandboxSpec) -> None:
-        """That of the backend behind."""
+        """Calls `preflight` of the wrapped backend."""
         self.backend.preflight(spec)
 
     async def create(self, spec: SandboxSpec, *, label: str = "") -> Sandbox:
-        """As `acquire`, without a deadline of its own: the runner has one."""
+        """Acquires a sandbox without a deadline: the runner has one."""
         while True:
             warm, how = await self._next(spec)
             self._refill()
@@ -132,7 +132,7 @@ class Pool:
         return cast(Sandbox, handle)
 
     async def reap(self, *, dry: bool = False) -> list[str]:
-        """That of the backend behind."""
+        """Calls `reap` of the wrapped backend."""
         return await self.backend.reap(dry=dry)
 
     async def close(self) -> None:
@@ -149,25 +149,25 @@ class Pool:
         await self.settled()
         await self.backend.close()
 
-    # What a pool does
+    # Methods of a pool
 
     def prefetch(self, schedule: Iterable[SandboxSpec]) -> None:
-        """Says what will be asked for, in that order; replaces what was said before. Returns at once.
+        """Sets the schedule of future requests, in order; replaces the earlier one. Returns at once.
 
-        At most `ahead` are made in advance; each one that is taken makes room for the next of the schedule. A start
-        that fails is raised to whoever asks for that sandbox.
+        At most `ahead` are made in advance; each one that is taken makes room for the next of the schedule. A failed
+        start is raised to the caller that requests the sandbox.
         """
         self._schedule = deque(schedule)
-        for warm in self._warm:  # what is left of an earlier schedule serves this one
+        for warm in self._warm:  # sandboxes of an earlier schedule are reused
             warm.wanted = self._unschedule(warm.spec)
         self._refill()
 
     async def acquire(self, spec: SandboxSpec, *, deadline_s: float = 60.0, label: str = "") -> Sandbox:
-        """A sandbox that nobody has used: a ready one, else the first in the making, else a new one.
+        """Returns an unused sandbox: a ready one, else the first being made, else a new one.
 
         Args:
-            deadline_s: seconds until it must be there.
-            label: whose it is (an episode id), for messages.
+            deadline_s: maximum of seconds to wait.
+            label: owner (an episode id), for messages.
 
         Raises:
             SandboxStartFailed: it did not start, or not in time; or the pool was full all that time.
@@ -180,10 +180,10 @@ class Pool:
             raise SandboxStartFailed(f"no sandbox from the pool within {deadline_s:g} s: {held}") from None
 
     async def release(self, sandbox: Sandbox, *, dirty: bool = False) -> None:
-        """Takes one back; its handle is dead from now on. `sandbox.close()` does the same.
+        """Takes a sandbox back; its handle is unusable from then on. `sandbox.close()` does the same.
 
-        It is kept for the next only if nothing was ever asked of it but its health. One that was used is destroyed,
-        whatever `dirty` says; `dirty` destroys an untouched one, too.
+        It is reused only if nothing but its health was ever requested. A used one is destroyed, whatever `dirty` is;
+        `dirty` destroys an untouched one, too.
         """
         handle = cast(PooledSandbox, sandbox)
         self._take_back(handle, dirty=dirty)
@@ -191,25 +191,25 @@ class Pool:
             await asyncio.shield(handle.leaving)
 
     async def settled(self) -> None:
-        """Waits until everything that was begun is ready (or failed), and everything used is gone."""
+        """Waits until all pending sandboxes are ready (or failed), and all used ones are gone."""
         while tasks := self._making | self._leaving:
             await asyncio.wait(tasks)
 
     def stats(self) -> PoolStats:
-        """The counters as they are now."""
+        """Returns the current counters."""
         return dataclasses.replace(self._stats, warm=len(self._warm), in_use=len(self._in_use))
 
-    # How
+    # Internals
 
     async def _next(self, spec: SandboxSpec) -> tuple[_Warm, str]:
-        """One that becomes or is complete; waits for room if it must be made, and there is none."""
+        """Returns a sandbox that is complete or being made; waits for room if it must be made and the pool is full."""
         while not self._closed:
             if (warm := self._pop(spec)) is not None:
                 return warm, "ready" if warm.task.done() else "awaited"
             if self._alive < self.cap:
                 self._unschedule(spec)
                 return self._begin(spec), "fresh"
-            if self._warm:  # of another kind, and in the way
+            if self._warm:  # of another kind, and occupying room
                 self._retire(self._warm.pop())
             changed = self._changed
             self._in_want += 1
@@ -278,7 +278,7 @@ class Pool:
             self._leave(task.result())
 
     def _leave(self, inner: Sandbox) -> asyncio.Task[None]:
-        """Destroys one, whoever is cancelled meanwhile."""
+        """Destroys a sandbox, even if the caller is cancelled."""
         task = asyncio.create_task(self._destroy(inner))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
@@ -292,7 +292,7 @@ class Pool:
             self._notify()
 
     def _notify(self) -> None:
-        """Wakes those who wait for room; they go before the schedule."""
+        """Wakes the callers that wait for room; they have priority over the schedule."""
         self._changed.set()
         self._changed = asyncio.Event()
         self._refill()
@@ -304,14 +304,14 @@ class Pool:
             self._warm.append(self._begin(self._schedule.popleft()))
 
     def _retire_unasked(self) -> None:
-        """Tasks have sandboxes of their own: what the tasks of an earlier schedule left would block the next ones."""
+        """Retires leftovers of earlier schedules: sandboxes differ by task, so they would block the next ones."""
         now = time.monotonic()
         for warm in [warm for warm in self._warm if not warm.wanted and now - warm.born >= UNASKED_S]:
             self._warm.remove(warm)
             self._retire(warm)
 
     def _unschedule(self, spec: SandboxSpec) -> bool:
-        """Whether the schedule had one of them."""
+        """Removes a spec from the schedule once; True if the schedule had it."""
         found = spec in self._schedule
         if found:
             self._schedule.remove(spec)
@@ -319,7 +319,7 @@ class Pool:
 
 
 class PooledSandbox:
-    """What a pool hands out: a sandbox of the backend, until it is given back."""
+    """Handle of a pool: a sandbox of the backend, until it is returned."""
 
     def __init__(self, pool: Pool, inner: Sandbox, warm: _Warm) -> None:
         self.label, self.spec, self.warm = inner.label, inner.spec, warm
@@ -329,22 +329,22 @@ class PooledSandbox:
         self._inner: Sandbox | None = inner
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the sandbox's own, and leaves it used."""
+        """Forwards everything else to the sandbox, and marks it as used."""
         self.touched = True
         if self._inner is None:
             raise SandboxLost(f"the sandbox{f' of {self.label}' if self.label else ''} is gone: it was closed")
         return getattr(self._inner, name)
 
     async def health(self) -> Health:
-        """How it is; never raises."""
+        """Returns its state; never raises."""
         return await self._inner.health() if self._inner is not None else Health(alive=False)
 
     async def close(self) -> None:
-        """Gives it back, see `Pool.release`."""
+        """Returns it to the pool, see `Pool.release`."""
         await self._pool.release(cast(Sandbox, self))
 
     def detach(self) -> Sandbox:
-        """Parts the handle from the sandbox."""
+        """Separates the handle from the sandbox."""
         inner, self._inner = self._inner, None
         assert inner is not None
         return inner

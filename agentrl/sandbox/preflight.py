@@ -1,4 +1,4 @@
-"""What every backend's `preflight` has in common: refusing, and what this machine cannot give to anybody."""
+"""Common part of every backend's `preflight`: refusals, and limits of this machine."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from agentrl.types.sandbox import CapabilityMissing, SandboxSpec, SandboxUnavailable
 
 Want = tuple[bool, str, str, str]
-"""Whether a spec wants what there is not; the field; what the backend does instead; the remedy."""
+"""Whether a spec asks for something unavailable; the field; the backend's behaviour; the remedy."""
 
 _CORES = os.cpu_count() or 1
 _MEMORY_MB = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
 def refuse(backend: str, spec: SandboxSpec, wants: Iterable[Want]) -> None:
-    """Refuses the first thing wanted that cannot be had.
+    """Refuses the first wish that the backend cannot fulfil.
 
-    That includes bounds beyond the machine, which bound nothing: its memory would end before the sandbox's does.
+    That includes limits beyond the machine, which are no limits: its memory would end before the sandbox's does.
 
     Raises:
         CapabilityMissing: names the field and the remedy.
@@ -43,7 +43,7 @@ def refuse(backend: str, spec: SandboxSpec, wants: Iterable[Want]) -> None:
 
 
 def no_room(backend: str, why: str | None) -> SandboxUnavailable:
-    """The error where a backend's own files cannot be written to the temp folder."""
+    """Returns the error for a backend whose files cannot be written to the temp folder."""
     folder = tempfile.gettempdir()
     problem = f"the {backend} backend cannot write its files to {folder}: {why}"
     return SandboxUnavailable(problem, place=folder, remedy="free some space there, or set TMPDIR to another folder")

@@ -1,4 +1,4 @@
-"""The sandbox backends by name."""
+"""Registry of the sandbox backends."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BACKENDS: Registry[type] = Registry(
 
 
 def open_backend(use: str, settings: Mapping[str, Any] | None = None, base: Path | None = None) -> Backend:
-    """A backend by name, or code that makes one.
+    """Opens a backend by name, or by code that makes one.
 
     Args:
         settings: its own.
         base: folder that `./file.py:Name` is relative to; default: the current one.
 
     Raises:
-        RecipeError: there is no such backend, it is none, or a setting does not fit.
+        RecipeError: the backend does not exist, is not a backend, or a setting does not fit.
     """
     made: Backend = BACKENDS.load(use, settings or {}, base).make()
     return made

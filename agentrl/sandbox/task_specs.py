@@ -1,4 +1,4 @@
-"""The sandbox spec of a task: the recipe's, with what the task changes."""
+"""Sandbox spec of a task: the recipe's, with the task's changes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ JOINED = ("env", "files")
 """Keys that a task adds to; it replaces the others."""
 
 KEPT = 256
-"""Specs that are kept: the episodes of a group share theirs."""
+"""Maximum of cached specs: the episodes of a group share theirs."""
 
 
 class TaskSpecs:
-    """Specs by task. Equal changes give the same spec: a pool serves one task with the sandbox of another.
+    """Specs by task. Equal changes give the same spec: a pool reuses the sandbox of one task for another.
 
     Args:
         spec: the recipe's.
@@ -32,7 +32,7 @@ class TaskSpecs:
         self._merged = lru_cache(KEPT)(self._merge)
 
     def of(self, task: Task) -> SandboxSpec:
-        """The spec of a task's sandboxes.
+        """Returns the spec of a task's sandboxes.
 
         Raises:
             TaskError: the task names a key that does not exist, or a value does not fit.
@@ -49,10 +49,10 @@ class TaskSpecs:
 
 
 def merged(spec: SandboxSpec, changes: Mapping[str, Any]) -> SandboxSpec:
-    """A spec with some keys changed: `env` and `files` key by key, the others as a whole.
+    """Returns a spec with some keys changed: `env` and `files` key by key, the others as a whole.
 
     Raises:
-        TaskError: there is no such key, or a value does not fit.
+        TaskError: a key does not exist, or a value does not fit.
     """
     known = SandboxSpec.model_fields
     if (unknown := next((key for key in changes if key not in known), None)) is not None:

@@ -1,4 +1,4 @@
-"""The ground: tasks, episodes, training samples, the engine protocol, the sandbox contract and errors.
+"""Shared vocabulary: tasks, episodes, training samples, the engine protocol, the sandbox contract and errors.
 
 Modules here import nothing above this room, and nothing heavier than msgspec, NumPy and pydantic.
 """

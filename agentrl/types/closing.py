@@ -1,4 +1,4 @@
-"""Closing what a command used, without losing what it came to."""
+"""Closes the resources of a command without losing its result."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Closable(Protocol):
     """An engine, a backend, a pool, ..."""
 
     def close(self) -> Awaitable[None]:
-        """Frees what it holds."""
+        """Frees its resources."""
         ...
 
 
 async def close_all(*parts: Closable | None) -> None:
-    """Closes each part, in order. A part that cannot be closed is a warning: the result stands, and so does an error
-    that is on its way.
+    """Closes each part, in order. A failure to close is logged as a warning: the result of the command is unaffected,
+    as is an exception that is propagating.
     """
     for part in parts:
         if part is None:

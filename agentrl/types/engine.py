@@ -1,4 +1,4 @@
-"""What an engine is: token ids in, sampled token ids with their log-probabilities out."""
+"""Engine protocol: token ids in, sampled token ids with their log-probabilities out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class ContextOverflow(AgentRLError):
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How to sample.
+    """Sampling parameters.
 
     Attributes:
         temperature: 0 is greedy; the log-probabilities returned are under this temperature (greedy: under 1).
         top_p: nucleus mass. Log-probabilities are those of the renormalised distribution.
-        max_tokens: at most so many new tokens.
+        max_tokens: maximum number of new tokens.
         stop_token_ids: sampling ends after one of these, which is part of the completion.
         stop: strings: sampling ends after the token that completes one in the text of the completion.
         seed: fixes the draw of this one completion, whatever else is in the batch.
@@ -38,7 +38,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NativeCall(msgspec.Struct, frozen=True):
-    """A tool call as an API gives it, beside the text. `arguments`: as it wrote them, JSON or not."""
+    """Tool call that an API returns apart from the text. `arguments`: unparsed, JSON or not."""
 
     id: str
     name: str
@@ -46,7 +46,7 @@ class NativeCall(msgspec.Struct, frozen=True):
 
 
 class NativeReply(msgspec.Struct, frozen=True):
-    """A reply of an API that gives tool calls beside the text."""
+    """Reply of an API that returns tool calls apart from the text."""
 
     text: str
     calls: list[NativeCall]
@@ -56,12 +56,12 @@ Finish = Literal["stop", "length", "abort"]
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine sampled. `logprobs` is as long as `token_ids`; `usage` is for engines that count and cost.
+    """Sampled completion. `logprobs` is as long as `token_ids`; `usage` is for engines that count tokens and cost.
 
-    Whoever asks an engine does so through `sample`, which checks it.
+    Callers use `sample`, which checks it.
 
     Attributes:
-        native: of an API that gave calls: these are what is run, under their ids. The tokens hold them as text.
+        native: reply of an API that returned calls: these are run, under their ids. The tokens hold them as text.
     """
 
     token_ids: list[int]
@@ -73,32 +73,32 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Engine(Protocol):
-    """A source of completions.
+    """Source of completions.
 
-    An engine that shows tools to its model itself may have a method `use_tools(session, renderer)`: it is told the
-    renderer of an episode whose tools are not those of the recipe, after `begin_session` and when they change.
+    An engine that shows tools to its model itself may have a method `use_tools(session, renderer)`, called after
+    `begin_session` and on each change with the renderer of an episode whose tools differ from the recipe's.
 
-    Every context of an episode is a session of its own. An engine that answers from a script or a record may have a
+    Each context of an episode is a separate session. An engine that answers from a script or a record may have a
     method `begin_context(session, task, messages, seed, *, episode, name)`, called in place of `begin_session` for
-    contexts beside the main one.
+    contexts other than the main one.
 
     An engine that takes images has an attribute `sees = True`. If it does not read them off the negative ids in the
     prompt (`types/parts/placeholders.py`), it has a method `use_images(session, read)`, called after `begin_session`:
-    `read(blob)` gives the file of an image part of the live conversation. If its model does not take every image, it
+    `read(blob)` returns the file of an image part of the live conversation. If its model does not take every image, it
     has a method `check_image(data)`, which raises `ImageRefused` (`types/parts/intake.py`): every image is checked
     where it is handed in.
 
-    The live conversation may be rewritten at any time: messages go, and others come in their place. One that is still
-    there is the same object. An engine that must know its own may have `replied(session, message)`: it is told the
-    message that its last reply has become.
+    The live conversation may be rewritten at any time: messages are removed and replaced. A message that remains is
+    the same object. An engine that must recognise its own messages may have `replied(session, message)`, called with
+    the message that its last reply became.
 
-    One whose sessions have a state may have `skip(token_ids, session)`: the reply to this prompt was taken from another
-    episode's record.
+    An engine with stateful sessions may have `skip(token_ids, session)`: the reply to this prompt was taken from
+    another episode's record.
 
     Attributes:
         name: for records and messages.
         trainable: whether tokens and log-probabilities are exact, so that episodes may be trained on.
-        max_context: prompt and completion together hold at most so many tokens.
+        max_context: maximum number of tokens of prompt and completion together.
         checkpoint_names: whether `update` takes weights under the names of the family's checkpoints, not under those
             that transformers gives them in memory; they differ for mixtures of experts.
         takes_adapters: whether `update` takes a LoRA adapter (`engines/adapters.py`) in place of all weights.
@@ -111,15 +111,15 @@ class Engine(Protocol):
     takes_adapters: bool
 
     async def start(self) -> None:
-        """Makes sure that the engine is there and fits the recipe. May be called twice.
+        """Checks that the engine is available and fits the recipe. May be called twice.
 
         Raises:
-            EngineError: it is not, or does not.
+            EngineError: it is unavailable, or does not fit.
         """
         ...
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
-        """Tells that an episode starts.
+        """Announces the start of an episode.
 
         Args:
             messages: the live conversation; grows while the episode runs, and agents rewrite it.
@@ -150,23 +150,23 @@ class Engine(Protocol):
         ...
 
     async def update(self, weights: Any, version: int) -> None:
-        """Takes new weights; completions that start afterwards carry `version`."""
+        """Loads new weights; completions that start afterwards carry `version`."""
         ...
 
     def end_session(self, session: str) -> None:
-        """Drops what is kept for `session`. Never raises."""
+        """Drops the state of `session`. Never raises."""
         ...
 
     async def close(self) -> None:
-        """Frees everything. May be called twice."""
+        """Frees all resources. May be called twice."""
         ...
 
 
 async def sample(engine: Engine, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
-    """A continuation that an engine sampled. Nothing else lets a completion into a record.
+    """Samples a completion and checks it. Records hold only completions from here.
 
     Raises:
-        EngineError: the engine failed, or what it gave is no completion.
+        EngineError: the engine failed, or its result is not a valid completion.
         DeadPolicy: its log-probabilities are not finite.
     """
     given = await engine.generate(token_ids, sampling, session)
@@ -182,10 +182,10 @@ async def sample(engine: Engine, token_ids: Sequence[int], sampling: Sampling, s
 async def score(
     engine: Engine, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
 ) -> list[list[float]]:
-    """The log-probabilities that an engine gives to continuations, see `Engine.score`.
+    """Returns the log-probabilities of continuations, see `Engine.score`.
 
     Raises:
-        EngineError: the engine failed, or what it gave are not numbers, one a token.
+        EngineError: the engine failed, or did not return one number per token.
         DeadPolicy: they are not finite.
     """
     given = await engine.score(prefix, continuations, at)
@@ -205,7 +205,7 @@ async def score(
 
 
 def _faults(given: Any) -> Iterator[str]:
-    """What is wrong with a completion: the types of its parts, then their values."""
+    """Yields the faults of a completion: types of its parts first, then values."""
     if not isinstance(given, Completion):
         yield f"it is of type {type(given).__name__}"
         return
@@ -235,14 +235,14 @@ def _faults(given: Any) -> Iterator[str]:
 
 
 ROUNDING = 1e-3
-"""A log-probability may be so much above 0: it is rounded to 0."""
+"""Log-probabilities up to this much above 0 are rounded to 0."""
 
 MOST_TOKENS = 1 << 31
-"""Ids of tokens are below this."""
+"""Exclusive upper bound of token ids."""
 
 
 def _are(values: Sequence[Any], *kinds: type) -> bool:
-    return {*map(type, values)} <= {*kinds}  # exactly: a bool is no number of a token
+    return {*map(type, values)} <= {*kinds}  # exact types: a bool is not a token id
 
 
 def _is_usage(usage: Any) -> bool:
@@ -261,7 +261,9 @@ def _is_native(native: Any) -> bool:
 
 
 def _finite(values: list[float], engine: Engine) -> list[float]:
-    """The values, each of which must be a number. (A sum is one check: it is finite only if all are, or overflows.)"""
+    """Returns the values after checking that all are finite. (One check of the sum: it is finite only if all are, or
+    overflows.)
+    """
     if not math.isfinite(sum(values)) and not all(map(math.isfinite, values)):
         name = getattr(engine, "name", type(engine).__name__)
         raise DeadPolicy(f"the log-probabilities of tokens are not finite: {values[:8]}", place=str(name))

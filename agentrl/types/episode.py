@@ -1,6 +1,6 @@
-"""The record of an episode: what was said, done, sampled and scored.
+"""Record of an episode: messages, actions, sampled tokens and scores.
 
-Frozen when it leaves the runner. Credit and scores of groups are kept apart (`store`): an episode is never rewritten.
+Frozen when it leaves the runner. Credit and scores of groups are stored apart (`store`): an episode is never rewritten.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ CallOutcome = Literal["ok", "error", "raised", "timeout", "unknown", "malformed"
 
 
 MAIN = "main"
-"""The name of an episode's first conversation."""
+"""Name of an episode's first conversation."""
 
 POLICY = "policy"
-"""The name of the policy that trains."""
+"""Name of the main trainable policy."""
 
 _ANOTHER = ""
-"""The name of every other policy, to one that sees an episode as its own."""
+"""Name of all other policies in `Episode.seen_by`."""
 
 
 class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
@@ -40,22 +40,22 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 def gap_in(versions: Sequence[VersionSpan], tokens: int) -> str | None:
-    """What is wrong with the spans of a node of so many tokens, unless they cover it without gap or overlap."""
+    """Describes a gap or overlap in the version spans of a node of so many tokens; None if they cover it exactly."""
     starts = [0, *(span.end for span in versions)]
-    empty = any(span.end <= span.start for span in versions) and tokens > 0  # one over no tokens is a whole one
+    empty = any(span.end <= span.start for span in versions) and tokens > 0  # an empty span covers an empty node
     if not empty and starts[-1] == tokens and [span.start for span in versions] == starts[:-1]:
         return None
     return f"{tokens} tokens have the version spans {[(span.start, span.end) for span in versions]}"
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A node of the token graph: the tokens that one step ADDED to its parent's.
+    """Node of the token graph: the tokens that one step ADDED to its parent's.
 
     Attributes:
         parent: index of the parent node, -1 for a root.
         kind: `prompt` and `observation` tokens were rendered, `sampled` tokens came from the engine and are
-            the only ones that are trained on. `spoken` is a reply of a voice that is not trained, or one that was taken
-            from the episode that this one resumes.
+            the only ones that are trained on. `spoken` is a reply of an untrained policy, or one that was taken from
+            the episode that this one resumes.
         logprobs: of the sampled tokens, under the sampling temperature, natural logarithm.
     """
 
@@ -67,19 +67,19 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One tool call of a turn and what came of it.
+    """One tool call of a turn and its result.
 
     Attributes:
-        outcome: `malformed` calls could not be read and `unknown` ones name a tool that is not there: neither reached
-            a tool. `error` is the tool's answer (a `ToolError`, or arguments that do not fit), `raised` any other
-            exception: a bug in the tool. `skipped` ones were not run, because an earlier one ended the reply.
-        result: what the model was shown.
+        outcome: `malformed` calls could not be parsed and `unknown` ones name a tool that does not exist: neither
+            reached a tool. `error` is the tool's answer (a `ToolError`, or arguments that do not fit), `raised` any
+            other exception: a bug in the tool. `skipped` ones were not run, because an earlier one ended the reply.
+        result: the observation shown to the model.
         raised: the exception and the line of user code that it came from, if the outcome is `raised`.
         dropped: characters cut from the middle of `result`.
         blob: hash of the whole output in the run directory's `blobs/`, when some of it was cut.
         foreign: the format of a `malformed` call that is written in another one than the recipe's.
-        images: parts of what the model was shown behind `result`.
-        points: (x, y) where it acted, in pixels of the image that was shown last before it; several are a path.
+        images: image parts shown to the model after `result`.
+        points: (x, y) of the action, in pixels of the last image shown before it; several are a path.
     """
 
     id: str
@@ -97,12 +97,12 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def valid(self) -> bool:
-        """Whether it could be read and named a tool."""
+        """True if the call could be parsed and named a known tool."""
         return self.outcome not in ("malformed", "unknown")
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
-    """What an API counted for one turn, and what it costs at the recipe's prices."""
+    """Token counts of an API for one turn, and their cost at the recipe's prices."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -110,25 +110,25 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One model turn and what followed it until the next.
+    """One model turn and everything until the next.
 
     Attributes:
         node: index of the node that holds the sampled tokens.
         state: anchor key of the state that the turn acted on (joined `state_key()` of the tools), None if none.
-        agent: the role that spoke, for agents with several.
+        agent: the speaking role, for agents with several.
         context: the conversation that it belongs to: `main`, or a name in `Episode.contexts`.
-        saved: states of the environments before it, of those that define `save`; None: none of them does.
+        saved: states before the turn of the environments that define `save`; None: none of them does.
         text: the sampled text, without the token that ends the turn.
         observations: the messages that were appended after the turn.
         rewards: immediate reward components of this turn (None = never scored), before weights and gates.
-        reward: what they come to, weighted and gated; None if no recipe's rewards were applied.
-        finish: why sampling stopped: `stop`, `length` or `abort`.
+        reward: their weighted and gated sum; None if no recipe's rewards were applied.
+        finish: reason why sampling stopped: `stop`, `length` or `abort`.
         gold_logprob: mean log-probability of the gold answer's tokens given everything before this turn, None if it
             was not scored (`agentrl/rollouts/information_gain.py`).
         usage: of an engine that is paid by the token.
-        tools: definitions of what could be called from this turn on, where that had changed.
-        heard: which of the observations an environment answered, if one did.
-        points: where it acted by a reply without calls, as `CallRecord.points`.
+        tools: definitions of the tools available from this turn on, if they changed.
+        heard: index of the observation that an environment answered, if one did.
+        points: (x, y) of the action of a reply without calls, as `CallRecord.points`.
     """
 
     index: int
@@ -153,12 +153,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def valid(self) -> bool:
-        """Whether every call of the turn could be read and named a tool."""
+        """True if every call of the turn could be parsed and named a known tool."""
         return all(call.valid for call in self.calls)
 
     @property
     def action(self) -> str:
-        """A comparable form of what it did: its calls with sorted arguments, or its text if it has none."""
+        """Comparable form of the action: the calls with sorted arguments, or the text if it has none."""
         if not self.calls:
             return self.text.strip()
         calls = [(call.name, call.arguments) for call in self.calls]
@@ -166,12 +166,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """A place where the next prompt did not extend the tokens so far, although nothing was changed on purpose.
+    """Place where the next prompt did not extend the tokens so far, without a deliberate change.
 
     Attributes:
-        kind: `template`: the chat template renders an earlier part of the conversation otherwise than it was;
-            `retokenisation`: the text is the same, and its tokens are others.
-        at_token: number of tokens that are the same; the new branch begins after them.
+        kind: `template`: the chat template renders an earlier part of the conversation differently from before;
+            `retokenisation`: the text is the same, its tokens differ.
+        at_token: number of equal tokens; the new branch begins after them.
     """
 
     turn: int
@@ -180,15 +180,15 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A place where the prompt was changed on purpose, so that a new branch starts.
+    """Place where the prompt was changed on purpose, so that a new branch starts.
 
     Attributes:
         reason: `rewrite`: the agent replaced the context, `summary`: by a summary of it; `tools`: the tools changed,
             which the prompt describes; `images`: an image is no longer shown (`agent.history`). Of agent programs:
-            `edit`: the history is not the one that was recorded; `fork`: it goes on from an earlier reply than the
+            `edit`: the history differs from the recorded one; `fork`: it continues from an earlier reply than the
             newest, or from none.
-        at_token: number of tokens that stayed the same.
-        messages: the whole prompt, where the agent replaced the context, or a program asked.
+        at_token: number of unchanged tokens.
+        messages: the whole prompt, if the agent replaced the context, or a program sent it.
     """
 
     turn: int
@@ -198,16 +198,16 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A conversation of an episode beside the main one.
+    """Conversation of an episode other than the main one.
 
     Attributes:
-        role: who speaks in it.
+        role: the speaking role.
         prompt: messages that opened it.
-        policy: the voice that speaks; `policy` is the one that trains.
-        tools: definitions of what could be called in its first turn; None: the tools of the recipe.
-        version: of an earlier self of the policy, after which update it was taken.
-        trains: whether it is a policy that trains beside `policy`: its turns are recorded token by token.
-        outcome: of the seat that speaks in it, in place of the episode's reward; None: the episode's.
+        policy: name of the speaking policy; `policy` is the main trainable one.
+        tools: definitions of the tools available in its first turn; None: the tools of the recipe.
+        version: for a past version of the policy, the update after which it was taken.
+        trains: whether it is a further trainable policy: its turns are recorded token by token.
+        outcome: of the speaking seat, in place of the episode's reward; None: the episode's.
     """
 
     role: str
@@ -220,11 +220,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a resumed episode comes from: its turns before `turn` are those of the parent.
+    """Origin of a resumed episode: its turns before `turn` are those of the parent.
 
     Attributes:
-        run: id of the run that holds the parent; "": the same run, whose agent forked the parent while it ran.
-        seeds: of the episodes that its random numbers come from: (first turn, seed), in order.
+        run: id of the run that holds the parent; "": the same run, whose agent forked the running parent.
+        seeds: sources of its random numbers: (first turn, seed) of each episode, in order.
     """
 
     run: str
@@ -234,13 +234,13 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a gate of the recipe let the components below it count.
+    """Verdict of a gate of the recipe on whether the components below it count.
 
     Attributes:
-        on: the component that was looked at; `value` is what it was, over all turns.
+        on: the component under test; `value` is its value over all turns.
         strict: whether the value had to be above the threshold, rather than at least that.
-        open: None if `value` is None: nobody knows.
-        shuts: the components that were zeroed, if it is not open.
+        open: None if `value` is None: unknown.
+        shuts: the components that are zeroed, if it is not open.
     """
 
     on: str
@@ -258,11 +258,11 @@ class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why an episode is not data, or what cut it short.
+    """Reason why an episode is not data, or was cut short.
 
     Attributes:
         place: innermost `file:line in function` of user code, "" if none was involved.
-        cause: which part of the machinery failed (`InfraError.cause`); "" if none did.
+        cause: failed part of the infrastructure (`InfraError.cause`); "" if none did.
     """
 
     kind: str
@@ -274,38 +274,38 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def line(self) -> str:
-        """What was raised and where in user code, without the remedy."""
+        """Exception and its place in user code, without the remedy."""
         return described(self.kind, self.message.partition(REMEDY)[0], unless_told(self.place, self.message))
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One episode, whole.
+    """One complete episode.
 
     Attributes:
         id: unique in a run; planned before the episode starts, so that resume is a set difference.
         group_id: episodes of one group tried the same task under the same policy.
         iteration: training iteration that asked for it (0 outside training).
         split: `train`, `eval` or `demo`.
-        attempt: 0, or how many infrastructure failures came before.
+        attempt: number of earlier infrastructure failures.
         prompt: messages that opened the episode, the system message included.
         nodes: the token graph. A node's parent has a smaller index.
-        stop: why it ended: `answer`, `tool` (a tool said so), `turns`, `tokens`, `wall`, `sandbox_broken` (by programs
-            of the agent), `tool_broken` (it ended the program behind a tool, twice), or "" after an error.
+        stop: reason of the end: `answer`, `tool` (ended by a tool), `turns`, `tokens`, `wall`, `sandbox_broken` (by
+            programs of the agent), `tool_broken` (it ended a tool's process, twice), or "" after an error.
         components: outcome reward components by name, before weights and gates; None = never scored, not 0.0.
         reward: their combination, without the rewards of turns; None unless the status is `done` or `truncated`.
-        success: the name of the figure that tells success (`types.figures.figure`): one from 1 on. "": not named.
-        pending: components that score the group, as long as they have not: until then there is no reward.
-        gates: what the gates of the recipe said, in order.
-        notes: by component, why it is what it is (a judge's votes, the reason for a None).
+        success: name of the metric that measures success (`types.figures.figure`), at 1 and above. "": not named.
+        pending: group-scored components that are not scored yet: until then the reward is None.
+        gates: verdicts of the gates of the recipe, in order.
+        notes: explanation of the value, by component (a judge's votes, the reason for a None).
         timings: seconds by stage: `sandbox`, `open`, `agent` (of it `generate` and `tools`), `score`,
             `information_gain`, `close`; and in `total`.
         created_at: Unix time when the episode started.
         trainable: whether tokens and log-probabilities are those of a policy; training refuses the episode if not.
-        tools: definitions of what could be called in the first turn; None: the tools of the recipe.
-        info: of its environments, as they were when it ended.
-        branches: where a prompt was changed on purpose; `drift`: where it changed without that.
+        tools: definitions of the tools available in the first turn; None: the tools of the recipe.
+        info: of its environments, at the end.
+        branches: deliberate changes of a prompt; `drift`: unintended ones.
         contexts: its other conversations, by name.
-        images: parts that its prompts held and that no message of the record holds (a program edited its history).
+        images: parts of its prompts that no message of the record holds (a program edited its history).
         parent: the episode that it resumes; None: it was played from its beginning.
     """
 
@@ -342,22 +342,22 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def scored(self) -> bool:
-        """Whether the episode is data: it ended by its own or was truncated, and has a reward."""
+        """True if the episode is data: it ended regularly or was truncated, and has a reward."""
         return self.status in ("done", "truncated") and self.reward is not None
 
     def policy_of(self, turn: Turn) -> str:
-        """The name of the policy that spoke in a turn."""
+        """Returns the name of the policy that sampled a turn."""
         context = self.contexts.get(turn.context)
         return POLICY if context is None else context.policy
 
     def outcome_of(self, turn: Turn) -> float:
-        """The outcome that a turn is credited with: that of its seat, else the reward of the episode."""
+        """Returns the outcome for the credit of a turn: that of its seat, else the reward of the episode."""
         context = self.contexts.get(turn.context)
         own = None if context is None else context.outcome
         return (self.reward or 0.0) if own is None else own
 
     def shown_images(self) -> Iterator[dict[str, Any]]:
-        """Its images, as parts of messages and calls; one may come several times."""
+        """Yields its images, as parts of messages and calls; one may come several times."""
         yield from self.images
         yield from image_parts([*self.task.instruction, *self.prompt])
         for context in self.contexts.values():
@@ -371,21 +371,21 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def own_turns(self) -> list[Turn]:
-        """The turns of the policy that trains, without those of other voices (`turns` has all)."""
+        """Turns of the main policy, without those of other policies (`turns` has all)."""
         return [turn for turn in self.turns if self.policy_of(turn) == POLICY]
 
     @property
     def sampled_turns(self) -> list[Turn]:
-        """Those of its own turns that it sampled itself, which train: the first ones of a fork its parent sampled."""
+        """Own turns that this episode sampled, which train: the first turns of a fork were sampled by its parent."""
         return [turn for turn in self.own_turns if self.nodes and self.nodes[turn.node].kind == "sampled"]
 
     @property
     def trained_policies(self) -> list[str]:
-        """Names of the policies that train on it, those whose turns are recorded token by token."""
+        """Names of the policies that train on the episode: their turns are recorded token by token."""
         return [POLICY, *sorted({each.policy for each in self.contexts.values() if each.trains})]
 
     def seen_by(self, policy: str) -> Episode:
-        """The same episode to another policy that trains on it: its own turns are those of `policy`."""
+        """Returns the episode from the view of another trainable policy: its own turns are those of `policy`."""
         if policy == POLICY:
             return self
         main = Context(role="agent", prompt=self.prompt, policy=_ANOTHER)
@@ -397,7 +397,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sampled_tokens(self) -> int:
-        """Number of tokens that the policy sampled, without those of policies that train beside it."""
+        """Number of tokens that the main policy sampled, without those of other trainable policies."""
         return sum(map(self.trained, self.own_turns)) if self.nodes else 0
 
     @property
@@ -412,7 +412,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {name for gate in self.gates if not gate.open for name in gate.shuts}
 
     def copied(self) -> Episode:
-        """This episode with lists and dicts of its own: what user code does to them stays there."""
+        """Returns a copy with separate lists and dicts, so that user code cannot change this one."""
         nodes = [
             msgspec.structs.replace(
                 node,
@@ -428,36 +428,36 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def forked(self) -> bool:
-        """Whether an agent forked it from another episode of the run, beside those that were planned."""
+        """True if an agent forked it from another episode of the run; it was not planned."""
         return self.parent is not None and not self.parent.run
 
     @property
     def taken(self) -> int:
-        """Number of its first turns that were taken from its parent."""
+        """Number of first turns that were taken from its parent."""
         return 0 if self.parent is None else self.parent.turn
 
     def trained(self, turn: Turn) -> int:
-        """Number of tokens of the turn that are trained on."""
+        """Returns the number of trainable tokens of the turn."""
         node = self.nodes[turn.node]
         return len(node.token_ids) if node.kind == "sampled" else 0
 
     def leaves(self) -> list[int]:
-        """Indices of the nodes that no other node extends: one branch each, in order of creation."""
+        """Returns the leaf nodes of the token graph: one per branch, in order of creation."""
         return leaves_of(self.nodes)
 
     def path(self, leaf: int) -> list[int]:
-        """Node indices from the root to `leaf`."""
+        """Returns the node indices from the root to `leaf`."""
         return path_to(self.nodes, leaf)
 
 
 def leaves_of(nodes: Sequence[Node]) -> list[int]:
-    """Indices of the nodes that no other node extends, in order."""
+    """Returns the indices of the leaf nodes, in order."""
     parents = {node.parent for node in nodes}
     return [index for index in range(len(nodes)) if index not in parents]
 
 
 def path_to(nodes: Sequence[Node], leaf: int) -> list[int]:
-    """Node indices from the root to `leaf`; none to -1, the parent of a root."""
+    """Returns the node indices from the root to `leaf`; none to -1, the parent of a root."""
     path = []
     while leaf >= 0:
         path.append(leaf)
@@ -466,7 +466,7 @@ def path_to(nodes: Sequence[Node], leaf: int) -> list[int]:
 
 
 def in_order(episodes: Iterable[Episode]) -> list[Episode]:
-    """The members of a group in the order in which they were planned, whenever they ended."""
+    """Sorts the members of a group in the order of the plan, whatever the order in which they ended."""
 
     def place(episode: Episode) -> tuple[list[int], str, str]:
         number = planned_id(episode.id).rpartition("#")[2]
@@ -476,10 +476,10 @@ def in_order(episodes: Iterable[Episode]) -> list[Episode]:
 
 
 def is_fork(id: str) -> bool:
-    """Whether an agent forked the episode from a planned one."""
+    """Returns True if an agent forked the episode from a planned one."""
     return "." in id.rpartition("#")[2]
 
 
 def planned_id(id: str) -> str:
-    """The id that an episode was planned under: one that ran again has a number behind it (`rollout.specs.missing`)."""
+    """Returns the planned id of an episode, without the number of a repetition (`rollout.specs.missing`)."""
     return re.sub(r"~\d+(?=$|\.\d+$)", "", id)

@@ -1,8 +1,8 @@
-"""Errors that a person reads: what is wrong, where, and what to do about it.
+"""Errors for people: the fault, its place, and the remedy.
 
-Three families decide what happens to an episode (the table is in `rollouts/faults/failures.py`): `InfraError` never
-becomes data and is retried unless that cannot help, `ToolError` becomes the observation, everything else that user code
-raises is a `user_error`.
+Three families decide the status of an episode (the table is in `rollouts/faults/failures.py`): `InfraError` never
+becomes data and is retried unless that cannot help, `ToolError` becomes the observation, any other exception of user
+code is a `user_error`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import ClassVar
 
 REMEDY = "\n  -> "
-"""Stands between what is wrong and what to do about it."""
+"""Separates the fault from its remedy."""
 
 
 class AgentRLError(Exception):
     """Base of all errors that agentrl raises on purpose.
 
     Args:
-        message: what is wrong, with the value that was found.
-        place: where, for example `recipes/shop.yaml:12`.
+        message: the fault, with the offending value.
+        place: for example `recipes/shop.yaml:12`.
         remedy: what to do about it.
     """
 
@@ -44,9 +44,9 @@ class AgentRLError(Exception):
 
 
 def told(stderr: bytes) -> str:
-    """What a program of ours says to a person: what stands behind its last form feed.
+    """Extracts the message of one of our programs from its stderr: the text after the last form feed.
 
-    Without one, the end of all that was printed.
+    Without a form feed, the end of the output.
     """
     printed, mark, said = stderr.decode("utf-8", "replace").rpartition("\f")
     return said.strip()[:_TOLD] if mark else (printed + said).strip()[-_TOLD:]
@@ -56,7 +56,7 @@ _TOLD = 1500  # characters
 
 
 def nearest(given: str, known: Iterable[str], listed: str = "there are") -> str:
-    """The remedy for a name that does not exist: the nearest that does, and all of them after the words `listed`."""
+    """Returns the remedy for an unknown name: the nearest known one, and all of them after the words `listed`."""
     names = list(known)
     near = difflib.get_close_matches(given, names, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
@@ -71,7 +71,7 @@ _NOT_THE_USERS = (
 
 
 def place_of(error: BaseException | None) -> str:
-    """Innermost `file:line in function` of user code that an exception, or one that led to it, came through."""
+    """Returns the innermost `file:line in function` of user code in the traceback of an exception or of its causes."""
     while error is not None:
         if place := raised_by(error):
             return place
@@ -80,7 +80,7 @@ def place_of(error: BaseException | None) -> str:
 
 
 def raised_by(error: BaseException) -> str:
-    """As `place_of`, of this exception alone."""
+    """Returns the same as `place_of`, for this exception alone."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(_NOT_THE_USERS):
             return f"{frame.filename}:{frame.lineno} in {frame.name}"
@@ -88,9 +88,9 @@ def raised_by(error: BaseException) -> str:
 
 
 def described(kind: str, message: str, place: str) -> str:
-    """An exception in a line: `KeyError: 'tea' at /shop/task.py:17 in search`.
+    """Formats an exception in a line: `KeyError: 'tea' at /shop/task.py:17 in search`.
 
-    Of a long message the middle is left out: what a child wrote to stderr ends with what it was.
+    Long messages are cut in the middle: stderr of a child process ends with the error.
     """
     text = " ".join(f"{kind}: {message}".removesuffix(": ").split())
     if len(text) > _LINE:
@@ -99,11 +99,11 @@ def described(kind: str, message: str, place: str) -> str:
 
 
 _LINE, _BEGINS = 300, 100
-"""Characters of a message in a line, and how many of them are its beginning where it is cut."""
+"""Maximum of characters of a message in a line; characters of its beginning if it is cut."""
 
 
 def unless_told(place: str, message: str) -> str:
-    """The place of an exception, "" if its message names it: our own errors say where."""
+    """Returns the place of an exception, "" if its message names it already."""
     return "" if place.partition(" in ")[0] in message else place
 
 
@@ -120,11 +120,11 @@ class RenderError(AgentRLError):
 
 
 class StoreError(AgentRLError):
-    """A run directory is damaged or does not fit what is asked of it."""
+    """A run directory is damaged or does not fit the request."""
 
 
 class CreditError(AgentRLError):
-    """An estimator and the episodes that it was given do not fit."""
+    """An estimator and its episodes do not fit."""
 
 
 class TrainError(AgentRLError):
@@ -136,7 +136,7 @@ class RankFailed(TrainError):
 
 
 class RankUnreachable(RankFailed):
-    """Another trainer rank does not answer. Its own failure, if there is one, is the cause."""
+    """Another trainer rank does not answer. Its failure, if known, is the cause."""
 
 
 class RankDied(TrainError):
@@ -154,7 +154,7 @@ class RankDied(TrainError):
 
 
 class MissingExtra(AgentRLError):
-    """An optional part is used that is not installed, or too old.
+    """An optional dependency is missing or too old.
 
     Args:
         found: its version, if it is installed.
@@ -166,13 +166,13 @@ class MissingExtra(AgentRLError):
         super().__init__(problem, place=place, remedy=f"pip install 'agentrl[{extra}]'")
 
     def at(self, place: str) -> MissingExtra:
-        """The same error with the place that asks for the part."""
+        """Returns the same error with the place that needs the dependency."""
         return MissingExtra(self.what, self.extra, found=self.found, place=place)
 
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Imports inside: a package that is missing or too old becomes `MissingExtra`."""
+    """Converts import errors inside the block: a package that is missing or too old becomes `MissingExtra`."""
     try:
         yield
     except ImportError as error:
@@ -187,8 +187,8 @@ def needs(extra: str) -> Iterator[None]:
 
 @cache
 def require_versions(extra: str) -> None:
-    """Raises MissingExtra: a package of an extra is installed in a version that is too old."""
-    from agentrl.types.packages import installed  # whose own imports take longer than all others here
+    """Raises MissingExtra if an installed package of an extra is too old."""
+    from agentrl.types.packages import installed  # slow to import
 
     for package in installed(extra):
         if package.too_old:
@@ -196,11 +196,11 @@ def require_versions(extra: str) -> None:
 
 
 class InfraError(AgentRLError):
-    """The machinery failed, not the model: the episode is retried from the start and never scored.
+    """The infrastructure failed, not the model: the episode is retried from the start and never scored.
 
     Attributes:
-        cause: which part failed, a key of `episode.budgets.BUDGETS`: "service", what user code asks (a simulated
-            user, an API), unless a subclass says otherwise. "": one that no budget counts.
+        cause: the failed part, a key of `episode.budgets.BUDGETS`: "service", a service that user code calls (a
+            simulated user, an API), unless a subclass overrides it. "": not counted by any budget.
         retried: whether a fresh attempt can help.
     """
 
@@ -215,7 +215,7 @@ class EngineError(InfraError):
 
 
 class DeadPolicy(InfraError):
-    """The policy's log-probabilities are not finite: there is nothing left to sample from, or to train."""
+    """The policy's log-probabilities are not finite: it can neither be sampled from nor trained."""
 
     cause = "policy"
 
@@ -230,34 +230,34 @@ class DeadPolicy(InfraError):
 
 
 class SandboxError(InfraError):
-    """Base of what a sandbox raises. A command that fails or times out is a result, not one of these."""
+    """Base of the errors of sandboxes. A command that fails or times out is a result, not an error."""
 
     cause = "sandbox"
 
 
 class ToolServerEnded(InfraError):
-    """A program that serves one episode's tool ended during a call of the model.
+    """The process of one episode's tool ended during a call of the model.
 
-    It is started again with a fresh attempt. Where it ends again, the agent ends it: the episode is truncated
+    It is restarted with a fresh attempt. If it ends again, the agent is the cause: the episode is truncated
     (`rollouts/faults/failures.py`).
     """
 
 
 class ToolError(Exception):
-    """Raised inside a tool for a failure that the model should read: the text becomes the observation.
+    """Raised inside a tool for a failure that the model should read: its text becomes the observation.
 
     Attributes:
-        ends_reply: whether calls that stand behind it in the reply are skipped.
+        ends_reply: whether later calls of the same reply are skipped.
     """
 
     ends_reply: bool = False
 
 
 def asked_to_stop(error: BaseException) -> bool:
-    """Whether the error must go on its way: a Ctrl-C, the closing of a coroutine, a cancellation of the current task.
+    """Returns True for errors that must propagate: Ctrl-C, closing of a coroutine, cancellation of the current task.
 
-    Everything else is user code's, and no reason to end others' episodes: also its `sys.exit()`, exceptions of test
-    frameworks (which derive from BaseException), and CancelledErrors of what it had cancelled itself.
+    Others come from user code and must not end other episodes: also its `sys.exit()`, exceptions of test frameworks
+    (which derive from BaseException), and CancelledErrors of tasks that it cancelled itself.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()

@@ -1,4 +1,4 @@
-"""Data files that people bring: a JSON object per line, each with its place for messages."""
+"""Reads JSON Lines files of users, each row with its place for messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentrl.types.errors import TaskError
 
 
 class JsonRow(NamedTuple):
-    """An object of a file, and the line that it stands on; `place`: `file:line`."""
+    """JSON object of a file and its line number; `place`: `file:line`."""
 
     number: int
     place: str
@@ -19,13 +19,13 @@ class JsonRow(NamedTuple):
 
 
 def read_rows(path: Path, key: str) -> Iterator[JsonRow]:
-    """The objects of a file; empty lines are passed over.
+    """Yields the objects of a file; empty lines are skipped.
 
     Args:
-        key: of the recipe, that names the file.
+        key: key of the recipe that names the file.
 
     Raises:
-        TaskError: there is no such file, or a line is no JSON object.
+        TaskError: the file does not exist, or a line is not a JSON object.
     """
     if not path.is_file():
         raise TaskError(f"there is no file {path}", place=key, remedy="paths are relative to the recipe")

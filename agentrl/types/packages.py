@@ -1,4 +1,4 @@
-"""Optional packages: which versions this package wants of what its extras name."""
+"""Optional packages: the versions that the extras of this package require."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LOWEST = (">=", "~=", "==")
 
 @dataclass(frozen=True)
 class Installed:
-    """A package that an extra names, as it is installed.
+    """Installed package of an extra.
 
     Attributes:
-        wanted: as pip takes it: `gymnasium>=1.1`.
+        wanted: requirement in pip's syntax: `gymnasium>=1.1`.
         too_old: whether it is below the lowest version that is wanted.
-        too_new: whether it is outside for another reason. It may work: nobody has tried.
+        too_new: whether it is outside for another reason. It may work: untested.
     """
 
     name: str
@@ -32,12 +32,12 @@ class Installed:
 
 
 def installed(extra: str) -> list[Installed]:
-    """The packages of an extra that are installed."""
+    """Returns the installed packages of an extra."""
     return [found for requirement in _wanted().get(extra, []) if (found := _look(requirement, extra))]
 
 
 def installed_package(name: str) -> Installed | None:
-    """A package that some extra names; None if none does, or it is not installed."""
+    """Returns a package of any extra; None if no extra names it, or it is not installed."""
     for extra, requirements in _wanted().items():
         for requirement in requirements:
             if canonicalize_name(requirement.name) == canonicalize_name(name):
@@ -46,13 +46,13 @@ def installed_package(name: str) -> Installed | None:
 
 
 def extras() -> list[str]:
-    """The names of the extras that users install."""
+    """Returns the names of the extras for users."""
     return [extra for extra in _wanted() if extra != "dev"]
 
 
 @functools.cache
 def _wanted() -> dict[str, list[Requirement]]:
-    """Requirements by extra. Empty where this package lies beside, uninstalled."""
+    """Returns requirements by extra. Empty if this package is not installed."""
     try:
         about = importlib.metadata.metadata("agentrl")
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Where the files are that travel with the package but are no modules: `tools/`, `recipes/`, `sandboxes/`."""
+"""Finds data files that travel with the package: `tools/`, `recipes/`, `sandboxes/`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from agentrl.types.errors import AgentRLError, RecipeError
 
 RELATIVE = ("./", "../")
-"""Beginnings of texts that are paths relative to the file that says them."""
+"""Prefixes of paths that are relative to the file that names them."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def data_path(*parts: str) -> Path:
-    """The path of a data file or folder, for example `data_path("recipes", "quickstart")`.
+    """Returns the path of a data file or folder, for example `data_path("recipes", "quickstart")`.
 
-    A wheel carries them in `agentrl/_data`; in a checkout they lie beside the package.
+    A wheel has them in `agentrl/_data`; a checkout next to the package.
 
     Raises:
-        AgentRLError: it is in neither place, which means a damaged install.
+        AgentRLError: it is in neither place, so the install is damaged.
     """
     for root in (_PACKAGE / "_data", _PACKAGE.parent):
         if (path := root.joinpath(*parts)).exists():
@@ -30,15 +30,15 @@ def data_path(*parts: str) -> Path:
 
 
 def beside(value: str, base: Path) -> str:
-    """A text of a file in `base`: absolute if it begins with `./` or `../`, else as it is.
+    """Resolves a text of a file in `base`: absolute if it begins with `./` or `../`, else unchanged.
 
-    Links are not followed: a virtual environment is known by the link to its interpreter.
+    Links are not followed: a virtual environment is recognised by the link to its interpreter.
     """
     return os.path.abspath(base / value) if value.startswith(RELATIVE) else value
 
 
 def all_beside(value: Any, base: Path) -> Any:
-    """Settings whose texts are as `beside` gives them, in lists and mappings too."""
+    """Applies `beside` to all texts of settings, in lists and mappings too."""
     if isinstance(value, dict):
         return {name: all_beside(each, base) for name, each in value.items()}
     if isinstance(value, list):
@@ -50,7 +50,7 @@ def check_program(name: str, place: str) -> None:
     """Checks that a program can be started on this machine.
 
     Raises:
-        RecipeError: there is none of this name, or no executable file at this path.
+        RecipeError: no program has this name, or the path is not an executable file.
     """
     if shutil.which(name) is None:
         here = "paths that begin with ./ or ../ are relative to the folder of the recipe" if os.sep in name else ""

@@ -1,4 +1,4 @@
-"""What a run tells about itself while it goes on. Implementations are in `agentrl/reporters/`.
+"""Events of a running run. Implementations are in `agentrl/reporters/`.
 
 started
   phase, then step and episode_stage, episode ...     as often as there are phases
@@ -19,18 +19,18 @@ import msgspec
 from agentrl.types.episode import Episode
 
 Metrics = Mapping[str, Any]
-"""A line of `metrics.jsonl`: `stage`, `split`, `iteration`, and numbers by name."""
+"""Line of `metrics.jsonl`: `stage`, `split`, `iteration`, and numbers by name."""
 
 
 class RunStart(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that begins, or continues.
+    """Start or continuation of a run.
 
     Attributes:
-        id: the same each time the run continues, and no other run's.
+        id: unique, and the same each time the run continues.
         command: `train`, `rollout` or `eval`.
         recipe: resolved, as JSON values.
         continues: whether an earlier process began it.
-        history: the metrics that it has so far.
+        history: its metrics so far.
     """
 
     path: Path
@@ -43,58 +43,59 @@ class RunStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reporter:
-    """Is told what a run does. Every event is ignored unless a subclass says otherwise."""
+    """Receives the events of a run. Events that a subclass does not override are ignored."""
 
     def started(self, run: RunStart) -> None:
-        """The run begins, or continues; nothing has been played yet.
+        """The run begins, or continues; no episode has been played yet.
 
         Raises:
             AgentRLError: it cannot be reported. The run does not begin.
         """
 
     def phase(self, name: str, total: int) -> None:
-        """A phase of `total` episodes or steps begins; or a further round of the phase, if the name is the same."""
+        """A phase of `total` episodes or steps begins, or, under the same name, a further round of it."""
 
     def step(self, done: int, metrics: Mapping[str, float]) -> None:
-        """A step of the phase is done; `done`: how many are."""
+        """A step of the phase is done; `done`: number of finished steps."""
 
     def episode_stage(self, episode_id: str, stage: str | None) -> None:
-        """An episode in flight enters a stage (`sandbox`, `agent`, `score`); None: it is gone."""
+        """An episode in flight enters a stage (`sandbox`, `agent`, `score`); None: it has left."""
 
     def episode(self, episode: Episode) -> None:
-        """An episode has ended, and is stored."""
+        """An episode has ended and is stored."""
 
     def metrics(self, line: Metrics) -> None:
         """An iteration (`split` is `train`), an evaluation (`eval`) or some steps of a stage (`sft`, `preference`) have
         ended."""
 
     def note(self, text: str) -> None:
-        """Something that a person may want to know: a line of text."""
+        """A line of text that may interest the user."""
 
     def warning(self, text: str) -> None:
-        """Something that a person should know: a line of text."""
+        """A line of text that the user should read."""
 
     def ended(self, error: BaseException | None) -> None:
-        """The run is over. `error`: what ended it early; None: it is finished."""
+        """The run is over. `error`: the reason of an early end; None: it is finished."""
 
 
 def numbers(line: Metrics) -> dict[str, float]:
-    """The finite numbers of a line of metrics by name: `loss`, `outer/inner` of nested ones, `eval/loss` of an
-    evaluation, `stage/loss` and `stage/eval/loss` of a stage that the recipe names."""
+    """Returns the finite numbers of a line of metrics by name: `loss`, `outer/inner` of nested ones, `eval/loss` of an
+    evaluation, `stage/loss` and `stage/eval/loss` of a stage that the recipe names.
+    """
     return dict(_numbers(line, source_of(line)))
 
 
 def source_of(line: Metrics) -> str:
-    """What the names of a line's numbers begin with: its stage, and `eval/` if it is of an evaluation."""
+    """Returns the prefix of the names of a line's numbers: its stage, and `eval/` if it is of an evaluation."""
     stage, split = line.get("stage", UNNAMED), line.get("split", "train")
     return ("" if stage == UNNAMED else f"{stage}/") + ("" if split in TRAINING else f"{split}/")
 
 
 UNNAMED = "rl"
-"""The stage of a recipe that lists none."""
+"""Stage of a recipe that lists none."""
 
 TRAINING = ("train", "sft", "preference")
-"""Splits of the lines of metrics that tell of training; others are evaluations."""
+"""Splits of metrics of training; others are evaluations."""
 
 
 def _numbers(line: Metrics, prefix: str) -> Iterator[tuple[str, float]]:

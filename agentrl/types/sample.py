@@ -1,4 +1,4 @@
-"""The training sample: what the trainer takes. Flat, one per branch of an episode; no prompt and completion apart."""
+"""Training sample, the trainer's input. Flat, one per branch of an episode; prompt and completion are not separate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TrainingSample:
         token_ids: int64 [n].
         loss_mask: bool [n]; true where the policy sampled the token AND this sample is the one that trains it
             (a node shared by several branches trains once).
-        behaviour_logprob: float32 [n], as the engine reported it when it sampled the token (`Node.logprobs`); 0 where
+        behaviour_logprob: float32 [n], reported by the engine when it sampled the token (`Node.logprobs`); 0 where
             the mask is false.
         advantage: float32 [n]; 0 where the mask is false.
         turn_spans: (turn index, start, end) of every trained turn.
@@ -46,7 +46,7 @@ class TrainingSample:
 
 
 def mask_turns(sample: TrainingSample, turns: Collection[int]) -> TrainingSample:
-    """The sample without the training of some turns."""
+    """Masks some turns of a sample, so that they do not train."""
     mask = sample.loss_mask.copy()
     for turn, start, end in sample.turn_spans:
         if turn in turns:
@@ -64,7 +64,7 @@ def mask_turns(sample: TrainingSample, turns: Collection[int]) -> TrainingSample
 def training_samples(
     episode: Episode, turn_advantages: Sequence[float], token_advantages: Sequence[float] | None = None
 ) -> list[TrainingSample]:
-    """The samples of an episode: one per branch that trains at least one token.
+    """Returns the samples of an episode: one per branch that trains at least one token.
 
     Args:
         turn_advantages, token_advantages: as `with_advantages` takes them.
@@ -79,11 +79,11 @@ def with_advantages(
     turn_advantages: Sequence[float],
     token_advantages: Sequence[float] | None = None,
 ) -> list[TrainingSample]:
-    """All samples of an episode with the advantages of its turns.
+    """Sets the advantages of all samples of an episode from those of its turns.
 
     Args:
         turn_advantages: one per turn of the episode, broadcast to the tokens that the turn sampled.
-        token_advantages: one per sampled token, turn after turn, where credit tells the tokens of a turn apart.
+        token_advantages: one per sampled token, turn after turn, if credit differs within a turn.
     """
     lengths = {turn: end - start for sample in samples for turn, start, end in sample.turn_spans}
     turns = sorted(lengths)
@@ -101,16 +101,16 @@ def with_advantages(
 
 
 def untrained_samples(episode: Episode) -> list[TrainingSample]:
-    """The samples of an episode before it has credit: every advantage is 0. They train what it sampled itself."""
+    """Returns the samples of an episode before credit: every advantage is 0. They train its sampled turns."""
     turns = {turn.node: turn.index for turn in episode.sampled_turns}
     return samples_of(episode.nodes, turns, _plain_of(episode))
 
 
 def learned_samples(episode: Episode) -> list[TrainingSample]:
-    """The samples that imitate an episode, or compare it with another: all own turns train, with advantage 1.
+    """Returns the samples for imitation or comparison of an episode: all own turns train, with advantage 1.
 
-    A fork's turns that its parent sampled train like its own: what was said before the fork is part of the episode. A
-    fork and its parent then train the same tokens where they say the same.
+    The turns of a fork that its parent sampled train like its own: the messages before the fork are part of the
+    episode. A fork and its parent then train the same tokens up to the fork.
     """
     turns = {turn.node: turn.index for turn in episode.own_turns}
     nodes = [
@@ -122,7 +122,7 @@ def learned_samples(episode: Episode) -> list[TrainingSample]:
 
 
 def _plain_of(episode: Episode) -> Callable[..., TrainingSample]:
-    """Makes a sample of an episode from its arrays."""
+    """Returns a function that makes a sample of an episode from its arrays."""
     return partial(
         TrainingSample,
         episode_id=episode.id,
@@ -136,7 +136,7 @@ def _plain_of(episode: Episode) -> Callable[..., TrainingSample]:
 def samples_of(
     nodes: Sequence[Node], turns: Mapping[int, int], sample: Callable[..., TrainingSample]
 ) -> list[TrainingSample]:
-    """A sample for each branch that trains a token, without credit.
+    """Returns a sample for each branch that trains a token, without credit.
 
     Args:
         turns: turn by sampled node; others do not train.
@@ -180,7 +180,7 @@ def samples_of(
 
 
 def by_turn(samples: Sequence[TrainingSample], values: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """From arrays as long as the samples: by episode id, the entries of its sampled tokens, turn after turn."""
+    """Maps arrays as long as the samples to episode ids: the entries of the sampled tokens, turn after turn."""
     found: dict[str, dict[int, NDArray[Any]]] = {}
     for sample, column in zip(samples, values, strict=True):
         turns = found.setdefault(sample.episode_id, {})

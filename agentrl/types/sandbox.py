@@ -1,7 +1,7 @@
-"""What a sandbox is, whatever backend makes it.
+"""Sandbox contract, the same for all backends.
 
-Two rules hold everywhere. A command that fails or times out is a RESULT; a sandbox that is lost is an EXCEPTION. What
-a backend cannot enforce it refuses in `preflight`, before the first episode; it never weakens silently.
+Two rules hold everywhere. A command that fails or times out is a RESULT; a lost sandbox is an EXCEPTION. A backend
+refuses in `preflight`, before the first episode, limits that it cannot enforce; it never weakens them silently.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ExecOutcome = Literal["ok", "nonzero", "timeout", "oom", "signal", "output_limit
 NetworkKind = Literal["none", "allow", "public"]
 
 OUTPUT_LIMIT = 1 << 20
-"""Bytes of an output stream that are kept unless the caller says otherwise: the first half and the last half."""
+"""Default maximum of bytes of an output stream: the first half and the last half are returned."""
 
 
 class SandboxUnavailable(SandboxError):
-    """This machine cannot make such sandboxes at all; the remedy is the command that changes that."""
+    """This machine cannot run these sandboxes at all; the remedy is a command that changes it."""
 
 
 class SandboxImageUnusable(SandboxUnavailable):
@@ -43,7 +43,7 @@ class SandboxLost(SandboxError):
 
 
 class SandboxBroken(SandboxLost):
-    """A sandbox is gone, and its own programs did it: there is evidence, which the message names."""
+    """A sandbox is gone because of its own programs; the message names the evidence."""
 
 
 class SandboxExpired(SandboxLost):
@@ -51,21 +51,21 @@ class SandboxExpired(SandboxLost):
 
 
 class CapabilityMissing(AgentRLError):
-    """The spec asks for what the backend cannot enforce. Not an infrastructure failure: retrying is useless."""
+    """The spec asks for a feature that the backend cannot enforce. Not an infrastructure failure, and not retried."""
 
 
 HOST = r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?(:[0-9]{1,5})?$"
-"""An entry of a list of hosts: host, *.domain, or IPv4 address; ports 80 and 443 unless :port follows."""
+"""Entry of a list of hosts: host, *.domain, or IPv4 address; ports 80 and 443 unless :port follows."""
 
 
 TAKEN = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "run", "sbin", "sys", "tmp", "usr")
-"""Folders of the root that the system or a sandbox needs: no further writable folder lies in them."""
+"""Root folders that the system or a sandbox needs: further writable folders cannot be in them."""
 
 
 class NetworkAllow(BaseModel):
     """Network to some hosts only, through a proxy that refuses all others.
 
-    Programs find the proxy by `HTTP_PROXY` and `HTTPS_PROXY`; there is no other way out, and no name resolution.
+    Programs find the proxy by `HTTP_PROXY` and `HTTPS_PROXY`; it is the only way out. Names are not resolved inside.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -76,7 +76,7 @@ class NetworkAllow(BaseModel):
 
 
 class SandboxSpec(BaseModel):
-    """What a sandbox is like. A bound left at None takes the backend's default; a set one is enforced or refused.
+    """Specification of a sandbox. A limit of None takes the backend's default; a set one is enforced or refused.
 
     Frozen; the keys are those of `sandbox.spec` in a recipe.
     """
@@ -103,13 +103,13 @@ class SandboxSpec(BaseModel):
 
     @property
     def own_folders(self) -> tuple[str, ...]:
-        """The workdir and the further writable folders, the outer ones first."""
+        """Workdir and further writable folders, the outer ones first."""
         outer = [each for each in self.writable if not any(each.startswith(f"{other}/") for other in self.writable)]
         return tuple(sorted({self.workdir, *outer}))
 
     @property
     def network_kind(self) -> NetworkKind:
-        """`allow` if there is a list of hosts."""
+        """Kind of network: `allow` for a list of hosts."""
         return "allow" if isinstance(self.network, NetworkAllow) else self.network
 
     @field_validator("writable")
@@ -129,17 +129,17 @@ class SandboxSpec(BaseModel):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend enforces on this machine, and by which means (`none`: cannot be asked for).
+    """Limits that a backend enforces on this machine, and by which means (`none`: unsupported).
 
     Attributes:
         isolation: strength of the wall: `namespace`, `container`, `vm`.
         networks: the values of `SandboxSpec.network_kind` that it supports.
         snapshots: whether `SandboxSpec.snapshots` can be asked for.
         endpoints: whether services inside can be reached by `endpoint`.
-        sockets: what bounds the memory of TCP sockets; on cgroup v1 an eighth of `memory_mb`, beside it.
+        sockets: limit on the memory of TCP sockets; on cgroup v1 an additional eighth of `memory_mb`.
         users: whether `exec` can run as another user of the sandbox.
-        syscalls: what filters system calls.
-        note: what a person should know, for example why a means is weak.
+        syscalls: filter of system calls.
+        note: remark for people, for example why a means is weak.
     """
 
     isolation: str
@@ -160,18 +160,18 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class ExecResult:
-    """What came of one command.
+    """Result of one command.
 
     Attributes:
-        code: exit code; 128 + n after signal n (as shells say it); None if nothing of it could be learnt.
+        code: exit code; 128 + n after signal n (as in shells); None if unknown.
         outcome: `timeout` and `output_limit` were ended by the sandbox, `oom` by the kernel.
-        stdout: exact bytes while `stdout_dropped` is 0; else head, a line that says how much is missing, and tail.
-        stderr: as stdout. Empty for shell sessions, whose two streams are one.
+        stdout: exact bytes while `stdout_dropped` is 0; else head, a line with the number of missing bytes, and tail.
+        stderr: as stdout. Empty for shell sessions, which merge both streams.
         stdout_dropped: bytes cut from the middle of stdout.
         duration_s: wall time inside the sandbox.
-        peak_mem_mb: most memory, MiB, that the largest of its processes had resident (as `getrusage` has it: the
-            program itself, and those that it waited for). None where that is no more than the toolbox ever had
-            itself (some 10 MiB, or a few times the largest file that was written), and for sessions.
+        peak_mem_mb: peak resident memory, MiB, of the largest of its processes (from `getrusage`: the program itself,
+            and those that it waited for). None if that is no more than the peak of the toolbox itself (some 10 MiB,
+            or a few times the largest file that was written), and for sessions.
     """
 
     code: int | None
@@ -185,7 +185,7 @@ class ExecResult:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with exit code 0."""
+        """True if it ended by itself with exit code 0."""
         return self.outcome == "ok"
 
     @property
@@ -196,14 +196,14 @@ class ExecResult:
 
 @dataclass(frozen=True)
 class CellResult:
-    """What came of one cell of Python.
+    """Result of one cell of Python.
 
     Attributes:
         outcome: `error`: it raised, see `traceback`; `timeout` and `died`: see `note`.
-        output: what it printed, both streams.
+        output: printed text, both streams.
         value: repr of the last line, if that is an expression whose value is not None.
         dropped: bytes cut from the middle of the output.
-        note: what happened to the kernel, for example that it lost its variables. Empty if nothing did.
+        note: event of the kernel, for example the loss of its variables. Empty if none.
     """
 
     outcome: Literal["ok", "error", "timeout", "died", "oom", "output_limit"]
@@ -216,7 +216,7 @@ class CellResult:
 
     @property
     def text(self) -> str:
-        """All of it, as a notebook shows it."""
+        """Complete output, as a notebook shows it."""
         return "\n".join(part.rstrip("\n") for part in (self.output, self.value, self.traceback, self.note) if part)
 
 
@@ -231,13 +231,13 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class Health:
-    """How a sandbox is. Numbers that the backend cannot know are None.
+    """State of a sandbox. Numbers that the backend cannot know are None.
 
     Attributes:
         processes: inside, the toolbox included.
         memory_mb: in use now, MiB.
         oom_kills: processes that the kernel killed for memory since the start.
-        loss: if it is not alive: why, as its other methods raise it.
+        loss: if it is not alive: the error that its other methods raise.
     """
 
     alive: bool
@@ -248,7 +248,7 @@ class Health:
 
 
 class Process(Protocol):
-    """A process that the caller talks to. Its output waits in its pipes until read: nothing piles up on the host."""
+    """Process with which the caller exchanges data. Unread output stays in its pipes, not on the host."""
 
     pid: int
 
@@ -257,37 +257,39 @@ class Process(Protocol):
         ...
 
     async def write(self, data: bytes) -> None:
-        """Writes all of `data` to stdin. Raises BrokenPipeError if nobody reads it any more."""
+        """Writes all of `data` to stdin. Raises BrokenPipeError if stdin is closed inside."""
         ...
 
     async def close_stdin(self) -> None:
-        """Ends stdin."""
+        """Closes stdin."""
         ...
 
     async def wait(self, timeout_s: float) -> ExecResult | None:
-        """Its result (without output) once it has ended and its tree is gone; None if that takes too long."""
+        """Waits until it and its process tree have ended and returns the result (without output); None after
+        `timeout_s`.
+        """
         ...
 
     async def kill(self) -> None:
-        """Ends it and everything that it started: TERM, grace, KILL. Returns when none is left."""
+        """Ends it and all processes that it started: TERM, grace, KILL. Returns when none is left."""
         ...
 
 
 class Shell(Protocol):
-    """A shell that keeps its folder, variables and functions from one command to the next."""
+    """Shell that keeps its folder, variables and functions from one command to the next."""
 
     name: str
 
     async def run(self, command: str, timeout_s: float = 60.0, output_limit: int = OUTPUT_LIMIT) -> ExecResult:
         """Runs a command; both streams are in `stdout`. One command at a time: others wait.
 
-        A command that times out is killed. The shell lives on; if that took a restart, the folder is kept and
-        `stderr` says that variables are lost.
+        A command that times out is killed. The shell survives; if it had to be restarted, the folder is restored and
+        `stderr` reports the loss of variables.
         """
         ...
 
     async def cwd(self) -> str:
-        """The shell's folder as the kernel knows it, not as the shell prints it."""
+        """Returns the shell's folder from the kernel, not from the output of the shell."""
         ...
 
     async def interrupt(self) -> None:
@@ -295,26 +297,26 @@ class Shell(Protocol):
         ...
 
     async def restart(self) -> None:
-        """Kills the shell and all that it started; the next command gets a fresh one in the workdir."""
+        """Kills the shell and all processes that it started; the next command gets a fresh one in the workdir."""
         ...
 
 
 class PythonKernel(Protocol):
-    """A Python that keeps its variables from one cell to the next."""
+    """Python process that keeps its variables from one cell to the next."""
 
     name: str
 
     async def run(self, code: str, timeout_s: float = 60.0, output_limit: int = OUTPUT_LIMIT) -> CellResult:
-        """Runs a cell. A cell that times out is interrupted; one that does not heed that is killed with the kernel."""
+        """Runs a cell. A cell that times out is interrupted; if it ignores that, it is killed with the kernel."""
         ...
 
     async def restart(self) -> None:
-        """Forgets everything."""
+        """Restarts the kernel without its variables."""
         ...
 
 
 class Sandbox(Protocol):
-    """A place where commands of an agent run. `async with` closes it."""
+    """Isolated environment for the commands of an agent. `async with` closes it."""
 
     label: str
     spec: SandboxSpec
@@ -330,14 +332,14 @@ class Sandbox(Protocol):
         timeout_s: float = 60.0,
         output_limit: int = OUTPUT_LIMIT,
     ) -> ExecResult:
-        """Runs a program to its end, and ends everything that it started, `setsid` children included.
+        """Runs a program to its end, and ends all processes that it started, `setsid` children included.
 
         Args:
             command: an argument list, or a string for bash.
             cwd: default: the workdir.
             env: added to the sandbox's.
-            user: name or number; default: the sandbox's own, who is not root.
-            output_limit: bytes kept of each stream.
+            user: name or number; default: the sandbox's user, which is not root.
+            output_limit: maximum of bytes of each stream.
 
         Raises:
             SandboxLost: the sandbox is gone. (`SandboxBroken`, `SandboxExpired`: it, or its age, is to blame.)
@@ -349,7 +351,7 @@ class Sandbox(Protocol):
     async def spawn(
         self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
     ) -> Process:
-        """Starts a program to talk to. It ends with the sandbox at the latest.
+        """Starts a program and returns its process. It ends with the sandbox at the latest.
 
         Raises:
             SandboxLost: the sandbox is gone.
@@ -358,15 +360,15 @@ class Sandbox(Protocol):
         ...
 
     async def session(self, name: str = "main") -> Shell:
-        """The shell of that name; made when first asked for."""
+        """Returns the shell of that name; created on first use."""
         ...
 
     async def python(self, name: str = "main") -> PythonKernel:
-        """The Python kernel of that name; made when first asked for."""
+        """Returns the Python kernel of that name; created on first use."""
         ...
 
     async def read(self, path: str, *, limit: int = 64 << 20) -> bytes:
-        """A file's content.
+        """Returns a file's content.
 
         Raises:
             OSError: as `open` would (FileNotFoundError, IsADirectoryError, ...), or it is larger than `limit`.
@@ -375,11 +377,11 @@ class Sandbox(Protocol):
         ...
 
     async def write(self, path: str, content: str | bytes, *, mode: int = 0o644) -> None:
-        """Writes a file; missing parent folders are made. Raises OSError as `open` would."""
+        """Writes a file; missing parent folders are created. Raises OSError as `open` would."""
         ...
 
     async def list(self, path: str = ".", *, limit: int = 1 << 16) -> list[FileInfo]:
-        """Entries of a folder, sorted by name.
+        """Returns the entries of a folder, sorted by name.
 
         Raises:
             OSError: as `os.listdir` would, or it has more than `limit` entries.
@@ -389,86 +391,85 @@ class Sandbox(Protocol):
     async def put(self, source: Path, path: str) -> None:
         """Copies a host file, or the content of a host folder, into the folder `path`, in at most 300 s.
 
-        Modes, times and symbolic links are kept; hard links become files of their own.
+        Modes, times and symbolic links are preserved; hard links become separate files.
 
         Raises:
-            OSError: the one cannot be read or the other not written.
+            OSError: the source cannot be read or the target not written.
         """
         ...
 
     async def get(self, path: str, target: Path) -> None:
         """Copies a file or the content of a folder into the host folder `target`, in at most 300 s.
 
-        A link that `path` is, is followed (inside). Links below it are kept, hard links become files of their own,
-        sockets are left out, holes are written out, and modes are plain: 755 or 644. What was copied before an error
-        stays.
+        If `path` is a link, it is followed (inside). Links below it are preserved, hard links become separate files,
+        sockets are left out, holes are written out, and modes are 755 or 644. Files copied before an error remain.
 
         Raises:
-            OSError: there is no such file, it cannot be read, or it is not for the host: more than 256 MiB or
-                100,000 files, deeper than 128 folders, a device, a pipe, or a link that leads out of `target`.
+            OSError: the file does not exist, cannot be read, or is not fit for the host: more than 256 MiB or 100,000
+                files, deeper than 128 folders, a device, a pipe, or a link that leads out of `target`.
             SandboxUnavailable: `target` cannot be written.
         """
         ...
 
     async def endpoint(self, port: int) -> str:
-        """Where a program of this machine reaches a service inside that listens on that port of its loopback.
+        """Returns the address on this machine of a service inside that listens on that port of its loopback.
 
-        It works whatever the sandbox's network is, ends with the sandbox, and is open to every user of this
-        machine. Where nothing listens inside, connections are hung up.
+        It works with every kind of network, ends with the sandbox, and is open to every user of this machine.
+        Connections are closed if no service listens inside.
 
         Returns:
             `host:port`; the same for the same port.
 
         Raises:
-            CapabilityMissing: the backend has no way in.
+            CapabilityMissing: the backend does not support endpoints.
             SandboxLost: the sandbox is gone.
         """
         ...
 
     async def snapshot(self) -> str:
-        """Keeps the files of the writable folders and `/tmp`, and names what was kept. Processes are no part.
+        """Saves the files of the writable folders and `/tmp`; returns the snapshot's name. Processes are not included.
 
         Raises:
             CapabilityMissing: the spec did not ask for snapshots.
-            OSError: some file cannot be kept.
+            OSError: some file cannot be saved.
         """
         ...
 
     async def restore(self, ref: str) -> None:
-        """Ends all processes and sessions, and puts the files back as a snapshot of this backend kept them.
+        """Ends all processes and sessions, and restores the files of a snapshot of this backend.
 
-        What `spawn`, `session` and `python` gave before that raises SandboxLost from then on.
+        Earlier results of `spawn`, `session` and `python` raise SandboxLost from then on.
 
         Raises:
             CapabilityMissing: as `snapshot`.
-            KeyError: there is no such snapshot.
+            KeyError: the snapshot does not exist.
             SandboxLost: it was closed, or its `ttl_s` ended.
             SandboxStartFailed: it did not come up again; the sandbox is lost.
         """
         ...
 
     async def fork(self, number: int) -> Sequence[Sandbox]:
-        """That many new sandboxes with the files that this one has now.
+        """Creates that many new sandboxes with the current files of this one.
 
         Raises:
             ValueError: fewer than one.
-            Exception: what `snapshot` and `create` do; none of them stays.
+            Exception: errors of `snapshot` and `create`; none of the new sandboxes remains.
         """
         ...
 
     async def health(self) -> Health:
-        """How it is. Never raises; comes within seconds: a sandbox that does not answer is not alive."""
+        """Returns the sandbox's state within seconds. Never raises: a sandbox that does not answer is not alive."""
         ...
 
     def cpu_s(self) -> float | None:
-        """Processor time that all its processes took so far, those that have ended included; None: nobody counts it.
+        """Returns the processor time of all its processes so far, ended ones included; None: not counted.
 
         The sandbox is not asked: its programs cannot delay the answer.
         """
         ...
 
     async def close(self) -> None:
-        """Kills everything and frees everything. May be called twice."""
+        """Kills all processes and frees all resources. May be called twice."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -485,7 +486,7 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it enforces on this machine.
+        """Limits that the backend enforces on this machine.
 
         Raises:
             SandboxUnavailable: it cannot run here.
@@ -493,19 +494,19 @@ class Backend(Protocol):
         ...
 
     def preflight(self, spec: SandboxSpec) -> None:
-        """Checks, before the first episode, that such sandboxes can be made.
+        """Checks, before the first episode, that these sandboxes can be made.
 
         Raises:
-            SandboxUnavailable: the backend cannot run here; the remedy is the command that changes that.
-            CapabilityMissing: the spec asks for what it cannot enforce.
+            SandboxUnavailable: the backend cannot run here; the remedy is a command that changes it.
+            CapabilityMissing: the spec asks for a feature that it cannot enforce.
         """
         ...
 
     async def create(self, spec: SandboxSpec, *, label: str = "") -> Sandbox:
-        """A fresh sandbox.
+        """Creates a sandbox.
 
         Args:
-            label: whose it is (an episode id), for messages.
+            label: owner (an episode id), for messages.
 
         Raises:
             SandboxStartFailed: it did not come up.
@@ -513,13 +514,13 @@ class Backend(Protocol):
         ...
 
     async def reap(self, *, dry: bool = False) -> list[str]:
-        """Removes what owners that were killed left on this machine; every `create` of a new backend does so, too.
+        """Removes leftovers of killed owners from this machine; every `create` of a new backend does so, too.
 
         Args:
             dry: only look.
 
         Returns:
-            What was (or would be) removed, a line each: processes, control groups, folders, containers, ...
+            Removed objects (or those that would be), a line each: processes, control groups, folders, containers, ...
 
         Raises:
             SandboxUnavailable: the backend cannot run here.

@@ -1,4 +1,4 @@
-"""Seeds that depend on names, not on order: an episode draws the same numbers whatever runs beside it."""
+"""Derives seeds from names, not from order: an episode draws the same numbers regardless of concurrent ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import hashlib
 
 
 def derive_seed(seed: int, *names: object) -> int:
-    """A 63-bit seed for `names` under `seed`; the same on every machine and in every process."""
+    """Returns a 63-bit seed for `names` under `seed`; the same on every machine and in every process."""
     digest = hashlib.blake2b(repr((seed, *names)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

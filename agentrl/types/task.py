@@ -1,4 +1,4 @@
-"""A task: one thing to be done, with what its tools and its verifier need to know."""
+"""Task: one problem for the agent, with the data of its tools and its verifier."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         id: unique in its source; part of every episode id.
-        instruction: the messages that open the episode. A plain string is taken as one user message by `Task.of`.
-        data: what tools and rewards need (gold answers, files, ...). Never shown to the model.
+        instruction: the messages that open the episode. `Task.of` converts a plain string to one user message.
+        data: input of tools and rewards (gold answers, files, ...). Never shown to the model.
         seed: for tools that draw random numbers.
-        tools: what the model may call in its episodes: names of tools or entries of the recipe, and definitions (as
-            APIs take them) that an environment of the recipe runs. None: all tools of the recipe.
+        tools: callable tools in its episodes: names of tools or entries of the recipe, and definitions (in the
+            format of APIs) that an environment of the recipe runs. None: all tools of the recipe.
         sandbox: keys of `sandbox.spec` that differ from the recipe's.
     """
 
@@ -49,13 +49,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Makes a task; `data` is given as keywords (`seed` too, if the tools draw random numbers).
 
         Raises:
-            TaskError: what was given is no JSON, and would not come back from a run's records as it went in.
+            TaskError: a value is not JSON, so that a run's records could not reproduce it.
         """
         messages = [{"role": "user", "content": instruction}] if isinstance(instruction, str) else instruction
         return _checked(values.text(id), messages, data, data.get("seed", 0), tools, sandbox)
 
     def checked(self) -> Task:
-        """A copy of this task in plain JSON, for one that `of` did not make.
+        """Returns a copy of this task in plain JSON, for one that `of` did not make.
 
         Raises:
             TaskError: as `of`.
@@ -63,15 +63,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return _checked(values.text(self.id), self.instruction, self.data, self.seed, self.tools, self.sandbox)
 
     def copied(self) -> Task:
-        """This task with lists and dicts of its own: what user code does to them stays there."""
+        """Returns a copy with separate lists and dicts, so that user code cannot change this one."""
         own = {name: msgspec.to_builtins(getattr(self, name)) for name in ("instruction", "data", "tools", "sandbox")}
         return msgspec.structs.replace(self, **own)
 
     def with_images(self, take: content.TakeImage) -> Task:
-        """This task with its images as `take` makes parts of them.
+        """Returns this task with its images converted to parts by `take`.
 
         Raises:
-            ImageRefused: one is no image, or cannot be read.
+            ImageRefused: a value is not an image, or cannot be read.
         """
         if all(isinstance(message["content"], str) for message in self.instruction):
             return self

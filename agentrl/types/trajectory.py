@@ -1,8 +1,8 @@
-"""The token graph of an episode: the only place that builds it.
+"""Token graph of an episode: the only place that builds it.
 
 A node owns the tokens that one step added; a branch is a path from a root to a leaf. A prompt is a node's path, so
 sampled tokens are never tokenised again. Sessions, the proxy and demonstrations record into a `Trajectory`; information
-gain reads one.
+gain reads it.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from agentrl.types.engine import Completion
 from agentrl.types.episode import Node, path_to
 
 ROOT = -1
-"""The parent of every root."""
+"""Parent of every root."""
 
 
 class _Objects(dict[int, int]):
     """One object for each token of the vocabulary."""
 
     def __missing__(self, token: int) -> int:
-        return self.setdefault(token, token) if token >= 0 else token  # of images there are too many
+        return self.setdefault(token, token) if token >= 0 else token  # image ids are not cached: too many
 
 
 _object = _Objects().__getitem__
 
 
 def _shared(token_ids: Iterable[int]) -> list[int]:
-    """Tokens, in objects that all episodes share: what a tokenizer and JSON give takes four times the memory."""
+    """Returns the tokens as integer objects shared by all episodes: those of a tokenizer or JSON take four times the
+    memory.
+    """
     return list(map(_object, token_ids))
 
 
 class Trajectory:
-    """The nodes of an episode so far.
+    """Nodes of an episode so far.
 
     Attributes:
         nodes: append-only. A node's parent has a smaller index.
@@ -47,15 +49,15 @@ class Trajectory:
             self._children.setdefault(node.parent, []).append(index)
 
     def append_rendered(self, at: int, token_ids: Sequence[int]) -> int:
-        """The node with the tokens of messages after `at` (`ROOT`: a prompt of its own), made unless it is there."""
+        """Returns the node with the tokens of messages after `at` (`ROOT`: a new prompt); created if missing."""
         node = Node(parent=at, kind="prompt" if at == ROOT else "observation", token_ids=_shared(token_ids))
         known = next((k for k in self._children.get(at, ()) if self.nodes[k] == node), None)
         return self._append(node) if known is None else known
 
     def append_whole(self, last: int, token_ids: Sequence[int]) -> int:
-        """The node where a prompt of exactly `token_ids` ends.
+        """Returns the node where a prompt of exactly `token_ids` ends.
 
-        It goes on from the last node of the path to `last` up to which the tokens are the same.
+        It extends the last node of the path to `last` up to which the tokens are equal.
         """
         at, have = ROOT, 0
         for index in self.path(last):
@@ -66,7 +68,7 @@ class Trajectory:
         return self.append_rendered(at, token_ids[have:]) if have < len(token_ids) else at
 
     def append_sampled(self, at: int, completion: Completion, *, trained: bool = True) -> int:
-        """A new node with what an engine sampled after `at`. `trained`: whether it is of the policy that trains."""
+        """Adds a node with a completion sampled after `at`. `trained`: whether a trainable policy sampled it."""
         sampled = Node(
             parent=at,
             kind="sampled" if trained else "spoken",
@@ -77,29 +79,29 @@ class Trajectory:
         return self._append(sampled)
 
     def path(self, at: int) -> list[int]:
-        """The nodes from the root to `at`; none to `ROOT`."""
+        """Returns the nodes from the root to `at`; none to `ROOT`."""
         return path_to(self.nodes, at)
 
     def tokens(self, at: int) -> list[int]:
-        """All tokens from the root to the end of `at`."""
+        """Returns all tokens from the root to the end of `at`."""
         tokens: list[int] = []
         for index in self.path(at):
             tokens += self.nodes[index].token_ids  # whole nodes: a prompt is read at every turn, and may be long
         return tokens
 
     def before(self, at: int) -> list[int]:
-        """All tokens before a node: of a sampled one, its prompt."""
+        """Returns all tokens before a node: for a sampled one, its prompt."""
         return self.tokens(self.nodes[at].parent)
 
     def shared_prefix(self, at: int, token_ids: Sequence[int]) -> int:
-        """How many tokens the path to `at` and `token_ids` have in common at their beginning."""
+        """Returns the number of tokens in the common prefix of the path to `at` and `token_ids`."""
         own = self.tokens(at)
         return next(
             (k for k, (a, b) in enumerate(zip(own, token_ids, strict=False)) if a != b), min(len(own), len(token_ids))
         )
 
     def branches(self, ends: Sequence[int]) -> list[list[int]]:
-        """The nodes `ends` by branch, in order: each once, with the last of them that continues it."""
+        """Groups the nodes `ends` by branch, in order: each once, with the last of them that continues it."""
         branches: list[list[int]] = []
         done: set[int] = set()
         for last in reversed(ends):
@@ -110,7 +112,7 @@ class Trajectory:
         return branches
 
     def without(self, gone: Collection[int]) -> tuple[list[Node], dict[int, int]]:
-        """The nodes but `gone` (which nothing continues), and the new index of each."""
+        """Returns the nodes except `gone` (which have no children), and the new index of each."""
         kept = [index for index in range(len(self.nodes)) if index not in gone]
         moved = {ROOT: ROOT} | {index: k for k, index in enumerate(kept)}
         nodes = [msgspec.structs.replace(self.nodes[k], parent=moved[self.nodes[k].parent]) for k in kept]

@@ -1,6 +1,6 @@
-"""What tools, agents, tasks and rewards hand in, made what a record can hold: text, finite numbers, JSON.
+"""Converts values from tools, agents, tasks and rewards to types that a record can hold: text, finite numbers, JSON.
 
-Values are checked where they enter, so that the error names the code that made them and ends one episode, not the run.
+Values are checked on entry, so that the error names the code that made them and ends one episode, not the run.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 from agentrl.types.errors import AgentRLError
 
 MAX_DEPTH = 100
-"""Levels of lists and dicts: what is deeper could be stored by one process and not be read by another."""
+"""Maximum nesting of lists and dicts: one process could store deeper values that another cannot read."""
 
 
 class ValueRefused(AgentRLError):
-    """Something that was handed in cannot be recorded."""
+    """A value cannot be recorded."""
 
 
 def text(value: Any) -> str:
-    """`value` as text: None as "", bytes as UTF-8, containers as JSON, anything else by `str()`.
+    """Converts `value` to text: None to "", bytes from UTF-8, containers to JSON, anything else by `str()`.
 
-    Lone surrogates (undecodable bytes of a file name, for example) become "?": no file and no tokenizer takes them.
+    Lone surrogates (undecodable bytes of a file name, for example) become "?": files and tokenizers do not take them.
     """
     if isinstance(value, str):
         found = str.__str__(value)
@@ -40,7 +40,7 @@ def text(value: Any) -> str:
 
 
 def said(error: BaseException) -> str:
-    """The message of an exception, whatever its `__str__` does."""
+    """Returns the message of an exception, even if its `__str__` raises."""
     try:
         return text(str(error))
     except Exception as worse:
@@ -48,7 +48,7 @@ def said(error: BaseException) -> str:
 
 
 def number(value: Any, what: str, place: str | None = None) -> float:
-    """`value` as a float: any finite real number, a bool, or a scalar of NumPy or torch.
+    """Converts `value` to a float: any finite real number, a bool, or a scalar of NumPy or torch.
 
     Args:
         what: names the value in the error, for example `reward 'hit'`.
@@ -67,10 +67,10 @@ def number(value: Any, what: str, place: str | None = None) -> float:
 
 
 def point(value: Any) -> tuple[float, float]:
-    """A point (x, y) of an image.
+    """Converts a point (x, y) of an image.
 
     Raises:
-        ValueRefused: it is no pair of finite numbers.
+        ValueRefused: it is not a pair of finite numbers.
     """
     try:
         x, y = value
@@ -81,10 +81,10 @@ def point(value: Any) -> tuple[float, float]:
 
 
 def rewards(given: Any, place: str | None = None) -> dict[str, float]:
-    """Reward components by name, as floats; None is no component.
+    """Converts reward components by name to floats; None means no components.
 
     Raises:
-        ValueRefused: it is no mapping, or a value is not a finite number.
+        ValueRefused: it is not a mapping, or a value is not a finite number.
     """
     if given is None:
         return {}
@@ -94,7 +94,7 @@ def rewards(given: Any, place: str | None = None) -> dict[str, float]:
 
 
 def added(one: Mapping[str, float | None], other: Mapping[str, float]) -> dict[str, float | None]:
-    """Reward components of one turn from two sources: those of the same name add up."""
+    """Adds the reward components of one turn from two sources, by name."""
     total = dict(one)
     for name, value in other.items():
         total[name] = number((total.get(name) or 0.0) + value, f"the sum of the rewards {name!r} of a turn")
@@ -102,12 +102,12 @@ def added(one: Mapping[str, float | None], other: Mapping[str, float]) -> dict[s
 
 
 def state_key(value: Any, place: str) -> str:
-    """The key of a state: text as it is, bytes in hexadecimal, numbers and JSON containers as JSON.
+    """Converts a state to its key: text unchanged, bytes in hexadecimal, numbers and JSON containers as JSON.
 
     Raises:
         ValueRefused: it is anything else, whose text might differ for equal states (`<Board object at 0x...>`).
     """
-    if isinstance(value, str):  # two states stay two, whatever bytes their names hold
+    if isinstance(value, str):  # different states keep different keys, also with invalid bytes
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, bytes):
         return value.hex()
@@ -120,13 +120,13 @@ def state_key(value: Any, place: str) -> str:
 
 
 def plain(value: Any, path: tuple[Any, ...] = ()) -> Any:
-    """A copy in plain JSON types, equal to what comes back from a record: tuples become lists, subclasses their base.
+    """Copies a value to plain JSON types, as read back from a record: tuples become lists, subclasses their base.
 
     Args:
         path: keys that lead to `value`, for the error.
 
     Raises:
-        ValueRefused: some of it is no JSON; names the keys that lead there and what to write instead.
+        ValueRefused: some of it is not JSON; names the keys that lead there and a replacement.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -149,7 +149,7 @@ def plain(value: Any, path: tuple[Any, ...] = ()) -> Any:
 
 
 def scrubbed(value: Any) -> Any:
-    """JSON values without lone surrogates."""
+    """Returns JSON values without lone surrogates."""
     if isinstance(value, str):
         return text(value)
     if isinstance(value, dict):
@@ -189,7 +189,7 @@ def _key(key: Any, path: tuple[Any, ...]) -> str:
 
 
 def _path(path: tuple[Any, ...]) -> str:
-    """`gold.rows[3].name`."""
+    """Formats keys as a path: `gold.rows[3].name`."""
     return "".join(_steps(path)).lstrip(".") or "it"
 
 
@@ -198,7 +198,7 @@ def _steps(path: tuple[Any, ...]) -> Iterator[str]:
 
 
 def shown(value: Any) -> str:
-    """The beginning of a value's `repr`, and its type."""
+    """Returns the beginning of a value's `repr`, and its type."""
     try:
         words = text(" ".join(repr(value).split()))
     except Exception:

@@ -1,1 +1,1 @@
-"""Tool-call formats: a parser for each, and the table of their names."""
+"""Tool-call formats: a parser for each, and their registry."""

@@ -1,4 +1,4 @@
-"""Fenced blocks, which every model can write: a block of code runs, `tool_call` holds JSON."""
+"""Fenced blocks, a format for every model: a block of code runs, `tool_call` holds JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentrl.chat.formats.parser import (
 
 JSON_BLOCK = "tool_call"
 LANGUAGES = {"py": "python", "python3": "python", "ipython": "python", "bash": "shell", "sh": "shell", "zsh": "shell"}
-"""Languages of blocks and the tool they stand for, where no tool has the language's own name."""
+"""Tools by language of blocks, unless a tool has the language's own name."""
 
 _FENCE = re.compile(r"^[ \t]*+(`{3,}+)[ \t]*+([\w.+-]*+)[ \t]*+$", re.MULTILINE)
 _FULL = re.compile(r"^[ \t]*+`{3,}+[ \t]*+([\w.+-]++)[ \t]++[^`\s][^`\n]*+$", re.MULTILINE)
@@ -36,13 +36,13 @@ class _Block(NamedTuple):
 
 
 class FencedParser(Parser):
-    """A block whose language names a tool is the tool's one string argument; anything else is JSON."""
+    """Fenced blocks: if the language names a tool, the block is its only string argument; else the block is JSON."""
 
     name = "fenced"
     mark = re.compile(r"^[ \t]*+```+tool_call[ \t]*+$", re.MULTILINE)
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
-        """A block a call; the fence is longer than any in it."""
+        """Writes a block per call; the fence is longer than any in it."""
         return "\n".join(([text] if text else []) + [self._written(name, arguments) for name, arguments in calls])
 
     def _written(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -55,7 +55,7 @@ class FencedParser(Parser):
         return f"{fence}{language}\n{body}\n{fence}"
 
     def instructions(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """Signatures, and an example of every way to call."""
+        """Returns signatures, and an example of every way to call."""
         names = [tool["function"]["name"] for tool in tools]
         forms = {self._takes_text(name): self.example(name) for name in reversed(names)}
         shown = "\n".join(forms[key] for key in sorted(forms, reverse=True))
@@ -107,12 +107,12 @@ class FencedParser(Parser):
 
 
 def _tool_of(language: str, tools: Collection[str]) -> str:
-    """The tool that a block of a language calls."""
+    """Returns the tool that a block of a language calls."""
     return language if language in tools else LANGUAGES.get(language.lower(), language.lower())
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    """Blocks in order. A block ends at the first bare fence that is at least as long as the one it began with."""
+    """Yields blocks in order. A block ends at the first bare fence that is at least as long as its opening one."""
     opening: re.Match[str] | None = None
     for fence in _FENCE.finditer(text):
         if opening is None:

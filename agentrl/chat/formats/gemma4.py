@@ -1,4 +1,4 @@
-"""The calls of Gemma 4: arguments without JSON's quotes, strings between tokens of their own."""
+"""Calls of Gemma 4: arguments without JSON's quotes, strings between special tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Gemma4Parser(NamedParser):
 
 
 def _shown(value: Any) -> str:
-    """As the template writes it: keys sorted, without regard to their case."""
+    """Writes a value like the template: keys sorted, ignoring case."""
     if isinstance(value, str):
         if QUOTE in value:
             raise ValueError(f"gemma4 cannot express a text with {QUOTE}")
@@ -53,7 +53,7 @@ def _key(key: str) -> str:
 
 
 def _read(text: str, at: int, depth: int) -> tuple[Any, int]:
-    """The value at `at`, and where it ends."""
+    """Reads the value at `at`; returns it and its end."""
     at = _skip(text, at)
     if depth > MAX_DEPTH:
         raise ValueError("it is nested too deeply")
@@ -110,7 +110,7 @@ def _list(text: str, at: int, depth: int) -> tuple[list[Any], int]:
 
 
 def _next(text: str, at: int, closing: str) -> int:
-    """Where the next member begins, or what closes them."""
+    """Returns the position of the next member, or of `closing`."""
     at = _skip(text, at)
     if text.startswith(closing, at):
         return at

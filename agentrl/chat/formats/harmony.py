@@ -1,8 +1,8 @@
-"""Harmony, the format of gpt-oss: a reply is a run of messages, each in a channel.
+"""Harmony, the format of gpt-oss: a reply is a sequence of messages, each in a channel.
 
 `analysis` is thought, `final` is the answer, and a message with a recipient (`to=functions.search`) is a call, which
-ends the reply by `<|call|>`. Read here rather than by the package openai-harmony, which takes token ids of one
-vocabulary, downloads that vocabulary, and raises on what a model got wrong.
+ends the reply by `<|call|>`. Parsed here rather than by the package openai-harmony, which takes token ids of one
+vocabulary, downloads that vocabulary, and raises on mistakes of a model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HarmonyParser(Parser):
     ends = (RETURN, CALL)
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
-        """Text beside a call goes to the commentary channel, other text to the final one.
+        """Writes text before a call to the commentary channel, other text to the final one.
 
         Raises:
             ValueError: more than one call: a reply ends with its first.
@@ -54,7 +54,7 @@ class HarmonyParser(Parser):
         return f"{preamble}{CHANNEL}commentary to=functions.{name} <|constrain|>json{BODY}{shown}"
 
     def parse(self, text: str, tools: Collection[str]) -> Reply:
-        """Reads a reply. Never raises. Text outside of messages is read as in the final channel."""
+        """Parses a reply. Never raises. Text outside of messages is read as in the final channel."""
         thought, said = _split(text)
         reply = super().parse(said, tools)
         if thought is None:
@@ -65,7 +65,7 @@ class HarmonyParser(Parser):
         return replace(reply, thought=thought)
 
     def message(self, text: str) -> Message:
-        """As the template takes it: channels become keys, for it refuses them in a content."""
+        """Returns a message for the template: channels become keys, because it refuses them in a content."""
         thought, said = _split(text)
         call = next((part for part in _parts(said) if part.to), None)
         if call is None:
@@ -103,12 +103,12 @@ class HarmonyParser(Parser):
 
 
 class _Part(NamedTuple):
-    """A message of a reply.
+    """Message of a reply.
 
     Attributes:
-        to: the tool that it calls; "" if it calls none.
-        astray: whether it is meant for a tool, and its header does not say so as it should.
-        start, at, end: where its header begins, its body begins, its body ends.
+        to: the called tool; "" for no call.
+        astray: whether it is meant for a tool, but its header is malformed.
+        start, at, end: start of its header, start of its body, end of its body.
     """
 
     channel: str
@@ -120,7 +120,7 @@ class _Part(NamedTuple):
 
 
 def _parts(text: str) -> Iterator[_Part]:
-    """The messages in order. JSON in the body of a call may hold anything, marks included."""
+    """Yields the messages in order. JSON in the body of a call may hold anything, marks included."""
     at = 0
     while (header := _HEADER.search(text, at)) is not None:
         before = _BEFORE.search(text[max(at, header.start() - 200) : header.start()])
@@ -128,7 +128,7 @@ def _parts(text: str) -> Iterator[_Part]:
         to = (before["to"] or header["to"] or "").removeprefix("functions.")
         plain = header["channel"] in ("analysis", "final") or follows(text, header.end(), "{") is None
         end = None if plain and not to else _json_end(text, header.end())
-        # It names a tool in the wrong place; or it is a JSON object, which is no preamble.
+        # It names a tool in the wrong place; or it is a JSON object, which cannot be a preamble.
         astray = not to and ("to=" in header[0] or "functions." in header[0] or end is not None)
         if end is None:
             found = _BODY_END.search(text, header.end())
@@ -145,13 +145,13 @@ def _json_end(text: str, at: int) -> int | None:
 
 
 def _past_end(text: str, at: int) -> int:
-    """Behind the mark that ends a message, if there is one."""
+    """Returns the position behind the mark that ends a message, if any."""
     ended = _ENDED.match(text, at)
     return at if ended is None else ended.end()
 
 
 def _split(text: str) -> tuple[str | None, str]:
-    """The thought, None if there is none, and the rest: what is said, and calls as they are."""
+    """Splits a reply into its thought (None if none) and the rest: text, and unparsed calls."""
     thoughts, said, at = [], "", 0
     for part in _parts(text):
         said += text[at : part.start]
@@ -166,7 +166,7 @@ def _split(text: str) -> tuple[str | None, str]:
     return "\n".join(thoughts) if thoughts else None, said.strip()
 
 
-# A recipient stands before the channel or after it.
+# The recipient precedes or follows the channel.
 _BEFORE = re.compile(r"(?:<\|start\|>assistant)?(?:\s?to=(?P<to>[^\s<]++))?\s?\Z")
 _HEADER = re.compile(
     r"<\|channel\|>(?P<channel>[a-z]*+)(?:\s*+to=(?P<to>[^\s<]++))?[^<]*+(?:<\|constrain\|>[^<]*+)?<\|message\|>"

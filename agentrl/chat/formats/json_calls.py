@@ -1,5 +1,6 @@
 """Formats that write calls as JSON objects with the tool's name: Hermes and Qwen, Llama 3, Mistral, Phi-4, Granite,
-Nemotron, Cohere. They differ in what stands around the objects, and in what the keys are called."""
+Nemotron, Cohere. They differ in the marks around the objects, and in the names of the keys.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ class JsonParser(Parser):
     Attributes:
         opening, closing: the marks. `closing` may be missing at the end of a reply, where sampling ended; "" if the
             format has none.
-        many: whether a list stands between them.
-        margin: what `format` writes between a mark and the JSON.
+        many: whether they enclose a list.
+        margin: text that `format` writes between a mark and the JSON.
         keys: of an object: the tool's name, its arguments, the call's id.
-        near_miss: matches what is meant to be a mark and is none.
+        near_miss: matches malformed marks.
     """
 
     opening: ClassVar[str]
@@ -32,7 +33,7 @@ class JsonParser(Parser):
     near_miss: ClassVar[re.Pattern[str] | None] = None
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
-        """The layout that the models' own templates write."""
+        """Writes the layout of the models' own templates."""
         name_key, arguments_key, _ = self.keys
         objects = [{name_key: name, arguments_key: dict(arguments)} for name, arguments in calls]
         groups: list[Any] = [objects] if self.many and objects else objects
@@ -56,7 +57,7 @@ class JsonParser(Parser):
                 yield Found(at if number else start, at, outcome)
 
     def _not_closed(self, rest: str) -> str | None:
-        """What is wrong with what follows the JSON."""
+        """Describes the fault in the text after the JSON."""
         if not self.closing or not rest or rest.startswith(self.closing):
             return None
         if rest.startswith(self.opening):
@@ -64,7 +65,9 @@ class JsonParser(Parser):
         return f"{self.closing} must follow the JSON, found {rest[:20]!r} (one call per {self.opening})"
 
     def _end_of_call(self, text: str, at: int) -> int:
-        """Where reading goes on: after the closing mark or, if that is missing, before the next opening one."""
+        """Returns the position to continue at: after the closing mark or, if that is missing, before the next opening
+        one.
+        """
         following = text.find(self.opening, at)
         closing = text.find(self.closing, at, following if following >= 0 else len(text))
         if closing >= 0:
@@ -111,7 +114,7 @@ class HermesParser(JsonParser):
     near_miss = re.compile(r"</?\s*\|?tool[ _-]?calls?\|?\s*/?>", re.IGNORECASE)
 
     def instructions(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """The wording that Qwen's templates use, which these models were trained on."""
+        """Returns the wording of Qwen's templates, on which these models were trained."""
         shown = "\n".join(_json(tool) for tool in tools)
         return (
             "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
@@ -160,7 +163,7 @@ class CohereParser(JsonParser):
     _said = re.compile(r"<\|(?:START|END)_(?:RESPONSE|TEXT)\|>")
 
     def parse(self, text: str, tools: Collection[str]) -> Reply:
-        """Reads a reply, without the marks around what is said to the user. Never raises."""
+        """Parses a reply, without the marks around text for the user. Never raises."""
         reply = super().parse(text, tools)
         return replace(reply, text=self._said.sub("", reply.text).strip())
 
@@ -175,7 +178,7 @@ class ApertusParser(JsonParser):
     thought = ("<|inner_prefix|>", "<|inner_suffix|>")
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
-        """Without the token that ends the reply."""
+        """Writes a reply without the token that ends it."""
         called = f"{self.opening}{_json([{name: dict(arguments)} for name, arguments in calls])}" if calls else ""
         return "\n".join(filter(None, [text, called]))
 
@@ -195,9 +198,9 @@ class MistralV3Parser(JsonParser):
 
 
 class Llama3Parser(JsonParser):
-    """`{"name": ..., "parameters": {...}}` on a line of its own, after `<|python_tag|>` or bare: Llama 3.1 to 3.3.
+    """`{"name": ..., "parameters": {...}}` on a separate line, after `<|python_tag|>` or bare: Llama 3.1 to 3.3.
 
-    Several calls stand on a line each, or are separated by `;`.
+    Several calls are on separate lines, or separated by `;`.
     """
 
     name = "llama3"
@@ -211,7 +214,7 @@ class Llama3Parser(JsonParser):
 
     @classmethod
     def resembles(cls, text: str, tools: Collection[str]) -> bool:
-        """A reply that is nothing but the JSON of a call, or holds the tag."""
+        """Returns True if the reply is only the JSON of a call, or holds the tag."""
         return "<|python_tag|>" in text or _is_call(text) is not None
 
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
@@ -222,7 +225,7 @@ class Llama3Parser(JsonParser):
             while text.startswith("{", at):
                 try:
                     value, end = read_json(text, at)
-                except ValueError as error:  # nothing after broken JSON can be told from it
+                except ValueError as error:  # the end of broken JSON is unknown
                     yield Found(start, len(text), self._fault(text[start:], f"the JSON is wrong: {error}", tools))
                     return
                 if "arguments" in value and "parameters" not in value:
@@ -241,7 +244,7 @@ class Llama3Parser(JsonParser):
 
 
 def call_fault(value: Any, keys: tuple[str, str, str] = HermesParser.keys) -> str | None:
-    """Names the fault in a call's JSON value; None if there is none. Arguments are an object, or its JSON as a text.
+    """Describes the fault in a call's JSON value; None if it is valid. Arguments are an object, or its JSON as a text.
 
     Args:
         keys: of the tool's name, its arguments, the call's id.
@@ -265,7 +268,9 @@ def call_fault(value: Any, keys: tuple[str, str, str] = HermesParser.keys) -> st
 
 
 def bare_json_fault(parser: Parser, prose: str, tools: Collection[str], why: str) -> ParseFault | None:
-    """A fault if the whole prose is a call's JSON that lacks its wrapping: models forget it, and it is no answer."""
+    """Returns a fault if the whole prose is a call's JSON without its marks: models forget them, and it is not an
+    answer.
+    """
     value = _is_call(prose)
     if value is None:
         return None
@@ -273,12 +278,12 @@ def bare_json_fault(parser: Parser, prose: str, tools: Collection[str], why: str
 
 
 def _past(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where a match at `at` ends; `at` if there is none."""
+    """Returns the end of a match at `at`; `at` if none."""
     return at if (found := pattern.match(text, at)) is None else found.end()
 
 
 def _is_call(text: str) -> dict[str, Any] | None:
-    """The JSON object of a call, if the text is nothing else."""
+    """Returns the JSON object of a call, if the text is only that."""
     try:
         value = read_json(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Calls in forms that no format has: in fences of code, in tags that a model made up, as JSON behind some words."""
+"""Detects calls in unknown forms: in fences of code, in invented tags, as JSON after some words."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 _TRIED = 32
-"""Objects of a reply that are looked at."""
+"""Maximum of objects of a reply that are tried."""
 _NAMES = ("name", "tool", "tool_name", "function", "function_name", "action", "recipient_name")
 _ARGUMENTS = ("arguments", "parameters", "args", "kwargs", "input", "action_input", "tool_input", "params")
 _OBJECT = re.compile(rf'\{{\s*+"(?:{"|".join((*_NAMES, *_ARGUMENTS, "type", "id", "tool_calls"))})"\s*+:')
 
 
 class Lost(NamedTuple):
-    """What looks like a call: where it begins, and the tool's name."""
+    """Text that looks like a call: its start, and the tool's name."""
 
     start: int
     tool: str
 
 
 def lost_call(text: str, tools: Collection[str], read: Callable[[str, int], Any]) -> Lost | None:
-    """The first part of a text that looks like a call of a tool.
+    """Finds the first part of a text that looks like a call of a tool.
 
     Args:
         tools: that may be called.
-        read: reads the JSON that begins somewhere; gives its value and its end, and raises ValueError.
+        read: reads the JSON at a position; returns its value and its end, and raises ValueError.
     """
     if '"name"' not in text and not any(tool in text for tool in tools):
         return None  # most replies
@@ -40,7 +40,7 @@ def _objects(text: str, tools: Collection[str], read: Callable[[str, int], Any])
             return
         try:
             value, _ = read(text, begin.start())
-        except ValueError:  # cut, or broken: then both keys say what it was meant to be
+        except ValueError:  # cut, or broken: both keys show that a call was meant
             name = _NAMED.search(text, begin.start(), begin.start() + 2000)
             if name is not None and name[1] in tools and _GIVEN.search(text, begin.start(), begin.start() + 4000):
                 yield Lost(begin.start(), name[1])
@@ -52,7 +52,7 @@ def _objects(text: str, tools: Collection[str], read: Callable[[str, int], Any])
 
 
 def _called(value: dict[str, Any], tools: Collection[str]) -> str | None:
-    """The tool that an object calls. One of a name and arguments and nothing else calls, whatever the name is."""
+    """Returns the tool that an object calls. An object of only a name and arguments calls, whatever the name is."""
     inner = value.get("function")
     said: dict[str, Any] = inner if isinstance(inner, dict) else value
     names = [said[key].removeprefix("functions.") for key in _NAMES if isinstance(said.get(key), str)]
@@ -75,9 +75,10 @@ def _words(text: str, tools: Collection[str]) -> Iterator[Lost]:
 
 @lru_cache(64)
 def _forms(tools: tuple[str, ...]) -> re.Pattern[str]:
-    """Tags that name a tool in an attribute or in their content, `Action: ...` lines, headers of harmony and calls of
-    Gemma without their control tokens, a name behind a garbled control token, and a reply or a block of code that is
-    nothing but a call as Python has it."""
+    """Matches tags that name a tool in an attribute or in their content, `Action: ...` lines, headers of harmony and
+    calls of Gemma without their control tokens, a name behind a garbled control token, and a reply or a block of code
+    that is only a call in Python syntax.
+    """
     names = rf"(?:functions\.)?({'|'.join(map(re.escape, sorted(tools, key=len, reverse=True)))})"
     forms = (
         rf'<[^<>\s]{{1,40}}+\s[^<>]{{0,80}}?\b(?:name|tool|function)\s?=\s?["\']?{names}["\']?\s?/?>',

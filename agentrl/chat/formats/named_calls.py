@@ -11,14 +11,14 @@ from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Par
 
 
 class NamedParser(Parser):
-    """A head with the name, a JSON object (or what a format has instead), and what closes the call.
+    """A head with the name, a JSON object (or the format's equivalent), and the end of the call.
 
     Attributes:
         sign: the text that `head` begins with.
-        head: matches what begins a call; the groups `name` and, if the format has one, `id`.
-        tail: what closes a call. It may be missing at the end of a reply, where sampling ended; "" if there is none.
-        written: a call: {name} and {arguments} are filled in; {index} counts the calls of a reply.
-        section: what stands around all calls of a reply.
+        head: matches the beginning of a call; the groups `name` and, if the format has one, `id`.
+        tail: end of a call. It may be missing at the end of a reply, where sampling ended; "" if the format has none.
+        written: template of a call: {name} and {arguments} are filled in; {index} counts the calls of a reply.
+        section: marks around all calls of a reply.
     """
 
     sign: ClassVar[str]
@@ -28,7 +28,7 @@ class NamedParser(Parser):
     section: ClassVar[tuple[str, str]] = ("", "")
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
-        """The layout that the models' own templates write."""
+        """Writes the layout of the models' own templates."""
         if not calls:
             return text
         shown = "".join(
@@ -41,10 +41,10 @@ class NamedParser(Parser):
         return json.dumps(dict(arguments), ensure_ascii=False)
 
     def _value(self, text: str, at: int) -> tuple[Any, int]:
-        """The arguments that begin at `at`, and where they end.
+        """Reads the arguments at `at`; returns them and their end.
 
         Raises:
-            ValueError: says what is wrong.
+            ValueError: describes the fault.
         """
         try:
             value, end = read_json(text, at)
@@ -68,13 +68,13 @@ class NamedParser(Parser):
             )
 
     def _section_before(self, text: str, at: int, start: int) -> int:
-        """Where the call begins: with the mark of its section, if that stands directly before it."""
+        """Returns the start of the call: with the mark of its section, if that directly precedes it."""
         opening = self.section[0]
         before = text[at:start].rstrip()
         return at + len(before) - len(opening) if opening and before.endswith(opening) else start
 
     def _arguments(self, text: str, at: int) -> tuple[dict[str, Any], int, str | None]:
-        """The arguments of a call, where it ends, and what is wrong with it."""
+        """Returns the arguments of a call, its end, and its fault."""
         try:
             value, end = self._value(text, at)
         except ValueError as error:

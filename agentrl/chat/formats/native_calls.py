@@ -1,4 +1,4 @@
-"""Calls and results in the form of APIs: arguments as text, and results that name the call that they answer."""
+"""Calls and results in the form of APIs: arguments as text, and results with the id of their call."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from agentrl.types.parts.content import text_of
 from agentrl.types.task import Message
 
 NO_RESULT = "No result of this call is shown."
-"""Stands for the result of a call that has none in the conversation."""
+"""Replaces the missing result of a call in the conversation."""
 
 
 def read_arguments(given: Any) -> dict[str, Any]:
-    """The arguments of a call: JSON text, an object, or nothing, which APIs write for a call without arguments.
+    """Reads the arguments of a call: JSON text, an object, or nothing, which APIs send for a call without arguments.
 
     Raises:
-        ValueError: they are no JSON, or no object.
+        ValueError: they are not JSON, or not an object.
     """
     if given is None or given == "":
         return {}
@@ -30,10 +30,10 @@ def read_arguments(given: Any) -> dict[str, Any]:
 
 
 def calls_of(message: Message) -> list[NativeCall]:
-    """The calls of a message. Their arguments are JSON text, as APIs have them, or the object.
+    """Returns the calls of a message. Their arguments are JSON text, as in APIs, or the object.
 
     Raises:
-        ValueError: they are no list, or one of them has no name.
+        ValueError: they are not a list, or one of them has no name.
     """
     given = message.get("tool_calls") or []
     if not isinstance(given, list):
@@ -51,11 +51,11 @@ def _native(call: Any) -> NativeCall:
 
 
 def told(messages: Sequence[Message], parser: Parser, as_keys: bool) -> list[Message]:
-    """A conversation as the chat template shows it: what earlier replies called stands in their text, in the format of
-    the parser, or under a key, where the template answers only such calls.
+    """Converts a conversation for the chat template: calls of earlier replies become part of their text, in the format
+    of the parser, or are under a key, if the template shows results of such calls only.
 
     Args:
-        as_keys: whether calls stand under a key.
+        as_keys: whether calls are under a key.
 
     Raises:
         RenderError: a call cannot be read.
@@ -84,7 +84,7 @@ def _told(message: Message, parser: Parser, as_keys: bool) -> Message:
 
 
 def _as_key(call: NativeCall, index: int) -> dict[str, Any]:
-    """A call under a key. Arguments that cannot be read stay the text that they are."""
+    """Returns a call for a key. Arguments that cannot be read remain text."""
     try:
         arguments: Any = read_arguments(call.arguments)
     except ValueError:
@@ -94,7 +94,9 @@ def _as_key(call: NativeCall, index: int) -> dict[str, Any]:
 
 
 def as_text(parser: Parser, text: str, calls: Sequence[NativeCall]) -> str:
-    """A reply in the format of the parser. A call that it cannot write, broken or not, is written as it was given."""
+    """Writes a reply in the format of the parser. A call that the format cannot express is written in its original
+    form.
+    """
     written = []
     for call in calls:
         try:
@@ -107,8 +109,9 @@ def as_text(parser: Parser, text: str, calls: Sequence[NativeCall]) -> str:
 
 
 def with_long_ids(message: Message) -> Message:
-    """A result, or a reply under whose key calls stand, with ids of nine letters and digits: Mistral's templates ask
-    for them."""
+    """Replaces the ids of a result, or of a reply's calls under its key, by ids of nine letters and digits, as
+    Mistral's templates require.
+    """
     if message["role"] == "tool":
         return {**message, "tool_call_id": _long_id(str(message.get("tool_call_id", "")))}
     return {
@@ -123,10 +126,10 @@ def _long_id(call_id: str) -> str:
 
 
 def reply_of(parser: Parser, text: str, calls: Sequence[NativeCall], tools: Collection[str]) -> Reply:
-    """What an API replied that gave calls beside the text: these follow those of the text.
+    """Parses the reply of an API that returned calls apart from the text: these follow those of the text.
 
-    Each call, and each fault, has the API's id: APIs want an answer to every one. What else the text says is no call
-    that went wrong.
+    Each call, and each fault, has the API's id: APIs require a result for every one. Other faults of the text are
+    ignored.
 
     Args:
         tools: names of the tools that may be called now; a call of any other is a fault.
@@ -152,7 +155,7 @@ def _read(parser: Parser, call: NativeCall, tools: Collection[str]) -> ParsedCal
 
 
 def rounds(messages: Sequence[Message]) -> Iterator[tuple[Message | None, list[Message]]]:
-    """The replies of a conversation, each with what follows it. First comes None with what opens the conversation."""
+    """Yields the replies of a conversation, each with the messages after it; first None with the opening messages."""
     reply: Message | None = None
     following: list[Message] = []
     for message in messages:
@@ -165,16 +168,16 @@ def rounds(messages: Sequence[Message]) -> Iterator[tuple[Message | None, list[M
 
 
 def ids_of(reply: Message | None) -> list[str]:
-    """The ids of the calls of a reply in the form of APIs; none if one of its calls has none."""
+    """Returns the ids of the calls of a reply in the form of APIs; none if one of its calls has none."""
     calls = (reply or {}).get("tool_calls") or ()
     ids = [id for call in calls if isinstance(call, dict) and isinstance(id := call.get("id"), str) and id]
     return ids if len(ids) == len(calls) else []
 
 
 def answers(ids: Sequence[str], following: Sequence[Message]) -> tuple[list[Message | None], list[Message]]:
-    """The result of each call, by its id, and the messages that are none of these results.
+    """Returns the result of each call, by its id, and the other messages.
 
-    Of calls with one id the first has the first result of that id.
+    Of calls with the same id, the first has the first result of that id.
     """
     found: dict[str, list[Message]] = {id: [] for id in ids}
     others = []
@@ -189,10 +192,10 @@ def answers(ids: Sequence[str], following: Sequence[Message]) -> tuple[list[Mess
 
 
 def in_call_order(messages: Sequence[Message]) -> list[Message]:
-    """A conversation in which the results of a reply follow it in the order of its calls.
+    """Returns a conversation in which the results of a reply follow it in the order of its calls.
 
-    Most chat templates show no ids: there the order alone says which result is whose. Where some calls of a reply have
-    a result, the others get `NO_RESULT`.
+    Most chat templates show no ids: there only the order assigns results to calls. If some calls of a reply have a
+    result, the others get `NO_RESULT`.
     """
     ordered: list[Message] = []
     for reply, following in rounds(messages):

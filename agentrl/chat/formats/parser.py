@@ -1,4 +1,4 @@
-"""What a parser is: the text of a reply in, tool calls and faults out. It never raises on what a model wrote."""
+"""Base of parsers: the text of a reply in, tool calls and faults out. Output of a model never raises."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from agentrl.types.parts.schemas import Argument
 
 @dataclass(frozen=True)
 class ParsedCall:
-    """A tool call as the model wrote it; the tool itself checks the arguments against its schema.
+    """Tool call as the model wrote it; the tool itself validates the arguments.
 
     Attributes:
         id: if the model gave one.
-        at: its place in the reply, before or behind other calls and faults.
+        at: its position in the reply, among other calls and faults.
     """
 
     name: str
@@ -35,12 +35,12 @@ class ParsedCall:
 
 @dataclass(frozen=True)
 class ParseFault:
-    """A tool call that cannot be read.
+    """Tool call that cannot be parsed.
 
     Attributes:
-        snippet: the beginning of what the model wrote.
-        message: what is wrong and what the right form looks like, in words for the model.
-        tool: the name that was called, if all that is wrong is that there is no such tool.
+        snippet: the beginning of the model's text.
+        message: the fault and an example of the right form, in words for the model.
+        tool: the called name, if the only fault is that the tool does not exist.
         foreign: the name of the format, if it is a call in another format than the parser's.
         id: if an API gave one.
         at: as `ParsedCall.at`.
@@ -56,12 +56,12 @@ class ParseFault:
 
 @dataclass(frozen=True)
 class Reply:
-    """A parsed reply.
+    """Parsed reply.
 
     Attributes:
-        text: what was said apart from thought, calls and answer, without whitespace around it.
-        thought: what stood in `<think>`, or what the format has for it; None if nothing did.
-        answer: what stood in the last `<answer>`, None if there is none ("" if it is empty).
+        text: text without thought, calls and answer, stripped.
+        thought: content of `<think>`, or of the format's equivalent; None if none.
+        answer: content of the last `<answer>`, None if none ("" if it is empty).
     """
 
     text: str
@@ -72,7 +72,7 @@ class Reply:
 
 
 class Found(NamedTuple):
-    """A call or a fault, and where it stands in the text (end exclusive)."""
+    """Call or fault, and its position in the text (end exclusive)."""
 
     start: int
     end: int
@@ -80,24 +80,24 @@ class Found(NamedTuple):
 
 
 Call = tuple[str, Mapping[str, Any]]
-"""A call to be written: tool name and arguments."""
+"""Call to write: tool name and arguments."""
 
 
 class Parser(ABC):
     """Reads and writes tool calls in one format.
 
     Args:
-        definitions: of all tools that may ever be offered. Formats whose arguments are bare text learn from the schemas
-            what an argument is called and whether it is a string.
+        definitions: of all tools that may ever be offered. Formats with bare text as arguments read from the schemas
+            the name of an argument and whether it is a string.
 
     Attributes:
-        name: as recipes write it.
-        native: matches a prompt that teaches this format, so that a chat template which does so may describe the tools.
+        name: in recipes.
+        native: matches a prompt that teaches this format, so that its chat template may describe the tools.
         mark: matches a reply that holds a call in this format, whatever the tools are called.
-        ends: the control tokens that end a reply and a reply that calls, where the chat template does not write what
-            the model samples; None: those that the template writes.
-        thought: what stands before and behind a thought. In a reply without these marks, `<think>` is one, too.
-        others: formats that a reply without a call is searched for, so that their calls are faults and no answers.
+        ends: the control tokens that end a reply and a reply with calls, if the model samples others than the chat
+            template writes; None: those of the template.
+        thought: marks before and behind a thought. In a reply without these marks, `<think>` is one, too.
+        others: formats that are searched in a reply without a call, so that their calls are faults and not answers.
     """
 
     name: ClassVar[str]
@@ -111,14 +111,14 @@ class Parser(ABC):
         self.functions: dict[str, Mapping[str, Any]] = {d["function"]["name"]: d["function"] for d in definitions}
 
     def for_tools(self, definitions: Sequence[Mapping[str, Any]]) -> Self:
-        """This parser with other tools. One that keeps more of the definitions than `functions` overrides it."""
+        """Returns this parser with other tools. To be overridden if it stores more of them than `functions`."""
         other = copy.copy(self)
         other.functions = {d["function"]["name"]: d["function"] for d in definitions}
         vars(other).pop("_forms", None)
         return other
 
     def parse(self, text: str, tools: Collection[str]) -> Reply:
-        """Reads a reply. Never raises.
+        """Parses a reply. Never raises.
 
         Args:
             tools: names of the tools that may be called now; a call of any other is a fault.
@@ -150,14 +150,14 @@ class Parser(ABC):
 
     @abstractmethod
     def format(self, text: str, calls: Sequence[Call]) -> str:
-        """Writes a reply: `text`, then the calls, a line each or more. `parse` reads the same calls back.
+        """Writes a reply: `text`, then the calls, on one or more lines each. `parse` reads the same calls back.
 
         Raises:
             ValueError: the format cannot express an argument.
         """
 
     def instructions(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """What a system prompt says about the tools (definitions) and how to call them.
+        """Returns the part of a system prompt about the tools (definitions) and how to call them.
 
         Default: signatures, and an example of the first tool.
         """
@@ -165,7 +165,7 @@ class Parser(ABC):
         return f"You can call these tools:\n{signature_lines(tools)}\n\nTo call one, write for example:\n{form}"
 
     def message(self, text: str) -> Mapping[str, Any]:
-        """An earlier reply for a chat template that answers only calls which stand under a key of their own."""
+        """Returns an earlier reply for a chat template that shows results only of calls under a separate key."""
         reply = self.parse(text, self.functions)
         if not reply.calls:
             return {"role": "assistant", "content": text}
@@ -176,28 +176,28 @@ class Parser(ABC):
         return {"role": "assistant", "content": reply.text, "tool_calls": calls, **thought}
 
     def stops(self) -> tuple[str, ...]:
-        """Strings at which sampling ends, because a call is complete then and its result must follow."""
+        """Returns strings at which sampling ends, because a call is complete and its result must follow."""
         return ()
 
     def completed(self, text: str) -> str:
-        """A reply from which an API has cut the string of `stops` that ended it, with that string."""
+        """Restores the string of `stops` that an API has cut from the end of a reply."""
         return text
 
     @classmethod
     def resembles(cls, text: str, tools: Collection[str]) -> bool:
-        """Whether a reply without `mark` looks like a call in this format all the same."""
+        """Returns True if a reply without `mark` still looks like a call in this format."""
         return False
 
     @abstractmethod
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
-        """Calls and faults in order, without overlap."""
+        """Yields calls and faults in order, without overlap."""
 
     def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
-        """A fault for what looks like a call in the text around the calls. `acted`: there is a call or an answer."""
+        """Returns a fault for text around the calls that looks like a call. `acted`: there is a call or an answer."""
         return None
 
     def _foreign(self, text: str, tools: Collection[str], *, marked: bool) -> ParseFault | None:
-        """A fault if the reply holds a call in another format. `marked`: only if it certainly does."""
+        """Returns a fault if the reply holds a call in another format. `marked`: only if it certainly does."""
         if not tools or (marked and self.mark is not None and self.mark.search(text)):
             return None
         found = next((other for other in self.others if other.mark and other.mark.search(text)), None)
@@ -209,7 +209,7 @@ class Parser(ABC):
         return ParseFault(_snippet(text), message, foreign=found.name)
 
     def _lost(self, prose: str, tools: Collection[str]) -> ParseFault | None:
-        """A fault for what begins as a call, or looks like one in a form that no format has."""
+        """Returns a fault for text that begins as a call, or looks like one in an unknown form."""
         if tools and self.mark is not None and (begun := self.mark.search(prose)) is not None:
             return self._fault(prose[begun.start() :], "it begins as a call, and does not go on as one", tools)
         if not tools or (found := lost_call(prose, tools, read_json)) is None:
@@ -218,7 +218,7 @@ class Parser(ABC):
         return self._fault(prose[found.start :], why, tools, found.tool)
 
     def _offered(self, call: ParsedCall, written: str, tools: Collection[str]) -> ParsedCall | ParseFault:
-        """The call, or a fault if its tool is not on offer."""
+        """Returns the call, or a fault if its tool is not on offer."""
         return call if call.name in tools else self._unknown(call.name, written, tools)
 
     def _unknown(self, name: str, written: str, tools: Collection[str]) -> ParseFault:
@@ -228,11 +228,11 @@ class Parser(ABC):
         return ParseFault(_snippet(written), f"there is no tool {name[:100]!r}; {hint}{offer}", name[:100])
 
     def _fault(self, written: str, why: str, tools: Collection[str], name: str | None = None) -> ParseFault:
-        """A fault that shows the right form, with the tool that was meant if that is known."""
+        """Returns a fault that shows the right form, for the intended tool if known."""
         return ParseFault(_snippet(written), f"the tool call cannot be read: {why}{self._form(tools, name)}")
 
     def _form(self, tools: Collection[str], name: str | None = None) -> str:
-        """How a call looks: of the tool `name` if there is one of that name."""
+        """Returns an example call: of the tool `name` if it exists."""
         meant = name if name in tools else next(iter(tools), None)
         if meant is None:
             return ""
@@ -245,39 +245,41 @@ class Parser(ABC):
         return forms[meant]
 
     def example(self, tool: str) -> str:
-        """A call of `tool` with a placeholder for every required argument."""
+        """Writes a call of `tool` with a placeholder for every required argument."""
         properties, required = self._schema(tool)
         shown = [name for name in properties if name in required] or list(properties)[:1]
         return self.format("", [(tool, {name: self._argument(tool, name).placeholder for name in shown})])
 
     def _schema(self, tool: str) -> tuple[dict[str, Any], list[str]]:
-        """Arguments of a tool with the schema of each, and the names of those that are required."""
+        """Returns the arguments of a tool with the schema of each, and the names of the required ones."""
         schema = self.functions.get(tool, {}).get("parameters")
         return schemas.arguments(schema), schemas.required(schema)
 
     def _argument(self, tool: str, name: str) -> Argument:
-        """An argument of a tool. One that is not known takes texts."""
+        """Returns an argument of a tool. An unknown one takes texts."""
         root = self.functions.get(tool, {}).get("parameters") or {}
         return Argument(root, schemas.arguments(root).get(name, {"type": "string"}))
 
     def _main_argument(self, tool: str) -> str | None:
-        """The argument that bare text stands for: the only one, or the only one required."""
+        """Returns the argument for bare text: the only one, or the only required one."""
         properties, required = self._schema(tool)
         candidates = required if len(required) == 1 else list(properties)
         return candidates[0] if len(candidates) == 1 else None
 
     def _typed(self, tool: str, argument: str, text: str, *, is_text: bool | None = None) -> Any:
-        """The value that a bare text stands for under the schema. `is_text`: what the model wrote beside it."""
+        """Converts a bare text to a value under the schema. `is_text`: the model's hint."""
         return self._argument(tool, argument).value(text, read_json, is_text=is_text)
 
 
 def definitions_of(parser: Parser) -> list[dict[str, Any]]:
-    """The tools that a parser knows, as chat templates and APIs take them."""
+    """Returns the tools that a parser knows, in the form of chat templates and APIs."""
     return [{"type": "function", "function": dict(function)} for function in parser.functions.values()]
 
 
 def signature_lines(tools: Sequence[Mapping[str, Any]]) -> str:
-    """The tools as a list for a prompt: `- name(argument: type, ...): description`, argument descriptions below."""
+    """Formats the tools as a list for a prompt: `- name(argument: type, ...): description`, argument descriptions
+    below.
+    """
     lines: list[str] = []
     for function in (tool["function"] for tool in tools):
         root = function.get("parameters") or {}
@@ -290,7 +292,7 @@ def signature_lines(tools: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _answer(prose: str) -> tuple[str | None, str, list[ParseFault]]:
-    """The last answer, the prose without any, and a fault if one is left open."""
+    """Returns the last answer, the prose without answers, and a fault if one is left open."""
     answer, rest, at = None, "", 0
     while (start := prose.find("<answer>", at)) >= 0 and (end := prose.find("</answer>", start)) >= 0:
         answer = prose[start + len("<answer>") : end].strip()
@@ -307,7 +309,7 @@ def _is_call(item: Found) -> bool:
 
 
 def _without(text: str, begin: int, end: int, found: Sequence[Found]) -> str:
-    """A part of a text, a line break in place of each call that stands in it."""
+    """Returns a part of a text with a line break in place of each call."""
     prose, at = "", begin
     for item in found:
         prose += text[at : item.start] + "\n"
@@ -316,7 +318,7 @@ def _without(text: str, begin: int, end: int, found: Sequence[Found]) -> str:
 
 
 def _first(faults: list[ParseFault]) -> list[ParseFault]:
-    """At most `MAX_FAULTS`: a degenerate reply of a thousand broken calls is answered in a few messages."""
+    """Returns at most `MAX_FAULTS`: a degenerate reply of a thousand broken calls gets a few messages."""
     if len(faults) <= MAX_FAULTS:
         return faults
     last = faults[MAX_FAULTS - 1]
@@ -330,13 +332,13 @@ def _snippet(written: str) -> str:
 
 
 def follows(text: str, at: int, mark: str) -> int | None:
-    """Where `mark` ends, if it stands at `at` or after white space there; None if not, or if it is empty."""
+    """Returns the end of `mark`, if it is at `at`, after optional white space; None if not, or if it is empty."""
     begin = _BLANK.match(text, at).end()  # type: ignore[union-attr]
     return begin + len(mark) if mark and text.startswith(mark, begin) else None
 
 
 def same(value: Any, other: Any) -> bool:
-    """Whether two values are one in JSON: true is not 1."""
+    """Returns True if two values are equal in JSON: true is not 1."""
     return json.dumps(value, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
@@ -346,13 +348,13 @@ MAX_FAULTS = 4
 
 def read_json(text: str, at: int | None = None) -> Any:
     """Reads strict JSON: no duplicate keys, no NaN or infinity, numbers that fit 64 bits, valid unicode, at most
-    `MAX_DEPTH` levels, so that what a model writes can always be stored.
+    `MAX_DEPTH` levels, so that output of a model can always be stored.
 
     Args:
-        at: where to begin; the result is then (value, end), and what follows is not looked at.
+        at: where to begin; the result is then (value, end), and later text is ignored.
 
     Raises:
-        ValueError: says what is wrong.
+        ValueError: describes the fault.
     """
     begin = _BLANK.match(text, at or 0).end()  # type: ignore[union-attr]
     try:
@@ -376,7 +378,7 @@ def read_json(text: str, at: int | None = None) -> Any:
 
 
 def arguments_of(value: Any) -> dict[str, Any]:
-    """The arguments of a call: an object, or JSON of one in a text.
+    """Reads the arguments of a call: an object, or JSON of one in a text.
 
     Raises:
         ValueError: they are neither.

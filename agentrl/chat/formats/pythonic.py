@@ -1,4 +1,4 @@
-"""Formats that write calls as Python: a list of calls (Llama 3.2 and 4, LFM2) or a call a line (Gemma 3, OLMo 3)."""
+"""Formats that write calls as Python: a list of calls (Llama 3.2 and 4, LFM2) or a call per line (Gemma 3, OLMo 3)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class PythonicParser(Parser):
     """`[search(query="x", k=3), look()]`, at the beginning of a line.
 
     Attributes:
-        begin: matches what stands before the calls.
-        closing: what stands behind them; it may be missing at the end of a reply, where sampling ended.
-        after: what a model may write behind them.
+        begin: matches the text before the calls.
+        closing: end of the calls; it may be missing at the end of a reply, where sampling ended.
+        after: text that a model may write after them.
         layout: of a reply's calls.
-        between: what stands between two calls.
+        between: separator of two calls.
     """
 
     name = "pythonic"
@@ -37,13 +37,13 @@ class PythonicParser(Parser):
 
     @classmethod
     def resembles(cls, text: str, tools: Collection[str]) -> bool:
-        """A reply that is nothing but a list of calls of tools."""
+        """Returns True if the reply is only a list of calls of tools."""
         text = text.strip()
         names = "|".join(map(re.escape, tools))
         return cls is PythonicParser and text.endswith(")]") and re.match(rf"\[\s*(?:{names})\(", text) is not None
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
-        """Strings in double quotes, arguments by name."""
+        """Writes strings in double quotes, arguments by name."""
         if not calls:
             return text
         shown = self.between.join(_written(self.name, name, arguments) for name, arguments in calls)
@@ -59,7 +59,9 @@ class PythonicParser(Parser):
                 yield Found(at if number else begin.start(), at, outcome)
 
     def _end(self, text: str, at: int) -> tuple[int, int]:
-        """Where the calls end, and where what closes them ends. Brackets and marks within strings do not count."""
+        """Returns the end of the calls, and the end of their closing mark. Brackets and marks within strings do not
+        count.
+        """
         depth = 0
         for found in _TOKEN.finditer(text, at):
             if self.closing:
@@ -87,7 +89,7 @@ class PythonicParser(Parser):
         name = _dotted(call.func)
         inner = call.args[0] if len(call.args) == 1 else None
         if name == "print" and name not in tools and isinstance(inner, ast.Call) and not call.keywords:
-            return self._call(inner, written, tools)  # Gemma prints what a tool gives
+            return self._call(inner, written, tools)  # Gemma prints the result of a tool
         arguments: dict[str, Any] = {}
         try:
             if call.args:
@@ -121,7 +123,7 @@ class Lfm2Parser(PythonicParser):
 
 
 class GemmaParser(PythonicParser):
-    """A block ```` ```tool_code ```` with a call a line: Gemma 2 and 3."""
+    """A block ```` ```tool_code ```` with a call per line: Gemma 2 and 3."""
 
     name = "gemma"
     native = mark = re.compile(r"```tool_code")
@@ -130,7 +132,7 @@ class GemmaParser(PythonicParser):
 
 
 class Olmo3Parser(PythonicParser):
-    """`<function_calls>` with a call a line: OLMo 3."""
+    """`<function_calls>` with a call per line: OLMo 3."""
 
     name = "olmo3"
     native = mark = re.compile(r"<function_calls>")
@@ -138,14 +140,14 @@ class Olmo3Parser(PythonicParser):
     layout, between = "<function_calls>\n{calls}\n</function_calls>", "\n"
 
 
-# Strings are taken whole, one that is never closed up to the end of the text: so a scan is linear.
+# Strings are matched whole, an unclosed one up to the end of the text, so that a scan is linear.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|\'(?:[^\'\\]|\\.)*+(?:\'|\Z)|[\[\](){}<\n]', re.DOTALL)
 _DEPTH = {"[": 1, "(": 1, "{": 1, "]": -1, ")": -1, "}": -1}
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
 def _parsed(body: str) -> ast.Module:
-    """The tree of a text as Python has it, in which strings may have raw line breaks.
+    """Parses a text as Python in which strings may have raw line breaks.
 
     Raises:
         SyntaxError, ValueError, RecursionError, MemoryError: as `ast.parse`.
@@ -166,7 +168,7 @@ def _calls_of(line: ast.stmt) -> list[ast.expr | None]:
 
 
 def _dotted(node: ast.expr) -> str:
-    """A name with dots; "" for anything else."""
+    """Returns a name with dots; "" for anything else."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -175,10 +177,10 @@ def _dotted(node: ast.expr) -> str:
 
 
 def _value(node: ast.expr, depth: int = 0) -> Any:
-    """The value of a literal, as JSON can hold it.
+    """Returns the value of a literal, as JSON can hold it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a literal.
     """
     if depth > MAX_DEPTH:
         raise ValueError("it is nested too deeply")

@@ -1,4 +1,4 @@
-"""The tool-call formats by name."""
+"""Registry of the tool-call formats."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from agentrl.registry.registry import Registry, Section, subclass_of
 from agentrl.types.errors import RecipeError
 
 AUTO = "auto"
-"""The format that the chat template of the model writes; hermes where it writes none."""
+"""The format that the chat template of the model writes; hermes if it writes none."""
 
 FORMATS: Registry[type[Parser]] = Registry(
     kind="tool-call format",
     key="agent.format",
-    # In the order in which a reply, or what a template writes, is compared with them: what is unmistakable comes first.
+    # In the order of comparison with a reply or the output of a template: unmistakable formats come first.
     built_in={
         "hermes": "agentrl.chat.formats.json_calls:HermesParser",
         "seed-oss": "agentrl.chat.formats.xml:SeedParser",
@@ -54,27 +54,27 @@ FORMATS: Registry[type[Parser]] = Registry(
 
 
 def parser_of(format: Section, definitions: Sequence[Mapping[str, Any]] = (), base: Path | None = None) -> Parser:
-    """The parser of a format.
+    """Returns the parser of a format.
 
     Args:
-        format: names one other than `auto`, or a parser of one's own.
+        format: names one other than `auto`, or a parser of the user.
         definitions: of the recipe's tools. Without them, formats with bare text as argument cannot name it.
         base: folder of the recipe.
 
     Raises:
-        RecipeError: there is no such format, it is no parser, a setting does not fit, or it cannot call one of the
+        RecipeError: the format does not exist, is not a parser, a setting does not fit, or it cannot call one of the
             tools.
     """
     return prepared(FORMATS.chosen(format, base).make(definitions))
 
 
 def parser_named(name: str, definitions: Sequence[Mapping[str, Any]] = (), base: Path | None = None) -> Parser:
-    """The parser of a format without settings, as `parser_of`."""
+    """Returns the parser of a format without settings, as `parser_of`."""
     return prepared(FORMATS.load(name, {}, base).make(definitions))
 
 
 def prepared(parser: Parser) -> Parser:
-    """A parser that knows the other formats.
+    """Adds the other formats to a parser.
 
     Raises:
         RecipeError: the format cannot write a call of one of the tools.

@@ -1,4 +1,4 @@
-"""Tags (Search-R1 and relatives): the tag is the tool, its content the argument. The shortest format there is."""
+"""Tags (Search-R1 and relatives): the tag is the tool, its content the argument. The shortest format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TagsParser(Parser):
     name = "tags"
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
-        """The bare argument where that reads back as itself, otherwise a JSON object."""
+        """Writes the bare argument if it is read back unchanged, otherwise a JSON object."""
         return "\n".join(([text] if text else []) + [self._written(name, arguments) for name, arguments in calls])
 
     def _written(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -37,23 +37,23 @@ class TagsParser(Parser):
         return shown if plain and same(self._typed(name, main, shown), value) else None
 
     def instructions(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """Signatures, and an example of every tool."""
+        """Returns signatures, and an example of every tool."""
         forms = "\n".join(self.example(tool["function"]["name"]) for tool in tools)
         return f"You can call these tools:\n{signature_lines(tools)}\n\nTo call one, write:\n{forms}"
 
     def stops(self) -> tuple[str, ...]:
-        """The closing tags of all tools: a model that wrote on would invent the result."""
+        """Returns the closing tags of all tools: a model that continued would invent the result."""
         return tuple(f"</{name}>" for name in self.functions)
 
     def completed(self, text: str) -> str:
-        """The reply with the closing tag of the tool whose tag is left open."""
+        """Returns the reply with the closing tag of the tool whose tag is left open."""
         last = max(self.functions, key=lambda name: text.rfind(f"<{name}>"), default="")
         left_open = text.rfind(f"<{last}>") > text.rfind(f"</{last}>")
         return f"{text}</{last}>" if last and left_open else text
 
     @classmethod
     def resembles(cls, text: str, tools: Collection[str]) -> bool:
-        """A tool's tag that is opened and closed."""
+        """Returns True if a tool's tag is opened and closed."""
         return any((at := text.find(f"<{name}>")) >= 0 and f"</{name}>" in text[at:] for name in tools)
 
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
@@ -86,7 +86,7 @@ class TagsParser(Parser):
             yield Found(tag.start(), at, outcome)
 
     def _read(self, name: str, content: str, written: str, tools: Collection[str]) -> ParsedCall | ParseFault:
-        """The call from what stands between its tags."""
+        """Reads the call from the content of its tags."""
         if not content:
             return ParsedCall(name, {})
         properties, main = self._schema(name)[0], self._main_argument(name)
@@ -106,7 +106,7 @@ class TagsParser(Parser):
         return self._fault(written, why, tools, name)
 
     def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
-        opened: dict[str, int] = {}  # where a tag of this name begins first
+        opened: dict[str, int] = {}  # position of the first tag of this name
         for tag in _TAG.finditer(prose):
             name, start = tag[2], tag.start()
             if name not in opened and (near := difflib.get_close_matches(name.lower()[:100], tools, 1, 0.75)):
@@ -119,5 +119,5 @@ class TagsParser(Parser):
 
 
 def _json(value: Any) -> str:
-    # "<" only as an escape: whatever the arguments hold, no tag begins inside of them.
+    # "<" only as an escape, so that a tag cannot begin inside the arguments.
     return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Thoughts in a reply: what stands in them is neither said nor done, wherever in the reply they stand."""
+"""Separates the thoughts of a reply: text and calls in them do not count, wherever they are in the reply."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 _AGAIN = 4
-"""Times that a reply is read again because a call that was only thought of reaches out of its thought."""
+"""Maximum of times that a reply is parsed again because a call in a thought extends beyond it."""
 
 
 class Parts(NamedTuple):
-    """A reply taken apart.
+    """Parts of a reply.
 
     Attributes:
-        thoughts: what was thought, without whitespace around it.
-        spoken: where what was said begins and ends, and the calls in it, in order.
-        open_at: where a thought begins that is never closed; None if there is none.
+        thoughts: text of the thoughts, stripped.
+        spoken: start and end of each part outside of thoughts, and the calls in it, in order.
+        open_at: start of an unclosed thought; None if none.
     """
 
     thoughts: list[str]
@@ -27,15 +27,15 @@ class Parts(NamedTuple):
 def apart(
     text: str, find: Callable[[str], Sequence[Any]], calls: Callable[[Any], bool], marks: tuple[str, str]
 ) -> Parts:
-    """Takes a reply apart. A mark in a call is a part of the call.
+    """Splits a reply into its parts. A mark in a call is a part of the call.
 
-    The first thought may begin in the generation prompt: then the reply has only its end. A later one that is never
-    closed is one only if a call stands in it.
+    The first thought may begin in the generation prompt: then the reply has only its end. A later unclosed one counts
+    only if it contains a call.
 
     Args:
-        find: what stands where in a text, each with `start` and `end`, in order and without overlap.
-        calls: whether what was found is a call that can be read.
-        marks: what stands before and behind a thought.
+        find: returns the items of a text, each with `start` and `end`, in order and without overlap.
+        calls: returns True if an item is a valid call.
+        marks: marks before and behind a thought.
     """
     opening, closing = marks
     found = list(find(text))
@@ -66,7 +66,7 @@ def apart(
 def _first(
     text: str, found: Sequence[Any], calls: Callable[[Any], bool], marks: tuple[str, str]
 ) -> tuple[int | None, int]:
-    """Where the first thought begins, mark included, and where what is thought begins."""
+    """Returns the start of the first thought, mark included, and the start of its content."""
     opening, closing = marks
     if text.lstrip().startswith(opening):
         return 0, text.find(opening) + len(opening)
@@ -78,7 +78,7 @@ def _first(
 
 
 def _next(text: str, found: Sequence[Any], at: int, opening: str) -> tuple[int | None, int]:
-    """The next thought that begins outside of all that was found."""
+    """Returns the next thought that begins outside of all items."""
     begin = text.find(opening, at)
     while begin >= 0:
         before = bisect_left(found, begin + 1, key=lambda each: each.start) - 1
@@ -89,6 +89,6 @@ def _next(text: str, found: Sequence[Any], at: int, opening: str) -> tuple[int |
 
 
 def _between(found: Sequence[Any], begin: int, end: int) -> Sequence[Any]:
-    """What begins in a part of the text."""
+    """Returns the items that begin in a part of the text."""
     first, last = (bisect_left(found, at, key=lambda each: each.start) for at in (begin, end))
     return found[first:last]

@@ -1,5 +1,6 @@
-"""Formats that put every argument into a tag of its own: Qwen3-Coder and Qwen3.5 (`xml`), Seed-OSS, GLM-4.5,
-MiniMax-M2, DeepSeek V3.2. Strings stand as they are, everything else as JSON."""
+"""Formats with a tag per argument: Qwen3-Coder and Qwen3.5 (`xml`), Seed-OSS, GLM-4.5, MiniMax-M2, DeepSeek V3.2.
+Strings are written unchanged, everything else as JSON.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +17,16 @@ class XmlParser(Parser):
     """`<function=name><parameter=x>value</parameter></function>`, in `<tool_call>` or bare.
 
     Attributes:
-        wrapper: the tags around calls, which may be missing when they are read; "" if the format has none.
+        wrapper: the tags around calls, which may be missing in a reply; "" if the format has none.
         together: whether one wrapper holds all calls of a reply.
         begin, end: of a call; `begin` has the group `name`.
-        key: matches what stands before a value; the group `key` and, if the format has one, `string`: whether it says
-            that the value is a text.
+        key: matches the text before a value; the group `key` and, if the format has one, `string`: whether the value
+            is declared as text.
         value_end: of a value. Values may contain tags: it looks ahead to the next argument or the end of the call.
         written, argument: a call with {name} and {arguments}; an argument with {key} and {value}.
-        shape: an argument, the end of a call, and what both stand in, for messages.
-        padded: whether a value has lines of its own.
-        stray: matches a tag that may only stand in a call.
+        shape: an argument, the end of a call, and the tag around both, for messages.
+        padded: whether a value is on separate lines.
+        stray: matches a tag that is valid only in a call.
     """
 
     name = "xml"
@@ -44,10 +45,10 @@ class XmlParser(Parser):
     stray: ClassVar[re.Pattern[str]] = re.compile(r"</?(?:function|parameter)\b[^<>\n]*>", re.IGNORECASE)
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
-        """The layout of the models' own templates.
+        """Writes the layout of the models' own templates.
 
         Raises:
-            ValueError: what is written would not be read as these calls.
+            ValueError: the text would not be read as these calls.
         """
         written = [self._written(name, arguments) for name, arguments in calls]
         if self.together and written:
@@ -64,7 +65,7 @@ class XmlParser(Parser):
         return self.written.format(name=name, arguments="".join(shown))
 
     def _shown(self, name: str, key: str, value: Any) -> str:
-        """An argument, as text if that is read as the value, else as JSON."""
+        """Writes an argument, as text if that is read as the value, else as JSON."""
         for form in [*([value] if isinstance(value, str) else []), json.dumps(value, ensure_ascii=False)]:
             shown = self.argument.format(key=key, value=form, string=str(form is value).lower())
             call = self.written.format(name=name, arguments=shown)
@@ -85,8 +86,9 @@ class XmlParser(Parser):
             yield Found(start, at, outcome)
 
     def _read(self, text: str, begin: re.Match[str], tools: Collection[str]) -> tuple[ParsedCall | ParseFault, int]:
-        """The call that begins at `begin`, and where it ends. An argument that is never closed takes all that follows:
-        whether a call in it was meant or quoted, nobody can say."""
+        """Reads the call at `begin`; returns it and its end. An unclosed argument takes the rest of the text: a call in
+        it may be meant or quoted.
+        """
         name, at = begin["name"].strip(" =\n"), begin.end()
         arguments: dict[str, Any] = {}
         argument_form, end_form, call_form = self.shape
@@ -119,9 +121,9 @@ class XmlParser(Parser):
         return self._fault(text[begin.start() : stop], why, tools, name), stop
 
     def _value_end(self, text: str, at: int, others: Collection[str]) -> tuple[re.Match[str] | None, str]:
-        """Where a value ends, and an argument that begins in it and is not closed in it: so the value itself was not.
+        """Returns the end of a value, and an argument that begins in it without an end: then it is unclosed itself.
 
-        Calls that stand in the value are text.
+        Calls inside the value are text.
 
         Args:
             others: names of arguments that may still be given.
@@ -142,13 +144,13 @@ class XmlParser(Parser):
         return None, ""
 
     def _past_fault(self, text: str, at: int) -> int:
-        """Where reading goes on after a call that breaks off at `at`."""
+        """Returns the position to continue at after a call that breaks off at `at`."""
         following = self.begin.search(text, at)
         limit = following.start() if following is not None else len(text)
         close = text.find(self.shape[1], at, limit)
         if close >= 0:
             return close + len(self.shape[1])
-        return len(text) if self.stray.search(text, at, limit) else limit  # what follows may stand in an argument
+        return len(text) if self.stray.search(text, at, limit) else limit  # the rest may be inside an argument
 
     def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
         if (stray := self.stray.search(prose)) is not None:
@@ -202,7 +204,7 @@ class MiniMaxParser(XmlParser):
 
 
 class DeepSeekV32Parser(XmlParser):
-    """The same with DeepSeek's marks, and an attribute that tells strings from JSON: DeepSeek V3.2."""
+    """The same with DeepSeek's marks, and an attribute that separates strings from JSON: DeepSeek V3.2."""
 
     name = "deepseek-v3.2"
     native = mark = re.compile(r"<｜DSML｜(?:function_calls|invoke)")
@@ -220,8 +222,9 @@ class DeepSeekV32Parser(XmlParser):
 
 @cache
 def _tokens(parser: type[XmlParser]) -> re.Pattern[str]:
-    """What counts in a value: where a call opens (if an argument or its end follows) and closes, where the value ends,
-    where an argument begins, and what closes one elsewhere."""
+    """Matches the relevant tags in a value: opening (if an argument or its end follows) and end of a call, end of the
+    value, beginning of an argument, and the closing tag of one elsewhere.
+    """
 
     def plain(pattern: re.Pattern[str]) -> str:
         return re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern.removeprefix(r"\s*"))

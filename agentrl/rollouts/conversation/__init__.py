@@ -1,1 +1,1 @@
-"""Conversations of an episode: turns, tool calls, prompts, and what is recorded of them."""
+"""Conversations of an episode: turns, tool calls, prompts, and their record."""

@@ -1,4 +1,4 @@
-"""Runs the tool calls of a reply: what came back, as records and results."""
+"""Runs the tool calls of a reply; returns their records and results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CallRunner:
     """Runs the calls of one episode.
 
     Attributes:
-        put_blob: keeps an output that is cut, returns its hash.
+        put_blob: stores an output that is cut, returns its hash.
         images: of the episode.
     """
 
@@ -46,10 +46,10 @@ class CallRunner:
     _locks: dict[int, asyncio.Lock] = field(default_factory=dict)
 
     async def run(self, reply: Reply, methods: Mapping[str, ToolMethod]) -> tuple[list[CallRecord], list[ToolResult]]:
-        """Calls of one tool instance in the order in which they were written, those of different tools side by side.
+        """Runs calls of one tool instance in the order of the reply, those of different tools concurrently.
 
         All run in that order if one of their tools may end the reply. Faults of the reply are recorded as calls, too.
-        The records are in the order in which calls and faults were written, whatever ran first.
+        The records are in the order of calls and faults in the reply, whatever ran first.
         """
         ended: list[str] = []
         if len(reply.calls) > 1 and _side_by_side([methods.get(call.name) for call in reply.calls]):
@@ -66,10 +66,10 @@ class CallRunner:
     async def _call_in_turn(
         self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], ended: list[str]
     ) -> tuple[CallRecord, ToolResult]:
-        """Runs a call, after the earlier ones of the same instance unless the tool allows them side by side.
+        """Runs a call, after the earlier ones of the same instance unless the tool allows concurrent calls.
 
         Args:
-            ended: the name of the call that ended the reply, if one did. A call that ends it adds its own.
+            ended: the name of the call that ended the reply, if any. A call that ends it adds its name.
         """
         method = methods.get(call.name)
         if method is None or method.owner.parallel:
@@ -139,10 +139,12 @@ class CallRunner:
 
 
 def _goes_up(error: BaseException) -> bool:
-    """Whether it is not for the model: a limit of the episode, a failure below it, a recipe that is wrong."""
-    if isinstance(error, BaseExceptionGroup):  # of a TaskGroup: an outage in it is one all the same
+    """Returns True for errors that are not for the model: a limit of the episode, an infrastructure failure, a wrong
+    recipe.
+    """
+    if isinstance(error, BaseExceptionGroup):  # of a TaskGroup: an outage in it counts
         return any(map(_goes_up, error.exceptions))
-    if isinstance(error, ImageRefused):  # The image is the tool's own.
+    if isinstance(error, ImageRefused):  # The tool made the image.
         return isinstance(error, CannotSee)
     ends = (LimitReached, ContextOverflow, InfraError, RecipeError, values.ValueRefused, TookTooLong)
     return isinstance(error, ends)
@@ -174,7 +176,7 @@ def _unread(index: int, fault: ParseFault) -> CallRecord:
 
 
 def _side_by_side(methods: Sequence[ToolMethod | None]) -> bool:
-    """Whether calls need not wait for one another: for tools of several instances, or that allow it."""
+    """Returns True if calls may run concurrently: for tools of several instances, or that allow it."""
     owners = {id(method.owner): method.owner for method in methods if method is not None}
     if any(owner.ends_replies for owner in owners.values()):
         return False
@@ -182,7 +184,7 @@ def _side_by_side(methods: Sequence[ToolMethod | None]) -> bool:
 
 
 async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of calls that run side by side. If one fails, the others are cancelled, and have ended."""
+    """Runs calls concurrently and returns their results. If one fails, the others are cancelled and awaited."""
     tasks = [asyncio.create_task(call) for call in calls]
     try:
         return list(await asyncio.gather(*tasks))
@@ -193,7 +195,7 @@ async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def cut_middle(text: str, limit: int) -> tuple[str, int]:
-    """`text` cut to about `limit` characters, head and tail kept, and the number of characters dropped."""
+    """Cuts the middle of `text` to about `limit` characters; returns it and the number of characters dropped."""
     if len(text) <= limit:
         return text, 0
     head = limit * 2 // 3

@@ -1,4 +1,4 @@
-"""A conversation of the policy: what an agent drives, turn by turn."""
+"""Conversation of a policy, driven by an agent, turn by turn."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from agentrl.types.task import Message
 from agentrl.types.trajectory import ROOT
 
 SELF = "self"
-"""The policy of contexts in which the policy speaks, and does not train."""
+"""Policy name of contexts in which the policy speaks without training."""
 
 SPOKEN = Completion(token_ids=[], logprobs=[], finish="stop", versions=[])
-"""What the trajectory takes of a reply of another voice."""
+"""Placeholder in the trajectory for a reply of another policy."""
 
 
 class _Alone:
-    """A conversation goes on from where it is: what two calls at once sampled would not be what is recorded.
+    """Excludes concurrent calls on a conversation: they would sample other prompts than the recorded ones.
 
-    Entered several times a turn: a class takes a third of the time of a generator.
+    Entered several times per turn: a class takes a third of the time of a generator.
     """
 
     __slots__ = ("_begun", "_conversation", "_what")
@@ -68,21 +68,21 @@ class _Alone:
 
 
 class Conversation(Standing):
-    """A conversation that an agent drives."""
+    """Conversation driven by an agent."""
 
     def begin(self, messages: list[Message], shown: Sequence[Message] = ()) -> None:
-        """Opens the conversation. It is rendered for the first reply: until then, `say` adds to it.
+        """Opens the conversation. It is rendered for the first reply: until then, `say` adds to the opening.
 
         Args:
-            shown: what the environments open with, checked.
+            shown: opening messages of the environments, checked.
         """
         self._open([*content.messages(messages, "the opening", self.images.take), *shown])
 
     async def generate(self, *, agent: str | None = None) -> Reply:
-        """One model turn.
+        """Runs one model turn.
 
         Args:
-            agent: the role that speaks; default: the role of the conversation.
+            agent: the speaking role; default: the role of the conversation.
 
         Raises:
             LimitReached: no turn or no token is left; the episode ends as truncated.
@@ -137,7 +137,7 @@ class Conversation(Standing):
         return reply
 
     def _prompt(self, number: int) -> Prompt:
-        """The prompt of a turn. That of the first turn after a resumption is recorded, and not rendered again."""
+        """Returns the prompt of a turn. That of the first turn after a resumption is taken from the record."""
         resumes = self.recording.resumes
         if resumes is None or resumes.live or number != resumes.turn:
             return self._thread.prompt(self.renderer)
@@ -150,7 +150,7 @@ class Conversation(Standing):
         return Prompt(node, self.recording.trajectory.tokens(node), None if fork is None else fork.at_token, kind)
 
     async def _played_back(self, resumes: Resumption, number: int, agent: str) -> Reply:
-        """A turn as it is recorded; its calls are still to run."""
+        """Replays a recorded turn; its calls are still to run."""
         resumes.check(self.opening, self.turns, self.name)
         self.recording.reseed(number)
         self._read_tools()
@@ -170,7 +170,7 @@ class Conversation(Standing):
         return reply
 
     def _reply(self, prompt: Prompt, completion: Completion, text: str) -> int:
-        """The node of a reply: that of another voice holds no tokens."""
+        """Records a reply and returns its node: that of another policy holds no tokens."""
         opened = self.renderer.opening_of(prompt.tokens)
         node = self._thread.reply(prompt, completion, text, opened=opened, trained=self._trains)
         if self._kept:
@@ -179,7 +179,9 @@ class Conversation(Standing):
         return self.recording.trajectory.append_sampled(before, SPOKEN, trained=False)
 
     def _noted(self, fork: Branch | Drift | None) -> Branch | Drift | None:
-        """What the record notes of a prompt: of another voice's only what was meant, for it has no tokens."""
+        """Returns the fork to record for a prompt: for another policy only a deliberate one, because its tokens are not
+        recorded.
+        """
         if self._kept:
             return fork
         return msgspec.structs.replace(fork, at_token=0) if isinstance(fork, Branch) else None
@@ -207,16 +209,16 @@ class Conversation(Standing):
 
     @property
     def _whose(self) -> str:
-        """Whose engine it is, for errors: that of a voice, or "" for that of the recipe."""
+        """Owner of the engine, for errors: an auxiliary policy, or "" for the engine of the recipe."""
         return "" if self._voice is None else f"policies.{self.policy}: "
 
     async def run_tools(self, reply: Reply) -> list[ToolResult]:
-        """Runs the calls of the last turn and appends what came back.
+        """Runs the calls of the last turn and appends their results.
 
-        Calls of one tool instance run in the order in which they were written, those of different tools side by side.
+        Calls of one tool instance run in the order of the reply, those of different tools concurrently.
 
         Malformed calls, unknown tools, exceptions of tools and timeouts become observations for the model; only
-        `InfraError`, rewards that are no numbers and cancellation go up. The other calls are then cancelled.
+        `InfraError`, rewards that are not numbers and cancellation propagate. The other calls are then cancelled.
 
         Raises:
             SessionMisused: another `generate` or `run_tools` of this conversation is under way.
@@ -232,15 +234,15 @@ class Conversation(Standing):
         return results
 
     async def aside(self, text: str, role: str, trained: bool) -> str:
-        """What the speaker replies to one more message, which this conversation does not get.
+        """Returns the speaker's reply to one more message, which does not become part of this conversation.
 
-        The reply is a turn of the episode, in a context of its own that opens with this conversation as text. Its
-        tokens are recorded, and train if they are to; otherwise the context is one of the policy `self`.
+        The reply is a turn of the episode, in a separate context that opens with this conversation as text. Its tokens
+        are recorded, and train if `trained`; otherwise the context has the policy `self`.
         """
         offer, voice, policy = self._offer.part(()), self._voice, self.policy
         if not trained:
             version = None if voice is None else voice.version
-            own = self._kept  # those of another voice are not the policy's
+            own = self._kept  # tokens of another policy are not the main one's
             voice, policy = Voice(self.engine, offer.renderer, offer.sampling, version=version, own=own), SELF
         other = Conversation(self.recording, offer, self.recording.name_for(role), role, policy, voice)
         before = [{"role": each["role"], "content": content.text_of(each["content"])} for each in self.messages]
@@ -250,12 +252,13 @@ class Conversation(Standing):
         return other.turns[-1].text
 
     async def respond(self, reply: Reply) -> Observation | None:
-        """Asks the environments, in order, what follows a reply without a tool call, and appends the first answer.
+        """Asks the environments, in order, for an observation after a reply without a tool call, and appends the first
+        one.
 
-        They follow the main conversation: in another context none of them answers.
+        Environments respond in the main conversation only.
 
         Returns:
-            None if none of them answers: the reply is the final one.
+            None if no environment responds: the reply is the final one.
 
         Raises:
             TookTooLong: an environment did not answer within its `timeout_s`.
@@ -283,7 +286,7 @@ class Conversation(Standing):
     def say(self, text: Any, *, role: str = "user") -> None:
         """Appends a message that no tool produced, for example a hint of the agent: text, or a list of parts.
 
-        Before the first reply it belongs to the opening.
+        Before the first reply it becomes part of the opening.
         """
         message = content.message({"role": role, "content": text}, "what was said", self.images.take)
         if self.turns:
@@ -294,7 +297,7 @@ class Conversation(Standing):
     def rewrite(self, messages: list[Message], *, reason: Literal["rewrite", "summary"] = "rewrite") -> None:
         """Replaces the context (summary, dropped turns): a new branch starts.
 
-        Before the first reply it replaces the opening, and there is no branch.
+        Before the first reply it replaces the opening, without a branch.
         """
         checked = content.messages(messages, "the new context", self.images.take)
         if self.turns:
@@ -304,25 +307,25 @@ class Conversation(Standing):
             self._open(checked)
 
     def reward(self, **components: float) -> None:
-        """Adds immediate reward components to the last turn; to those of the same name, also of its tools.
+        """Adds immediate reward components to the last turn; components of the same name add up, also those of tools.
 
         Raises:
-            ValueRefused: one is no finite number (bools, and scalars of NumPy and torch, are).
-            SessionMisused: there is no turn yet.
+            ValueRefused: one is not a finite number (bools, and scalars of NumPy and torch, are).
+            SessionMisused: the conversation has no turn yet.
         """
         if not self.turns:
             raise SessionMisused("reward() belongs to a turn, and there is none yet", remedy="call it after generate()")
         given = values.rewards(components, "session.reward")
-        if self._past() is None:  # else the record has them
+        if self._past() is None:  # otherwise they are in the record
             self._add_rewards(given)
 
     def score(self, outcome: float) -> None:
-        """The outcome of the seat that speaks in this context: its turns are credited with it, in place of the
-        episode's reward, and compared with those of the same role. It counts as it is, without weights and gates.
+        """Sets the outcome of the seat that speaks in this context: credit of its turns uses it in place of the
+        episode's reward, and compares them with those of the same role. It counts as given, without weights and gates.
 
         Raises:
-            ValueRefused: it is no finite number.
-            SessionMisused: the agent's class does not say that it has seats, or it is the main conversation.
+            ValueRefused: it is not a finite number.
+            SessionMisused: the agent's class does not declare seats, or it is the main conversation.
         """
         if self.name == MAIN:
             raise SessionMisused(
@@ -339,22 +342,24 @@ class Conversation(Standing):
         self.seat_outcome = values.number(outcome, "the outcome of a seat", "context.score")
 
     def finish(self, stop: str = "answer", answer: str | None = None) -> None:
-        """Ends the conversation; who drives it should return. An answer that is no text becomes it (42 -> "42")."""
+        """Ends the conversation; its agent should return. Answers that are not strings are converted to text (42 ->
+        "42").
+        """
         self.outcome = EpisodeEnd(stop, answer)
 
     def _open(self, messages: list[Message]) -> None:
-        """The opening: no reply has been sampled yet."""
+        """Sets the opening, before the first reply."""
         self.opening = messages
         self._thread.restart(messages)
 
     def _read_tools(self) -> None:
-        """What may be called in the turn to come. If prompts describe it and it changed, a new branch starts."""
+        """Reads the tools for the next turn. If prompts describe them and they changed, a new branch starts."""
         described = self.renderer.tools
         if not self._offer.read(first=not self.turns):
             return
         self._tell_engine()
         if self.turns and self.renderer.tools != described:
-            if not self.rewritten:  # else the record needs the new context
+            if not self.rewritten:  # otherwise the record needs the new context
                 self._branch = Branch(turn=0, reason="tools", at_token=0)
             self._thread.restart()
 
@@ -370,7 +375,7 @@ class Conversation(Standing):
             self.finish("answer" if said.answer is not None else "tool", said.answer)
 
     def _past(self) -> Turn | None:
-        """The record of the last turn, if its calls need not run again: the tools will be restored."""
+        """Returns the record of the last turn, if its calls need not run again because the tools will be restored."""
         resumes = self.recording.resumes
         if resumes is None or resumes.reached or not resumes.restores:
             return None
@@ -407,7 +412,7 @@ class Conversation(Standing):
         self.turns[-1] = msgspec.structs.replace(last, rewards=values.added(last.rewards, given))
 
     def _note(self, messages: list[Message], calls: Sequence[CallRecord] = (), seconds: float = 0.0) -> None:
-        """What followed the last turn, for the record and for the next prompt."""
+        """Adds messages and calls after the last turn, for the record and for the next prompt."""
         last = self.turns[-1]
         self.turns[-1] = msgspec.structs.replace(
             last,
@@ -417,13 +422,13 @@ class Conversation(Standing):
         )
         self.recording.seconds["tools"] += seconds
         self._thread.add(messages)
-        if self.rewritten and self._branch.messages is not None:  # the whole prompt that will be
+        if self.rewritten and self._branch.messages is not None:  # the whole future prompt
             whole = [*self._branch.messages, *messages]
             self._branch = msgspec.structs.replace(self._branch, messages=whole)
 
 
 def _fork(prompt: Prompt, branch: Branch) -> Branch | Drift | None:
-    """What the record notes of a prompt. `branch`: why it starts one, if that was meant."""
+    """Returns the fork to record for a prompt. `branch`: the reason, if it was deliberate."""
     if prompt.branched_at is None:
         return None
     if prompt.hides:

@@ -1,4 +1,4 @@
-"""Which tools a conversation offers to the model, and the renderer whose prompts describe them."""
+"""Tools that a conversation offers to the model, and the renderer whose prompts describe them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from agentrl.types.errors import nearest
 
 
 class Offer:
-    """The tools of one conversation, read again before every turn where they may change.
+    """Tools of one conversation, read again before every turn if they may change.
 
     Args:
-        names: of the tools that it has; None: all.
+        names: of its tools; None: all.
 
     Attributes:
-        methods: what the model may call now.
+        methods: callable tools now.
         renderer, sampling: under these tools; their closing tags are stop strings in some formats.
-        definitions: of what could be called in the first turn; None: the tools of the recipe.
-        changed: definitions that no turn has been sampled under yet.
+        definitions: of the tools available in the first turn; None: the tools of the recipe.
+        changed: definitions under which no turn has been sampled yet.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class Offer:
             self.definitions = self._show()
 
     def part(self, names: Sequence[str] | None) -> Offer:
-        """The tools of another conversation of the episode.
+        """Returns the tools of another conversation of the episode.
 
         Raises:
-            SessionMisused: there is no such tool.
+            SessionMisused: a tool does not exist.
         """
         return self._with(Offer(self.box, *self._of_recipe, None if names is None else tuple(names)), names)
 
     def of_voice(self, voice: Voice, names: Sequence[str] | None) -> Offer:
-        """The tools of a conversation in which another voice speaks: none, unless they are named.
+        """Returns the tools of a conversation of another policy: none, unless they are named.
 
         Raises:
-            SessionMisused: there is no such tool.
+            SessionMisused: a tool does not exist.
         """
         return self._with(Offer(self.box, voice.renderer, voice.sampling, tuple(names or ())), names)
 
@@ -68,7 +68,7 @@ class Offer:
         return known if self._names is None else {name: known[name] for name in self._names if name in known}
 
     def read(self, *, first: bool) -> bool:
-        """What may be called in the turn to come; whether that has changed.
+        """Reads the callable tools for the next turn; returns True if they have changed.
 
         Args:
             first: whether it is the conversation's first turn.
@@ -86,16 +86,16 @@ class Offer:
         return True
 
     def _defined(self) -> list[dict[str, Any]]:
-        """A copy: an environment may change its schemas."""
+        """Returns a copy of the definitions: an environment may change its schemas."""
         found: list[dict[str, Any]] = msgspec.to_builtins([method.definition() for method in self.methods.values()])
         return found
 
     def _show(self) -> list[dict[str, Any]]:
-        """Takes the renderer, and the stop strings, of the tools as they are now."""
+        """Updates the renderer, and the stop strings, for the current tools."""
         self._shown = definitions = self._defined()
         before, stops = self.renderer.parser.stops(), self.sampling.stop
         self.renderer = self._of_recipe[0].for_tools(definitions)
-        if before and stops[-len(before) :] == before:  # behind the recipe's own, which may be the same
+        if before and stops[-len(before) :] == before:  # after the recipe's own, which may be equal
             stops = stops[: -len(before)]
         self.sampling = msgspec.structs.replace(self.sampling, stop=(*stops, *self.renderer.parser.stops()))
         return definitions

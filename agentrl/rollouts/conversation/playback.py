@@ -1,4 +1,4 @@
-"""Playing back the turns before a live fork: what the agent did there, done again from the record."""
+"""Replays the turns before a live fork: repeats the agent's actions from the record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentrl.types.episode import Branch, Turn
 
 
 async def play_back(session: Conversation, resumes: Resumption) -> None:
-    """Brings the session of a fork, which has been begun, to where it is to go on.
+    """Replays the session of a fork, which has been opened, up to its first new turn.
 
     Raises:
         ReplayDiffers: calls that ran again gave other results than those of the record.
@@ -18,7 +18,7 @@ async def play_back(session: Conversation, resumes: Resumption) -> None:
     for turn in resumes.record.turns[: resumes.turn]:
         _rewrite(session, resumes, turn.index)
         await _again(session, turn)
-        # The agent gave some of them, which does not run again.
+        # Some come from the agent, which does not run again.
         session.turns[-1] = msgspec.structs.replace(session.turns[-1], rewards=turn.rewards)
     _rewrite(session, resumes, resumes.turn)
     resumes.check(session.opening, session.turns, session.name)
@@ -33,7 +33,7 @@ def _rewrite(session: Conversation, resumes: Resumption, number: int) -> None:
 
 
 async def _again(session: Conversation, turn: Turn) -> None:
-    """One turn, and what followed it, in the order of the record."""
+    """Replays one turn and its observations, in the order of the record."""
     reply = await session.generate(agent=turn.agent)
     called = not turn.calls
     while (at := len(session.turns[-1].observations)) < len(turn.observations):
@@ -45,5 +45,5 @@ async def _again(session: Conversation, turn: Turn) -> None:
             await session.respond(reply)
         else:
             session.say(message["content"], role=message["role"])
-        if len(session.turns[-1].observations) == at:  # nothing came back: `check` says what differs
+        if len(session.turns[-1].observations) == at:  # without an observation: `check` reports the difference
             return

@@ -1,4 +1,4 @@
-"""The recording of an episode: what all its conversations share."""
+"""Recording of an episode: state shared by all its conversations."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from agentrl.types.trajectory import ROOT, Trajectory
 
 
 class Keyed(Protocol):
-    """What knows the state of the episode: an agent, a tool."""
+    """Object that knows the state of the episode: an agent, a tool."""
 
     def state_key(self) -> Any:
-        """The state that the next turn acts on."""
+        """Returns the state that the next turn acts on."""
         ...
 
 
 class Recorded(Protocol):
-    """A conversation, for its record."""
+    """Conversation, for its record."""
 
     def end_engine(self) -> None:
-        """Tells its engine that it does not go on."""
+        """Ends its session of the engine."""
         ...
 
     def record(self) -> Context:
-        """What it is, and what opened it."""
+        """Returns its description and its opening."""
         ...
 
 
 class SessionMisused(AgentRLError):
-    """An agent asked for what a conversation cannot do."""
+    """An agent called a conversation in an invalid way."""
 
 
 @dataclass(frozen=True)
 class EpisodeEnd:
-    """How an agent ended its episode. An answer that is no text becomes it."""
+    """End of an episode by its agent. Answers that are not strings are converted to text."""
 
     stop: str
     answer: str | None = None
@@ -66,14 +66,14 @@ class Recording:
     """Tokens, turns and limits of one episode.
 
     Args:
-        reserve: tokens that a prompt must leave free.
-        keyed: those that know the state that a turn acts on, where credit reads it.
-        saves: those whose state is stored with each turn.
-        resumes: what is played back first.
+        reserve: returns the number of tokens that a prompt must leave free.
+        keyed: objects that know the state that a turn acts on, if credit reads it.
+        saves: environments whose state is stored with each turn.
+        resumes: prefix to replay first.
 
     Attributes:
-        stage: what the episode does now, for errors: `agent`, `generate` or `tools`.
-        seats: whether the agent may give contexts outcomes of their own (`Agent.seats`).
+        stage: current stage, for errors: `agent`, `generate` or `tools`.
+        seats: whether the agent may give contexts separate outcomes (`Agent.seats`).
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Recording:
 
     @cached_property
     def rng(self) -> random.Random:
-        """A resumed agent draws the random numbers of its parent up to the turn, and its own from there on."""
+        """Random numbers of the agent; a resumed one draws those of its parent up to the turn, then its own."""
         return random.Random(self.seed if self.resumes is None else self.resumes.seed)
 
     @property
@@ -116,7 +116,7 @@ class Recording:
         return self.calls.limits
 
     def begin_turn(self) -> int:
-        """A turn begins, until `end_turn`: its number in the order in which turns begin.
+        """Begins a turn, until `end_turn`; returns its number in the order in which turns begin.
 
         Raises:
             LimitReached: no turn is left.
@@ -128,11 +128,11 @@ class Recording:
         return number
 
     def end_turn(self, number: int) -> None:
-        """A turn is placed, or will not be."""
+        """Ends a turn, placed or not."""
         self._under_way.discard(number)
 
     def begin_work(self) -> asyncio.Task[Any] | None:
-        """A turn, or what follows it, begins in the current task: what `end_work` takes.
+        """Registers the current task as working on a turn or its observations; the result is for `end_work`.
 
         Raises:
             SessionMisused: the agent has ended already.
@@ -146,11 +146,11 @@ class Recording:
         return task
 
     def end_work(self, begun: asyncio.Task[Any] | None) -> None:
-        """It has ended."""
+        """Unregisters the task."""
         self._busy.discard(begun)
 
     async def settle(self) -> None:
-        """Ends what still goes on beside the agent, which has ended: from here on the record does not change."""
+        """Cancels remaining tasks after the end of the agent: from here on the record does not change."""
         self._over = True
         tasks = [task for task in self._busy if task is not None and task is not asyncio.current_task()]
         for task in tasks:
@@ -158,7 +158,7 @@ class Recording:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def join(self, name: str, conversation: Recorded) -> None:
-        """A conversation of the episode.
+        """Registers a conversation of the episode.
 
         Raises:
             SessionMisused: another one has this name.
@@ -170,18 +170,18 @@ class Recording:
         self._conversations[name] = conversation
 
     def name_for(self, role: str) -> str:
-        """The name of one more conversation in which a role speaks: `search-1`, `search-2`, ..."""
+        """Returns a name for one more conversation of a role: `search-1`, `search-2`, ..."""
         return f"{role}-{1 + sum(name.startswith(f'{role}-') for name in self._conversations)}"
 
     def place(self, number: int, own: list[Turn], turn: Turn, fork: Drift | Branch | None) -> None:
-        """Appends a turn to those of its conversation, and remembers its place among all."""
+        """Appends a turn to those of its conversation, and stores its place among all."""
         own.append(turn)
         self._placed[number] = own, len(own) - 1
         if fork is not None:
             self._forks[number] = fork
 
     def take(self, episode: Episode, own: list[Turn]) -> None:
-        """Takes what was recorded elsewhere, in place of what there is: the turns become `own`."""
+        """Replaces the recording by an episode recorded elsewhere: the turns become `own`."""
         self.trajectory = Trajectory(episode.nodes)
         self._begun, own[:] = len(episode.turns), episode.turns
         self._placed = {k: (own, k) for k in range(len(own))}
@@ -190,7 +190,7 @@ class Recording:
         self.seconds["generate"] = episode.timings["generate"]
 
     def fields(self) -> dict[str, Any]:
-        """What an episode holds of it."""
+        """Returns the recorded fields of an episode."""
         turns, numbers = self.turns, {number: k for k, number in enumerate(sorted(self._placed))}
         forks = [_with(self._forks[number], "turn", numbers[number]) for number in sorted(self._forks)]
         spoken = {turn.context for turn in turns} - {MAIN}
@@ -203,14 +203,14 @@ class Recording:
         }
 
     def _nodes(self, turns: Sequence[Turn]) -> list[Node]:
-        """The tokens; of an episode that ended in what it plays back, those of the turns that it came to."""
+        """Returns the tokens; if the episode ended during the replay, those of the replayed turns."""
         nodes = self.trajectory.nodes
         if self.resumes is None or self.resumes.reached:
             return nodes
         return nodes[: max((turn.node for turn in turns), default=ROOT) + 1]
 
     def end(self) -> list[Exception]:
-        """Tells the engines that none of the conversations goes on; what they raised: the others end all the same."""
+        """Ends the conversations' sessions of the engines; returns their errors, after ending all."""
         raised = []
         for conversation in self._conversations.values():
             try:
@@ -220,12 +220,12 @@ class Recording:
         return raised
 
     def release(self) -> None:
-        """Forgets the conversations, which have it."""
+        """Drops the conversations, which refer to it."""
         self._conversations.clear()
 
     @property
     def turns(self) -> list[Turn]:
-        """The turns of all conversations, in the order in which they began."""
+        """Turns of all conversations, in the order in which they began."""
         return [_with(own[at], "index", k) for k, (own, at) in enumerate(self._in_order())]
 
     @turns.setter
@@ -237,23 +237,23 @@ class Recording:
         return [self._placed[number] for number in sorted(self._placed)]
 
     def reseed(self, number: int) -> None:
-        """In what is played back of a fork: from its own turns on, the numbers of that fork."""
+        """Reseeds the random numbers in the replay of a fork: from its own turns on, those of that fork."""
         for first, seed in self.resumes.parent.seeds[1:] if self.resumes is not None else ():
             if first == number:
                 self.rng.seed(seed)
 
     async def reach(self) -> None:
-        """The turn has come that was resumed: from here on it is the episode's own."""
+        """Ends the replay: the next turn is the episode's own."""
         if self.resumes is not None:
             await self.resumes.restore()
             self.resumes.reached = True
             self.rng.seed(self.seed)
 
     async def saved(self) -> list[Any] | None:
-        """The states of the tools before the next turn; None if none can be saved.
+        """Returns the states of the tools before the next turn; None if none can be saved.
 
         Raises:
-            ValueRefused: one is no JSON.
+            ValueRefused: one is not JSON.
         """
         found = []
         for tool in self.saves:
@@ -267,7 +267,7 @@ class Recording:
         return found or None
 
     def state(self) -> str | None:
-        """The state that the next turn acts on."""
+        """Returns the state that the next turn acts on."""
         keys = [(each, key) for each in self._keyed if (key := each.state_key()) is not None]
         return "|".join(values.state_key(key, type(each).__name__) for each, key in keys) if keys else None
 

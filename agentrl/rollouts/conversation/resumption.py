@@ -1,8 +1,8 @@
-"""Resuming a stored episode from one of its turns: the turns before it are played back from the record.
+"""Resumes a stored episode from one of its turns: the turns before it are replayed from the record.
 
-The agent runs from its beginning, and what it would generate is taken from the record, token for token. Tools are
-restored to the state that was saved before the turn, or their calls run again, in order. A difference from the record
-is an error. From the turn on, the engine samples.
+The agent runs from its beginning, and its replies are taken from the record, token for token. Tools are restored to
+the state saved before the turn, or their calls run again, in order. A difference from the record is an error. From
+the turn on, the engine samples.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from agentrl.types.trajectory import Trajectory
 
 
 class ReplayDiffers(AgentRLError):
-    """What was played back is not what is recorded."""
+    """The replay differs from the record."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """What an episode resumes.
+    """Prefix of an episode that is resumed.
 
     Attributes:
-        record: the parent, whole, or as far as it has come. Rewards of its turns are those of tools.
+        record: the parent, whole, or its turns so far. Rewards of its turns are those of tools.
         seed: of the parent's episode, for agents that draw random numbers.
-        saved: states of the tools now, where the turn is none of the record's: the one that would be next.
-        files: whether the sandbox is one with the files of now.
+        saved: current states of the tools, if the turn is not in the record: the next one.
+        files: whether the sandbox has the current files.
     """
 
     parent: Parent
@@ -45,11 +45,11 @@ class Prefix:
 
 
 class Resumption:
-    """The playing back of one episode.
+    """Replay of one episode.
 
     Attributes:
         turn: the first turn that is sampled.
-        live: whether the parent is an episode under way. Its fork has no agent that runs from the beginning.
+        live: whether the parent is running. Its fork has no agent that runs from the beginning.
         restores: whether tools are restored to a saved state. Otherwise their calls run again.
         reached: whether `turn` has begun.
     """
@@ -64,33 +64,33 @@ class Resumption:
         self._savers = savers(tools)
         plain = keeps_files_alone(tools) if prefix.files else all(t.stateless or t in self._savers for t in tools)
         known = prefix.files or (self.states is not None and len(self.states) == len(self._savers))
-        # Images are files of a run: the calls that show them run again, so that this run has them.
+        # Images are files of a run: calls with images run again, so that this run has them.
         said = [message for turn in self.record.turns[: self.turn] for message in turn.observations]
         same = not changes and all(isinstance(m.get("content"), str) for m in said)
         self.restores = plain and known and (prefix.files or sandbox is None) and same
 
     @property
     def nodes(self) -> list[Node]:
-        """The tokens up to the end of the prompt of `turn`. None of them is trained."""
+        """Tokens up to the end of the prompt of `turn`. None of them is trained."""
         nodes, turns = self.record.nodes, self.record.turns
         before = nodes[: turns[self.turn].node] if self.turn < len(turns) else nodes
         return [msgspec.structs.replace(node, kind="spoken") if node.kind == "sampled" else node for node in before]
 
     def fork(self, number: int) -> Drift | Branch | None:
-        """Why the prompt of a turn started a branch, if it did."""
+        """Returns the branch or drift at the prompt of a turn, if any."""
         forks: list[Drift | Branch] = [*self.record.branches, *self.record.drift]
         return next((each for each in forks if each.turn == number), None)
 
     async def restore(self) -> None:
-        """Brings the tools to where they were before `turn`."""
+        """Restores the tools to their state before `turn`."""
         for tool, state in zip(self._savers, self.states or () if self.restores else (), strict=False):
             await called(tool, tool.restore, msgspec.to_builtins(state))
 
     def check(self, opening: list[Message], own: Sequence[Turn], context: str) -> None:
-        """Compares what was said since the reply before, or the opening.
+        """Compares the messages since the previous reply, or the opening, with the record.
 
         Raises:
-            ReplayDiffers: it is not what is recorded.
+            ReplayDiffers: they differ.
         """
         turns = self.record.turns
         if len(own) < len(turns) and turns[len(own)].context != context:
@@ -101,7 +101,7 @@ class Resumption:
         self._compare_turn(self.record.turns[len(own) - 1], own[-1])
 
     def check_text(self, number: int, text: str) -> None:
-        """Whether the tokens of a recorded reply read as they did.
+        """Checks that the tokens of a recorded reply decode to the same text.
 
         Raises:
             ReplayDiffers: they do not: the tokenizer is another one.
@@ -116,7 +116,7 @@ class Resumption:
             )
 
     def check_reached(self, own: Sequence[Turn]) -> None:
-        """Whether the agent came as far as `turn`.
+        """Checks that the agent reached `turn`.
 
         Raises:
             ReplayDiffers: it ended before.
@@ -153,7 +153,7 @@ class Resumption:
 
 
 def _up_to(record: Episode, turn: int) -> Episode:
-    """A record with its first turns and this one, and with the tokens of these only: not those of other contexts."""
+    """Returns a record with the turns up to this one, and only their tokens: without those of other contexts."""
     turns = record.turns[: turn + 1]
     kept = {node for each in turns for node in record.path(each.node)}
     nodes, moved = Trajectory(record.nodes).without(set(range(len(record.nodes))) - kept)
@@ -162,12 +162,12 @@ def _up_to(record: Episode, turn: int) -> Episode:
 
 
 def savers(tools: Sequence[Tool]) -> list[Environment]:
-    """Those whose state can be saved and restored."""
+    """Returns the tools whose state can be saved and restored."""
     return [tool for tool in tools if isinstance(tool, Environment) and _saves(type(tool))]
 
 
 def keeps_files_alone(tools: Sequence[Tool]) -> bool:
-    """Whether a sandbox with the same files is all that it takes to have the tools in the same state."""
+    """Returns True if the files of the sandbox are the whole state of the tools."""
     return all(tool.stateless or tool.keeps_files_alone for tool in tools)
 
 

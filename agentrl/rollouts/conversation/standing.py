@@ -1,4 +1,4 @@
-"""A conversation as it stands: what agents read of it, and what its engine and the record are told."""
+"""Conversation state: messages, tokens, callable tools."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 
 class Standing:
-    """Messages, their tokens, and the tools that may be called in them.
+    """State of a conversation: messages, their tokens, and the callable tools.
 
     Args:
-        name: `main`, or what its context is called.
-        role: who speaks in it.
-        policy: the name of the voice that speaks.
-        voice: if it is another than the policy that trains.
+        name: `main`, or the name of its context.
+        role: the speaking role.
+        policy: the name of the speaking policy.
+        voice: the speaking policy, if it is not the main one.
 
     Attributes:
         opening: the messages before the first reply.
         turns: its own turns so far.
-        outcome: set by `finish`; who drives the conversation should return then.
-        under_way: the call that goes on now, "" if none.
-        seat_outcome: set by `score`: what its turns are credited with in place of the episode's reward.
+        outcome: set by `finish`; the agent should then return.
+        under_way: the running call, "" if none.
+        seat_outcome: set by `score`: outcome for the credit of its turns, in place of the episode's reward.
     """
 
     def __init__(
@@ -61,32 +61,32 @@ class Standing:
         self._voice = voice
         self._trains = voice is None or voice.trains
         self._kept = self._trains or (voice is not None and voice.own)
-        # Another voice has tokens of its own, which the trajectory of the policy does not take.
+        # Tokens of another policy are not part of the trajectory.
         count = offer.renderer.last_images
         images = None if count is None else LastImages.of(count, recording.task.instruction)
         self._thread = Thread(recording.trajectory if self._kept else Trajectory(), images)
-        self._branch = Branch(turn=0, reason="tools", at_token=0)  # Why the next prompt starts one, if it does.
+        self._branch = Branch(turn=0, reason="tools", at_token=0)  # Reason, if the next prompt starts one.
         self.under_way = ""
         recording.join(name, self)
 
     @property
     def id(self) -> str:
-        """The id of the episode."""
+        """Id of the episode."""
         return self.recording.id
 
     @property
     def engine_session(self) -> str:
-        """The session of the engine: those of one episode have different prefixes."""
+        """Session of the engine: those of one episode have different prefixes."""
         return self.id if self.name == MAIN else f"{self.id}@{self.name}"
 
     @property
     def messages(self) -> list[Message]:
-        """The conversation so far, the sampled replies included. It grows with the conversation: copy what is kept."""
+        """Conversation so far, with the sampled replies. It grows with the conversation: copy what you store."""
         return self._thread.messages
 
     @property
     def rewritten(self) -> bool:
-        """Whether the context was replaced since the last reply."""
+        """True if the context was replaced since the last reply."""
         return self._thread.restarted
 
     @property
@@ -103,7 +103,7 @@ class Standing:
 
     @property
     def images(self) -> Images:
-        """The images that the episode has taken in."""
+        """Images of the episode so far."""
         return self.recording.calls.images
 
     @property
@@ -112,7 +112,7 @@ class Standing:
 
     @property
     def seed(self) -> int:
-        """The seed of the episode."""
+        """Seed of the episode."""
         return self.recording.seed
 
     @property
@@ -121,12 +121,12 @@ class Standing:
 
     @property
     def tools(self) -> list[Tool]:
-        """The tool instances of the episode, opened."""
+        """Tool instances of the episode, opened."""
         return self._offer.box.instances
 
     @property
     def methods(self) -> dict[str, ToolMethod]:
-        """What the model may call now."""
+        """Tools that the model may call now."""
         return self._offer.methods
 
     @property
@@ -139,15 +139,17 @@ class Standing:
 
     @property
     def definitions(self) -> list[dict[str, Any]] | None:
-        """Definitions of the tools that could be called at first; None: those of the recipe."""
+        """Definitions of the tools of the first turn; None: those of the recipe."""
         return self._offer.definitions
 
     def prompt_tokens(self) -> int:
-        """How many tokens the next prompt has. The engine takes `engine.max_context`, prompt and reply together."""
+        """Returns the length of the next prompt. The engine takes `engine.max_context` tokens, prompt and reply
+        together.
+        """
         return self._thread.length(self.renderer)
 
     def begin_engine(self) -> None:
-        """Tells the engine that the conversation starts."""
+        """Announces the conversation to the engine."""
         seed = derive_seed(self.recording.seed, *self._named) if self._named else self.recording.seed
         begin = getattr(self.engine, "begin_context", None)
         if self._named and begin is not None:
@@ -160,11 +162,11 @@ class Standing:
             self._tell_engine()
 
     def end_engine(self) -> None:
-        """Tells the engine that the conversation does not go on."""
+        """Ends the conversation's session of the engine."""
         self.engine.end_session(self.engine_session)
 
     def record(self) -> Context:
-        """What the episode's record says of it."""
+        """Returns the context for the episode's record."""
         said = Context(
             role=self.role,
             prompt=self.opening,
@@ -177,11 +179,11 @@ class Standing:
 
     @property
     def _named(self) -> tuple[str, ...]:
-        """For seeds: those of the main conversation have no name in them."""
+        """Names for seeds: those of the main conversation have none."""
         return () if self.name == MAIN else ("context", self.name)
 
     def _tell_reply(self) -> None:
-        """Tells the engine the message that its reply has become."""
+        """Passes the message of the last reply to the engine."""
         if (replied := getattr(self.engine, "replied", None)) is not None:
             replied(self.engine_session, self.messages[-1])
 

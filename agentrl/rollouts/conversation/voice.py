@@ -1,4 +1,4 @@
-"""Voices: what speaks in the contexts of an episode, beside the policy that trains."""
+"""Auxiliary policies: speakers in the contexts of an episode other than the main policy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from agentrl.types.errors import RecipeError
 
 @dataclass(frozen=True)
 class Voice:
-    """An engine with a renderer of its own. Unless it trains or is the policy, its replies are recorded as text alone.
+    """Engine and renderer of an auxiliary policy. Unless it trains or is the main policy, its replies are recorded as
+    text only.
 
     Attributes:
-        trains: whether it is a policy that trains, on the tokens of the main one.
-        version: of an earlier self, after which update it was taken.
-        own: whether it is the policy itself, which does not train on these replies: they are recorded token by token.
+        trains: whether it is trainable, on the tokens of the main one.
+        version: for a past version of the policy, the update after which it was taken.
+        own: whether it is the main policy, not training on these replies: they are recorded token by token.
     """
 
     engine: Engine
@@ -30,15 +31,15 @@ class Voice:
 
 
 class Opponents(Protocol):
-    """Voices of which each episode hears one, chosen when it starts."""
+    """Pool of policies of which one is chosen at the start of each episode."""
 
     @property
     def ready(self) -> bool:
-        """Whether there are any yet."""
+        """True if the pool has any yet."""
         ...
 
     async def chosen(self, group: str, iteration: int | None) -> Voice:
-        """The one that the episodes of a group hear. It stays open until it is released.
+        """Chooses the opponent of a group's episodes. It stays open until it is released.
 
         Args:
             iteration: choose as after this update; None: as after the last one.
@@ -46,19 +47,19 @@ class Opponents(Protocol):
         ...
 
     def release(self, voice: Voice) -> None:
-        """An episode needs it no longer."""
+        """Releases it after an episode."""
         ...
 
 
 @dataclass(frozen=True)
 class Voices:
-    """The voices of a recipe by name.
+    """Auxiliary policies of a recipe by name.
 
     Attributes:
-        opponents: those that are chosen when an episode starts.
-        trained: policies that train, which a training adds.
-        awaited: names of those that it has not added yet.
-        heard: names of those that some context has named.
+        opponents: pools from which one is chosen at the start of an episode.
+        trained: trainable policies, added by a training.
+        awaited: names of trainable policies that are not added yet.
+        heard: names that some context has used.
     """
 
     known: Mapping[str, Voice] = field(default_factory=dict)
@@ -68,19 +69,19 @@ class Voices:
     heard: set[str] = field(default_factory=set)
 
     async def bound(self, group: str, iteration: int | None) -> Voices:
-        """Those of one episode: its opponents are chosen."""
+        """Returns the policies of one episode, with chosen opponents."""
         there = {name: each for name, each in self.opponents.items() if each.ready}
         chosen = {name: await each.chosen(group, iteration) for name, each in there.items()}
         return replace(self, known={**self.known, **chosen}) if chosen else self
 
     def release(self) -> None:
-        """The episode that they were bound for has ended."""
+        """Releases the opponents after their episode."""
         for name, opponents in self.opponents.items():
             if name in self.known:
                 opponents.release(self.known[name])
 
     def require(self) -> None:
-        """Checks that there are opponents.
+        """Checks that opponents are available.
 
         Raises:
             RecipeError: no training has begun.
@@ -90,10 +91,10 @@ class Voices:
                 raise without_training(name)
 
     def find(self, name: str) -> Voice | None:
-        """The voice; None if there is none of this name.
+        """Returns a policy by name; None if it does not exist.
 
         Raises:
-            RecipeError: it speaks in a training only.
+            RecipeError: it exists in a training only.
         """
         self.heard.add(name)
         found = self.known.get(name) or self.trained.get(name)
@@ -103,12 +104,12 @@ class Voices:
 
     @property
     def unheard(self) -> list[str]:
-        """Names of those that no context has named."""
+        """Names that no context has used."""
         return [name for name in (*self.known, *self.opponents, *self.trained) if name not in self.heard]
 
 
 def without_training(name: str) -> RecipeError:
-    """The error that earlier selves, or a policy that trains, are asked for where nothing trains."""
+    """Returns the error for opponents or trainable policies that are requested without a training."""
     return RecipeError(
         "it speaks in a training only, and no reinforcement has begun",
         place=f"policies.{name}",

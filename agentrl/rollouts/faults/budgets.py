@@ -1,4 +1,4 @@
-"""Failure budgets: how many failures of each cause a run tolerates."""
+"""Failure budgets: the number of failures of each cause that a run tolerates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ServiceDown(AgentRLError):
 
 @dataclass(frozen=True)
 class Budget:
-    """The failure budget of one cause.
+    """Failure budget of one cause.
 
     Attributes:
         error: error that stops the run.

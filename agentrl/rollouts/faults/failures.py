@@ -1,4 +1,4 @@
-"""The failure table: the status of an episode by kind of exception.
+"""Failure table: the status of an episode by kind of exception.
 
 Failures are never training data. An episode that fails because of infrastructure has no reward, is in no baseline, and
 is retried from the start. A tool's error is an observation and does not end the episode. A bug in user code is reported
@@ -31,10 +31,10 @@ class LimitReached(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of an episode that an exception ended.
+    """Outcome of an episode that an exception ended.
 
     Attributes:
-        suspect: whether the same in the next attempt is the agent's doing.
+        suspect: whether the same failure in the next attempt is the agent's fault.
     """
 
     status: Status
@@ -49,7 +49,7 @@ def verdict(error: BaseException, *, suspected: bool = False) -> Verdict:
     Args:
         suspected: whether the verdict on an earlier attempt was `suspect`.
     """
-    if isinstance(error, BaseExceptionGroup):  # of a TaskGroup, whose other tasks were cancelled: what is worst
+    if isinstance(error, BaseExceptionGroup):  # of a TaskGroup, whose other tasks were cancelled: the worst counts
         judged = [verdict(each, suspected=suspected) for each in error.exceptions]
         return max(judged, key=lambda each: _RANK.index(each.status))
     match error:
@@ -80,7 +80,7 @@ class TookTooLong(AgentRLError):
 
 @asynccontextmanager
 async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None) -> AsyncIterator[None]:
-    """A deadline for user code. A TimeoutError that the code raises itself passes through.
+    """Runs user code under a deadline. A TimeoutError that the code raises itself passes through.
 
     Args:
         what: description of the code, for messages.
@@ -102,12 +102,12 @@ async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None)
 
 
 def raised_in(episode: str, error: BaseException) -> None:
-    """Notes on an exception in whose conversation it was raised first: an agent may drive several episodes."""
+    """Marks an exception with the episode whose conversation raised it first: an agent may drive several episodes."""
     error.__dict__.setdefault(_EPISODE, episode)
 
 
 def episode_of(error: BaseException) -> str | None:
-    """The id of the episode in whose conversation an exception was raised; of a group, if all of them were there."""
+    """Returns the id of the episode whose conversation raised an exception; of a group, if all were raised there."""
     if isinstance(error, BaseExceptionGroup):
         first, *others = {episode_of(each) for each in error.exceptions}
         return None if others else first
@@ -119,7 +119,7 @@ _LONGEST = 8000  # characters; a message may contain a whole file
 
 
 def describe(error: BaseException, stage: str) -> ErrorRecord:
-    """The record of an exception, with the end of its traceback."""
+    """Returns the record of an exception, with the end of its traceback."""
     return ErrorRecord(
         kind=type(error).__name__,
         message=said(error)[:_LONGEST],

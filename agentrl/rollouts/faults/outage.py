@@ -23,7 +23,7 @@ class Outage:
 
     @property
     def lasts(self) -> bool:
-        """Whether the backend was unavailable at the last attempt."""
+        """True if the backend was unavailable at the last attempt."""
         return self._since is not None
 
     async def create(self, backend: Backend, spec: SandboxSpec, label: str, patience_s: float) -> Sandbox:

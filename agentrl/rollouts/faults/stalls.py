@@ -1,10 +1,10 @@
-"""A watchdog of the event loop: what computes in it for longer than 200 ms is named, logged and counted.
+"""Watchdog of the event loop: reports, logs and counts callbacks that compute for longer than 200 ms.
 
-While one callback of the loop computes, all other episodes wait, and no time limit fires. A thread looks at the loop's
-thread: which callback runs, and how much processor time it has taken. Time in which a busy machine does not run the
-loop is none of it, so a stall is always the doing of the code that is named.
+While one callback of the loop computes, all other episodes wait, and no time limit fires. A thread samples the loop's
+thread: the running callback, and its processor time. Time in which a busy machine does not run the loop does not
+count, so a stall is always caused by the reported code.
 
-Loops of others (uvloop, which Ray takes where it is installed) show no callbacks: there a round of the loop is
+Other event loops (uvloop, used by Ray if installed) show no callbacks: there a round of the loop counts as
 one.
 """
 
@@ -23,9 +23,9 @@ from types import CodeType, FrameType
 from typing import Any, ClassVar
 
 STALL_S = 0.2
-"""Processor time that a callback may take."""
-_LOOK_S = 0.05  # between two looks
-_FRAMES = 16  # of a stack that are kept, the innermost
+"""Maximum processor time of a callback."""
+_LOOK_S = 0.05  # between two samples
+_FRAMES = 16  # maximum of recorded frames of a stack, the innermost
 _RUN_ONCE: CodeType = asyncio.BaseEventLoop._run_once.__code__  # type: ignore[attr-defined]
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Frame:
-    """Where a function is. `waits`: it is a coroutine's, which should have waited for what takes long."""
+    """Location of a function. `waits`: it is a coroutine, which should have awaited slow work."""
 
     file: str
     line: int
@@ -50,7 +50,7 @@ class Stall:
 
     Attributes:
         seconds: of processor time.
-        stack: of the loop's thread while it did, the innermost frame first.
+        stack: of the loop's thread during the stall, the innermost frame first.
     """
 
     seconds: float
@@ -61,10 +61,10 @@ class Stall:
 
 
 class Watchdog:
-    """Looks at the loop of the thread that makes it, until it is stopped.
+    """Watches the loop of the thread that makes it, until it is stopped.
 
     Args:
-        told: is called with each stall, in the watchdog's thread.
+        told: called with each stall, in the watchdog's thread.
     """
 
     def __init__(self, told: Callable[[Stall], None]) -> None:
@@ -79,11 +79,11 @@ class Watchdog:
         self._over = threading.Lock()
         self._over.acquire()
         self._thread = threading.Thread(target=self._watch, name="agentrl-watchdog", daemon=True)
-        with suppress(RuntimeError):  # this machine starts no more threads: nothing is looked at
+        with suppress(RuntimeError):  # this machine starts no more threads: the loop is not watched
             self._thread.start()
 
     def stop(self) -> None:
-        """Ends it. A stall under way is told."""
+        """Stops it. A stall under way is reported."""
         if self._rounds is not None:
             self._rounds.stop()
         self._over.release()
@@ -94,11 +94,11 @@ class Watchdog:
     def _watch(self) -> None:
         with suppress(OSError):  # the loop's thread has ended
             self._look()
-            while not self._over.acquire(timeout=_LOOK_S):  # a lock: an Event does much of its own before it returns
+            while not self._over.acquire(timeout=_LOOK_S):  # a lock: an Event has more overhead
                 self._look()
 
     def _look(self) -> None:
-        # Until the stack is taken nothing here waits: the loop's thread would go on meanwhile.
+        # Must not wait before the stack is taken: the loop's thread would continue.
         used, frame = time.clock_gettime(self._clock), sys._current_frames().get(self._loop)
         handle = _running(frame) if self._rounds is None else self._rounds.number
         known = handle is self._handle
@@ -108,7 +108,7 @@ class Watchdog:
         lived = time.monotonic() - _starved_s()
         if not known:
             self._end(self._last)
-            # A call of C that does not let go of the interpreter keeps this thread from looking: all since then is its.
+            # A C call that holds the interpreter lock blocks this thread: all time since then is the callback's.
             held = long and lived - self._lived > STALL_S
             self._handle, self._since = handle, self._last if held else used
             self._stack = stack if held else ()
@@ -117,14 +117,14 @@ class Watchdog:
         self._last, self._lived = used, lived
 
     def _end(self, used: float) -> None:
-        """The callback that was looked at has ended."""
+        """Reports the watched callback, which has ended, if it stalled."""
         if self._stack:
             self._told(Stall(used - self._since, self._stack))
         self._handle, self._stack = None, ()
 
 
 class _Rounds:
-    """Numbers rounds of the running loop, at most one between two looks. `number`: of what runs in this one."""
+    """Numbers rounds of the running loop, at most one between two samples. `number`: of the current one."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -139,8 +139,8 @@ class _Rounds:
 
 
 def _is_foreign() -> bool:
-    """Whether the loop that runs is not asyncio's own."""
-    with suppress(RuntimeError):  # none runs yet: it is asyncio's
+    """Returns True if the running loop is not asyncio's own."""
+    with suppress(RuntimeError):  # not running yet: it is asyncio's
         return not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
     return False
 
@@ -155,7 +155,7 @@ class Stalls:
         self._count, self._seconds = 0, 0.0
 
     def add(self, stall: Stall) -> None:
-        """One more."""
+        """Adds a stall."""
         place = stall.stack[0]
         with self._lock:
             self._count, self._seconds = self._count + 1, self._seconds + stall.seconds
@@ -165,7 +165,7 @@ class Stalls:
             _log.warning("the event loop stood still, and with it all episodes: %s", stall)
 
     def metrics(self) -> dict[str, float]:
-        """Since the last call: `loop_stalls` and `loop_stall_s`; nothing if there was none."""
+        """Returns the stalls since the last call: `loop_stalls` and `loop_stall_s`; empty if none."""
         with self._lock:
             found = {"loop_stalls": self._count, "loop_stall_s": self._seconds} if self._count else {}
             self._count, self._seconds = 0, 0.0
@@ -177,7 +177,7 @@ _watched: set[int] = set()  # threads
 
 @contextmanager
 def watched(told: Callable[[Stall], None]) -> Iterator[None]:
-    """Tells stalls of the loop of this thread inside, unless somebody else is told them already."""
+    """Reports stalls of the loop of this thread inside the block, unless it is watched already."""
     thread = threading.get_ident()
     if thread in _watched:
         yield
@@ -192,7 +192,7 @@ def watched(told: Callable[[Stall], None]) -> Iterator[None]:
 
 
 def _running(frame: FrameType | None) -> Any:
-    """The callback that a loop runs in a stack; None if it waits, or is no loop of asyncio's own."""
+    """Returns the callback that a loop runs in a stack; None if it waits, or is not asyncio's own."""
     while frame is not None and frame.f_code is not _RUN_ONCE:
         frame = frame.f_back
     if frame is None:
@@ -200,7 +200,7 @@ def _running(frame: FrameType | None) -> Any:
     names = frame.f_locals
     handle = names.get("handle")
     if type(names) is dict:
-        names.clear()  # before Python 3.13 a copy that the frame would keep
+        names.clear()  # before Python 3.13 a copy that the frame would hold
     return handle
 
 
@@ -214,8 +214,8 @@ def _frames(frame: FrameType | None) -> Iterator[Frame]:
 
 
 def _starved_s() -> float:
-    """Seconds for which this thread could have run and had no processor."""
+    """Returns the seconds for which this thread was runnable without a processor."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
-        return time.monotonic()  # the system does not say: as if it always were, and nothing is concluded
+        return time.monotonic()  # unknown: as if always starved, so that stalls are not inferred

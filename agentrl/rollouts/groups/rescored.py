@@ -1,4 +1,4 @@
-"""Groups of a run that is being rescored. Members are kept in memory until their group is complete."""
+"""Groups of a run that is being rescored. Members stay in memory until their group is complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentrl.types.episode import Episode, in_order
 
 
 class RescoredGroups:
-    """The groups that are being rescored.
+    """Groups that are being rescored.
 
     Args:
         store: stores a rescored episode.
@@ -34,7 +34,7 @@ class RescoredGroups:
             self._store(episode)
 
     def unscored(self, group_id: str) -> Sequence[Episode]:
-        """The members in order. Empty if one failed: running the same command again then scores the group."""
+        """Returns the members in order. Empty if one failed: running the same command again then scores the group."""
         members = self._waiting.pop(group_id, [])
         return [] if any(member.error is not None for member in members) else in_order(members)
 

@@ -30,7 +30,7 @@ class GroupRecord(Protocol):
     """Storage of the members of groups."""
 
     def unscored(self, group_id: str) -> Sequence[Episode]:
-        """The finished members in order. Empty if exactly these members are scored already."""
+        """Returns the finished members in order. Empty if exactly these members are scored already."""
         ...
 
     def add(self, group_id: str, members: Sequence[Episode]) -> None:
@@ -44,7 +44,7 @@ class GroupScorer(Generic[Item]):
     Args:
         group_of: returns the group id of an item.
         on_failure: called for every failed attempt, with a dict for `failures.jsonl`.
-        read_blob: gives the bytes of an image of the run by its hash.
+        read_blob: returns the bytes of an image of the run by its hash.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class GroupScorer(Generic[Item]):
             self._to_come[group] = self._to_come.get(group, 0) + 1
 
     async def ended(self, item: Item) -> None:
-        """Called when an episode is stored. Scores its group if it was the last. Raises the errors of `score`."""
+        """Scores the group of a stored episode if it was the last. Raises the errors of `score`."""
         if self._was_last(item):
             await self.score(self._group_of(item))
 
     def aborted(self, item: Item) -> None:
-        """An episode will not end: the others are the group, which is scored by `score`.
+        """Removes an episode that will not end: the others are the group, which is scored by `score`.
 
-        The last member may have ended already, and be cut off while it scores its group.
+        The last member may have ended already, and be cancelled while it scores its group.
         """
         if self._group_of(item) in self._to_come:
             self._was_last(item)

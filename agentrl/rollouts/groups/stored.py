@@ -14,7 +14,7 @@ from agentrl.types.episode import Episode, in_order
 
 
 class StoredGroups:
-    """The episodes and groups of a run.
+    """Episodes and groups of a run.
 
     Args:
         report: called for every episode that `keep` stored, when its score is complete.
@@ -30,7 +30,7 @@ class StoredGroups:
         self._warns_of_tools = True
 
     def keep(self, *tree: Episode) -> None:
-        """Stores an ended episode, given behind its forks."""
+        """Stores an ended episode, given after its forks."""
         self._run.add(*tree)
         for episode in tree:
             self._look_at(episode)
@@ -52,7 +52,7 @@ class StoredGroups:
             )
 
     def unscored(self, group_id: str) -> Sequence[Episode]:
-        """The finished members in order. Empty if exactly these members are scored already."""
+        """Returns the finished members in order. Empty if exactly these members are scored already."""
         ids = [row.id for row in self._run.rows(group_id=group_id) if row.status in ("done", "truncated")]
         scores = self._run.group_scores(ids[0]) if ids else None
         if scores is not None and {score.episode_id for score in scores.scores} == set(ids):
@@ -70,7 +70,7 @@ class StoredGroups:
 
 
 def unscored_groups(rewards: RewardSet, specs: Sequence[EpisodeSpec], run: RunDir) -> list[str]:
-    """Groups without scores whose episodes are all stored, because the run was killed or scoring failed."""
+    """Returns the groups without scores whose episodes are all stored, because the run was killed or scoring failed."""
     if not rewards.of_group:
         return []
     record = StoredGroups(run, lambda episode: None)

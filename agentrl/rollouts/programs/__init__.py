@@ -1,1 +1,1 @@
-"""Agent programs that exist already: one is started for each episode, and talks to the policy as to an API."""
+"""Existing agent programs: one is started for each episode, and calls the policy like an API."""

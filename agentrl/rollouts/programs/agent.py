@@ -1,4 +1,4 @@
-"""The agent that is a program: `agent: {program: [python, ./agent.py]}`."""
+"""Agent that runs a program: `agent: {program: [python, ./agent.py]}`."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _SHOWN = 2000  # characters of a program's last words in errors
 
 
 class ProgramAgent(Agent):
-    """A program that is started for each episode and asks for replies over an API of OpenAI or Anthropic.
+    """Program that is started for each episode and requests replies over an API of OpenAI or Anthropic.
 
     It finds the API by `OPENAI_BASE_URL`, `OPENAI_API_KEY`, `ANTHROPIC_BASE_URL` and `ANTHROPIC_API_KEY`. It gets the
-    task's instruction where its command says `{instruction}`, else on stdin. Its exit ends the episode. Its answer is
-    that of a closing call (`POST $AGENTRL_URL/end`), else the last line of stdout that is not blank.
+    task's instruction in place of `{instruction}` in its command, else on stdin. Its exit ends the episode. Its answer
+    is that of a closing call (`POST $AGENTRL_URL/end`), else the last line of stdout that is not blank.
 
     Args:
         command: program and arguments. `{instruction}`, `{id}` (of the task), `{data.KEY}`, `{url}`, `{key}` and
             `{model}` are filled in.
         env: environment variables, filled in likewise.
-        where: beside the sandbox, on this machine; or in the episode's sandbox.
-        files: files and folders that are copied to where the program starts. In a sandbox, so are those of the command.
-        nonzero: what an exit code other than 0 means: an error of the program, or an end like any other.
+        where: on this machine, outside the sandbox; or in the episode's sandbox.
+        files: files and folders to copy to the program's folder. In a sandbox, also those of the command.
+        nonzero: meaning of an exit code other than 0: an error of the program, or a regular end.
         closing_rewards: whether rewards of a closing call count. A shell or an interpreter that the policy uses on the
             program's side of the sandbox can forge them.
     """
@@ -60,7 +60,7 @@ class ProgramAgent(Agent):
         self.files = [Path(file) for file in files or ()]
 
     def opening(self, session: Session, system: str | None) -> list[Message]:
-        """The task's messages, until the program says what it makes of them."""
+        """Returns the task's messages, until the program sends its own."""
         return session.task.instruction
 
     async def run(self, session: Session) -> None:
@@ -79,7 +79,7 @@ class ProgramAgent(Agent):
         return EpisodeRecorder(session, closing_rewards=self.closing_rewards)
 
     async def _until_end(self, session: Session, recorder: EpisodeRecorder, door: Door) -> Ended | None:
-        """How the program ended; None if a limit was reached before."""
+        """Waits for the end of the program and returns it; None if a limit was reached before."""
         program = asyncio.create_task(self._start(session, door))
         limit = asyncio.create_task(recorder.limited.wait())
         try:
@@ -107,14 +107,14 @@ class ProgramAgent(Agent):
             return replace(ended, cut_off=relay.ended)
 
     def _filled_in(self, task: Task, door: Door, command: list[str]) -> tuple[list[str], dict[str, str], bytes]:
-        """Command, environment and stdin."""
+        """Returns command, environment and stdin."""
         known = _known(task, door)
         env = self._environment(task, door) | {name: _filled(value, known) for name, value in self.env.items()}
         told = any("{instruction}" in part for part in (*command, *self.env.values()))
         return [_filled(part, known) for part in command], env, b"" if told else known["instruction"].encode()
 
     def _environment(self, task: Task, door: Door) -> dict[str, str]:
-        """Where the program finds the policy."""
+        """Returns the variables that point the program to the policy."""
         return {
             "OPENAI_BASE_URL": f"{door.url}/v1",
             "OPENAI_API_BASE": f"{door.url}/v1",
@@ -152,13 +152,13 @@ class ProgramAgent(Agent):
 
 
 def last_line(stdout: bytes) -> str | None:
-    """The last line that is not blank; None if there is none."""
+    """Returns the last line that is not blank; None if none."""
     lines = [line for line in stdout.decode("utf-8", "replace").splitlines() if line.strip()]
     return lines[-1].strip() if lines else None
 
 
 def _direct(hosts: str) -> str:
-    """A list of hosts that are reached without a proxy, this machine among them."""
+    """Returns a list of hosts that are reached without a proxy, this machine included."""
     return ",".join(filter(None, [hosts, "127.0.0.1", "localhost"]))
 
 

@@ -1,4 +1,4 @@
-"""The agent `guest`: the environment of another framework plays its episode against the policy, in its own process."""
+"""Agent `guest`: the environment of another framework runs its episode with the policy, in its own process."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from agentrl.types.errors import InfraError, TaskError, told
 from agentrl.types.task import Task
 
 AGAIN = 75
-"""Exit code of a guest where something outside failed: EX_TEMPFAIL of sysexits.h."""
+"""Exit code of a guest after a failure of an external service: EX_TEMPFAIL of sysexits.h."""
 
 
 class GuestAway(InfraError):
-    """What a guest needs is away: its server, its service."""
+    """A dependency of a guest is unavailable: its server, its service."""
 
 
 class GuestRecorder(EpisodeRecorder):
-    """Notes the rewards so far, which a guest sends with each request: they count where a limit ends the episode."""
+    """Records the rewards so far, which a guest sends with each request: they count if a limit ends the episode."""
 
     async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[ChatReply]:
         """Answers a request within the episode's limits."""
@@ -34,7 +34,7 @@ class GuestRecorder(EpisodeRecorder):
 
 
 class GuestAgent(ProgramAgent):
-    """Starts the program that the source of tasks `guest` names, and takes its rewards (docs/adapters.md).
+    """Starts the program of the task source `guest`, and takes its rewards (docs/adapters.md).
 
     Args:
         env: environment variables of the program.
@@ -55,7 +55,9 @@ class GuestAgent(ProgramAgent):
         return await super()._start(session, door)
 
     def _environment(self, task: Task, door: Door) -> dict[str, str]:
-        """The policy under names of its own: a judge that asks OpenAI or Anthropic must not ask the policy."""
+        """Returns the policy's variables under separate names: a judge that calls OpenAI or Anthropic must not reach
+        the policy.
+        """
         known = super()._environment(task, door)
         own = {name: value for name, value in known.items() if not name.startswith(("OPENAI_", "ANTHROPIC_"))}
         return own | {"AGENTRL_BASE_URL": known["OPENAI_BASE_URL"], "AGENTRL_API_KEY": known["OPENAI_API_KEY"]}
@@ -67,5 +69,5 @@ class GuestAgent(ProgramAgent):
         super()._close(session, recorder, ended)
 
     def _rewarded(self, session: Session, rewards: dict[str, float]) -> None:
-        """They are of the whole episode: the reward function `guest` makes them its outcome."""
+        """Stores the rewards for the whole episode: the reward function `guest` makes them its outcome."""
         session.info["guest"] = dict(rewards)

@@ -1,4 +1,4 @@
-"""A program on this machine, in a folder of its own."""
+"""Runs a program on this machine, in a separate folder."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from agentrl.rollouts.programs.ended import KEPT, Ended, ProgramFailed, Tail
 from agentrl.rollouts.programs.orphans import not_orphaned
 
 CLOSE_S = 2.0
-"""How long the streams may stay open once the program has ended and its process group was killed."""
+"""Seconds for which the streams may stay open after the end of the program and its process group."""
 
 POLL_S = 0.02
-"""Time between two looks whether the program has ended."""
+"""Seconds between two polls for the program's end."""
 
 
 async def run_on_host(
     command: Sequence[str], env: Mapping[str, str], stdin: bytes, files: Sequence[Path] = ()
 ) -> Ended:
-    """Runs a program to its end in a fresh folder. It, and its process group, are killed if this is cancelled.
+    """Runs a program to its end in a fresh folder. On cancellation, it and its process group are killed.
 
     Args:
-        files: files and folders that are copied into the folder.
+        files: files and folders to copy into the folder.
 
     Raises:
         ProgramFailed: it cannot be started.
@@ -60,12 +60,12 @@ async def run_on_host(
             for job in jobs:
                 job.cancel()
             await asyncio.gather(_exit_code(process), *jobs, return_exceptions=True)
-            process._transport.close()  # type: ignore[attr-defined]  # else a child that left keeps the pipes open
+            process._transport.close()  # type: ignore[attr-defined]  # else an escaped child keeps the pipes open
         return Ended(code, out.kept, err.kept)
 
 
 async def _exit_code(process: Process) -> int:
-    """Of a program that has ended. `process.wait` would also wait for whoever still holds its streams."""
+    """Waits for the exit code. `process.wait` would also wait for other processes that hold its streams."""
     while process.returncode is None:  # noqa: ASYNC110  only the process knows
         await asyncio.sleep(POLL_S)
     return process.returncode

@@ -1,4 +1,4 @@
-"""A program inside the episode's sandbox, which reaches the policy through a relay there (`/tools/programs`)."""
+"""Runs a program inside the episode's sandbox, which reaches the policy through a relay there (`/tools/programs`)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from agentrl.types.sandbox import Process, Sandbox, SandboxLost
 START_S = 30.0
 CHUNK = 1 << 18
 LINE = 32 << 20
-"""Bytes of a request as the relay writes it. The agent may write there, too."""
+"""Maximum of bytes of a request of the relay. The agent may write there, too."""
 AT_ONCE = 64
-"""Requests of a sandbox that are under way at a time; what it sends meanwhile waits there."""
+"""Maximum of concurrent requests of a sandbox; further ones wait there."""
 _READY = re.compile(rb"ready (\d+)\n")
 
 
 async def run_inside(sandbox: Sandbox, command: Sequence[str], env: Mapping[str, str], stdin: bytes) -> Ended:
-    """Runs a program to its end in the sandbox's workdir. It is killed if this is cancelled.
+    """Runs a program to its end in the sandbox's workdir. On cancellation, it is killed.
 
     Raises:
         ProgramFailed: it cannot be started.
@@ -85,7 +85,7 @@ async def relayed(sandbox: Sandbox, url: str) -> AsyncIterator[Relay]:
     """A relay in the sandbox that leads to `url` here, until the block ends.
 
     Raises:
-        ProgramFailed: the sandbox has no Python to relay with.
+        ProgramFailed: the sandbox has no Python for the relay.
     """
     process = await _started(sandbox)
     found = _READY.match(await _first_line(process))
@@ -128,7 +128,7 @@ async def _first_line(process: Process) -> bytes:
 
 
 class Asked(msgspec.Struct):
-    """A request as the relay writes it."""
+    """Request of the relay."""
 
     id: int
     method: str
@@ -138,7 +138,7 @@ class Asked(msgspec.Struct):
 
 
 async def _carry(process: Process, url: str) -> None:
-    """Hands requests on as they come, side by side. A relay that writes what is no request is ended."""
+    """Forwards requests concurrently. A relay that writes an invalid request is killed."""
     under_way = set[asyncio.Task[None]]()
     async with aiohttp.ClientSession() as http:
         try:
@@ -158,7 +158,7 @@ async def _carry(process: Process, url: str) -> None:
 
 
 async def _lines(process: Process) -> AsyncIterator[bytes]:
-    """The lines that a process writes, until it ends or one is too long."""
+    """Yields the lines that a process writes, until it ends or one is too long."""
     rest = bytearray()
     while data := await process.read():
         first, *more = data.split(b"\n")
@@ -182,7 +182,7 @@ async def _pass(http: aiohttp.ClientSession, process: Process, url: str, asked: 
 
 
 async def _reply(http: aiohttp.ClientSession, url: str, asked: Asked) -> tuple[int, str, bytes]:
-    """Status, content type and body. Whatever the sandbox asks for, only the server at `url` is asked."""
+    """Returns status, content type and body. Requests of the sandbox go only to the server at `url`."""
     if not asked.path.startswith("/"):  # "@host/" and "8/" would lead elsewhere
         return 400, "text/plain", b"the path of a request starts with /"
     timeout = aiohttp.ClientTimeout(total=None)

@@ -1,7 +1,7 @@
-"""Programs do not outlive who started them: a second process kills those that a kill of this one leaves behind.
+"""Kills orphaned programs: a second process kills those that remain when this one is killed.
 
 The second process runs this file as a script. It reads the process groups of programs, `+123` when one starts and
-`-123` when it is over. At the end of its input, which comes however this process ends, it kills those that are left.
+`-123` when it is over. At the end of its input, which comes however this process ends, it kills the remaining ones.
 """
 
 import atexit
@@ -16,7 +16,7 @@ from functools import cache
 
 @contextmanager
 def not_orphaned(group: int) -> Iterator[None]:
-    """Has a process group killed if this process ends within the block."""
+    """Ensures that a process group is killed if this process ends within the block."""
     _tell(f"+{group}\n")
     try:
         yield
@@ -25,14 +25,14 @@ def not_orphaned(group: int) -> Iterator[None]:
 
 
 def _tell(line: str) -> None:
-    with suppress(OSError):  # it was killed: programs go on without it
+    with suppress(OSError):  # it was killed: programs continue without it
         os.write(_guard(), line.encode())
 
 
 @cache
 def _guard() -> int:
-    """The input of the second process, which starts with the first program."""
-    # A session of its own: a Ctrl-C is for the programs' owner alone.
+    """Returns the input of the second process, which starts with the first program."""
+    # A separate session: a Ctrl-C is for the programs' owner only.
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", __file__],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""What a program's episode becomes: the proxy's recorder, under the limits of the episode."""
+"""Recorder of a program's episode: the proxy's recorder, under the limits of the episode."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from agentrl.types.errors import EngineError, InfraError
 
 
 class EpisodeRecorder(Recorder):
-    """Records what one program says, and refuses what comes after a limit or the closing call.
+    """Records the requests of one program, and refuses those after a limit or the closing call.
 
     Attributes:
         closing_rewards: whether a closing call may have rewards.
-        closing: what the program said when it closed its episode.
-        failed: what became of its last request, if that was an error that the episode answers for.
+        closing: the program's closing call.
+        failed: error of its last request, if it decides the episode's status.
         limit: the limit that ended the episode.
         limited: set with it.
-        strays: what the program asked for that is not spoken here.
+        strays: requested paths that are not supported.
     """
 
     def __init__(self, session: Session, *, closing_rewards: bool = False) -> None:
@@ -38,7 +38,7 @@ class EpisodeRecorder(Recorder):
         self.limited = asyncio.Event()
         self.strays: list[str] = []
         self._under_way: set[asyncio.Task[Any]] = set()
-        self._admitted = 0  # Replies that are no turns yet.
+        self._admitted = 0  # Replies that are not turns yet.
 
     async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[ChatReply]:
         """Answers a request within the episode's limits.
@@ -83,7 +83,7 @@ class EpisodeRecorder(Recorder):
             self._admitted -= 1
 
     def asked(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
-        """Tells a script, which plays in place of a model, what it would see."""
+        """Updates the view of a script that replaces a model."""
         super().asked(messages, tools)
         parser, renderer = self.context.renderer_for(tools)
         self.session.messages[:] = [from_openai(message, parser, self.context.take_image) for message in messages]
@@ -91,7 +91,7 @@ class EpisodeRecorder(Recorder):
             use_tools(self.name, renderer)
 
     def close(self) -> None:
-        """Ends the episode: what is under way is cancelled, and the session has what was recorded."""
+        """Ends the episode: requests under way are cancelled, and the session takes the record."""
         for task in self._under_way:
             task.cancel()
         episode = self.episode()

@@ -1,4 +1,4 @@
-"""Where programs reach the policy: one HTTP server for all episodes of an event loop, up while one of them runs."""
+"""HTTP server of the policy for programs: one for all episodes of an event loop, up while one of them runs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from agentrl.proxy.web import Closing, Sessions, listening
 from agentrl.rollouts.programs.recorder import EpisodeRecorder
 
 REMEMBERED = 10_000
-"""Keys of ended episodes that are still known, for messages."""
+"""Maximum of stored keys of ended episodes, for messages."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Door:
-    """Where the program of one episode reaches the policy.
+    """Access of one episode's program to the policy.
 
     Attributes:
-        address: of the server, as the program reaches it.
-        key: its API key, which names its session, too.
+        address: of the server, as seen by the program.
+        key: its API key, which also names its session.
         model: the model's name.
     """
 
@@ -39,12 +39,12 @@ class Door:
 
     @property
     def url(self) -> str:
-        """The base of its session: `/v1/...` and `/end` follow."""
+        """Base URL of its session: `/v1/...` and `/end` follow."""
         return f"{self.address}/s/{self.key}"
 
 
 class ProgramServer(Sessions):
-    """The sessions of the programs that run."""
+    """Sessions of the running programs."""
 
     model = "agentrl"
 
@@ -58,7 +58,7 @@ class ProgramServer(Sessions):
         return len(self._open)
 
     def recorder(self, name: str) -> EpisodeRecorder:
-        """The recorder of the episode that has this key."""
+        """Returns the recorder of the episode with this key."""
         if (found := self._open.get(name)) is not None:
             return found
         if (episode := self._ended.get(name)) is not None:
@@ -69,13 +69,13 @@ class ProgramServer(Sessions):
         )
 
     def answered(self, name: str, recorder: Recorder) -> None:
-        """Changes nothing: the episode ends with its program."""
+        """Does nothing: the episode ends with its program."""
 
     async def end(self, name: str, closing: Closing) -> dict[str, Any]:
-        """Notes what the program closes its episode with; the episode ends when the program does.
+        """Stores the program's closing call; the episode ends when the program does.
 
         Raises:
-            RewardsRefused: it gives rewards. The policy's own shell has the same environment, and could forge them.
+            RewardsRefused: it has rewards. The policy's own shell has the same environment, and could forge them.
         """
         recorder = self.recorder(name)
         if closing.rewards and not recorder.closing_rewards:
@@ -89,7 +89,7 @@ class ProgramServer(Sessions):
         return {"episode": recorder.name, "turns": len(recorder.turns)}
 
     def stray(self, name: str, asked: str) -> None:
-        """Remembered for the episode's error."""
+        """Stores an unsupported request for the episode's error."""
         if (recorder := self._open.get(name)) is not None:
             recorder.strays.append(asked)
 
@@ -126,5 +126,5 @@ _SERVERS: WeakKeyDictionary[asyncio.AbstractEventLoop, ProgramServer] = WeakKeyD
 
 
 def server() -> ProgramServer:
-    """The server of the running event loop."""
+    """Returns the server of the running event loop."""
     return _SERVERS.setdefault(asyncio.get_running_loop(), ProgramServer())

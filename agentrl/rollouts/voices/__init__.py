@@ -1,1 +1,1 @@
-"""Voices: who speaks in an episode beside the policy that trains."""
+"""Auxiliary policies: speakers in an episode other than the main policy."""

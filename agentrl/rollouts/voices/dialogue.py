@@ -1,4 +1,4 @@
-"""The agent that talks with a user whom another voice plays."""
+"""Agent that talks with a user simulated by an auxiliary policy."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ You are this user:"""
 
 
 class DialogueAgent(Agent):
-    """Tool calls and replies in turn with a user, until the user says the last word or a limit ends the episode.
+    """Alternates tool calls and replies with a user, until the user ends the conversation or a limit is reached.
 
-    The task's instruction is what the user wants: the policy hears of it from the user alone. The user's words are
+    The task's instruction is the user's goal: the policy learns it only from the user. The user's messages are
     observations of the policy, and its turns count in the limits of the episode.
 
     Args:
-        prompt: what the user is told before the task's instruction; `{ends}` is the first of `ends`.
-        greeting: what the user hears first, so that it opens the conversation; "": the policy speaks first.
-        ends: the user says this, or one of these, when it is done. The policy does not see it.
-        policy: the voice that plays the user.
+        prompt: system prompt of the user before the task's instruction; `{ends}` is the first of `ends`.
+        greeting: first message to the user, so that it opens the conversation; "": the policy speaks first.
+        ends: text, or one of several, with which the user ends. The policy does not see it.
+        policy: name of the auxiliary policy that simulates the user.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class DialogueAgent(Agent):
         self.greeting, self.policy = greeting, policy
 
     def opening(self, session: Session, system: str | None) -> list[Message]:
-        """The system message of the recipe."""
+        """Returns the system message of the recipe."""
         return [{"role": "system", "content": system}] if system else []
 
     async def run(self, session: Session) -> None:
-        """A reply with calls goes to the tools, any other one to the user. The last reply to the user is the answer."""
+        """Sends replies with calls to the tools, others to the user. The last reply to the user is the answer."""
         heard: list[Message] = [{"role": "user", "content": self.greeting}] if self.greeting else []
         user = session.context("user", [self._told(session), *heard], policy=self.policy, tools=[])
         if self.greeting:
@@ -60,6 +60,6 @@ class DialogueAgent(Agent):
                 session.say(said)
 
     def _told(self, session: Session) -> Message:
-        """The system message of the user."""
+        """Returns the system message of the user."""
         wanted = [text_of(message["content"]) for message in session.task.instruction]
         return {"role": "system", "content": "\n\n".join([self.prompt, *wanted])}

@@ -1,7 +1,7 @@
-"""Earlier selves of the policy that trains, as opponents: `checkpoint: {every: N, last: K}`.
+"""Past versions of the policy as opponents: `checkpoint: {every: N, last: K}`.
 
-The training keeps a checkpoint after every N updates, and each group of episodes hears one of the last K. Which one
-depends on the run's seed, the group and the updates so far, so that a run that was killed chooses the same again.
+The training saves a checkpoint after every N updates, and each group of episodes plays against one of the last K. The
+choice depends on the run's seed, the group and the updates so far, so that a resumed run chooses the same again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ OpenVoice = Callable[[Path], Awaitable[Voice]]
 
 
 class League:
-    """The earlier selves of one training. Each that plays has an engine in this process.
+    """Opponent pool: past versions of one training's policy. Each active one has an engine in this process.
 
     Args:
-        name: of the voice.
+        name: of the auxiliary policy.
         seed: of the run.
-        open: opens a checkpoint as a voice.
+        open: opens a checkpoint as an auxiliary policy.
     """
 
     def __init__(self, name: str, settings: EarlierSelves, seed: int, open: OpenVoice) -> None:
@@ -39,22 +39,22 @@ class League:
 
     @property
     def ready(self) -> bool:
-        """Whether a training has begun."""
+        """True if a training has begun."""
         return self._folder is not None
 
     def follow(self, folder: Callable[[int], Path]) -> None:
-        """Takes the selves from a training: `folder` is the checkpoint after an update."""
+        """Connects a training: `folder` returns the checkpoint after an update."""
         self._folder = folder
 
     async def turn_to(self, iteration: int) -> None:
-        """So many updates are done. Selves that no episode will choose again are closed."""
+        """Sets the number of updates. Versions that no episode will choose again are closed."""
         self._iteration = iteration
         kept = {*self._settings.at(iteration), *(version for version, count in self._playing.items() if count)}
         for version in self._voices.keys() - kept:
             await close_all(self._voices.pop(version).engine)
 
     async def chosen(self, group: str, iteration: int | None) -> Voice:
-        """One of the last selves, all equally likely; the same for all episodes of a group."""
+        """Chooses one of the last versions, all equally likely; the same for all episodes of a group."""
         among = self._settings.at(self._iteration if iteration is None else iteration)
         version = among[derive_seed(self._seed, "league", self._name, group) % len(among)]
         self._playing[version] += 1
@@ -69,7 +69,7 @@ class League:
         return self._voices[version]
 
     def release(self, voice: Voice) -> None:
-        """An episode needs it no longer."""
+        """Releases it after an episode."""
         assert voice.version is not None
         self._playing[voice.version] -= 1
 

@@ -1,4 +1,4 @@
-"""Opens the voices of a recipe: the section `policies`."""
+"""Opens the auxiliary policies of a recipe: the section `policies`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_voices(parts: Parts, *, trains: bool = False) -> AsyncIterator[Voices]:
-    """The voices of a recipe, started. Closed with the block.
+    """Opens and starts the auxiliary policies of a recipe; closes them with the block.
 
     Args:
-        trains: policies that train are left to the training; else they speak as they were saved.
+        trains: trainable policies are left to the training; else their saved weights are used.
 
     Raises:
         RecipeError: a checkpoint or script is missing.
@@ -59,7 +59,7 @@ async def open_voices(parts: Parts, *, trains: bool = False) -> AsyncIterator[Vo
 
 
 async def _voice(parts: Parts, name: str, settings: PolicySettings) -> Voice:
-    """A voice, started."""
+    """Opens and starts an auxiliary policy."""
     try:
         engine, renderer = _opened(parts, name, settings)
         try:
@@ -74,21 +74,21 @@ async def _voice(parts: Parts, name: str, settings: PolicySettings) -> Voice:
 
 
 async def _open_self(parts: Parts, name: str, settings: PolicySettings, folder: Path) -> Voice:
-    """An earlier self of the policy that trains."""
+    """Opens a past version of the policy."""
     return await _voice(parts, name, settings.model_copy(update={"checkpoint": str(folder)}))
 
 
 def leagues_of(voices: Voices | None) -> list[League]:
-    """The earlier selves among the voices."""
+    """Returns the opponent pools among the auxiliary policies."""
     every = () if voices is None else voices.opponents.values()
     return [each for each in every if isinstance(each, League)]
 
 
 def check_voices(parts: Parts) -> None:
-    """Checks what can be checked of the voices without opening them.
+    """Checks the auxiliary policies without opening them.
 
     Raises:
-        RecipeError: a checkpoint is missing, or earlier selves cannot speak where the recipe runs.
+        RecipeError: a checkpoint is missing, or opponent pools are not supported by the recipe's settings.
     """
     recipe = parts.recipe
     for name, settings in recipe.policies.items():
@@ -112,7 +112,7 @@ def _check_place(recipe: Recipe, place: str, what: str, instead: str) -> None:
 
 
 def _check_alone(parts: Parts, place: str) -> None:
-    """A second policy trains in one process, in step with the main one, and in one stage."""
+    """Checks that a second policy trains in one process, in step with the main one, and in one stage."""
     recipe = parts.recipe
     stages = [stage for stage in recipe.stages if stage.rl is not None]
     apart = {
@@ -131,7 +131,7 @@ def _check_alone(parts: Parts, place: str) -> None:
 
 
 def checkpoint_of(name: str, written: str) -> Path:
-    """The model folder that a voice's `checkpoint` means: itself, or the newest checkpoint of a run.
+    """Returns the model folder of a policy's `checkpoint`: itself, or the newest checkpoint of a run.
 
     Raises:
         RecipeError: it is neither, or the run has no checkpoint.
@@ -153,7 +153,7 @@ def checkpoint_of(name: str, written: str) -> Path:
 
 
 def _opened(parts: Parts, name: str, settings: PolicySettings) -> tuple[Engine, Renderer]:
-    """The engine of a voice: that of the same recipe, with another model and engine."""
+    """Opens the engine of an auxiliary policy: that of the same recipe, with another model and engine."""
     if settings.script is not None:
         return parts.scripted_engine(settings.script)
     recipe, model = parts.recipe, None
@@ -169,11 +169,11 @@ def _opened(parts: Parts, name: str, settings: PolicySettings) -> tuple[Engine, 
 
 
 def _saved(model: ModelSettings, name: str) -> ModelSettings:
-    """A policy that trains, as it lies in a checkpoint of the main one; beside other models it is still the same."""
+    """Returns the saved weights of a trainable policy in a checkpoint of the main one; else the model itself."""
     folder = Path(str(model.path)) / POLICIES / name
     return model.at(folder) if folder.is_dir() else model
 
 
 def _model(trained: ModelSettings | None, folder: Path) -> ModelSettings:
-    """The model in a folder, of the data type and on the device of the recipe's model."""
+    """Returns the model in a folder, with the data type and device of the recipe's model."""
     return ModelSettings(path=str(folder)) if trained is None else trained.at(folder)

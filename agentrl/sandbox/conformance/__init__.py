@@ -1,7 +1,7 @@
-"""What a sandbox backend must do, as checks that run against a real one: the same for every backend.
+"""Conformance checks of sandbox backends, run against a real one: the same for every backend.
 
 `agentrl sandbox check BACKEND` runs them; so can a plug-in's own tests (`checks()` and `run_check`). A check may be
-left out only where the backend's capabilities do not claim what it proves.
+skipped only if the backend's capabilities do not claim what it proves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a check works with."""
+"""Fixtures of a check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec
 
 
 class Broken(Exception):
-    """The backend does not do what the check asks; the text says what it did instead."""
+    """The backend fails a check; the text describes what it did."""
 
 
 def expect(holds: object, otherwise: str) -> None:
@@ -23,11 +23,11 @@ def expect(holds: object, otherwise: str) -> None:
 
 @dataclass
 class Arena:
-    """A backend, and the sandboxes and host files of one check, which are gone when the check is over.
+    """Backend, sandboxes and host files of one check. Sandboxes and files are removed after the check.
 
     Attributes:
-        address: by which another process opens the same backend: a name, or `pkg.module:Class`.
-        base: what all sandboxes of the suite have in common, for example the image.
+        address: name or `pkg.module:Class` by which another process opens the same backend.
+        base: common spec of all sandboxes of the suite, for example the image.
     """
 
     backend: Backend
@@ -37,21 +37,21 @@ class Arena:
     _folders: list[tempfile.TemporaryDirectory[str]] = field(default_factory=list)
 
     def spec(self, **changes: Any) -> SandboxSpec:
-        """The common spec with changes."""
+        """Returns the common spec with changes."""
         return SandboxSpec(**{**self.base.model_dump(exclude_unset=True), **changes})
 
     async def open(self, **changes: Any) -> Sandbox:
-        """A fresh sandbox; `changes` to the common spec."""
+        """Opens a sandbox; `changes` to the common spec."""
         sandbox = await self.backend.create(self.spec(**changes), label="conformance")
         self._opened.append(sandbox)
         return sandbox
 
     async def open_many(self, number: int, **changes: Any) -> list[Sandbox]:
-        """Several at the same time."""
+        """Opens several sandboxes at the same time."""
         return list(await asyncio.gather(*(self.open(**changes) for _ in range(number))))
 
     def host_folder(self) -> Path:
-        """A folder of the host that every user of the host may enter and write."""
+        """Creates a folder of the host that every user of the host may enter and write."""
         folder = tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True)
         self._folders.append(folder)
         path = Path(folder.name)
@@ -59,7 +59,7 @@ class Arena:
         return path
 
     async def clean(self) -> None:
-        """Ends the sandboxes and removes the folders."""
+        """Closes the sandboxes and removes the folders."""
         opened, self._opened = self._opened, []
         await asyncio.gather(*(sandbox.close() for sandbox in opened))
         folders, self._folders = self._folders, []

@@ -1,4 +1,4 @@
-"""Checks by name, and running one."""
+"""Registers and runs checks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ROOMS = ("programs", "files", "limits", "sabotage", "isolation", "network", "se
 _DEADLINE_S = 600.0
 
 Unclaimed = Callable[[Capabilities], str]
-"""Why a backend with these capabilities need not pass a check; empty if it must."""
+"""Returns the reason why a backend with these capabilities need not pass a check; empty if it must."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that a backend must do.
+    """One requirement of backends.
 
     Attributes:
         name: the function's, with dashes.
@@ -37,7 +37,7 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What came of a check. `detail` says what went wrong, or why it is not claimed."""
+    """Result of a check. `detail` describes the failure, or why the check is not claimed."""
 
     name: str
     proves: str
@@ -52,7 +52,7 @@ _known: dict[str, Check] = {}
 def check(
     unclaimed: Unclaimed = lambda _: "",
 ) -> Callable[[Callable[[Arena], Awaitable[None]]], Callable[[Arena], Awaitable[None]]]:
-    """Makes a check of an async function; its docstring's first line says what it proves."""
+    """Makes a check of an async function; its docstring's first line states what it proves."""
 
     def register(run: Callable[[Arena], Awaitable[None]]) -> Callable[[Arena], Awaitable[None]]:
         name = run.__name__.replace("_", "-")
@@ -63,14 +63,14 @@ def check(
 
 
 def checks() -> dict[str, Check]:
-    """All checks by name, in the order in which they run."""
+    """Returns all checks by name, in the order in which they run."""
     for room in _ROOMS:
         importlib.import_module(f"agentrl.sandbox.conformance.{room}")
     return _known
 
 
 async def run_check(check: Check, arena: Arena) -> CheckResult:
-    """Runs one check and cleans up after it. Whatever it raises is a finding, not an error."""
+    """Runs one check and cleans up after it. Every exception of the check is a finding, not an error."""
     if why := check.unclaimed(arena.backend.capabilities):
         return CheckResult(check.name, check.proves, "not claimed", why)
     begun = time.monotonic()

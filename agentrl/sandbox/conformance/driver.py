@@ -1,4 +1,4 @@
-"""A driver that the suite kills: makes a sandbox that is busy in every way, says so, and waits.
+"""Driver that the suite kills: makes a busy sandbox, prints `ready`, and waits.
 
 Usage: `python -m agentrl.sandbox.conformance.driver BACKEND SPEC_AS_JSON SECONDS_TO_SLEEP`
 """

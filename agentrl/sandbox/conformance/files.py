@@ -1,4 +1,4 @@
-"""Files in and out, and that none of it reaches the host's."""
+"""Checks of files in and out: none of it reaches the host's files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECRET = b"a file of the host"
 
 
 def host_secret(folder: Path) -> Path:
-    """A file of the host that any user of the host could read and write."""
+    """Creates a file of the host that any user of the host could read and write."""
     secret = folder / "secret"
     secret.write_bytes(_SECRET)
     secret.chmod(0o666)
@@ -44,7 +44,7 @@ async def _writes_nothing(sandbox: Sandbox, path: str, secret: Path) -> None:
 
 @check()
 async def file_errors(arena: Arena) -> None:
-    """What cannot be read or written raises what `open` would, and never hangs."""
+    """Unreadable and unwritable paths raise the errors of `open`, and never hang."""
     sandbox = await arena.open()
     await sandbox.exec("mkfifo pipe; mkdir folder; head -c 2000 /dev/zero > big")
     for path, kind in (
@@ -72,7 +72,7 @@ async def file_errors(arena: Arena) -> None:
 
 @check()
 async def further_writable_folders(arena: Arena) -> None:
-    """Folders of `writable` are empty, can be written and run from, and nothing beside them can."""
+    """Folders of `writable` are empty, writable and executable; their siblings are not writable."""
     sandbox = await arena.open(writable=["/app", "/opt/data"], workdir="/app/src")
     told = await sandbox.exec(
         "pwd; ls -A /app /opt/data; echo 'echo ran' > /app/x; sh /app/x; echo > /opt/data/y; ls /opt/data"
@@ -103,7 +103,7 @@ async def unreadable_files(arena: Arena) -> None:
 
 @check()
 async def odd_names(arena: Arena) -> None:
-    """Names with blanks, newlines, leading dashes and beyond ASCII are files like others."""
+    """Names with blanks, newlines, leading dashes and non-ASCII characters work like others."""
     sandbox = await arena.open()
     names = ["a b", "-rf", "new\nline", "ü☃", "$(touch no)", "'\"", "x" * 255]
     for name in names:
@@ -132,7 +132,7 @@ async def put_and_get(arena: Arena) -> None:
 
 @check()
 async def host_files_out_of_reach(arena: Arena) -> None:
-    """Neither programs nor read, write and list reach files of the host."""
+    """Programs, read, write and list cannot reach files of the host."""
     sandbox = await arena.open()
     secret = host_secret(arena.host_folder())
     result = await sandbox.exec(["cat", str(secret), f"/proc/1/root{secret}", f"/proc/1/cwd/../{secret}"])
@@ -177,7 +177,7 @@ async def symlink_escape(arena: Arena) -> None:
 
 @check()
 async def get_stays_in_its_folder(arena: Arena) -> None:
-    """What `get` brings back cannot lead or lie outside the folder that was asked for."""
+    """Results of `get` cannot lead or lie outside the target folder."""
     sandbox = await arena.open()
     outside = arena.host_folder()
     secret = host_secret(outside)
@@ -198,7 +198,7 @@ async def get_stays_in_its_folder(arena: Arena) -> None:
 
 @check()
 async def packed_traps_in_put(arena: Arena) -> None:
-    """A folder with an archive of `..` names, unpacked inside, changes nothing outside."""
+    """An archive with `..` names, unpacked inside, changes no file outside."""
     sandbox = await arena.open()
     secret = host_secret(arena.host_folder())
     packed = io.BytesIO()
@@ -243,12 +243,12 @@ _SLOWEST_S = 5.0
 
 
 class _Heartbeat:
-    """Beats while a call runs; remembers the longest pause between two beats."""
+    """Measures the longest pause of the event loop while a call runs."""
 
     slowest_s = 0.0
 
     async def beside(self, call: Coroutine[Any, Any, object]) -> None:
-        """Runs it to its end; an OSError is an end like another."""
+        """Runs a call to its end; an OSError is a valid end."""
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(call)
         while not task.done():
@@ -305,7 +305,7 @@ while True:
 
 @check()
 async def forged_copies_are_refused(arena: Arena) -> None:
-    """A program that writes into what `get` brings back forges nothing: it is an OSError, or what was asked for."""
+    """A program that writes into the stream of `get` cannot forge files: it is an OSError, or the real files."""
     sandbox = await arena.open()
     await sandbox.exec("mkdir folder; seq 1000 > folder/file; truncate -s 20M folder/hole")
     await sandbox.spawn(["python3", "-c", _FORGER])
@@ -319,7 +319,7 @@ async def forged_copies_are_refused(arena: Arena) -> None:
 
 @check()
 async def writing_reaches_no_pipe_of_the_toolbox(arena: Arena) -> None:
-    """`write` makes regular files: a path that leads to a descriptor, a pipe or a device is refused."""
+    """`write` creates regular files only: paths to a descriptor, a pipe or a device are refused."""
     sandbox = await arena.open()
     session = await sandbox.session()
     await session.run("true")

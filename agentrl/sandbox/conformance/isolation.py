@@ -1,4 +1,4 @@
-"""What a sandbox cannot see or do."""
+"""Checks of things that a sandbox cannot see or do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def sandboxes_share_nothing(arena: Arena) -> None:
 
 @check()
 async def nothing_of_the_last_one(arena: Arena) -> None:
-    """A sandbox sees nothing of one that was closed before: no file, process, variable."""
+    """A sandbox sees no files, processes or variables of an earlier, closed one."""
     first = await arena.open()
     for folder in (first.spec.workdir, "/tmp", "/dev/shm"):
         await first.write(f"{folder}/left-behind", "x")
@@ -103,7 +103,7 @@ print(*[f"{folder}/{name}" for folder, _, names in os.walk("/proc/sys") for name
 
 @check()
 async def kernel_settings_cannot_be_written(arena: Arena) -> None:
-    """Nothing in /proc/sys can be written, not even what is the sandbox's own."""
+    """Files in /proc/sys are not writable, even those of the sandbox's own namespaces."""
     sandbox = await arena.open()
     found = (await sandbox.exec(["python3", "-c", _SETTINGS])).text.split()
     expect(not found, f"writable: {' '.join(found[:10])}")
@@ -111,7 +111,7 @@ async def kernel_settings_cannot_be_written(arena: Arena) -> None:
 
 @check()
 async def no_new_privileges(arena: Arena) -> None:
-    """No capability, none to be had; setuid is ignored."""
+    """Programs have no capabilities and cannot gain any; setuid is ignored."""
     sandbox = await arena.open()
     status = (await sandbox.exec(["cat", "/proc/self/status"])).text
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
@@ -207,7 +207,7 @@ async def toolbox_cannot_be_traced(arena: Arena) -> None:
 
 @check()
 async def killing_the_toolbox_ends_one_sandbox(arena: Arena) -> None:
-    """A sandbox whose programs kill everything is well or lost; its neighbours are well."""
+    """A sandbox whose programs kill everything still works or is lost; its neighbours still work."""
     sandbox, neighbour = await arena.open_many(2)
     with suppress(SandboxLost):
         await sandbox.exec("kill -9 -1; kill -9 1; kill -STOP 1; kill -TERM 1", timeout_s=10)
@@ -220,7 +220,7 @@ async def killing_the_toolbox_ends_one_sandbox(arena: Arena) -> None:
 
 @check()
 async def no_devices(arena: Arena) -> None:
-    """There are no block devices, and none can be made."""
+    """Block devices do not exist and cannot be made."""
     sandbox = await arena.open()
     blocks = (await sandbox.exec("find /dev -type b")).stdout
     expect(blocks == b"", f"block devices: {blocks!r}")

@@ -1,4 +1,4 @@
-"""How sandboxes begin and end, and what is left (nothing)."""
+"""Checks of the start and end of sandboxes: they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from agentrl.types.sandbox import CapabilityMissing, Sandbox, SandboxLost, Sandb
 
 
 def _nap() -> str:
-    """A number of seconds that no other sleeper of this machine sleeps."""
+    """Returns a random number of seconds that identifies a `sleep` process."""
     return f"{random.randrange(10**8, 10**9)}"
 
 
 def _sleepers(nap: str) -> list[str]:
-    """Processes of the host, sandboxes included, that carry the number as an argument."""
+    """Returns the processes of the host, sandboxes included, with the number as an argument."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -36,7 +36,7 @@ def _sleepers(nap: str) -> list[str]:
 
 
 async def _asleep(nap: str, number: int) -> bool:
-    """Waits until that many processes carry the number; false if that does not come."""
+    """Waits until that many processes have the number as an argument; False if they do not appear."""
     for _ in range(400):
         if len(_sleepers(nap)) == number:
             return True
@@ -89,7 +89,7 @@ async def closing_ends_everything(arena: Arena) -> None:
 
 @check()
 async def many_at_once(arena: Arena) -> None:
-    """Sixteen sandboxes are made at the same time, and each is its own."""
+    """Sixteen sandboxes are made at the same time and are independent."""
     boxes = await arena.open_many(16)
     await asyncio.gather(*(box.write("me", str(n)) for n, box in enumerate(boxes)))
     told = await asyncio.gather(*(box.exec(["cat", "me"]) for box in boxes))
@@ -98,14 +98,14 @@ async def many_at_once(arena: Arena) -> None:
 
 @check()
 async def files_and_setup(arena: Arena) -> None:
-    """Files of the spec are there before its setup commands, which run before anything else."""
+    """Files of the spec exist before its setup commands, which run before all other commands."""
     sandbox = await arena.open(files={"in/a": "text", "/tmp/b": b"\0\1"}, setup=("cp in/a made", "test -f made"))
     expect(await sandbox.read("made") == b"text" and await sandbox.read("/tmp/b") == b"\0\1", "files are missing")
 
 
 @check()
 async def a_failed_start_leaves_nothing(arena: Arena) -> None:
-    """A start that fails says which command failed and how; one that is cancelled ends; neither leaves a process."""
+    """A failed start names the command and its error; a cancelled one ends; neither leaves a process."""
     nap = _nap()
     try:
         await arena.open(setup=(f"setsid sleep {nap} & echo why; exit 3",))
@@ -124,7 +124,7 @@ async def a_failed_start_leaves_nothing(arena: Arena) -> None:
 
 @check()
 async def a_bad_spec_is_refused_beforehand(arena: Arena) -> None:
-    """What is not there, cannot be enforced, or is more than this machine has is refused in preflight, by field."""
+    """Missing images, unenforceable limits and limits beyond this machine are refused in preflight, by field."""
     known = arena.backend.capabilities
     asked: list[tuple[str, dict[str, Any]]] = [
         ("rootfs", {"rootfs": "/no/such/folder"}),
@@ -158,7 +158,7 @@ async def a_bad_spec_is_refused_beforehand(arena: Arena) -> None:
 
 
 def _traces(owner: int) -> list[str]:
-    """Folders and control groups of this machine that carry an owner's label."""
+    """Returns the folders and control groups of this machine with an owner's label."""
     mark = f"agentrl-{owner}-"
     groups = [f"{base}/{name}" for base, names, _ in os.walk("/sys/fs/cgroup") for name in names if mark in name]
     return sorted(map(str, Path(tempfile.gettempdir()).glob(f"{mark}*"))) + sorted(groups)
@@ -179,12 +179,12 @@ async def a_killed_driver_leaves_nothing(arena: Arena) -> None:
     assert driver.stderr is not None
     if await driver.stdout.readline() != b"ready\n":
         raise Broken(f"the driver did not come up: {(await driver.stderr.read()).decode()[-500:]}")
-    await asyncio.sleep(0.3)  # until its last command, which it cannot report, is under way
+    await asyncio.sleep(0.3)  # its last command, which it cannot report, must have started
     driver.kill()
     await driver.wait()
     await arena.backend.reap()
     expect(await _asleep(nap, 0), "processes run on")
-    for _ in range(20):  # others on this machine may be killed at the same time
+    for _ in range(20):  # other drivers on this machine may be killed at the same time
         if not (left := await arena.backend.reap(dry=True)):
             break
         await asyncio.sleep(0.1)
@@ -201,7 +201,7 @@ touch -d '2001-02-03 04:05:06' deep/folder/file; echo tmp > /tmp/in-tmp; mkdir e
 name' .hidden
 mkfifo pipe; echo secret > unreadable; chmod 0 unreadable; echo program > setuid; chmod 4755 setuid
 """
-# The links and the size of a folder are the file system's business, not the sandbox's; engines keep whole seconds.
+# Link count and size of a folder depend on the file system, not the sandbox; engines preserve whole seconds.
 _LOOK = """
 { find . /tmp -mindepth 1 -type d -printf '%p %m\\n' | sort
   find . /tmp ! -type d -printf '%p %y %m %l %n %s\\n' | sort
@@ -216,7 +216,7 @@ async def _state(sandbox: Sandbox) -> str:
 
 @check(lambda known: "" if known.snapshots else "the backend cannot snapshot")
 async def holes_are_no_content_of_snapshots(arena: Arena) -> None:
-    """A hole of 1 TB fills no disk of the host: the snapshot is refused, or made soon and the hole comes back."""
+    """A hole of 1 TB does not fill the host's disk: the snapshot is refused, or fast, and restores the hole."""
     sandbox = await arena.open(snapshots=True)
     made = await sandbox.exec("echo text > file; truncate -s 1T hole || truncate -s 8G hole; stat -c %s hole")
     free = shutil.disk_usage(tempfile.gettempdir()).free
@@ -237,7 +237,9 @@ async def holes_are_no_content_of_snapshots(arena: Arena) -> None:
 
 @check(lambda known: "" if known.snapshots else "the backend cannot snapshot")
 async def snapshots_are_exact(arena: Arena) -> None:
-    """Snapshot, fork and restore keep files, modes, links and seconds exactly; forks are apart, without processes."""
+    """Snapshot, fork and restore preserve files, modes, links and seconds exactly; forks are independent, without
+    processes.
+    """
     nap = _nap()
     sandbox = await arena.open(snapshots=True)
     expect((await sandbox.exec(_STATE)).ok, "the files to keep could not be made")

@@ -1,4 +1,4 @@
-"""Programs that take all that they can get: they end with the right outcome, and everybody else is well."""
+"""Checks of programs that take all resources: they end with the right outcome and harm no others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORK_BOMB = "bomb() { bomb | bomb & bomb; }; bomb 2>/dev/null; while :; do slee
 
 
 def no_memory_limit(known: Capabilities) -> str:
-    """Why a check of the memory of a whole sandbox is not claimed."""
+    """Returns the reason why a check of the memory of a whole sandbox is not claimed."""
     weak = known.memory in ("none", "rlimit")
     return f"the memory of a sandbox is not limited here ({known.memory})" if weak else ""
 
@@ -32,7 +32,7 @@ def _no_cpu_limit(known: Capabilities) -> str:
 
 
 async def _well(sandbox: Sandbox, who: str) -> None:
-    """The sandbox and the host do their work."""
+    """Checks that the sandbox and the host still work."""
     result = await sandbox.exec("echo well > file && cat file && rm file", timeout_s=300)
     expect(result.stdout == b"well\n", f"{who} is not well: {result.outcome}, {result.text[-200:]}")
     expect(subprocess.run(["true"], timeout=30, check=False).returncode == 0, "the host cannot start programs")
@@ -40,7 +40,7 @@ async def _well(sandbox: Sandbox, who: str) -> None:
 
 @check(_no_pids_limit)
 async def fork_bomb(arena: Arena) -> None:
-    """A fork bomb ends with its command; the sandbox, its sessions, its neighbours and the host live on."""
+    """A fork bomb ends with its command; the sandbox, its sessions, its neighbours and the host survive."""
     sandbox, neighbour = await arena.open_many(2, pids=64)
     session = await sandbox.session()
     await session.run("x=5")
@@ -57,7 +57,7 @@ async def fork_bomb(arena: Arena) -> None:
 
 @check(no_memory_limit)
 async def memory_bomb(arena: Arena) -> None:
-    """A program that takes all memory ends with `oom`, also in a shell and a kernel; the rest lives on."""
+    """A program that takes all memory ends with `oom`, also in a shell and a kernel; the rest survives."""
     sandbox, neighbour = await arena.open_many(2, memory_mb=128)
     result = await sandbox.exec(["python3", "-c", _HUNGRY], timeout_s=300)
     expect(result.outcome == "oom", f"the program ended with {result.outcome}, code {result.code}")
@@ -85,7 +85,7 @@ async def oom_is_no_other_end(arena: Arena) -> None:
 
 @check(_no_disk_limit)
 async def disk_fill(arena: Arena) -> None:
-    """A full folder is an error of the program that fills it; afterwards there is room again."""
+    """A full folder is an error of the program that fills it; deleting files frees space again."""
     sandbox, neighbour = await arena.open_many(2, disk_mb=16)
     for folder in (sandbox.spec.workdir, "/tmp"):
         result = await sandbox.exec(f"head -c 64M /dev/zero > {folder}/big", timeout_s=300)
@@ -102,7 +102,9 @@ async def disk_fill(arena: Arena) -> None:
 
 @check(no_memory_limit)
 async def inode_fill(arena: Arena) -> None:
-    """Files without number end with `oom` or an error, or cost the sandbox its life; neighbours and host are well."""
+    """Unlimited creation of files ends with `oom` or an error, or the loss of the sandbox; neighbours and host still
+    work.
+    """
     sandbox, neighbour = await arena.open_many(2, memory_mb=64)
     fill = "i = 0\nwhile True:\n    open(f'{i}', 'w').close(); i += 1"
     try:
@@ -116,7 +118,7 @@ async def inode_fill(arena: Arena) -> None:
 
 @check(_no_cpu_limit)
 async def cpu_limit(arena: Arena) -> None:
-    """A sandbox that may use a fifth of a core uses no more, however busy it is."""
+    """A sandbox limited to a fifth of a core uses no more, however busy it is."""
     sandbox = await arena.open(cpu=0.2)
     burn = "import time; e = time.monotonic() + 2\nwhile time.monotonic() < e: pass\nprint(time.process_time())"
     used = float((await sandbox.exec(["python3", "-c", burn], timeout_s=300)).text)

@@ -1,4 +1,4 @@
-"""No egress unless the spec asks for it."""
+"""Checks of the network: egress only on request of the spec."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ print(json.dumps(found))
 
 
 def _host_services(stack: ExitStack, arena: Arena) -> list[tuple[str, Any]]:
-    """Services of the host that answer: TCP and UDP on all interfaces, sockets with and without a file."""
+    """Starts services of the host: TCP and UDP on all interfaces, unix sockets with and without a file."""
     tcp = stack.enter_context(socket.create_server(("0.0.0.0", 0)))
     udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     udp.bind(("0.0.0.0", 0))
@@ -92,7 +92,7 @@ _OUTSIDE: list[tuple[str, Any]] = [
 
 @check()
 async def no_network(arena: Arena) -> None:
-    """No DNS, TCP, UDP, link-local address, service of the host, or docker socket, unless asked for."""
+    """DNS, TCP, UDP, link-local addresses, services of the host and docker sockets are unreachable by default."""
     sandbox = await arena.open(network="none")
     with ExitStack() as stack:
         asked = _OUTSIDE + _host_services(stack, arena)
@@ -121,7 +121,7 @@ with Server(("127.0.0.1", 61081), Echo) as server:
 
 @check(lambda known: "" if known.endpoints else "services inside cannot be reached")
 async def endpoints_reach_services(arena: Arena) -> None:
-    """A service inside is reached from this machine, exactly, by many at once, and no longer than the sandbox lives."""
+    """Services inside are reachable from this machine, exactly, by many clients, and only while the sandbox lives."""
     sandbox, other = await arena.open_many(2)
     server = await sandbox.spawn(["python3", "-c", _SERVE])
     expect(await server.read() == b"up\n", "a server cannot be started")
@@ -152,7 +152,7 @@ async def endpoints_reach_services(arena: Arena) -> None:
 
 
 _HERE = "127.0.0.2"
-"""The host's loopback, by a name that programs inside do not take for their own."""
+"""Address of the host's loopback that programs inside do not confuse with their own."""
 
 
 class _Hello(BaseHTTPRequestHandler):
@@ -162,7 +162,7 @@ class _Hello(BaseHTTPRequestHandler):
         self.wfile.write(b"hello")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Discards the message."""
 
 
 _FETCH = """
@@ -177,7 +177,7 @@ for url in json.loads(sys.argv[1]):
 
 @check(lambda known: "" if "allow" in known.networks else "the backend gives no network to some hosts only")
 async def only_what_is_allowed(arena: Arena) -> None:
-    """With an allow-list, programs that use the proxy reach what is on it; nothing else is reached by any way."""
+    """With an allow-list, programs reach the hosts on it through the proxy, and nothing else by any way."""
     with ExitStack() as stack:
         ports = []
         for _ in range(2):
@@ -208,7 +208,7 @@ for head in json.loads(sys.argv[1]):
 
 @check(lambda known: "" if "allow" in known.networks else "the backend gives no network to some hosts only")
 async def requests_are_read_in_one_way(arena: Arena) -> None:
-    """The proxy refuses requests that servers read differently: bare line feeds, folded fields, control characters."""
+    """The proxy refuses requests that servers parse differently: bare line feeds, folded fields, control characters."""
     with ExitStack() as stack:
         server = stack.enter_context(ThreadingHTTPServer((_HERE, 0), _Hello))
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -230,7 +230,7 @@ async def requests_are_read_in_one_way(arena: Arena) -> None:
 
 @check()
 async def own_loopback(arena: Arena) -> None:
-    """Programs of one sandbox reach each other by loopback; two sandboxes use the same port and never meet."""
+    """Programs of one sandbox reach each other by loopback; the same port in two sandboxes is independent."""
     one, two = await arena.open_many(2)
     serve = "import socket,time; s=socket.create_server(('127.0.0.1', 61080)); print('up', flush=True); time.sleep(60)"
     connect = ["python3", "-c", "import socket; socket.create_connection(('127.0.0.1', 61080), timeout=2)"]

@@ -1,4 +1,4 @@
-"""Programs that run to their end: bytes, deadlines, and trees that die whole."""
+"""Checks of programs that run to their end: bytes, deadlines, and the end of whole process trees."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MIB = 1 << 20
 
 
 def data(size: int) -> bytes:
-    """Bytes of every value, in no short period."""
+    """Returns bytes of every value, without a short period."""
     block = b"".join(hashlib.sha256(bytes([n])).digest() for n in range(251)) + _EVERY_BYTE
     return (block * (size // len(block) + 1))[:size]
 
 
 async def alive(sandbox: Sandbox, mark: str) -> int:
-    """How many processes of the sandbox carry the mark as an argument."""
+    """Returns the number of processes of the sandbox with the mark as an argument."""
     look = (
         "import os, sys\n"
         "def line(pid):\n"
@@ -35,7 +35,7 @@ async def alive(sandbox: Sandbox, mark: str) -> int:
 
 
 async def gone(sandbox: Sandbox, mark: str) -> bool:
-    """Whether, at the latest after some seconds, no process carries the mark."""
+    """Returns True if, within some seconds, no process has the mark as an argument."""
     for _ in range(100):
         if await alive(sandbox, mark) == 0:
             return True
@@ -75,7 +75,7 @@ async def one_megabyte_of_output(arena: Arena) -> None:
     """1 MiB on both streams at the same time neither blocks the program nor is lost."""
     sandbox = await arena.open()
     command = f"head -c {_MIB} /dev/zero & head -c {_MIB} /dev/zero >&2; wait; echo end"
-    result = await sandbox.exec(command, timeout_s=30, output_limit=4 * _MIB)  # all of it if nobody reads
+    result = await sandbox.exec(command, timeout_s=30, output_limit=4 * _MIB)  # the whole output
     expect(result.outcome == "ok", f"the program ended with {result.outcome}")
     expect(result.stdout == bytes(_MIB) + b"end\n", f"{len(result.stdout)} bytes of stdout")
     expect(result.stderr == bytes(_MIB), f"{len(result.stderr)} bytes of stderr")
@@ -83,7 +83,7 @@ async def one_megabyte_of_output(arena: Arena) -> None:
 
 @check()
 async def endless_output(arena: Arena) -> None:
-    """Endless output ends the program, not the host: head and tail are kept, the rest is counted."""
+    """Endless output ends the program, not the host: head and tail are returned, the rest is counted."""
     sandbox = await arena.open()
     result = await sandbox.exec("echo first; yes", timeout_s=30, output_limit=1000)
     expect(result.outcome in ("output_limit", "timeout"), f"it ended with {result.outcome}")
@@ -97,14 +97,14 @@ async def endless_output(arena: Arena) -> None:
 
 @check()
 async def partial_output_on_timeout(arena: Arena) -> None:
-    """A command that times out is a result that keeps what was said until then."""
+    """A command that times out is a result with the output so far."""
     sandbox = await arena.open()
     result = await _timed_out(sandbox, "echo before; echo also >&2; sleep 1000")
     expect(result.stdout == b"before\n" and result.stderr == b"also\n", f"kept: {result.stdout!r}, {result.stderr!r}")
 
 
 async def _timed_out(sandbox: Sandbox, command: str) -> ExecResult:
-    """The result of a command that never ends. On a slow machine it may say nothing in half a second."""
+    """Returns the result of a command that never ends. On a slow machine half a second may give no output."""
     for limit in (0.5, 5.0):
         result = await sandbox.exec(command, timeout_s=limit)
         expect(result.outcome == "timeout", f"it ended with {result.outcome}")
@@ -115,7 +115,7 @@ async def _timed_out(sandbox: Sandbox, command: str) -> ExecResult:
 
 @check()
 async def deaf_programs_die(arena: Arena) -> None:
-    """A timeout asks first (TERM), and kills what does not listen."""
+    """A timeout sends TERM first, and kills programs that ignore it."""
     sandbox = await arena.open()
     polite = await _timed_out(sandbox, "trap 'echo told; exit 1' TERM; while :; do sleep 0.01; done")
     expect(polite.stdout == b"told\n", f"the program was not asked: {polite.stdout!r}")
@@ -154,7 +154,7 @@ async def children_die_at_a_timeout(arena: Arena) -> None:
 
 @check()
 async def neighbours_of_a_command_live(arena: Arena) -> None:
-    """The end of one command kills nothing of another that runs beside it, nor of a session."""
+    """The end of one command kills no process of a concurrent command or of a session."""
     sandbox = await arena.open()
     session = await sandbox.session()
     await session.run("(setsid sleep 61003 &)")
@@ -166,7 +166,7 @@ async def neighbours_of_a_command_live(arena: Arena) -> None:
     expect(await alive(sandbox, "61003") == 1, "a background job of the session was killed")
 
 
-# Orphans that take on all that can be taken on of each process there is: environment, limits, group and session.
+# Orphans that imitate every process: environment, limits, group and session.
 _IMPOSTORS = """
 import os, resource, time
 def lines(pid, name):
@@ -202,7 +202,7 @@ for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()] + [0]:
 
 @check()
 async def nobody_takes_anothers_name(arena: Arena) -> None:
-    """An orphan that dresses as one of a session or of another command dies with the command that started it."""
+    """An orphan that imitates one of a session or of another command dies with the command that started it."""
     sandbox = await arena.open()
     session = await sandbox.session()
     await session.run("(setsid sleep 61003 &)")
@@ -220,7 +220,7 @@ async def nobody_takes_anothers_name(arena: Arena) -> None:
 
 @check()
 async def commands_run_side_by_side(arena: Arena) -> None:
-    """Two commands of one sandbox run at the same time: each waits for what the other makes."""
+    """Two commands of one sandbox run at the same time: each waits for a file of the other."""
     sandbox = await arena.open()
     wait = "touch {0}; until [ -e {1} ]; do sleep 0.02; done; echo met"
     both = await asyncio.gather(
@@ -240,7 +240,7 @@ async def two_hundred_at_once(arena: Arena) -> None:
 
 @check()
 async def cancel_mid_exec(arena: Arena) -> None:
-    """A cancelled call ends its program and what that started; the sandbox goes on."""
+    """A cancelled call ends its program and that program's children; the sandbox still works."""
     sandbox = await arena.open()
     task = asyncio.create_task(sandbox.exec("setsid sleep 61001 & sleep 61002"))
     for _ in range(200):
@@ -255,7 +255,7 @@ async def cancel_mid_exec(arena: Arena) -> None:
 
 @check()
 async def stdin_eof(arena: Arena) -> None:
-    """A program that reads stdin and is given none meets its end at once."""
+    """A program that reads stdin without input gets end of file at once."""
     sandbox = await arena.open()
     result = await sandbox.exec(["cat"], timeout_s=300)
     expect(result.outcome == "ok" and result.stdout == b"", f"cat ended with {result.outcome}")
@@ -265,7 +265,7 @@ async def stdin_eof(arena: Arena) -> None:
 
 @check()
 async def arguments_exact(arena: Arena) -> None:
-    """Arguments arrive as they are: empty, with blanks, quotes, newlines, beyond ASCII."""
+    """Arguments arrive unchanged: empty, with blanks, quotes, newlines, non-ASCII characters."""
     sandbox = await arena.open()
     arguments = ["", "a b", "$HOME", "'\"\\", "ü\n☃", "--", "*"]
     result = await sandbox.exec(["printf", "%s|", *arguments])
@@ -274,7 +274,7 @@ async def arguments_exact(arena: Arena) -> None:
 
 @check()
 async def codes_and_signals(arena: Arena) -> None:
-    """Exit codes and deaths by signal are told apart; what cannot start is a result with 126 or 127."""
+    """Exit codes and deaths by signal are distinguished; a program that cannot start is a result with 126 or 127."""
     sandbox = await arena.open()
     for command, outcome, code in (
         ("exit 0", "ok", 0),
@@ -292,7 +292,7 @@ async def codes_and_signals(arena: Arena) -> None:
 
 @check()
 async def environment_and_user(arena: Arena) -> None:
-    """Programs run in the workdir as a user who is not root, with what is asked for and nothing of the host's."""
+    """Programs run in the workdir as a non-root user, with the requested environment and nothing of the host's."""
     os.environ["AGENTRL_CONFORMANCE_SECRET"] = "of the host"
     try:
         sandbox = await arena.open(env={"SPEC": "1"})
@@ -309,7 +309,7 @@ async def environment_and_user(arena: Arena) -> None:
 
 @check()
 async def broken_bin(arena: Arena) -> None:
-    """A sandbox whose programs were deleted, or cannot be found, still answers; others are well."""
+    """A sandbox with deleted or unreachable programs still answers; others still work."""
     sandbox, neighbour = await arena.open_many(2)
     lost = await sandbox.exec("ls /", env={"PATH": "/nowhere"})
     expect(lost.outcome == "nonzero", f"without PATH: {lost.outcome}")
@@ -325,7 +325,7 @@ async def broken_bin(arena: Arena) -> None:
 
 @check()
 async def programs_to_talk_to(arena: Arena) -> None:
-    """A spawned program can be talked to, waited for and killed with all that it started."""
+    """A spawned program can be written to, read, waited for and killed with all its children."""
     sandbox = await arena.open()
     process = await sandbox.spawn(["tee", "/dev/stderr"])
     await process.write(b"one\0")

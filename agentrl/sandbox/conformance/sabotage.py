@@ -1,4 +1,4 @@
-"""Programs that attack what runs them: the toolbox stays well, or the sandbox is said to be broken by them."""
+"""Checks of programs that attack the toolbox: it survives, or the sandbox is reported as broken by them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _no_filter(known: Capabilities) -> str:
 
 
 async def _works(sandbox: Sandbox, after: str) -> None:
-    """All that the toolbox does."""
+    """Checks all functions of the toolbox."""
     await sandbox.write("word", "well")
     expect(await sandbox.read("word") == b"well", f"files do not work after {after}")
     result = await sandbox.exec("cat word")
@@ -69,7 +69,9 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
 @check(_no_filter)
 async def toolbox_out_of_reach(arena: Arena) -> None:
-    """No program changes limits, priority, processors or memory rank of the toolbox, or of all of its own user."""
+    """No program can change limits, priority, processors or memory rank of the toolbox, or of all processes of its
+    user.
+    """
     sandbox = await arena.open()
     result = await sandbox.exec(["python3", "-c", _ON_PID_1], timeout_s=20)
     expect(result.ok, f"the probe failed: {result.text[-300:]}")
@@ -94,7 +96,7 @@ for _ in range(40):
 
 @check()
 async def timeouts_are_kept_among_spinners(arena: Arena) -> None:
-    """Forty programs that never sleep do not keep the toolbox from ending them, before it counts as lost."""
+    """Forty busy programs do not stop the toolbox from ending them, before it counts as lost."""
     sandbox = await arena.open(pids=64)
     result = await sandbox.exec(["python3", "-c", _SPIN + "\nwhile True:\n    pass"], timeout_s=2)
     expect(result.outcome == "timeout", f"it ended with {result.outcome}")
@@ -106,7 +108,7 @@ _RANK = "cat /proc/1/oom_score_adj; sleep 0.2; cat /proc/self/oom_score_adj; (ca
 
 @check()
 async def programs_go_first(arena: Arena) -> None:
-    """Where memory ends, the kernel kills every program, its children too, before it kills the toolbox."""
+    """Out of memory, the kernel kills every program, its children too, before it kills the toolbox."""
     sandbox = await arena.open()
     told = [(await sandbox.exec(_RANK)).text for _ in range(10)]
     told.append((await (await sandbox.session()).run(_RANK)).text)
@@ -157,7 +159,7 @@ while True:
 
 @check(no_memory_limit)
 async def hidden_memory(arena: Arena) -> None:
-    """Memory taken by many small children, by sockets or by pipes costs the programs their lives, not the toolbox."""
+    """Memory taken by many small children, by sockets or by pipes kills the programs, not the toolbox."""
     sandbox, neighbour = await arena.open_many(2, memory_mb=96, pids=200)
     for name, code in (("children", _CHILDREN), ("unix sockets", _UNIX_SOCKETS), ("pipes", _PIPES)):
         await sandbox.exec(["python3", "-c", code], timeout_s=10)
@@ -188,7 +190,7 @@ for _ in range(300):
 
 @check(lambda known: "the memory of TCP sockets is not limited here" if known.sockets == "none" else "")
 async def tcp_memory(arena: Arena) -> None:
-    """What waits in buffers of TCP sockets is bounded, too: no more than twice the sandbox's memory."""
+    """Data in buffers of TCP sockets is limited, too: to at most twice the sandbox's memory."""
     sandbox = await arena.open(memory_mb=64)
     result = await sandbox.exec(["python3", "-c", _TCP], timeout_s=8)
     most = max([0, *map(int, result.stdout.split())])
@@ -209,7 +211,7 @@ while (segment := libc.shmget(0, 1 << 20, 0o1666)) >= 0:
 
 @check(no_memory_limit)
 async def broken_by_its_own_programs(arena: Arena) -> None:
-    """A sandbox that dies because its programs took all memory is said to be broken by them; neighbours are well."""
+    """A sandbox that dies because its programs took all memory is reported as broken by them; neighbours still work."""
     sandbox, neighbour = await arena.open_many(2, memory_mb=64)
     try:
         for _ in range(3):

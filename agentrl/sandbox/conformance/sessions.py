@@ -1,4 +1,4 @@
-"""Shells and Python kernels that keep their state, also after what went wrong."""
+"""Checks of shells and Python kernels: they keep their state, also after failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentrl.sandbox.conformance.programs import alive, gone
 
 @check()
 async def shell_keeps_state(arena: Arena) -> None:
-    """A shell keeps its folder, variables and functions; shells of other names have their own."""
+    """A shell keeps its folder, variables and functions; shells of other names have separate ones."""
     sandbox = await arena.open()
     shell = await sandbox.session()
     await shell.run("mkdir 'a b'; cd 'a b'; x=5; f() { echo f$1; }; export Y=6")
@@ -50,7 +50,7 @@ async def shell_survives_timeouts(arena: Arena) -> None:
         expect(await alive(sandbox, "62001") == 0, f"{kind}: a child runs on")
 
 
-_NOISE = (  # what a reader of markers, prompts or echoes could take for the end of the command
+_NOISE = (  # output that a parser of markers, prompts or echoes could take for the end of the command
     "printf '0\\0'",
     "printf '1 0\\0'; printf '2 0\\0'; printf '3 0\\0'",
     "for fd in $(seq 3 9) 500 501; do printf '0\\0' >&$fd; done 2>/dev/null",
@@ -76,7 +76,7 @@ _MALFORMED = (
 
 @check()
 async def shell_is_not_confused(arena: Arena) -> None:
-    """Output that looks like a prompt or a marker ends no command; after what is malformed, the next one is exact."""
+    """Output that looks like a prompt or a marker ends no command; after malformed commands, the next one is exact."""
     sandbox = await arena.open()
     for n, noise in enumerate(_NOISE):
         told = await (await sandbox.session(f"noise-{n}")).run(f"{noise}\necho tail; (exit 3)", timeout_s=10)
@@ -93,7 +93,7 @@ async def shell_is_not_confused(arena: Arena) -> None:
 
 @check()
 async def a_lost_shell_is_said(arena: Arena) -> None:
-    """A shell that exits, or cannot be saved from a timeout, is replaced, and that is said."""
+    """A shell that exits, or does not survive a timeout, is replaced, and the result reports it."""
     sandbox = await arena.open()
     shell = await sandbox.session()
     left = await shell.run("x=5; echo bye; exit 3", timeout_s=10)
@@ -106,7 +106,7 @@ async def a_lost_shell_is_said(arena: Arena) -> None:
 
 @check()
 async def deleted_cwd(arena: Arena) -> None:
-    """Commands in a folder that was deleted are results; the shell and others go on."""
+    """Commands in a deleted folder are results; the shell and other commands still work."""
     sandbox = await arena.open()
     shell = await sandbox.session()
     await shell.run("mkdir /tmp/d; cd /tmp/d; rmdir /tmp/d")
@@ -119,7 +119,7 @@ async def deleted_cwd(arena: Arena) -> None:
 
 @check()
 async def cancel_in_a_session(arena: Arena) -> None:
-    """A cancelled command of a shell is killed; the shell goes on with its variables."""
+    """A cancelled command of a shell is killed; the shell survives with its variables."""
     sandbox = await arena.open()
     shell = await sandbox.session()
     await shell.run("x=5")
@@ -149,7 +149,9 @@ async def kernel_keeps_state(arena: Arena) -> None:
 
 @check()
 async def kernel_survives_timeouts(arena: Arena) -> None:
-    """A cell that times out costs no variables; a kernel that does not listen is replaced, and that is said."""
+    """A cell that times out loses no variables; a kernel that ignores the interrupt is replaced, and the result reports
+    it.
+    """
     sandbox = await arena.open()
     kernel = await sandbox.python()
     await kernel.run("x = 3")

@@ -1,7 +1,7 @@
 """The `docker` backend: containers of a Docker Engine on this machine.
 
-The engine is asked only to make and to remove. All else goes to the toolbox inside, over a unix socket, as in the
-`namespace` backend: so that behaviour is one, and a command costs no API call. The toolbox is process 1 of the
+The engine only makes and removes containers. All other requests go to the toolbox inside, over a unix socket, as in
+the `namespace` backend: behaviour is the same, and a command costs no API call. The toolbox is process 1 of the
 container and dies with our end of the socket; a killed driver's containers end by themselves.
 """
 
@@ -45,11 +45,11 @@ PYTHON = "python3"
 
 
 class DockerBackend:
-    """Makes sandboxes out of containers.
+    """Makes sandboxes from containers.
 
     Args:
         host: the engine's address; default: `DOCKER_HOST`, else the usual socket.
-        limiter: how many creates at once, and when to stop asking.
+        limiter: rate limit and circuit breaker of creates.
     """
 
     name = "docker"
@@ -71,7 +71,7 @@ class DockerBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What is enforced here."""
+        """Limits that are enforced on this machine."""
         with self._opening:
             if self._known is None:
                 info = self.engine.open()
@@ -84,7 +84,7 @@ class DockerBackend:
             return self._known
 
     def preflight(self, spec: SandboxSpec) -> None:
-        """Refuses what cannot be enforced, and probes the image, see `Backend.preflight`."""
+        """Refuses specs that cannot be enforced, and probes the image, see `Backend.preflight`."""
         known = self.capabilities
         wants = (
             (spec.rootfs is not None, "rootfs", "runs images", "give image: NAME, or use the namespace backend"),
@@ -96,7 +96,7 @@ class DockerBackend:
         self._image(spec)
 
     async def create(self, spec: SandboxSpec, *, label: str = "") -> DockerSandbox:
-        """A fresh sandbox."""
+        """Creates a sandbox."""
         if self._known is None or (spec.image or DEFAULT_IMAGE) not in self._images:
             await asyncio.to_thread(self.preflight, spec)  # a probe takes a second
         else:
@@ -104,7 +104,7 @@ class DockerBackend:
         return await self.launch(spec, label, None)
 
     async def launch(self, spec: SandboxSpec, label: str, snapshot: Archive | None) -> DockerSandbox:
-        """A sandbox with the spec's files and setup, or with the files of a snapshot, which has those in it."""
+        """Starts a sandbox with the spec's files and setup, or with the files of a snapshot, which include them."""
         sandbox = DockerSandbox(self, spec, label)
         self._alive.add(sandbox)
         try:
@@ -120,7 +120,7 @@ class DockerBackend:
         return sandbox
 
     async def container_spec(self, spec: SandboxSpec, label: str) -> ContainerSpec:
-        """What the container of such a sandbox is to be."""
+        """Returns the container's specification for a sandbox."""
         network = "none"
         if spec.network_kind == "public":
             if not self._network:
@@ -130,27 +130,27 @@ class DockerBackend:
         return ContainerSpec(spec, self._image(spec), network, labels(self.owner, label))
 
     def container(self) -> Container:
-        """One that does not exist yet."""
+        """Returns a container that is not created yet."""
         number = next(self._numbers)
         return Container(self.engine, f"agentrl-{self.owner}-{number}", self.folder / str(number))
 
     @property
     def folder(self) -> Path:
-        """Holds sockets, tools and snapshots; it is there from the first look at the engine to `close`."""
+        """Folder of sockets, tools and snapshots; exists from the first contact with the engine to `close`."""
         assert self._folder is not None
         return self._folder
 
     async def reap(self, *, dry: bool = False) -> list[str]:
-        """Removes what killed owners left, see `Backend.reap`."""
+        """Removes leftovers of killed owners, see `Backend.reap`."""
         self.engine.open()
         return await asyncio.to_thread(reap, self.engine, dry=dry) + reap_folders(dry=dry)
 
     async def close(self) -> None:
-        """Closes every sandbox that it made, and drops its snapshots; also those that it could not while the engine was
-        away.
+        """Closes every sandbox that it made, and drops its snapshots; also sandboxes that could not be closed while the
+        engine was away.
 
         Raises:
-            SandboxUnavailable: the engine is away now. What is left there is removed by who starts next, or by `gc`.
+            SandboxUnavailable: the engine is away now. Leftovers are removed by the next backend, or by `gc`.
         """
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._alive)), return_exceptions=True)
         self.egress.stop()
@@ -165,7 +165,7 @@ class DockerBackend:
             self._images.clear()
 
     def forget(self, sandbox: DockerSandbox) -> None:
-        """The sandbox is gone."""
+        """Forgets a sandbox that is gone."""
         self._alive.discard(sandbox)
 
     # What all sandboxes share
@@ -183,7 +183,7 @@ class DockerBackend:
         api.create_network(self._network, driver="bridge", options=apart, labels=labels(self.owner))
 
     def _make_folder(self) -> None:
-        """Named and locked like those of the namespace backend, so that whoever starts next reaps both."""
+        """Creates the folder, named and locked as in the namespace backend, so that the next owner reaps both."""
         reap_folders()
         folder = Path(tempfile.gettempdir()) / f"agentrl-{self.owner}"
         folder.mkdir(mode=0o700)
@@ -194,7 +194,7 @@ class DockerBackend:
 
 
 class DockerSandbox(SnapshotSandbox[Archive]):
-    """A container with the toolbox in it."""
+    """Container with the toolbox in it."""
 
     def __init__(self, backend: DockerBackend, spec: SandboxSpec, label: str) -> None:
         super().__init__(spec, label, backend.snapshots)
@@ -217,15 +217,15 @@ class DockerSandbox(SnapshotSandbox[Archive]):
         return f"{self._container.folder}/{SOCKET}"
 
     def oom_kills(self) -> int | None:
-        """Counted by the control group."""
+        """Returns the count of the control group."""
         return self._container.group.oom_kills() if self._container.group else None
 
     def memory_mb(self) -> float | None:
-        """Counted by the control group."""
+        """Returns the count of the control group."""
         return self._container.group.memory_mb() if self._container.group else None
 
     def cpu_s(self) -> float | None:
-        """Counted by the control group."""
+        """Returns the count of the control group."""
         return self._container.group.cpu_s() if self._container.group else None
 
     async def keep(self) -> Archive:
@@ -235,11 +235,11 @@ class DockerSandbox(SnapshotSandbox[Archive]):
             return await self._backend.snapshots.keep(self, PYTHON, self._backend.folder, most)
 
     async def launch(self, label: str, snapshot: Archive) -> DockerSandbox:
-        """Another container, with the files of an archive."""
+        """Starts another container with the files of an archive."""
         return await self._backend.launch(self.spec, label, snapshot)
 
     async def end(self) -> None:
-        """Removes the container and its folder; there can be another one."""
+        """Removes the container and its folder; another one can be started."""
         self._backend.egress.close(self._socket)
         await self._container.remove()
         self._container = self._backend.container()

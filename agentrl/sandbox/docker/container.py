@@ -1,4 +1,4 @@
-"""One container: how it is made, how its toolbox finds us, how it ends."""
+"""Container of one sandbox: creation, connection of its toolbox, removal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
 
 START_S = 60.0
-"""A container whose toolbox has not said hello by then did not start."""
+"""Seconds until the toolbox of a started container must have said hello."""
 
 _INODES_PER_MB = 256
 _PERIOD_US = 100_000
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """What a container is to be.
+    """Specification of a container.
 
     Attributes:
         network: the engine's network to join; `none` for none.
@@ -89,10 +89,10 @@ class ContainerSpec:
 
 
 def hardening(memory_mb: int, pids: int) -> dict[str, Any]:
-    """What every container gets, as `create_host_config` takes it. The seccomp profile is the engine's own; the toolbox
-    adds the filter that all backends have.
+    """Returns the settings of every container, as `create_host_config` takes them. The seccomp profile is the engine's;
+    the toolbox adds the filter of all backends.
 
-    There is no `docker-init`: the toolbox is process 1 and reaps.
+    `docker-init` is not used: the toolbox is process 1 and reaps.
     """
     return {
         "cap_drop": ["ALL"],
@@ -107,14 +107,14 @@ def hardening(memory_mb: int, pids: int) -> dict[str, Any]:
 
 
 class Container:
-    """A container that is being made, runs, or is gone.
+    """Container that is being made, runs, or is gone.
 
     Args:
-        name: known before it exists, so that it can be removed however far it came.
+        name: known before the container exists, so that it can be removed at any stage.
         folder: for its socket; does not exist yet.
 
     Attributes:
-        group: its control group; None where it cannot be seen from here.
+        group: its control group; None if it is not visible from here.
     """
 
     def __init__(self, engine: ContainerEngine, name: str, folder: Path) -> None:
@@ -124,7 +124,7 @@ class Container:
         self._making: asyncio.Future[None] | None = None
 
     async def start(self, container: ContainerSpec, limiter: CreateLimiter, wire: Wire) -> None:
-        """Makes it and waits until its toolbox speaks.
+        """Creates it and waits until its toolbox connects.
 
         Raises:
             SandboxUnavailable: the engine chokes.
@@ -139,7 +139,7 @@ class Container:
             listener.listen(1)
             listener.setblocking(False)
             async with limiter.enter():
-                # A thread cannot be cancelled: whoever removes the container waits for the call.
+                # A thread cannot be cancelled: removal of the container waits for the call.
                 call = self._engine.call(lambda api: container.create(api, self.name, self.folder))
                 self._making = asyncio.ensure_future(call)
                 try:
@@ -156,14 +156,14 @@ class Container:
                     await hello
             except (TimeoutError, SandboxLost):
                 raise SandboxStartFailed(f"the toolbox did not come up: {await self._said()}") from None
-        os.unlink(f"{self.folder}/host")  # it has called; nobody else may
+        os.unlink(f"{self.folder}/host")  # connected; no other process may connect
         self.group = _group_of(pid)
         if self.group is not None:
             self.group.limit_tcp(Bounds.of(container.spec).memory_mb)  # the engine does not
         Inquest(self.group, pid, self._killed_for_memory).attach(wire)
 
     async def _caller(self, listener: socket.socket) -> socket.socket:
-        """The toolbox's connection; gives up early if the container ends."""
+        """Accepts the toolbox's connection; gives up early if the container ends."""
         accepting = asyncio.ensure_future(asyncio.get_running_loop().sock_accept(listener))
         try:
             while not (await asyncio.wait([accepting], timeout=1.0))[0]:
@@ -175,7 +175,7 @@ class Container:
             accepting.cancel()
 
     async def _killed_for_memory(self) -> bool:
-        """Whether the engine says so. False where it does not know the container any more, or does not answer."""
+        """Returns True if the engine reports it. False if the engine forgot the container, or does not answer."""
         with suppress(Exception):
             about = await self._engine.call(lambda api: api.inspect_container(self.name))
             return bool(about["State"]["OOMKilled"]) and not about["State"]["Running"]
@@ -188,8 +188,7 @@ class Container:
         return "no message"
 
     async def remove(self) -> None:
-        """Removes it and its folder. An engine that chokes is asked again; what stays is left to who closes the
-        backend."""
+        """Removes it and its folder. A failed removal is retried; leftovers are removed when the backend is closed."""
         if self._making is not None:
             await asyncio.wait([self._making])
             for pause in (0.1, 0.5, 2.0, 0.0):
@@ -210,7 +209,7 @@ class Container:
 
 
 def _group_of(pid: int) -> Cgroup | None:
-    """The control group of a process, version 1 or 2, for reading; None where it cannot be seen from here."""
+    """Returns the control group of a process, version 1 or 2, for reading; None if it is not visible from here."""
     root, found = "/sys/fs/cgroup", dict[str, str]()
     with suppress(OSError), open(f"/proc/{pid}/cgroup") as file:
         for line in file:

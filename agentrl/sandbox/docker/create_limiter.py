@@ -1,7 +1,7 @@
 """Protects a container engine from overload: a rate limit on creates, and a circuit breaker.
 
-Our own, not aiolimiter and a breaker beside it: the rate is three lines, and all of it runs on one clock, which tests
-replace, in whatever event loop calls it.
+Our own, not aiolimiter and a breaker library: the rate is three lines, and all of it runs on one clock, which tests
+replace, in any event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CreateLimiter:
     closes the circuit. Only `EngineChoked` counts as a failure: a refused request shows a healthy engine.
 
     Args:
-        open_s: how long the circuit stays open: at first, and at most. The time doubles with each trial that fails.
+        open_s: seconds for which the circuit stays open: at first, and at most. Doubles with each failed trial.
         clock: in seconds; tests replace it.
     """
 

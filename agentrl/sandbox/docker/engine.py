@@ -1,4 +1,4 @@
-"""The connection to a container engine: the `docker` package, in a few threads, with a timeout on every call."""
+"""Connection to a container engine: the `docker` package, in a few threads, with a timeout on every call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ContainerEngine:
 
     Args:
         host: address; default: `DOCKER_HOST`, else the usual socket.
-        threads: calls in flight at most.
+        threads: maximum of calls in flight.
     """
 
     def __init__(self, host: str | None = None, threads: int = 8) -> None:
@@ -40,10 +40,10 @@ class ContainerEngine:
         self._version = "auto"
 
     def open(self) -> dict[str, Any]:
-        """What the engine says about itself (`docker info`).
+        """Returns the engine's self-description (`docker info`).
 
         Raises:
-            SandboxUnavailable: there is no engine, or we may not speak to it.
+            SandboxUnavailable: no engine runs, or we may not talk to it.
             CapabilityMissing: it is on another machine.
         """
         scheme, _, path = self.host.partition("://")
@@ -69,7 +69,7 @@ class ContainerEngine:
         """Makes a call (it gets a `docker.APIClient`) and waits for it.
 
         Raises:
-            EngineAway: nobody listens at the address.
+            EngineAway: no engine listens at the address.
             EngineChoked: no answer in time, or a 5xx.
             docker.errors.APIError: the engine refused (4xx).
         """
@@ -88,23 +88,23 @@ class ContainerEngine:
                 raise EngineAway(f"no container engine answers at {self.host}", remedy=_INSTALL) from None
             raise EngineChoked(f"the container engine broke off: {error}") from None
         finally:
-            if client is not None:  # it would keep a connection for each URL, that is for each container
+            if client is not None:  # it would hold a connection for each URL, i.e. for each container
                 client.close()
 
     async def call(self, call: Callable[[Any], T], timeout_s: float = CALL_S) -> T:
-        """As `ask`, in a thread."""
+        """Makes a call in a thread, see `ask`."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self.ask, call, timeout_s)
 
     def is_absent(self, error: BaseException) -> bool:
-        """Whether the engine said that something is not there."""
+        """Returns True if the engine reports that an object does not exist."""
         return isinstance(error, self._docker.errors.NotFound)
 
     def refused(self, error: BaseException) -> str:
-        """What the engine said when it refused a call; empty if the error is something else."""
+        """Returns the engine's message when it refused a call; empty for other errors."""
         return str(error.explanation) if isinstance(error, self._docker.errors.APIError) else ""
 
     def _client(self, timeout_s: float) -> Any:
-        """The calling thread's own client: the package does not promise to be safe among threads."""
+        """Returns the calling thread's client: the package does not promise to be thread-safe."""
         client = getattr(self._own, "client", None)
         if client is None:
             client = self._own.client = self._docker.APIClient(self.host, version=self._version, timeout=timeout_s)
@@ -113,7 +113,7 @@ class ContainerEngine:
 
 
 def _is_refusal(error: Any) -> bool:
-    """Engines answer 500 also where a request cannot be fulfilled because of what it asks."""
+    """Returns True for a 500 that is a refusal: engines answer it also to requests that cannot be fulfilled."""
     return any(sign in str(error.explanation) for sign in ("OCI runtime", "is in progress", "conflict"))
 
 

@@ -1,7 +1,7 @@
-"""What goes into an image that was never made for us: the toolbox, and a user to run as.
+"""Prepares arbitrary images for sandboxes: adds the toolbox, and a user to run as.
 
-A short-lived container of the image itself compiles the toolbox with the image's own Python (byte code of another
-version is useless) and so shows, before the first episode, that the image has what sandboxes need.
+A short-lived container of the image compiles the toolbox with the image's own Python (byte code of another version is
+useless) and so shows, before the first episode, that the image fulfils the requirements of sandboxes.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ for name, line in (("passwd", f"agent:x:{uid}:{uid}:agent:/work:/bin/bash"), ("g
 
 @dataclass(frozen=True)
 class ContainerImage:
-    """An image that was looked at.
+    """Image that was probed.
 
     Attributes:
-        id: its digest: what a name means may change, what was looked at does not.
+        id: its digest: a name may move to another image, the probed one does not change.
         folder: on the host, mounted at `TOOLS`.
         volumes: paths that the image declares as volumes; they must not become writable disk without a limit.
     """
@@ -69,7 +69,7 @@ class ContainerImage:
 
     @property
     def binds(self) -> list[str]:
-        """The mounts that every container of the image gets, all read-only."""
+        """Mounts of every container of the image, all read-only."""
         users = [f"{self.folder}/{name}:/etc/{name}:ro" for name in ("passwd", "group")]
         return [f"{self.folder}:{TOOLS}:ro", *users]
 
@@ -80,12 +80,12 @@ def look_at(
     """Inspects and probes an image.
 
     Args:
-        root: of the folders with tools, one an image.
+        root: parent of the folders with tools, one per image.
         settings: of the probe's container, as `create_host_config` takes them.
         labels: of the probe's container.
 
     Raises:
-        SandboxImageUnusable: there is no such image, or it lacks what sandboxes need.
+        SandboxImageUnusable: the image does not exist, or does not fulfil the requirements of sandboxes.
         SandboxUnavailable: the temp folder is full.
     """
     try:
@@ -98,7 +98,7 @@ def look_at(
     if not folder.exists():
         try:
             folder.mkdir()
-            folder.chmod(0o777)  # the probe is not root; the folder above keeps other users of the host out
+            folder.chmod(0o777)  # the probe is not root; the parent folder keeps other users of the host out
             for room, pattern in _SOURCES:
                 for source in data_path("tools", room).glob(pattern):
                     (folder / source.name).write_bytes(source.read_bytes())
@@ -106,7 +106,7 @@ def look_at(
             (folder / "filter.bpf").write_bytes(toolbox_filter())
             folder.chmod(0o755)
         except BaseException as error:
-            shutil.rmtree(folder, ignore_errors=True)  # else it would be taken for whole
+            shutil.rmtree(folder, ignore_errors=True)  # else it would be taken for complete
             if isinstance(error, OSError) and error.errno is not None:  # else it is one of the engine
                 raise no_room("docker", error.strerror) from None
             raise

@@ -1,4 +1,4 @@
-"""Whose containers and networks are whose, and removing those of the dead."""
+"""Labels of containers and networks by owner, and removal of those of dead owners."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ OWNER, MACHINE, RUN = "agentrl.owner", "agentrl.machine", "agentrl.run"
 
 
 def labels(owner: str, run: str = "") -> dict[str, str]:
-    """The labels of what an owner makes. `run`: for whom, for example an episode's id."""
+    """Returns the labels of an owner's objects. `run`: their purpose, for example an episode's id."""
     return {OWNER: owner, MACHINE: machine(), RUN: run}
 
 
 def machine() -> str:
-    """Where process ids mean the same: this boot of the kernel, this PID namespace."""
+    """Returns an id of the scope of process ids: this boot of the kernel, this PID namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def reap(engine: ContainerEngine, *, dry: bool = False, owner: str = "") -> list[str]:
-    """Removes what dead owners left in the engine; or what `owner` has there, who need not be dead.
+    """Removes leftovers of dead owners from the engine; or those of `owner`, dead or alive.
 
-    Nothing is judged whose owner lives in another PID namespace of the same boot (agentrl in a container).
+    Objects of an owner in another PID namespace of the same boot (agentrl in a container) are left alone.
 
     Returns:
-        What was removed, or with `dry` would be, a line each.
+        Removed objects, or with `dry` those that would be, a line each.
     """
 
     def work(api: Any) -> list[str]:
@@ -37,7 +37,7 @@ def reap(engine: ContainerEngine, *, dry: bool = False, owner: str = "") -> list
         query = {"filters": {"label": f"{OWNER}={owner}" if owner else OWNER}}
         left = (lambda thing: True) if owner else _is_dead
         for each in filter(left, api.containers(all=True, **query)):
-            names = each["Names"] or [each["Id"][:12]]  # one that is being removed may have none any more
+            names = each["Names"] or [each["Id"][:12]]  # a container that is being removed may have lost its names
             found.append(f"container {names[0].lstrip('/')}")
             if not dry:
                 _tolerant(engine, lambda id=each["Id"]: api.remove_container(id, force=True, v=True))
@@ -58,7 +58,7 @@ def _is_dead(thing: dict[str, Any]) -> bool:
 
 
 def _tolerant(engine: ContainerEngine, remove: Any) -> None:
-    """Two that start at the same time may reap the same: who comes second is told that it is gone, or going."""
+    """Removes an object. Two concurrent owners may reap the same: the second ignores that it is gone, or going."""
     try:
         remove()
     except Exception as error:

@@ -1,1 +1,1 @@
-"""What the kernel gives to both backends: cgroups and seccomp filters."""
+"""Kernel features of both backends: cgroups and seccomp filters."""

@@ -1,7 +1,7 @@
-"""Limits by control group, version 1 or 2, where this process may make groups below its own.
+"""Limits by control group, version 1 or 2, if this process may create groups below its own.
 
-A family is a folder per hierarchy, named after the process that owns it; it holds one group a sandbox. What a
-killed owner left behind is removed by the next one.
+A family is a folder per hierarchy, named after its owner process; it holds one group per sandbox. Leftovers of a
+killed owner are removed by the next one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class CgroupLimits:
-    """What a group may use. `cpu` in cores, None without bound."""
+    """Limits of a group. `cpu` in cores, None: unlimited."""
 
     memory_mb: int
     pids: int
@@ -36,7 +36,7 @@ _FILES = {
     1: ("memory.oom_control", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.limit_in_bytes"),
     2: ("memory.events", "memory.current", "memory.peak", "memory.max"),
 }
-"""By version: a line `oom_kill N`; bytes in use, most that ever were, and at most."""
+"""By version, files of: a line `oom_kill N`; bytes in use; their peak; their limit."""
 
 _TCP_LIMIT = "memory.kmem.tcp.limit_in_bytes"
 _FULL = 0.95
@@ -44,13 +44,13 @@ _FULL = 0.95
 
 @dataclass(frozen=True)
 class Cgroup:
-    """The control group of one sandbox.
+    """Control group of one sandbox.
 
     Attributes:
-        folders: in every hierarchy that matters (version 2: one).
-        memory: the folder that counts memory.
+        folders: one per hierarchy in use (version 2: one).
+        memory: folder that counts memory.
         version: of that hierarchy.
-        cpu: the folder that counts processor time; empty where none does.
+        cpu: folder that counts processor time; empty if none does.
     """
 
     folders: tuple[str, ...]
@@ -59,23 +59,23 @@ class Cgroup:
     cpu: str = ""
 
     def add(self, pid: int) -> None:
-        """Moves a process in; what it forks from now on is born in the group."""
+        """Moves a process into the group; its future children start in the group."""
         for folder in self.folders:
             _put(f"{folder}/cgroup.procs", str(pid))
 
     def oom_kills(self) -> int | None:
-        """Processes of the group that the kernel killed for memory; None once the group is gone."""
+        """Returns the number of its processes that the kernel killed for memory; None once the group is gone."""
         for line in self._read(0).splitlines():
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
         return None
 
     def memory_mb(self) -> float:
-        """Memory in use now, MiB."""
+        """Returns the memory in use, MiB."""
         return int(self._read(1) or 0) / _MIB
 
     def cpu_s(self) -> float | None:
-        """Processor time of all that was ever in it; None where that is not counted."""
+        """Returns the processor time of all its processes, past ones included; None if it is not counted."""
         if self.version == 1:
             used = _get(f"{self.cpu}/cpuacct.usage").strip() if self.cpu else ""
             return int(used) / 1e9 if used else None
@@ -85,17 +85,17 @@ class Cgroup:
         return None
 
     def limit_tcp(self, memory_mb: int) -> None:
-        """Bounds buffers of TCP sockets by an eighth of the memory: version 1 counts them apart, beside it."""
+        """Limits buffers of TCP sockets to an eighth of the memory: version 1 counts them separately."""
         if self.version == 1:
             with suppress(OSError):  # not ours to limit, or not counted by this kernel
                 _put(f"{self.memory}/{_TCP_LIMIT}", str(max(memory_mb // 8, 4) * _MIB))
 
     def is_full(self) -> bool:
-        """Whether nearly all memory that it may have is in use."""
+        """Returns True if nearly all memory of its limit is in use."""
         return self._near_limit(self._read(1))
 
     def was_full(self) -> bool:
-        """Whether it ever was full; true also where the kernel does not keep that (version 2 before Linux 5.19)."""
+        """Returns True if it ever was full, or if the kernel does not record that (version 2 before Linux 5.19)."""
         return self._near_limit(self._read(2) or self._read(3))
 
     def _near_limit(self, used: str) -> bool:
@@ -106,31 +106,31 @@ class Cgroup:
         return _get(f"{self.memory}/{_FILES[self.version][which]}")
 
     def remove(self) -> bool:
-        """Removes the group; true if it is gone, false while it holds a process or the kernel is still at it."""
+        """Removes the group; True if it is gone, False while it holds a process or the kernel is not done."""
         for folder in self.folders:
             with suppress(OSError):
                 os.rmdir(folder)
         return not any(map(os.path.exists, self.folders))
 
     def kill(self) -> None:
-        """Kills what is still in it."""
+        """Kills its remaining processes."""
         for pid in _get(f"{self.folders[0]}/cgroup.procs").split():
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
 
 
 def can_limit_tcp(folder: str = f"{_ROOT}/memory") -> bool:
-    """Whether groups below that one, of version 1, can be given a bound for TCP by this process."""
+    """Returns True if this process can limit TCP of groups below that one, of version 1."""
     return os.access(f"{folder}/{_TCP_LIMIT}", os.W_OK)
 
 
 class Family:
-    """The groups of one backend.
+    """Control groups of one backend.
 
     Attributes:
         means: `cgroup v1` or `cgroup v2`, for reports.
         cpu: whether processor time can be limited, too.
-        tcp: whether memory of TCP sockets can be.
+        tcp: whether memory of TCP sockets can be limited.
     """
 
     def __init__(self, means: str, bases: dict[str, str]) -> None:
@@ -140,10 +140,10 @@ class Family:
         self._bases = bases
         self._made = 0
         self.close = weakref.finalize(self, _remove, sorted(set(bases.values())))
-        """Removes the family, whose groups must be gone; runs at exit, too."""
+        """Removes the family, whose groups must be gone; also runs at exit."""
 
     def create(self, limits: CgroupLimits) -> Cgroup:
-        """A new, empty group. Raises OSError."""
+        """Creates an empty group. Raises OSError."""
         self._made += 1
         folders = {controller: f"{base}/{self._made}" for controller, base in self._bases.items()}
         if limits.cpu is None and folders.get("cpu") != folders.get("cpuacct"):
@@ -174,21 +174,21 @@ class Family:
 
 
 def found_family(label: str, root: str = _ROOT) -> Family | None:
-    """A family for this process; None where groups cannot be made. What dead owners left is removed first.
+    """Creates a family for this process; None if groups cannot be made. Leftovers of dead owners are removed first.
 
     Args:
-        label: tells this owner from others on the machine, see `owner.new_label`.
-        root: where the hierarchies are mounted.
+        label: identifies this owner on the machine, see `owner.new_label`.
+        root: mount point of the hierarchies.
     """
     reap_groups(root=root)
     return _version_2(label, root) or _version_1(label, root)
 
 
 def reap_groups(*, dry: bool = False, root: str = _ROOT) -> list[str]:
-    """Removes the groups of owners that are dead, and the processes in them.
+    """Removes the groups of dead owners, and the processes in them.
 
     Returns:
-        What was removed; with `dry`, what would be.
+        Removed objects; with `dry`, those that would be.
     """
     found = []
     for parent in dict.fromkeys((*_parents_2(root), *_parents_1(root).values())):
@@ -230,7 +230,7 @@ def _version_2(label: str, root: str) -> Family | None:
             _put(f"{parent}/cgroup.subtree_control", enable)
             os.mkdir(base)
             _put(f"{base}/cgroup.subtree_control", enable)
-        except OSError:  # not ours, or it holds processes and may therefore not have limited children
+        except OSError:  # not ours, or it holds processes and so cannot have limited children
             with suppress(OSError):
                 os.rmdir(base)
             continue
@@ -259,7 +259,7 @@ def _remove(folders: list[str]) -> None:
 
 
 def _clear(folder: str) -> None:
-    """Kills what is in a group and removes it."""
+    """Kills the processes of a group and removes it."""
     for _ in range(100):
         for pid in _get(f"{folder}/cgroup.procs").split():
             with suppress(OSError):
@@ -275,7 +275,7 @@ def _clear(folder: str) -> None:
 
 
 def _own_groups() -> list[tuple[str, list[str], str]]:
-    """(hierarchy, controllers, path) of this process; version 2 has no controllers here."""
+    """Returns (hierarchy, controllers, path) of this process; controllers are empty for version 2."""
     rows = (line.split(":", 2) for line in _get("/proc/self/cgroup").splitlines())
     return [(number, names.split(",") if names else [], path) for number, names, path in rows]
 
@@ -289,7 +289,7 @@ def _put(path: str, text: str) -> None:
 
 
 def _get(path: str) -> str:
-    """A file's content; empty where there is none."""
+    """Returns a file's content; empty if it does not exist."""
     with suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # quicker than `open`: this is read after every command
         try:

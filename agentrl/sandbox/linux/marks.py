@@ -1,9 +1,10 @@
-"""Who may set the mark by which a toolbox knows its programs, see `tools/toolbox/processes.py`: a filter of one call.
+"""seccomp filter that lets only the toolbox change the mark of its processes, see `tools/toolbox/processes.py`.
 
-The mark is the limit on locks on files, which Linux does not count. Its programs may read it. To set it takes a secret
-in the last register, which the call does not use. A secret has 64 bits, so that no 32-bit program can give it.
+The mark is the limit on file locks (RLIMIT_LOCKS), which Linux does not enforce. Programs may read it. Setting it takes
+a secret in the last register, which the call does not use. The secret has 64 bits, so that no 32-bit program can pass
+it.
 
-Our own instructions: libseccomp is not everywhere, and some versions never end over two rules for one call.
+Our own instructions: libseccomp is not always installed, and some versions never end over two rules for one call.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import errno
 import platform
 
 BLANK = b"a secret"
-"""In the place of these two words each toolbox puts its own."""
+"""Placeholder of two words, which each toolbox replaces by its secret."""
 
 ALLOW = 0x7FFF0000
 REFUSE = 0x00050000 | errno.EPERM
 _RLIMIT_LOCKS = 10
 _LOAD, _AND, _SAME, _RETURN = 0x20, 0x54, 0x15, 0x06
-_NUMBER, _ARCH = 0, 4  # where the kernel keeps them: struct seccomp_data
+_NUMBER, _ARCH = 0, 4  # offsets in struct seccomp_data
 _NOT_X32 = ~0x40000000 & 0xFFFFFFFF
 _CALLS = {  # little-endian ones; architecture, setrlimit, prlimit64: of the machine, and of its 32-bit relative
     "x86_64": ((0xC000003E, 160, 302), (0x40000003, 75, 340)),
@@ -26,22 +27,22 @@ _CALLS = {  # little-endian ones; architecture, setrlimit, prlimit64: of the mac
 }
 
 _Row = tuple[int, int, str, str]
-"""Instruction, operand, and where to go on if it holds or not: a label, else the next row."""
+"""Instruction, operand, and jump targets if it holds or not: a label, else the next row."""
 
 
 def mark_filter() -> bytes:
-    """The filter, as instructions that go on behind their end; empty on machines that it does not know."""
+    """Returns the filter, as instructions that fall through at their end; empty for unknown machines."""
     calls = _CALLS.get(platform.machine())
     return _assembled(_program(*calls)) if calls else b""
 
 
 def returns(action: int) -> bytes:
-    """The instruction that ends a filter."""
+    """Returns the instruction that ends a filter."""
     return _instruction(_RETURN, action, 0, 0)
 
 
 def _program(own: tuple[int, int, int], narrow: tuple[int, int, int]) -> dict[str, list[_Row]]:
-    """Rows by label."""
+    """Returns rows by label."""
     low, high = (int.from_bytes(part, "little") for part in (BLANK[:4], BLANK[4:]))
     return {
         "start": [(_LOAD, _ARCH, "", ""), (_SAME, own[0], "own", "narrow")],
@@ -74,5 +75,5 @@ def _assembled(program: dict[str, list[_Row]]) -> bytes:
 
 
 def _instruction(code: int, operand: int, yes: int, no: int) -> bytes:
-    """A `struct sock_filter`."""
+    """Encodes a `struct sock_filter`."""
     return code.to_bytes(2, "little") + bytes((yes, no)) + operand.to_bytes(4, "little")

@@ -1,11 +1,11 @@
-"""A filter of system calls, made with libseccomp where that is installed. The toolbox installs it in every sandbox.
+"""Filter of system calls, made with libseccomp if that is installed. The toolbox installs it in every sandbox.
 
-It refuses (EPERM) what no program of an agent needs and what holes in kernels were found behind: a wall behind the
-walls. The list follows the default profile of Docker. It also refuses what would reach the toolbox, which runs as the
+It refuses (EPERM) calls that programs of an agent do not need and that gave access to holes in kernels: a second wall.
+The list follows the default profile of Docker. It also refuses calls that would affect the toolbox, which runs as the
 same user: limits, priorities and processors of any process but the caller.
 
 Our own, not pyseccomp: that has had no release since 2021, wraps the same library, and would be a dependency of every
-install, whose absence takes the filter away.
+install, whose absence disables the filter.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import platform
 
 from agentrl.sandbox.linux.marks import ALLOW, REFUSE, mark_filter, returns
 
-_ABSENT = 0x00050000 | errno.ENOSYS  # programs then use another way, as on an older kernel
+_ABSENT = 0x00050000 | errno.ENOSYS  # programs then fall back, as on an older kernel
 _NE, _MASKED_EQ = 1, 7
 _ARM, _X86 = 0x40000028, 0x40000003
 _NARROW = {"x86_64": _X86, "aarch64": _ARM}
-"""The 32-bit relative whose programs this machine runs, too."""
+"""32-bit architecture whose programs this machine also runs."""
 
 _REFUSED = """
     acct add_key bpf chroot clock_adjtime clock_settime delete_module fanotify_init finit_module fsconfig fsmount
@@ -33,16 +33,16 @@ _REFUSED = """
     stime swapoff swapon syslog umount umount2 unshare uselib userfaultfd vhangup vm86 vm86old
 """
 _MISSING = "clone3 io_setup"
-"""clone3: the flags of clone, which glibc then uses, can be seen. io_setup: all users share one table of contexts."""
+"""clone3: glibc falls back to clone, whose flags can be filtered. io_setup: all users share one table of contexts."""
 
 _NEW_NAMESPACES = (0x80, 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
 """Flags of clone: time, mount, cgroup, UTS, IPC, user, PID, network."""
 
-_LOW = 0xFFFFFFFF  # of an argument that the kernel takes as an int: it does not look at the upper half
+_LOW = 0xFFFFFFFF  # of an argument that the kernel takes as an int: it ignores the upper half
 _AF_VSOCK = 40
 _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 _REFUSED_IF: tuple[tuple[str, tuple[tuple[int, int, int, int], ...]], ...] = (
-    ("prlimit64", ((0, _NE, 0, 0), (2, _NE, 0, 0))),  # to read another's limits is harmless
+    ("prlimit64", ((0, _NE, 0, 0), (2, _NE, 0, 0))),  # reading limits of others is harmless
     ("sched_setaffinity", ((0, _NE, 0, 0),)),
     ("sched_setattr", ((0, _NE, 0, 0),)),
     ("sched_setparam", ((0, _NE, 0, 0),)),
@@ -54,7 +54,7 @@ _REFUSED_IF: tuple[tuple[str, tuple[tuple[int, int, int, int], ...]], ...] = (
     ("socket", ((0, _MASKED_EQ, _LOW, _AF_VSOCK),)),  # reaches the hypervisor: no namespace covers it
     *(("clone", ((0, _MASKED_EQ, flag, flag),)) for flag in _NEW_NAMESPACES),
 )
-"""A call, and what its arguments must all be like to be refused: number, comparison, and its operands."""
+"""Call and conditions on its arguments that refuse it: argument number, comparison, and operands."""
 
 
 class _Compare(ctypes.Structure):
@@ -62,13 +62,13 @@ class _Compare(ctypes.Structure):
 
 
 def toolbox_filter() -> bytes:
-    """What the toolbox installs: who may set a mark, and the filter where there is libseccomp."""
+    """Returns the filter that the toolbox installs: that of marks, and that of calls if libseccomp is installed."""
     return mark_filter() + (filter_program() or returns(ALLOW))
 
 
 @functools.cache
 def filter_program() -> bytes | None:
-    """The filter, as instructions (`struct sock_filter`) for the kernel; None without libseccomp."""
+    """Returns the filter as instructions (`struct sock_filter`) for the kernel; None without libseccomp."""
     try:
         library = ctypes.CDLL("libseccomp.so.2")
     except OSError:

@@ -1,8 +1,8 @@
-"""The `namespace` backend: Linux namespaces by bubblewrap. No daemon, no image, no root needed; starts in milliseconds.
+"""The `namespace` backend: Linux namespaces by bubblewrap. Needs no daemon, image or root; starts in milliseconds.
 
 A sandbox sees a read-only `/usr` (or a root file system of yours), private `/work` and `/tmp` in memory, its own
-processes, and no network. Its user has no capability, and can make no namespaces of its own. Where agentrl runs as
-root, sandboxes run as another user of the host.
+processes, and no network. Its user has no capabilities, and cannot create namespaces. If agentrl runs as root,
+sandboxes run as another user of the host.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agentrl.types.sandbox import Capabilities, NetworkAllow, SandboxSpec, Sandb
 
 
 class NamespaceBackend:
-    """Makes sandboxes out of namespaces.
+    """Makes sandboxes from namespaces.
 
     Args:
         bwrap: the bubblewrap program; default: the one on PATH.
@@ -137,7 +137,7 @@ class NamespaceBackend:
         return await self.launch(spec, label, None)
 
     async def launch(self, spec: SandboxSpec, label: str, snapshot: Archive | None) -> NamespaceSandbox:
-        """A sandbox with the spec's files and setup, or with the files of a snapshot, which has those in it."""
+        """Starts a sandbox with the spec's files and setup, or with the files of a snapshot, which include them."""
         sandbox = NamespaceSandbox(self, self._host, self._family, spec, label)
         self._alive.add(sandbox)
         try:
@@ -157,7 +157,7 @@ class NamespaceBackend:
         return sandbox
 
     async def reap(self, *, dry: bool = False) -> list[str]:
-        """Removes what killed owners left: groups with their processes, and folders."""
+        """Removes leftovers of killed owners: groups with their processes, and folders."""
         return reap_groups(dry=dry) + reap_folders(dry=dry)
 
     async def close(self) -> None:
@@ -172,17 +172,17 @@ class NamespaceBackend:
             self._host.close()
 
     def forget(self, sandbox: NamespaceSandbox) -> None:
-        """The sandbox is gone."""
+        """Forgets a sandbox that is gone."""
         self._alive.discard(sandbox)
 
 
 def _rootfs_of(spec: SandboxSpec) -> str | None:
-    """The folder that holds the root file system; None: the host's own."""
+    """Returns the folder of the root file system; None: the host's."""
     return spec.rootfs if spec.image is None else str(built_rootfs(spec.image))
 
 
 class NamespaceSandbox(SnapshotSandbox[Archive]):
-    """A process tree in namespaces of its own."""
+    """Process tree in its own namespaces."""
 
     def __init__(
         self, backend: NamespaceBackend, host: Host, family: Family | None, spec: SandboxSpec, label: str
@@ -211,15 +211,15 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
         return f"{self._egress_folder}/{SOCKET}"
 
     def oom_kills(self) -> int | None:
-        """Counted by the control group."""
+        """Returns the count of the control group."""
         return self._tree.group.oom_kills() if self._tree.group else None
 
     def memory_mb(self) -> float | None:
-        """Counted by the control group."""
+        """Returns the count of the control group."""
         return self._tree.group.memory_mb() if self._tree.group else None
 
     def cpu_s(self) -> float | None:
-        """Counted by the control group."""
+        """Returns the count of the control group."""
         return self._tree.group.cpu_s() if self._tree.group else None
 
     async def keep(self) -> Archive:
@@ -229,11 +229,11 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
             return await self._backend.snapshots.keep(self, self._rootfs.python, self._host.folder, most)
 
     async def launch(self, label: str, snapshot: Archive) -> NamespaceSandbox:
-        """Another process tree, with the files of an archive."""
+        """Starts another process tree with the files of an archive."""
         return await self._backend.launch(self.spec, label, snapshot)
 
     async def end(self) -> None:
-        """Ends the processes and closes the egress; both can be opened again."""
+        """Ends the processes and closes the egress; both can be started again."""
         await self._tree.remove()
         self._tree = ProcessTree()
         if self._egress_folder is not None:

@@ -1,4 +1,4 @@
-"""What a namespace sandbox sees as its file system, and the bubblewrap command that makes it so."""
+"""File system of a namespace sandbox, and the bubblewrap command that creates it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MIB = 1 << 20
 _LONGEST_SOCKET = 107  # bytes of the path of a unix socket
 _PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_OPEN = ("home", "mnt", "opt", "srv", "var")  # of an image: folders of `writable` may lie beside what it has there
+_OPEN = ("home", "mnt", "opt", "srv", "var")  # of an image: folders of `writable` may lie next to its entries
 _ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "services", "protocols")
 _ETC_MADE = {
     "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{_UID}:{_UID}:agent:/work:/bin/bash\n",
@@ -53,8 +53,8 @@ _PROGRAMS = (
     ("egress", "relay"),
     ("snapshot", "archive"),
 )
-# Byte code of another version of Python is useless, so the sandbox's own Python makes it, once. Sources come in and
-# code goes out one after the other, the length of each before it.
+# Byte code of another version of Python is useless, so the sandbox's own Python makes it, once. Sources (stdin) and
+# code (stdout) are prefixed by their length.
 _COMPILE = """
 import sys
 if sys.version_info < (3, 9):
@@ -68,7 +68,7 @@ for name in sys.argv[1:]:
 """
 _INSTALL = "apt-get install -y bubblewrap  (as root; dnf, apk and pacman have it under the same name)"
 _ALLOW = "sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0  (as root)"
-_REMEDIES = (  # by what bubblewrap says
+_REMEDIES = (  # by bubblewrap's message
     ("namespace", _ALLOW),
     ("uid map", _ALLOW),
     ("Permission denied", f"sandboxes run as another user (id {_NOBODY}): let others read and enter the folder"),
@@ -77,13 +77,13 @@ _REMEDIES = (  # by what bubblewrap says
 
 @dataclass(frozen=True)
 class RootFS:
-    """The part of the bubblewrap command that is the same for all sandboxes of one root file system.
+    """Common part of the bubblewrap commands for one root file system.
 
     Attributes:
         prefix: everything up to the mounts.
         mounts: the read-only ones.
-        python: the interpreter, as the sandbox sees it.
-        sizes: whether this bubblewrap can bound a tmpfs.
+        python: path of the interpreter inside.
+        sizes: whether this bubblewrap can limit a tmpfs.
     """
 
     prefix: tuple[str, ...]
@@ -128,7 +128,7 @@ class RootFS:
         )  # fmt: skip
 
     def probe(self, sources: dict[str, bytes]) -> subprocess.CompletedProcess[bytes]:
-        """Compiles sources (by file name) with the sandbox's Python, which shows that such sandboxes can be made."""
+        """Compiles sources (by file name) with the sandbox's Python, which proves that the sandboxes can be made."""
         program = [self.python, "-I", "-S", "-B", "-c", _COMPILE, *sources]
         framed = b"".join(len(source).to_bytes(8, "big") + source for source in sources.values())
         argv = [*self.prefix, *self.mounts, *_SEAL, *program]
@@ -151,12 +151,12 @@ _NAMESPACES = (
 
 
 class Host:
-    """This machine's bubblewrap, and the folder that sandboxes take their tools from.
+    """This machine's bubblewrap, and the folder of the sandboxes' tools.
 
     Attributes:
-        label: of the owner. Folders and control groups carry it.
-        sizes: whether bubblewrap can bound the size of a tmpfs.
-        drops: whether sandboxes run as another user than agentrl, which only root can arrange.
+        label: of the owner, part of the names of folders and control groups.
+        sizes: whether bubblewrap can limit the size of a tmpfs.
+        drops: whether sandboxes run as another user than agentrl, which takes root.
     """
 
     def __init__(self, bwrap: str, python: str | None) -> None:
@@ -170,10 +170,10 @@ class Host:
         self._known: dict[str | None, RootFS] = {}
 
     def open(self) -> None:
-        """Looks what there is and makes the folder.
+        """Probes bubblewrap and creates the folder.
 
         Raises:
-            SandboxUnavailable: no bubblewrap, or it may not make namespaces.
+            SandboxUnavailable: bubblewrap is missing, or may not make namespaces.
         """
         if self._folder is not None:
             return
@@ -210,10 +210,10 @@ class Host:
         return path in self._known
 
     def rootfs(self, path: str | None) -> RootFS:
-        """The root file system of that path; None: the host's `/usr`.
+        """Returns the root file system of that path; None: the host's `/usr`.
 
         Raises:
-            SandboxUnavailable: sandboxes cannot be made of it.
+            SandboxUnavailable: sandboxes cannot be made from it.
         """
         if path not in self._known:
             python, mounts = self._host_system() if path is None else self._own_system(path)
@@ -240,12 +240,12 @@ class Host:
 
     @property
     def folder(self) -> Path:
-        """The folder, which is there from `open` to `close`."""
+        """The folder; exists from `open` to `close`."""
         assert self._folder is not None
         return self._folder
 
     def make_egress_folder(self) -> Path:
-        """A new folder for the egress proxy's socket, which only the sandbox's user may enter.
+        """Creates a folder for the egress proxy's socket, which only the sandbox's user may enter.
 
         Raises:
             OSError: it cannot be made.
@@ -256,7 +256,7 @@ class Host:
         return folder
 
     def fits_egress_socket(self, socket: str) -> bool:
-        """Whether a socket of that name in such a folder has a path that can be listened at."""
+        """Returns True if the path of a socket of that name in the egress folder is short enough to listen."""
         return len(os.fsencode(f"{self.folder}/out-xxxxxxxx/{socket}")) <= _LONGEST_SOCKET
 
     def close(self) -> None:
@@ -295,10 +295,10 @@ class Host:
         return python, mounts
 
     def _masks(self) -> list[str]:
-        """Hides what `/proc` tells of the host.
+        """Hides information of `/proc` about the host.
 
-        Its secrets are root's, so that the wall of users keeps them; unless that is who we are. Settings never can be
-        written: some are the namespace's own, and so the user's in it.
+        Its secrets are root's, so that another user cannot read them; unless sandboxes run as root. Settings are always
+        read-only: some belong to the namespace, and so to its user.
         """
         exposed = os.geteuid() == 0 and not self.drops
         words = ["--ro-bind", "/proc/sys", "/proc/sys"]
@@ -314,7 +314,7 @@ class Host:
         self._folder.mkdir()
         lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        self._remove = weakref.finalize(self, _remove, self._folder, lock)  # also at exit, if nobody closes
+        self._remove = weakref.finalize(self, _remove, self._folder, lock)  # also at exit, without a call of close
         etc = self._folder / "etc"
         etc.mkdir()
         (self._folder / "empty").mkdir()
@@ -326,13 +326,13 @@ class Host:
                 shutil.copytree(source, etc / name, symlinks=True)
             elif source.exists():
                 shutil.copyfile(source, etc / name)
-        for path in (self._folder, *self._folder.rglob("*")):  # whatever the umask: the sandbox's user must read it
+        for path in (self._folder, *self._folder.rglob("*")):  # despite any umask: the sandbox's user must read it
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _spread(root: str, folder: str) -> list[str]:
-    """A folder of an image as one of the sandbox, with the image's entries: other folders may be mounted there, too."""
+    """Shows a folder of an image entry by entry, so that other folders may be mounted in it."""
     entries = [_shown(root, f"{folder}/{name}", os.path.exists) for name in sorted(os.listdir(f"{root}/{folder}"))]
     return ["--perms", "0755", "--dir", f"/{folder}", *(word for entry in entries for word in entry)]
 
@@ -349,12 +349,12 @@ def _remove(folder: Path, lock: int) -> None:
 
 
 def reap_folders(*, dry: bool = False) -> list[str]:
-    """Removes folders whose owner was killed (nobody holds their lock), and what was about to start from them.
+    """Removes folders of killed owners (their lock is free), and processes that were about to start from them.
 
-    A sandbox dies with its owner, but for bubblewrap's child in the moment before it is told who it is.
+    A sandbox dies with its owner, except bubblewrap's child in the moment before it gets its identity.
 
     Returns:
-        What was removed; with `dry`, what would be.
+        Removed objects; with `dry`, those that would be.
     """
     found = []
     for lock in Path(tempfile.gettempdir()).glob("agentrl-*-*/lock"):

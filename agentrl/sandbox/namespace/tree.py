@@ -1,4 +1,4 @@
-"""The process tree of one namespace sandbox: how it starts, comes under its limits, and ends."""
+"""Process tree of one namespace sandbox: start, limits, end."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
 
 START_S = 30.0
-"""A sandbox that has not said hello by then did not start."""
+"""Seconds until the toolbox of a started sandbox must have said hello."""
 
 
 class ProcessTree:
-    """Bubblewrap, the toolbox below it, and all that this starts.
+    """Bubblewrap, the toolbox below it, and all its processes.
 
     Attributes:
-        init_pid: of the toolbox, on the host; 0 until that is known.
-        group: its control group, where there are such.
+        init_pid: of the toolbox, on the host; 0 until known.
+        group: its control group, if groups are available.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class ProcessTree:
             egress_folder: folder of the host that holds the egress proxy's socket, see `RootFS.start`.
 
         Raises:
-            SandboxStartFailed: with what bubblewrap or the toolbox said.
+            SandboxStartFailed: with the output of bubblewrap or the toolbox.
         """
         bounds = Bounds.of(spec)
         rlimits = [str(bounds.pids)] if family is not None else [str(bounds.pids), str(bounds.memory_mb << 20)]
@@ -91,7 +91,7 @@ class ProcessTree:
             raise SandboxStartFailed(f"the sandbox cannot be put under its limits: {error}") from None
 
     async def remove(self) -> None:
-        """Waits until bubblewrap has seen the init die; the kernel has then killed and reaped all the rest."""
+        """Waits until bubblewrap has seen the init die; the kernel has then killed and reaped all others."""
         if self._process is not None and not await _exited(self._process, 2.0):
             for pid in [self.init_pid] if self.init_pid else _children(self._process.pid):
                 with suppress(ProcessLookupError):
@@ -108,14 +108,14 @@ class ProcessTree:
                 os.close(fd)
 
     def _said(self) -> str:
-        """The end of what bubblewrap or the toolbox wrote to stderr."""
+        """Returns the end of the stderr of bubblewrap and the toolbox."""
         with suppress(BlockingIOError):
             return os.read(self._stderr, 65536)[-2000:].decode("utf-8", "replace").strip()
         return ""
 
 
 async def _removed(group: Cgroup) -> None:
-    """Waits until a group is gone. A bubblewrap that was killed from outside leaves its child behind, dying."""
+    """Waits until a group is gone. A bubblewrap killed from outside leaves a dying child behind."""
     pause = 0.0005
     while not group.remove() and pause < 2.0:
         group.kill()
@@ -124,7 +124,7 @@ async def _removed(group: Cgroup) -> None:
 
 
 async def _exited(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
-    """Waits, without a thread, for the end of a child; true if it came."""
+    """Waits, without a thread, for the end of a child; True if it ended."""
     if process.poll() is not None:
         return True
     loop = asyncio.get_running_loop()
@@ -143,7 +143,7 @@ async def _exited(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
 
 
 def _kill_holders(socket: int) -> None:
-    """Kills who holds a socket: the child of a bubblewrap that was killed before it had told the child to go on."""
+    """Kills the holders of a socket: the child of a bubblewrap that was killed before it had let the child continue."""
     for folder in os.scandir("/proc"):
         with suppress(OSError):
             if folder.name.isdecimal() and int(folder.name) != os.getpid():

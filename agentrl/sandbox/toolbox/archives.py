@@ -1,7 +1,7 @@
 """Snapshots as archives of the writable folders of a sandbox, made and read inside (`/tools/snapshot`).
 
-An archive lies in the backend's folder on the host, in bytes that nobody here looks into: what the programs of a
-sandbox can write must not be unpacked by anybody but another sandbox.
+An archive lies in the backend's folder on the host and is opaque there: data that programs of a sandbox can write must
+only be unpacked by another sandbox.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from agentrl.types.sandbox import ExecResult, SandboxLost, SandboxStartFailed
 
 _CHUNK = 1 << 20
 _END_S = 60.0
-"""Until a program that has said or heard all has ended."""
+"""Maximum of seconds between the last data of a program and its end."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What was kept of a sandbox."""
+    """Saved files of a sandbox."""
 
     ref: str
     path: Path
@@ -51,10 +51,10 @@ class Archives(Snapshots[Archive]):
         Args:
             python: the interpreter inside.
             place: the backend's folder.
-            most_mb: of memory or of a folder that the sandbox may have. What it honestly holds is below twice that.
+            most_mb: larger one of the limits on memory and folders. A regular archive is at most twice this size.
 
         Raises:
-            OSError: a file cannot be kept, or the host's disk is full.
+            OSError: a file cannot be saved, or the host's disk is full.
         """
         name = f"snapshot-{next(self._numbers)}"
         archive = Archive(f"{self._owner}-{name}", place / name)
@@ -85,13 +85,13 @@ class Archives(Snapshots[Archive]):
         return self.add(archive)
 
     async def put_back(self, sandbox: ToolboxSandbox, python: str, archive: Archive) -> None:
-        """Unpacks the files of an archive in a sandbox that has none.
+        """Unpacks the files of an archive in an empty sandbox.
 
         Raises:
-            SandboxStartFailed: they do not fit, or cannot be made.
+            SandboxStartFailed: they do not fit, or cannot be written.
         """
         unpacker = await sandbox.spawn(_command(python, "unpack", *_folders(sandbox)), cwd="/")
-        with await asyncio.to_thread(archive.path.open, "rb") as file, suppress(BrokenPipeError):  # it says why itself
+        with await asyncio.to_thread(archive.path.open, "rb") as file, suppress(BrokenPipeError):  # see stderr
             while data := await asyncio.to_thread(file.read, _CHUNK):
                 await unpacker.write(data)
         await unpacker.close_stdin()
@@ -106,12 +106,12 @@ class Archives(Snapshots[Archive]):
 
 
 def _new(path: Path) -> BinaryIO:
-    """A file that only we can read."""
+    """Creates a file that only we can read."""
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
 
 
 def _folders(sandbox: ToolboxSandbox) -> list[str]:
-    """What is kept. Shared memory is not: it is of processes, which are gone when the files come back."""
+    """Returns the folders to save. Shared memory is left out: it belongs to processes, which are not restored."""
     return list(dict.fromkeys(map(os.path.normpath, (*sandbox.spec.own_folders, "/tmp"))))
 
 

@@ -1,7 +1,7 @@
-"""Files into and out of a sandbox, piece by piece: `carry.py` of the toolbox runs at both ends, see there.
+"""Copies files into and out of a sandbox in chunks: `carry.py` of the toolbox runs at both ends, see there.
 
-Neither end is in this process: bytes that a program of a sandbox may have forged are unpacked by a process that a
-deadline or a cancelled call can end, and never is more than a piece of them in memory.
+Both ends are separate processes: bytes that a program of a sandbox may have forged are unpacked by a process that a
+deadline or a cancelled call can end, and at most a chunk of them is in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentrl.types.sandbox import ExecResult, SandboxLost, SandboxUnavailable
 
 
 class Carrier(Protocol):
-    """A sandbox that packs and unpacks files."""
+    """Sandbox that packs and unpacks files."""
 
     async def carry(self, words: Sequence[str]) -> ToolboxProcess:
         """Starts the toolbox's program that packs and unpacks files. Raises OSError if it cannot be started."""
@@ -32,8 +32,8 @@ class Carrier(Protocol):
 DEADLINE_S = 300.0
 _CHUNK = 1 << 18
 _END_S = 30.0
-"""Until a program that has said or heard all has ended."""
-_HERE_FAILED = 1  # exit code of an end whose machine failed it
+"""Maximum of seconds between the last data of a program and its end."""
+_HERE_FAILED = 1  # exit code of an end that failed because of its machine
 
 
 async def fetch(sandbox: Carrier, path: str, target: Path) -> None:
@@ -49,7 +49,7 @@ async def fetch(sandbox: Carrier, path: str, target: Path) -> None:
             while data := await packer.read(size=_CHUNK):
                 unpacker.stdin.write(data)
                 await unpacker.stdin.drain()
-        except (BrokenPipeError, ConnectionResetError):  # it says why itself
+        except (BrokenPipeError, ConnectionResetError):  # its stderr has the reason
             refused = True
         unpacker.stdin.close()
         if not refused:
@@ -69,7 +69,7 @@ async def send(sandbox: Carrier, source: Path, path: str) -> None:
     """Copies a file, or the content of a folder, of the host into a folder of a sandbox, see `Sandbox.put`."""
     async with _deadline(path), _here("pack", str(source)) as packer, _inside(sandbox, "unpack", path) as unpacker:
         assert packer.stdout is not None
-        with suppress(BrokenPipeError):  # it says why itself
+        with suppress(BrokenPipeError):  # its stderr has the reason
             while data := await packer.stdout.read(_CHUNK):
                 await unpacker.write(data)
             code, error = await _verdict(packer, str(source))
@@ -112,7 +112,7 @@ async def _here(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
     finally:
         with suppress(ProcessLookupError):
             process.kill()
-        await process.communicate()  # and not `wait`, which never ends while output is left that nobody reads
+        await process.communicate()  # `wait` would never end with unread output
 
 
 async def _check(process: ToolboxProcess, path: str) -> None:
@@ -126,7 +126,7 @@ async def _check(process: ToolboxProcess, path: str) -> None:
 
 
 async def _verdict(process: asyncio.subprocess.Process, path: str) -> tuple[int, OSError]:
-    """How the end on the host ended, and the error that it told, if it did."""
+    """Returns the exit code of the end on the host, and the error that it reported, if any."""
     assert process.stderr is not None
     said = await process.stderr.read()
     code = await process.wait()

@@ -1,4 +1,4 @@
-"""A sandbox whose init is the toolbox: everything of the contract but how it is made and destroyed."""
+"""Sandbox whose init is the toolbox: the whole contract except creation and destruction."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from agentrl.types.sandbox import (
 )
 
 OWN_USER = ("agent", "1000")
-"""Name and number of the user that programs run as."""
+"""Name and number of the user of all programs."""
 
 TOOLS = "/run/agentrl/tools"
-"""Where our programs lie inside."""
+"""Folder of our programs inside."""
 
 WIRE = "/run/agentrl/wire"
-"""The folder inside that holds sockets of the host's, where a sandbox has such."""
+"""Folder inside that holds sockets of the host, if any."""
 
 _HEALTH_S = 1.0
 _ENDED: dict[str, ExecOutcome] = {"timeout": "timeout", "output_limit": "output_limit"}
 
 
 class ToolboxSandbox(ABC):
-    """A sandbox that is spoken to over a `Wire`."""
+    """Sandbox that is controlled over a `Wire`."""
 
     def __init__(self, spec: SandboxSpec, label: str, wire: Wire) -> None:
         self.spec = spec
@@ -57,30 +57,30 @@ class ToolboxSandbox(ABC):
 
     @property
     def label(self) -> str:
-        """Whose it is, for messages; a pool learns that late."""
+        """Label of the owning episode, for error messages. A pooled sandbox gets it on checkout."""
         return self.wire.label
 
     @label.setter
     def label(self, label: str) -> None:
         self.wire.label = label
 
-    # What a backend adds
+    # To be implemented by a backend
 
     @abstractmethod
     async def destroy(self) -> None:
-        """Kills and frees everything."""
+        """Kills all processes and frees all resources."""
 
     @abstractmethod
     def oom_kills(self) -> int | None:
-        """Processes killed for memory so far; None if that cannot be known."""
+        """Returns the number of processes killed for memory so far; None if unknown."""
 
     @abstractmethod
     def memory_mb(self) -> float | None:
-        """Memory in use, MiB; None if that cannot be known."""
+        """Returns the memory in use, MiB; None if unknown."""
 
     @abstractmethod
     def cpu_s(self) -> float | None:
-        """Processor time of all its processes so far; None if that cannot be known."""
+        """Returns the processor time of all its processes so far; None if unknown."""
 
     # Programs
 
@@ -112,7 +112,7 @@ class ToolboxSandbox(ABC):
     async def spawn(
         self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
     ) -> ToolboxProcess:
-        """Starts a program to talk to. Raises OSError if it cannot be started."""
+        """Starts a program and returns its process. Raises OSError if it cannot be started."""
         return await self._start("spawn", self._program(command, cwd, env))
 
     async def carry(self, words: Sequence[str]) -> ToolboxProcess:
@@ -140,7 +140,7 @@ class ToolboxSandbox(ABC):
         return {"arg": argv, "cwd": self._path(cwd or "."), "env": env or {}}
 
     def result(self, reply: Response, stdout: bytes, stderr: bytes = b"", code: int | None = None) -> ExecResult:
-        """The result that a reply tells; `code` if the reply itself carries none."""
+        """Converts a reply to a result; `code` if the reply has none."""
         fields = reply.fields
         if fields["code"]:
             code = int(fields["code"])
@@ -156,7 +156,7 @@ class ToolboxSandbox(ABC):
         )
 
     def outcome(self, fields: Mapping[str, str], code: int | None) -> ExecOutcome:
-        """How a program ended."""
+        """Returns the outcome of a program."""
         if code == 137 and (kills := self.oom_kills() or 0) > self._oom_seen:
             self._oom_seen = kills
             return "oom"
@@ -169,13 +169,13 @@ class ToolboxSandbox(ABC):
     # Sessions
 
     async def session(self, name: str = "main") -> ToolboxShell:
-        """The shell of that name."""
+        """Returns the shell of that name."""
         shell = self._sessions.setdefault(("shell", name), ToolboxShell(self, name))
         assert isinstance(shell, ToolboxShell)
         return shell
 
     async def python(self, name: str = "main") -> ToolboxKernel:
-        """The Python kernel of that name."""
+        """Returns the Python kernel of that name."""
         kernel = self._sessions.setdefault(("python", name), ToolboxKernel(self, name))
         assert isinstance(kernel, ToolboxKernel)
         return kernel
@@ -183,7 +183,7 @@ class ToolboxSandbox(ABC):
     # Files
 
     async def read(self, path: str, *, limit: int = 64 << 20) -> bytes:
-        """A file's content. It comes in pieces, so that a large one takes no memory of the sandbox."""
+        """Returns a file's content. It comes in chunks, so that a large one takes no memory of the sandbox."""
         wire = self.wire
         id, more = wire.fresh_id(), True
         rest: dict[str, Field] = {"job": id, "stream": "stdout", "size": 1 << 20}
@@ -201,13 +201,13 @@ class ToolboxSandbox(ABC):
         return b"".join(pieces)
 
     async def write(self, path: str, content: str | bytes, *, mode: int = 0o644) -> None:
-        """Writes a file; missing parent folders are made."""
+        """Writes a file; missing parent folders are created."""
         await self._file(
             "write", path, {"mode": f"{mode:o}"}, content.encode() if isinstance(content, str) else content
         )
 
     async def list(self, path: str = ".", *, limit: int = 1 << 16) -> list[FileInfo]:
-        """Entries of a folder, sorted by name."""
+        """Returns the entries of a folder, sorted by name."""
         body = (await self._file("list", path, {"limit": limit})).body.decode("utf-8", "surrogateescape")
         entries = []
         for row in body.split("\0") if body else []:
@@ -237,24 +237,24 @@ class ToolboxSandbox(ABC):
     # Network
 
     async def endpoint(self, port: int) -> str:
-        """Where that port inside is reached, see `Sandbox.endpoint`."""
+        """Returns the address of that port inside, see `Sandbox.endpoint`."""
         if port not in self._endpoints:
             endpoint = Endpoint(self, port)
             self._endpoints[port] = endpoint, await endpoint.open()
         return self._endpoints[port][1]
 
-    # Snapshots, where a backend can
+    # Snapshots, overridden by backends that support them
 
     async def snapshot(self) -> str:
-        """Keeps the files, see `Sandbox.snapshot`."""
+        """Saves the files, see `Sandbox.snapshot`."""
         raise self._no_snapshots()
 
     async def restore(self, ref: str) -> None:
-        """Puts the files back, see `Sandbox.restore`."""
+        """Restores the files, see `Sandbox.restore`."""
         raise self._no_snapshots()
 
     async def fork(self, number: int) -> Sequence[Sandbox]:
-        """New sandboxes with the files of this one, see `Sandbox.fork`."""
+        """Creates sandboxes with the files of this one, see `Sandbox.fork`."""
         raise self._no_snapshots()
 
     def _no_snapshots(self) -> CapabilityMissing:
@@ -264,7 +264,7 @@ class ToolboxSandbox(ABC):
     # Life
 
     def limit_life(self) -> None:
-        """From now on it has `ttl_s` to live. Asked for again, it changes nothing."""
+        """Starts the clock of `ttl_s`. Further calls have no effect."""
         if self._ttl is None:
             self._ttl = Timer(self.spec.ttl_s, self._expire)
             self._ttl.go()
@@ -291,7 +291,7 @@ class ToolboxSandbox(ABC):
                 )
 
     async def health(self) -> Health:
-        """How it is; never raises."""
+        """Returns its state; never raises."""
         try:
             reply = await self.wire.request("health", {}, timeout_s=_HEALTH_S)
         except SandboxLost as loss:
@@ -302,7 +302,7 @@ class ToolboxSandbox(ABC):
         return Health(True, processes, self.memory_mb(), self.oom_kills())
 
     async def close(self) -> None:
-        """Kills and frees everything, also when the caller is cancelled meanwhile."""
+        """Kills all processes and frees all resources, even if the caller is cancelled."""
         if self._closing is None:
             self.wire.end("it was closed")
             if self._ttl is not None:

@@ -1,8 +1,8 @@
-"""Egress of a sandbox whose network is a list of hosts: a proxy beside it (`/tools/egress`).
+"""Egress of a sandbox whose network is a list of hosts: a proxy on the host (`/tools/egress`).
 
-The sandbox has no network but its own loopback. The proxy listens on a unix socket in a folder that only this
-sandbox sees; a relay inside takes connections to it from a loopback port, where programs look for a proxy. So there
-is no route to close and no address to guess: without the proxy's leave, nothing gets out.
+The sandbox has only its own loopback. The proxy listens on a unix socket in a folder that only this sandbox sees; a
+relay inside forwards connections to it from a loopback port, the proxy address of programs. No route needs to be
+closed and no address can be guessed: the proxy is the only way out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agentrl.types.sandbox import SandboxStartFailed
 
 RELAY_PORT = 3128
 SOCKET = "egress"
-"""Name of the proxy's socket in the folder that the sandbox sees as `WIRE`."""
+"""Name of the proxy's socket in the folder mounted at `WIRE`."""
 
 READY = b"ready\n"
 START_S = 30.0
@@ -31,16 +31,16 @@ _log = logging.getLogger(__name__)
 
 
 def proxy_environment() -> dict[str, str]:
-    """How programs inside find the relay."""
+    """Returns the variables that point programs to the relay."""
     address = f"http://127.0.0.1:{RELAY_PORT}"
     names = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
     return dict.fromkeys(names, address) | dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1")
 
 
 class Egress:
-    """The proxy's process. It is started when first needed, and ends with us, however we end.
+    """Process of the proxy. It is started on first use, and ends with us, even if we are killed.
 
-    What it refuses is logged, once for each sandbox and target.
+    Refusals are logged, once for each sandbox and target.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Egress:
         Args:
             path: of the socket.
             allow: see `NetworkAllow`.
-            label: whose sandbox it is, for the log.
+            label: owner of the sandbox, for the log.
 
         Raises:
             SandboxStartFailed: the proxy cannot listen there.
@@ -70,7 +70,7 @@ class Egress:
             raise SandboxStartFailed("the egress proxy does not answer") from None
 
     def close(self, path: str) -> None:
-        """Listens there no longer."""
+        """Stops listening there."""
         with self._lock:
             if self._labels.pop(path, None) is not None:
                 self._say({"close": path})
@@ -116,7 +116,7 @@ async def open_egress(
     """Opens the proxy to a sandbox that has just started, and starts the relay inside.
 
     Args:
-        path: of the proxy's socket, here; there it is `WIRE`/`SOCKET`.
+        path: of the proxy's socket, on the host; inside it is `WIRE`/`SOCKET`.
         allow: see `NetworkAllow`.
         python: the interpreter inside.
 

@@ -1,4 +1,4 @@
-"""A port of this machine that leads to one inside a sandbox, whose network may be none: the toolbox connects there."""
+"""Port of this machine that leads to one inside a sandbox, through the toolbox: works without a network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK = 1 << 18
 
 
 class Endpoint:
-    """Listens on the loopback of this machine, and carries each connection to the port inside."""
+    """Listens on the loopback of this machine, and forwards each connection to the port inside."""
 
     def __init__(self, sandbox: Owner, port: int) -> None:
         self._sandbox, self._port = sandbox, port
@@ -21,13 +21,13 @@ class Endpoint:
         self._carried: set[asyncio.Task[None]] = set()
 
     async def open(self) -> str:
-        """Starts listening; `127.0.0.1:PORT`, where."""
+        """Starts listening; returns `127.0.0.1:PORT`."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"{host}:{port}"
 
     def close(self) -> None:
-        """Stops listening and hangs up."""
+        """Stops listening and closes the connections."""
         if self._server is not None:
             self._server.close()
         for task in self._carried:
@@ -42,7 +42,7 @@ class Endpoint:
         wire = self._sandbox.wire
         id = wire.fresh_id()
         try:
-            with suppress(OSError, SandboxLost):  # whoever connected sees that the other side hangs up
+            with suppress(OSError, SandboxLost):  # the client sees a closed connection
                 await wire.request("connect", {"port": self._port}, id=id)
                 there = asyncio.ensure_future(self._inwards(id, reader))
                 try:

@@ -1,4 +1,4 @@
-"""Who ended a sandbox: its own programs, or somebody outside."""
+"""Finds the cause of the end of a sandbox: its own programs, or something outside."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from agentrl.sandbox.linux.cgroups import Cgroup
 from agentrl.sandbox.toolbox.wire import Wire
 
 _SAMPLE_S = 0.005
-"""Reading the count takes 20 us. Whatever is killed within this time of the last reading, and before the toolbox ends,
-is taken for what ended it."""
+"""Reading the count takes 20 us. A kill within this time of the last reading, and before the toolbox ends, counts as
+the cause of its end."""
 _LOOK_S = 1.0
 _LOOKS = 6
-"""The most looks at a silent toolbox. On a busy machine it may not run at all between two of them, and for a moment
+"""Maximum of samples of a silent toolbox. On a busy machine it may not run between two of them, and for a moment
 after a kill the group has room."""
 
 
 _MUCH_S, _STARVES = 0.5, 8
-"""Processor time that programs take while a toolbox is silent, and how many times its own that is if they starve it."""
+"""Programs starve a silent toolbox if they take this processor time, and this multiple of the toolbox's."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -29,13 +29,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Inquest:
     """Looks for evidence that the programs of a sandbox ended it, or silenced it.
 
-    The evidence is the kernel's: counts of the sandbox's own control group. A toolbox that was killed from outside, a
-    container that was removed or paused, a host that is out of memory leave no trace in them.
+    The evidence is the kernel's: counts of the sandbox's own control group. A toolbox killed from outside, a container
+    that was removed or paused, and a host without memory leave no trace in them.
 
     Args:
-        group: of the sandbox; None where it cannot be seen.
+        group: of the sandbox; None if it is not visible.
         pid: of the toolbox, on the host.
-        killed_for_memory: asks the engine, which may have removed the group by the time that we look.
+        killed_for_memory: asks the engine, which may have removed the group by then.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Inquest:
         self._sampled = 0.0
 
     def attach(self, wire: Wire) -> None:
-        """From now on, that wire asks here."""
+        """Registers with a wire, which asks here from now on."""
         wire.heard, wire.inquest = self._heard, self._look
 
     def _heard(self) -> None:
-        """The toolbox lives: what was killed until now was not it."""
+        """Records that the toolbox lives: kills until now did not hit it."""
         now = time.monotonic()
         if self._group is not None and now > self._sampled + _SAMPLE_S:
             self._sampled = now
@@ -60,18 +60,18 @@ class Inquest:
         return await self._why_silent() if silent else await self._why_dead()
 
     async def _why_dead(self) -> str:
-        """Killed by the kernel, in a group that was full. (It may not have been where the whole host was.)"""
+        """Checks whether the kernel killed the toolbox in a full group. (If the whole host was full, it may not be.)"""
         kills = self._group.oom_kills() if self._group is not None else None
         if self._group is not None and kills is not None:
             dead = kills > self._kills and self._group.was_full()
         elif self._kills:
-            dead = False  # the engine tells of any kill since the start, also of those that the toolbox outlived
+            dead = False  # the engine reports any kill since the start, also those that the toolbox survived
         else:
             dead = self._killed_for_memory is not None and await self._killed_for_memory()
         return "its programs took all its memory, and the kernel killed the toolbox" if dead else ""
 
     async def _why_silent(self) -> str:
-        """The toolbox runs in a group that is full: it looks for memory. What is stopped or frozen does nothing."""
+        """Checks whether the toolbox runs in a full group: it waits for memory. A stopped one does not run."""
         if self._group is None:
             return ""
         before, kills = _exertion(self._pid), self._group.oom_kills() or 0
@@ -92,8 +92,9 @@ class Inquest:
 
 
 def _waits_since(pid: int, used_s: float) -> float | None:
-    """Processor time that a process took since it had taken so much; None if it does not wait for more, as one does
-    not that is stopped, frozen or asleep."""
+    """Returns the processor time of a process beyond `used_s`; None if it does not wait for a processor (stopped,
+    frozen or asleep).
+    """
     with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS - used_s if fields[0] == b"R" else None
@@ -101,7 +102,7 @@ def _waits_since(pid: int, used_s: float) -> float | None:
 
 
 def _exertion(pid: int) -> int:
-    """What a process has done so far: page faults that had to wait, and ticks of processor time; see proc(5)."""
+    """Returns the work of a process so far: page faults that had to wait, and ticks of processor time; see proc(5)."""
     with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
         return int(fields[9]) + int(fields[11]) + int(fields[12])

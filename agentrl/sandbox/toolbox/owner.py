@@ -1,4 +1,4 @@
-"""What a process, a session or an endpoint takes from the sandbox that it lives in."""
+"""Interface of a sandbox for its processes, sessions and endpoints."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from agentrl.types.sandbox import ExecOutcome, ExecResult, SandboxSpec
 
 
 class Owner(Protocol):
-    """The sandbox of a process, a session or an endpoint."""
+    """Sandbox of a process, a session or an endpoint."""
 
     spec: SandboxSpec
     wire: Wire
 
     def result(self, reply: Response, stdout: bytes, stderr: bytes = b"", code: int | None = None) -> ExecResult:
-        """The result that a reply tells; `code` if the reply itself carries none."""
+        """Converts a reply to a result; `code` if the reply has none."""
         ...
 
     def outcome(self, fields: Mapping[str, str], code: int | None) -> ExecOutcome:
-        """How a program ended."""
+        """Returns the outcome of a program."""
         ...

@@ -1,4 +1,4 @@
-"""A process in a sandbox that the caller talks to."""
+"""Process in a sandbox with which the caller exchanges data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentrl.types.sandbox import ExecResult
 
 
 class ToolboxProcess:
-    """A process that the caller talks to. It goes with what the sandbox is now: a restored one does not have it."""
+    """Process with which the caller exchanges data. It is lost when the sandbox is restored."""
 
     def __init__(self, sandbox: Owner, id: str, pid: int, end: asyncio.Future[Response]) -> None:
         self.pid = pid
@@ -27,19 +27,19 @@ class ToolboxProcess:
         await self._wire.request("process_write", {"job": self._id}, data, timeout_s=self._sandbox.spec.ttl_s)
 
     async def close_stdin(self) -> None:
-        """Ends stdin."""
+        """Closes stdin."""
         await self._wire.request("process_close", {"job": self._id})
 
     async def wait(self, timeout_s: float) -> ExecResult | None:
-        """Its result once it has ended; None if that takes too long."""
+        """Waits for its end and returns the result; None after `timeout_s`."""
         await asyncio.wait([self._end], timeout=finite(timeout_s))
         return self._sandbox.result(self._end.result(), b"") if self._end.done() else None
 
     def drop(self) -> None:
-        """Closes its pipes: nothing more is read or written."""
+        """Closes its pipes: nothing more can be read or written."""
         self._wire.send({"op": "process_drop", "id": "", "job": self._id})
 
     async def kill(self) -> None:
-        """Ends it and everything that it started."""
+        """Ends it and all processes that it started."""
         self._wire.send({"op": "stop", "id": "", "job": self._id, "reason": "kill"})
         await self._wire.wait(self._end, 30)

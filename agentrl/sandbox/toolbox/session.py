@@ -1,4 +1,4 @@
-"""The shells and Python kernels that live in a sandbox and keep their state."""
+"""Shells and Python kernels of a sandbox, which keep their state."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LOST_STATE = {
 
 
 class _Session:
-    """What shells and kernels share: one request at a time, also after a cancelled one.
+    """Base of shells and kernels: one request at a time, also after a cancelled one.
 
-    They go with what the sandbox is now: a restored one has others.
+    They are lost when the sandbox is restored.
     """
 
     kind: Literal["shell", "python"]
@@ -33,7 +33,7 @@ class _Session:
         self._pending: asyncio.Future[Response] | None = None
 
     async def request(self, text: str, timeout_s: float, output_limit: int) -> Response:
-        """Hands over one command or cell."""
+        """Sends one command or cell and waits for its reply."""
         body = text.encode("utf-8", "surrogatepass")
         if b"\0" in body:
             raise ValueError("a command cannot hold a NUL byte")
@@ -59,19 +59,19 @@ class _Session:
         self.wire.send({"op": "stop", "id": "", "job": self.id, "reason": reason})
 
     def lost_state(self, fields: Mapping[str, str]) -> str:
-        """What to say if the session did not survive; else empty."""
+        """Returns a message if the session did not survive; else empty."""
         whys = {"killed": "had to be killed", "died": f"ended (code {fields['code']})", "": ""}
         why = whys[fields["ended"]]
         return _LOST_STATE[self.kind].format(why=why) if why else ""
 
     async def restart(self) -> None:
-        """Kills it and all that it started; the next request starts a fresh one."""
+        """Kills it and all processes that it started; the next request starts a fresh one."""
         await self.wire.request("session_reset", {"session": self.id})
         self.folder = self.sandbox.spec.workdir
 
 
 class ToolboxShell(_Session):
-    """A bash that lives in the sandbox."""
+    """Bash in the sandbox."""
 
     kind = "shell"
 
@@ -79,12 +79,12 @@ class ToolboxShell(_Session):
         """Runs a command."""
         reply = await self.request(command, timeout_s, output_limit)
         answer = reply.fields["reply"]
-        told = answer.isdecimal() and len(answer) <= 3  # programs can write where the shell answers
+        told = answer.isdecimal() and len(answer) <= 3  # programs can write to the shell's channel
         code = int(answer) if told and not reply.fields["reason"] else None
         return self.sandbox.result(reply, reply.body, self.lost_state(reply.fields).encode(), code)
 
     async def cwd(self) -> str:
-        """The shell's folder: as the kernel said when the last command ended; it cannot move in between."""
+        """Returns the shell's folder, read from the kernel at the end of the last command, and constant since."""
         return self.folder
 
     async def interrupt(self) -> None:
@@ -93,7 +93,7 @@ class ToolboxShell(_Session):
 
 
 class ToolboxKernel(_Session):
-    """A Python that lives in the sandbox."""
+    """Python kernel in the sandbox."""
 
     kind = "python"
 

@@ -1,4 +1,4 @@
-"""Sandboxes whose files can be kept, and what a backend has kept of them. How is the backend's business."""
+"""Sandboxes with snapshots, and the snapshots of a backend. The format is up to the backend."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from agentrl.types.sandbox import SandboxSpec, SandboxStartFailed
 
 
 class Snapshot(Protocol):
-    """What was kept of one sandbox."""
+    """Snapshot of one sandbox."""
 
     @property
     def ref(self) -> str:
-        """Its name."""
+        """Name of the snapshot."""
         ...
 
 
@@ -26,7 +26,7 @@ Fork = TypeVar("Fork", bound=ToolboxSandbox)
 
 
 class Snapshots(ABC, Generic[Kept]):
-    """The snapshots of one backend, by name. They go with it."""
+    """Snapshots of one backend, by name. They are removed with it."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Kept] = {}
@@ -39,16 +39,16 @@ class Snapshots(ABC, Generic[Kept]):
         return len(self._kept)
 
     def add(self, snapshot: Kept) -> Kept:
-        """Takes one in."""
+        """Registers a snapshot."""
         self._kept[snapshot.ref] = snapshot
         return snapshot
 
     @abstractmethod
     async def remove(self, snapshot: Kept) -> None:
-        """Frees what one takes up."""
+        """Frees the storage of a snapshot."""
 
     async def drop(self, ref: str) -> None:
-        """Removes one, if it is still there."""
+        """Removes a snapshot, if it exists."""
         if (snapshot := self._kept.pop(ref, None)) is not None:
             await self.remove(snapshot)
 
@@ -57,17 +57,17 @@ class Snapshots(ABC, Generic[Kept]):
         await asyncio.gather(*(self.drop(ref) for ref in list(self._kept)))
 
     async def share(self, ref: str, launches: Iterable[Coroutine[Any, Any, Fork]]) -> list[Fork]:
-        """Sandboxes that are made of one snapshot, which goes with the last of them, see `leave`.
+        """Launches sandboxes from one snapshot, which is removed with the last of them, see `leave`.
 
         Raises:
-            Exception: what the first launch that failed raised; the others are closed.
+            Exception: error of the first failed launch; the others are closed.
         """
         tasks = [asyncio.create_task(launch) for launch in launches]
         try:
             forks = await asyncio.gather(*tasks)
         except BaseException:
             for task in tasks:
-                if not task.cancelling():  # a second time would break off how it cleans up
+                if not task.cancelling():  # a second cancellation would interrupt its clean-up
                     task.cancel()
             made = await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.gather(*(each.close() for each in made if not isinstance(each, BaseException)))
@@ -77,7 +77,7 @@ class Snapshots(ABC, Generic[Kept]):
         return forks
 
     async def leave(self, ref: str) -> None:
-        """A sandbox that was made of it is gone."""
+        """Releases the snapshot for one of its sandboxes, which is gone."""
         if ref in self._users:
             self._users[ref] -= 1
             if not self._users[ref]:
@@ -86,7 +86,7 @@ class Snapshots(ABC, Generic[Kept]):
 
 
 class SnapshotSandbox(ToolboxSandbox, Generic[Kept]):
-    """A sandbox of a backend that keeps snapshots."""
+    """Sandbox of a backend with snapshots."""
 
     def __init__(self, spec: SandboxSpec, label: str, snapshots: Snapshots[Kept]) -> None:
         super().__init__(spec, label, Wire(label))
@@ -95,32 +95,32 @@ class SnapshotSandbox(ToolboxSandbox, Generic[Kept]):
         self._origin = ""  # the snapshot that it shares with other forks
         self._remaking = asyncio.Lock()
 
-    # What a backend adds
+    # To be implemented by a backend
 
     @abstractmethod
     async def start(self, snapshot: Kept | None) -> None:
-        """Starts it: with the files of a snapshot, else with none."""
+        """Starts it: with the files of a snapshot, else empty."""
 
     @abstractmethod
     async def end(self) -> None:
-        """Kills and frees everything; it can then be started again."""
+        """Kills all processes and frees all resources; it can then be started again."""
 
     @abstractmethod
     async def keep(self) -> Kept:
-        """Keeps the files."""
+        """Saves the files."""
 
     @abstractmethod
     async def launch(self, label: str, snapshot: Kept) -> Self:
-        """Another sandbox of this spec, with the files of a snapshot."""
+        """Starts another sandbox of this spec, with the files of a snapshot."""
 
     # The contract
 
     async def snapshot(self) -> str:
-        """Keeps the files until the backend is closed, see `Sandbox.snapshot`."""
+        """Saves the files until the backend is closed, see `Sandbox.snapshot`."""
         return (await self._keep()).ref
 
     async def restore(self, ref: str) -> None:
-        """Ends everything, and starts again with the files of a snapshot, see `Sandbox.restore`."""
+        """Ends all processes, and starts again with the files of a snapshot, see `Sandbox.restore`."""
         self._check_asked_for()
         snapshot = self._snapshots[ref]
         try:
@@ -141,7 +141,7 @@ class SnapshotSandbox(ToolboxSandbox, Generic[Kept]):
             raise
 
     async def fork(self, number: int) -> list[Self]:
-        """New sandboxes with the files of this one, see `Sandbox.fork`."""
+        """Creates sandboxes with the files of this one, see `Sandbox.fork`."""
         if number < 1:
             raise ValueError(f"a fork makes one sandbox or more, not {number}")
         snapshot = await self._keep()
@@ -156,7 +156,7 @@ class SnapshotSandbox(ToolboxSandbox, Generic[Kept]):
         super()._expire()
 
     def _check_not_over(self) -> None:
-        """Who was closed, or whose `ttl_s` ended, is not started again: nothing would end it any more."""
+        """Refuses to restart a sandbox that was closed or that exceeded `ttl_s`: nothing would stop it again."""
         if self._closing is not None:
             self.wire.end("it was closed")
         if self._expired:
@@ -165,7 +165,7 @@ class SnapshotSandbox(ToolboxSandbox, Generic[Kept]):
             raise self.wire.loss()
 
     async def destroy(self) -> None:
-        """Kills and frees everything."""
+        """Kills all processes and frees all resources."""
         async with self._remaking:
             await self.end()
         await self._snapshots.leave(self._origin)

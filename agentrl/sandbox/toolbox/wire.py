@@ -1,4 +1,4 @@
-"""The host's end of the toolbox protocol (described in `tools/toolbox/toolbox.py`)."""
+"""Host side of the toolbox protocol (described in `tools/toolbox/toolbox.py`)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from agentrl.types.sandbox import SandboxBroken, SandboxExpired, SandboxLost
 Field = str | int | float | Sequence[str] | Mapping[str, str]
 
 MARGIN_S = 15.0
-"""How much longer than its own timeout a request may take before the sandbox counts as lost."""
+"""Seconds after a request's timeout before the sandbox counts as lost."""
 
 INQUEST_S = 10.0
-"""How long it may take to find out who ended a sandbox."""
+"""Maximum of seconds to find the cause of the end of a sandbox."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """What the toolbox answered."""
+    """Reply of the toolbox."""
 
     fields: dict[str, str]
     body: bytes
@@ -33,11 +33,11 @@ class NulByte(ValueError):
 
 
 def encode(fields: Mapping[str, Field], body: bytes = b"") -> bytes:
-    """One frame.
+    """Encodes one frame.
 
     Raises:
         NulByte: a field holds a NUL, which neither arguments nor paths can.
-        UnicodeEncodeError: a field holds a surrogate that stands for no byte.
+        UnicodeEncodeError: a field holds a surrogate that does not encode a byte.
     """
     parts: list[str] = []
     for key, value in fields.items():
@@ -55,14 +55,14 @@ def encode(fields: Mapping[str, Field], body: bytes = b"") -> bytes:
 
 
 class Wire(asyncio.Protocol):
-    """Requests out, replies in, matched by id. When the other side goes, all that wait get `SandboxLost`.
+    """Sends requests and matches replies by id. When the other side hangs up, all waiting requests get `SandboxLost`.
 
     Attributes:
-        label: whose sandbox it is, for messages.
-        lost: why the sandbox is gone; empty while it is there.
-        heard: is called whenever the sandbox has said something.
-        inquest: finds out, when the sandbox hung up or (True) fell silent, what its own programs did to it; empty:
-            nothing that could be proven.
+        label: owner of the sandbox, for messages.
+        lost: reason why the sandbox is gone; empty while it lives.
+        heard: called on every message of the sandbox.
+        inquest: called when the sandbox hung up or (True) fell silent, returns the fault of its own programs; empty:
+            none could be proven.
     """
 
     def __init__(self, label: str) -> None:
@@ -79,22 +79,22 @@ class Wire(asyncio.Protocol):
         self._inquiring: asyncio.Task[None] | None = None
 
     def expect(self, id: str) -> asyncio.Future[Response]:
-        """The reply that will carry this id."""
+        """Returns a future of the reply with this id."""
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self.lost and not self._under_inquest:
             future.set_exception(self.loss())
-            future.exception()  # it may never be waited for
+            future.exception()  # the future may never be awaited
         else:
             self._waiting[id] = future
         return future
 
     def fresh_id(self) -> str:
-        """An id that no request had."""
+        """Returns an unused id."""
         self._last_id += 1
         return str(self._last_id)
 
     def send(self, fields: Mapping[str, Field], body: bytes = b"") -> None:
-        """Sends a request whose reply, if any, is not waited for."""
+        """Sends a request without waiting for a reply."""
         self._write(encode(fields, body))
 
     def _write(self, frame: bytes) -> None:
@@ -107,7 +107,7 @@ class Wire(asyncio.Protocol):
         """Sends a request and waits for its reply.
 
         Args:
-            id: of the request, where the caller must know it beforehand.
+            id: of the request, if the caller must know it beforehand.
 
         Raises:
             OSError: the operation failed inside.
@@ -120,7 +120,7 @@ class Wire(asyncio.Protocol):
         return await self.wait(future, timeout_s)
 
     async def wait(self, future: asyncio.Future[Response], timeout_s: float) -> Response:
-        """The reply, at most `timeout_s` and a margin later. A cancelled wait leaves the future as it is."""
+        """Waits for the reply, for at most `timeout_s` and a margin. A cancelled wait leaves the future unchanged."""
         try:
             async with Deadline(timeout_s + MARGIN_S):
                 reply = await asyncio.shield(future)
@@ -131,8 +131,8 @@ class Wire(asyncio.Protocol):
         return reply
 
     async def _late(self, future: asyncio.Future[Response], why: str) -> Response:
-        """The reply, if it is there and only the event loop was late; else the end."""
-        for _ in range(2):  # the first looks which sockets are readable, the second reads
+        """Returns the reply if it has arrived and only the event loop was late; else ends the sandbox."""
+        for _ in range(2):  # the first polls for readable sockets, the second reads
             await asyncio.sleep(0)
         if not self.lost and not future.done():
             self._begin_inquest(why, silent=True)
@@ -141,7 +141,7 @@ class Wire(asyncio.Protocol):
         return await future
 
     def loss(self) -> SandboxLost:
-        """The error that tells why the sandbox is gone."""
+        """Returns the error with the reason why the sandbox is gone."""
         kind = SandboxBroken if self._blame else SandboxExpired if self._expired else SandboxLost
         whose = f" of {self.label}" if self.label else ""
         return kind(f"the sandbox{whose} is gone: {self.lost}{f'; {self._blame}' if self._blame else ''}")
@@ -160,15 +160,15 @@ class Wire(asyncio.Protocol):
         for future in waiting.values():
             if not future.done():
                 future.set_exception(self.loss())
-                future.exception()  # nobody may be waiting any more
+                future.exception()  # the waiter may be gone
 
     @property
     def _under_inquest(self) -> bool:
-        """Whether it is not yet known who ended the sandbox. Who waits for a reply waits for that, too."""
+        """True while the cause of the end is unknown. Requests that wait for a reply wait for that, too."""
         return self._inquiring is not None and not self._inquiring.done()
 
     def _begin_inquest(self, why: str, *, silent: bool) -> None:
-        """Ends it, once it is known who is to blame."""
+        """Ends it, once the cause is known."""
         self._inquiring = asyncio.get_running_loop().create_task(self._hold_inquest(why, silent))
         self.lost = why
 
@@ -177,7 +177,7 @@ class Wire(asyncio.Protocol):
             if self.inquest is not None and not self._blame:
                 async with Deadline(INQUEST_S):
                     self._blame = await self.inquest(silent)
-        except TimeoutError:  # nobody to ask: the machinery failed, whatever the sandbox did
+        except TimeoutError:  # unknown: counts as an infrastructure failure
             pass
         finally:
             self.end(why)
@@ -185,7 +185,7 @@ class Wire(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Of no certain class: other event loops (uvloop, which Ray takes where it is installed) have their own.
+        # Not checked by class: other event loops (uvloop, used by Ray if installed) have their own.
         self._transport = cast(asyncio.WriteTransport, transport)
 
     def data_received(self, data: bytes) -> None:
@@ -221,7 +221,7 @@ def _reason(error: Exception | None) -> str:
 
 
 def finite(seconds: float) -> float:
-    """The timeout, if it is one: no request waits for ever."""
+    """Returns the timeout after checking that it is finite: no request waits for ever."""
     if not 0 < seconds < float("inf"):
         raise ValueError(f"a timeout must be finite and above zero, not {seconds!r}")
     return seconds

@@ -1,1 +1,1 @@
-"""Time in which a process lived: what stands still with it does not run out."""
+"""Clocks that stop while the process is stopped."""

@@ -1,4 +1,4 @@
-"""Deadlines in the time that the event loop has lived (`heartbeat.py`): all those of an episode."""
+"""Deadlines of an episode, in the running time of the event loop (`heartbeat.py`)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Self
 from agentrl.types.clocks.heartbeat import Heartbeat, heartbeat
 
 _EARLY_S = 1e-4
-"""A timer of the loop may fire so much too early."""
+"""Timers of the loop may fire this much too early."""
 
 
 class Timer:
-    """Calls a function once, when the loop has lived for some seconds. It can be stopped, and goes on with the rest."""
+    """Calls a function once, after the loop has run for some seconds. It can be stopped and continued."""
 
     def __init__(self, seconds: float, then: Callable[[], None]) -> None:
         self._left, self._then = seconds, then
@@ -24,7 +24,7 @@ class Timer:
         self._handle: asyncio.TimerHandle | None = None
 
     def go(self) -> None:
-        """Goes, or goes on."""
+        """Starts or continues."""
         if self._heart is None:
             self._heart = heartbeat()
             self._heart.listen()
@@ -32,7 +32,7 @@ class Timer:
             self._wait(self._left)
 
     def stop(self) -> None:
-        """Stands still."""
+        """Pauses."""
         if self._heart is None or self._handle is None:
             return
         self._left = self._until - self._heart.lived()
@@ -46,7 +46,7 @@ class Timer:
     def _due(self) -> None:
         assert self._heart is not None
         left = self._until - self._heart.lived()
-        if left > _EARLY_S:  # the loop stood still meanwhile
+        if left > _EARLY_S:  # the loop was suspended meanwhile
             self._wait(left)
             return
         self.stop()
@@ -54,12 +54,12 @@ class Timer:
 
 
 class Deadline:
-    """Ends a block with `TimeoutError`, as `asyncio.timeout` does, when the loop has lived for so long in it.
+    """Ends a block with `TimeoutError`, as `asyncio.timeout` does, after the loop has run for so long in it.
 
-    To be entered once.
+    Can be entered once.
 
     Args:
-        seconds: what the block may take.
+        seconds: maximum duration of the block.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -68,12 +68,12 @@ class Deadline:
         self._inside, self._stops = False, 0
 
     def expired(self) -> bool:
-        """Whether it has passed, so that the TimeoutError is its own."""
+        """Returns True if it has passed, so that the TimeoutError comes from it."""
         return self._timeout.expired()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Stops it meanwhile; such blocks may overlap."""
+        """Pauses it inside the block; blocks may overlap."""
         self._stops += 1
         self._timer.stop()
         try:

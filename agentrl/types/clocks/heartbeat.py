@@ -1,7 +1,7 @@
-"""The heartbeat of an event loop: how long the loop has lived, without the time in which it stood still.
+"""Heartbeat of an event loop: measures its running time, without the time in which it was suspended.
 
-A driver that was stopped (Ctrl-Z), a machine that was paused, and a loop that had no processor must not cost an episode
-its time. Whoever measures time for an episode therefore measures it here.
+A driver that was stopped (Ctrl-Z), a machine that was paused, or a loop without a processor must not cost an episode
+its time. Time of an episode is therefore measured here.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ BEAT_S = 0.1
 """Seconds between two beats."""
 
 MOST_S = 0.3
-"""The most that counts between two beats. The rest is time in which the loop stood still."""
+"""Maximum of seconds that count between two beats. The rest is time in which the loop was suspended."""
 
 TOLD_S = 5.0
-"""A loop that stood still for longer is worth a line in the log."""
+"""Longer suspensions of the loop are logged."""
 
 _log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Counts the time that a loop lives, while somebody listens.
+    """Counts the running time of a loop, while it has listeners.
 
     Attributes:
-        stood_s: seconds in which the loop stood still so far.
+        stood_s: seconds in which the loop was suspended so far.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -36,18 +36,18 @@ class Heartbeat:
         self._timer: asyncio.TimerHandle | None = None
 
     def lived(self) -> float:
-        """Seconds that the loop has lived, on a scale of its own. It stands still while nobody listens."""
+        """Returns the seconds that the loop has run, from an arbitrary zero. They stop without listeners."""
         return self._lived + min(self._loop.time() - self._last, MOST_S)
 
     def listen(self) -> None:
-        """Beats from now on, until `ignore` was called as often as this."""
+        """Adds a listener: counts until `ignore` was called as often as this."""
         self._listeners += 1
         if self._timer is None:
             self._last = self._loop.time()
             self._timer = self._loop.call_later(BEAT_S, self._beat)
 
     def ignore(self) -> None:
-        """One listener less."""
+        """Removes a listener."""
         self._listeners -= 1
         if not self._listeners and self._timer is not None:
             self._count()
@@ -72,7 +72,7 @@ _hearts: WeakKeyDictionary[asyncio.AbstractEventLoop, Heartbeat] = WeakKeyDictio
 
 
 def heartbeat() -> Heartbeat:
-    """The heartbeat of the running loop."""
+    """Returns the heartbeat of the running loop."""
     loop = asyncio.get_running_loop()
     if (heart := _hearts.get(loop)) is None:
         heart = _hearts[loop] = Heartbeat(loop)

@@ -1,1 +1,1 @@
-"""Figures of episodes, and the sums and comparisons that they are made with."""
+"""Metrics of episodes, with their sums and comparisons."""

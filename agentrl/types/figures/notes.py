@@ -1,4 +1,4 @@
-"""Reward notes in a few words: why components gave nothing, so that they can be counted."""
+"""Summarises reward notes, so that the reasons of missing rewards can be counted."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from agentrl.types.episode import Episode
 
 SHOWN = 3
-"""Kinds of notes that metrics and summaries tell, the most frequent ones."""
+"""Number of kinds of notes in metrics and summaries, the most frequent ones."""
 
 _LONGEST = 48  # characters of a kind
 _ORDINAL = re.compile(r"^(?:test|check|turn) \d+: ")
 
 
 def kinds_of(episode: Episode) -> list[str]:
-    """`COMPONENT: KIND` for each note beside a value of 0 or below, or none. The kind is how the note begins.
+    """Returns `COMPONENT: KIND` for each note on a value of 0 or below, or on None. The kind is the note's beginning.
 
     Of `test 3: timeout: 1 passed` that is `timeout`. Numbers are written as #, so that equal reasons are equal.
     """
@@ -30,12 +30,12 @@ def kinds_of(episode: Episode) -> list[str]:
 
 
 def kind_of(note: str) -> str:
-    """How a note begins, without what differs from one episode to the next."""
+    """Returns the beginning of a note, without parts that differ from one episode to the next."""
     first = re.split(r"[:;,\n]", _ORDINAL.sub("", note.strip()), maxsplit=1)[0]
     return re.sub(r"\d+(?:\.\d+)?", "#", " ".join(first.split()))[:_LONGEST]
 
 
 def most_frequent(kinds: Iterable[str], most: int = SHOWN) -> dict[str, int]:
-    """The most frequent kinds, with how often each was told; of equally frequent ones the first by name."""
+    """Returns the most frequent kinds with their counts; ties in the order of the names."""
     counted = Counter(kinds)
     return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:most])

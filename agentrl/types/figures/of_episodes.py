@@ -1,4 +1,4 @@
-"""The figures of an episode: one definition of each for metrics, summaries, checks and curricula."""
+"""Metrics of an episode: one definition of each for metrics, summaries, checks and curricula."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ from agentrl.types.episode import Episode, Turn
 from agentrl.types.figures.sums import reaches, total
 
 SUCCESS = "success"
-"""The component that tells success, where the recipe's `success` names no other."""
+"""Component that measures success, unless the recipe's `success` names another."""
 
 
 def immediate(turn: Turn) -> float:
-    """The reward of a turn, weighted and gated by the recipe, else the sum of its components."""
+    """Returns the reward of a turn, weighted and gated by the recipe, else the sum of its components."""
     if turn.reward is not None:
         return turn.reward
     return total(value for value in turn.rewards.values() if value is not None)
 
 
 def turns_of(episode: Episode) -> int:
-    """Number of turns of the policy, without those of other voices."""
+    """Returns the number of turns of the main policy, without those of other policies."""
     return len(episode.own_turns)
 
 
 def earned(episode: Episode) -> float | None:
-    """The reward: the outcome and what a recipe's rewards gave the policy's turns; None: the episode was not scored."""
+    """Returns the total reward: the outcome and the recipe's rewards of the policy's turns; None: the episode was not
+    scored.
+    """
     if episode.reward is None:
         return None
     return total([episode.reward, *(turn.reward or 0.0 for turn in episode.own_turns)])
 
 
 def success_of(episode: Episode) -> float | None:
-    """The value that tells success, which is one from 1 on; None: nobody knows.
+    """Returns the value that measures success, reached at 1 and above; None: unknown.
 
-    That of the component that the recipe's `success` names, else of a component `success`, else the outcome, and where
+    That of the component that the recipe's `success` names, else of a component `success`, else the outcome, and if
     only turns are rewarded their sum. The score of an episode names it; a record without a name is read likewise.
     """
     name = episode.success or (SUCCESS if SUCCESS in episode.components else "reward")
@@ -41,23 +43,23 @@ def success_of(episode: Episode) -> float | None:
 
 
 def figure(episode: Episode, metric: str) -> float | None:
-    """A figure by name: `success`, `reward` (the outcome), `total` (that and the rewards of the policy's turns), or a
-    component of the recipe before its weight (of turns: their sum). None: it was not scored.
+    """Returns a metric by name: `success`, `reward` (the outcome), `total` (plus the rewards of the policy's turns), or
+    a component of the recipe before its weight (of turns: their sum). None: it was not scored.
 
-    A component may be named `reward`, too: the figure is the outcome all the same.
+    If a component is named `reward`, too, the metric is still the outcome.
     """
     return NAMED[metric](episode) if metric in NAMED else component(episode, metric)
 
 
 def _credited(episode: Episode) -> float | None:
-    """As `earned`, also of episodes whose turns no recipe has scored: what credit reads."""
+    """Returns the same as `earned`, also for episodes whose turns no recipe has scored: the input of credit."""
     return None if episode.reward is None else total([episode.reward, *map(immediate, episode.own_turns)])
 
 
 def component(episode: Episode, name: str) -> float | None:
-    """The value of a component before its weight; of turns the sum over those of the policy. None: not scored.
+    """Returns the value of a component before its weight; of turns the sum over those of the policy. None: not scored.
 
-    An outcome goes before the rewards that a tool gave to turns under its name.
+    An outcome has precedence over the rewards that a tool gave to turns under its name.
     """
     if name in episode.components:
         return episode.components[name]
@@ -66,7 +68,7 @@ def component(episode: Episode, name: str) -> float | None:
 
 
 def succeeded(episode: Episode, metric: str = SUCCESS, threshold: float = 1.0) -> bool:
-    """Whether a figure, by default that of success, reaches the threshold."""
+    """Returns True if a metric, by default that of success, reaches the threshold."""
     value = figure(episode, metric)
     return value is not None and reaches(value, threshold)
 
@@ -76,4 +78,4 @@ NAMED: dict[str, Callable[[Episode], float | None]] = {
     "reward": lambda episode: episode.reward,
     "total": _credited,
 }
-"""Figures beside the components."""
+"""Metrics other than components."""

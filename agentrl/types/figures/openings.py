@@ -1,4 +1,4 @@
-"""Openings: what a policy is shown before its first reply. Those of a group are alike: it is one task."""
+"""Openings: messages and tools shown to a policy before its first reply. They are equal in a group: it is one task."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from agentrl.types.parts.content import text_of
 from agentrl.types.task import Message
 
 _SPEAKER = 8
-"""Characters of a mark that tell the speaker."""
+"""Characters of a mark that identify the speaker."""
 
 
 class Opening(NamedTuple):
-    """What the policy of an episode was shown before its first reply.
+    """Messages and tools shown to the policy of an episode before its first reply.
 
     Attributes:
-        speaker: the role in which it spoke first. Where it is drawn who begins (the seats of a game), openings are
-            alike among episodes with the same one.
-        messages: their texts. Of an image the size counts alone: two screenshots of one page may differ.
-        tools: definitions of what it could call, as JSON.
+        speaker: role of the first turn. If the first speaker is drawn (the seats of a game), openings are equal among
+            episodes with the same one.
+        messages: their texts. Of an image only the size counts: two screenshots of one page may differ.
+        tools: definitions of the callable tools, as JSON.
     """
 
     speaker: str
@@ -31,15 +31,15 @@ class Opening(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """A text that is equal for equal openings; its first characters are equal for equal speakers."""
+        """Text that is equal for equal openings; its first characters are equal for equal speakers."""
         return _digest([self.speaker], _SPEAKER) + _digest([*self.messages, self.tools], 24)
 
 
 def opening_of(episode: Episode) -> Opening | None:
-    """The opening of an episode; None: its policy has not spoken.
+    """Returns the opening of an episode; None: its policy has not spoken.
 
-    Where another voice spoke before it (a user, an opponent), what it heard depends on that: the system messages and
-    tools count alone.
+    If another policy spoke before it (a user, an opponent), its messages depend on that one: only the system messages
+    and tools count.
     """
     own = episode.own_turns
     if not own:
@@ -55,12 +55,12 @@ def opening_of(episode: Episode) -> Opening | None:
 
 
 def speaker_in(mark: str) -> str:
-    """The part of a mark that tells the speaker."""
+    """Returns the part of a mark that identifies the speaker."""
     return mark[:_SPEAKER]
 
 
 def groups_that_differ(marks: Iterable[tuple[str, str | None]]) -> set[str]:
-    """The groups in which openings of one speaker differ.
+    """Returns the groups in which openings of one speaker differ.
 
     Args:
         marks: of episodes: the group, and the opening's mark.
@@ -71,7 +71,7 @@ def groups_that_differ(marks: Iterable[tuple[str, str | None]]) -> set[str]:
 
 
 def parting(one: Opening, other: Opening) -> str:
-    """The first place where two openings differ, in words."""
+    """Describes the first place where two openings differ."""
     pairs = enumerate(zip(one.messages, other.messages, strict=False))
     for at, (mine, its) in pairs:
         if mine != its:
@@ -82,13 +82,13 @@ def parting(one: Opening, other: Opening) -> str:
 
 
 def offers_nothing(episode: Episode) -> bool:
-    """Whether the policy could call no tool in any of its turns."""
+    """Returns True if the policy could not call a tool in any of its turns."""
     offered = [episode.tools, *(each.tools for each in episode.contexts.values() if each.policy == POLICY)]
     return all(each == [] for each in offered) and not any(turn.tools for turn in episode.turns)
 
 
 def _around(text: str, other: str) -> str:
-    """A text near the place where it leaves another one."""
+    """Returns the part of a text around its first difference from another one."""
     at = next((k for k, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
     return repr(text[max(0, at - 20) : at + 40])
 
@@ -99,5 +99,5 @@ def _text(message: Message) -> str:
 
 
 def _digest(texts: list[str], length: int) -> str:
-    joined = "\0".join(texts).encode(errors="replace")  # as records hold what is no text
+    joined = "\0".join(texts).encode(errors="replace")  # as in records, for invalid text
     return hashlib.blake2b(joined, digest_size=length // 2).hexdigest()

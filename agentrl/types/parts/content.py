@@ -1,7 +1,7 @@
-"""The content of messages: text, or a list of parts.
+"""Content of messages: text, or a list of parts.
 
 A part is `{"type": "text", "text": ...}` or `{"type": "image", "blob": SHA-256, "width": ..., "height": ...,
-"format": ...}`. Records and renderers know images by the hash of their file alone; the bytes are a blob of the run.
+"format": ...}`. Records and renderers identify images by the hash of their file; the bytes are a blob of the run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agentrl.types.values import ValueRefused, plain, shown, text
 Part = dict[str, Any]
 Content = str | list[Part]
 TakeImage = Callable[[Any], Part]
-"""Makes a part of what was handed in as an image: bytes, a path, a data URL, a PIL image."""
+"""Makes a part of an image: bytes, a path, a data URL, a PIL image."""
 
 _IMAGE_KEYS = ("image", "path", "url")
 _REMEDY = (
@@ -25,13 +25,13 @@ _REMEDY = (
 
 
 def message(value: Any, what: str, take: TakeImage | None = None) -> dict[str, Any]:
-    """A chat message of one's own: `role` and `content` checked, the other keys as plain JSON.
+    """Converts a chat message of user code: `role` and `content` checked, the other keys as plain JSON.
 
     Args:
-        take: makes parts of images; without it they become what JSON can hold (a path, or a data URL).
+        take: makes parts of images; without it they become JSON (a path, or a data URL).
 
     Raises:
-        ValueRefused: it is no dict with a role, a key of it is no JSON, or a part of its content is none.
+        ValueRefused: it is not a dict with a role, a key of it is not JSON, or a part of its content is invalid.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
         raise ValueRefused(
@@ -42,10 +42,10 @@ def message(value: Any, what: str, take: TakeImage | None = None) -> dict[str, A
 
 
 def messages(given: Any, what: str, take: TakeImage | None = None) -> list[dict[str, Any]]:
-    """A list of messages, copied.
+    """Converts a list of messages, copied.
 
     Raises:
-        ValueRefused: it is no list, or holds something that is no message.
+        ValueRefused: it is not a list, or holds an invalid message.
     """
     if not isinstance(given, list | tuple):
         raise ValueRefused(f"{what} is {shown(given)}", remedy="give a list of messages")
@@ -53,17 +53,17 @@ def messages(given: Any, what: str, take: TakeImage | None = None) -> list[dict[
 
 
 def with_images(said: str, images: Sequence[Part]) -> Content:
-    """A text, with images behind it if there are any."""
+    """Returns a text, followed by images if any."""
     return [*([_text(said)] if said else []), *images] if images else said
 
 
 def parts_of(content: Any) -> list[Part]:
-    """Any content as parts."""
+    """Returns any content as parts."""
     return content if isinstance(content, list) else [_text(text(content))]
 
 
 def joined(*pieces: Any) -> Content:
-    """One content of several: a text if all of them are, else a list of parts."""
+    """Joins contents: to a text if all of them are, else to a list of parts."""
     if all(part["type"] == "text" for piece in pieces for part in parts_of(piece)):
         return "".join(map(text_of, pieces))
     made: list[Part] = []
@@ -76,28 +76,28 @@ def joined(*pieces: Any) -> Content:
 
 
 def text_of(content: Any, image: Callable[[Part], str] = lambda part: "[image]") -> str:
-    """The text of a content. `image` says what stands for an image."""
+    """Returns the text of a content. `image` makes the text for an image."""
     if isinstance(content, str):
         return content
     return "".join(part["text"] if part.get("type") == "text" else image(part) for part in parts_of(content))
 
 
 def image_parts(messages: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
-    """The images of messages that are records, in order."""
+    """Yields the images of recorded messages, in order."""
     for each in messages:
         if isinstance(content := each.get("content"), list):
             yield from (part for part in content if isinstance(part, dict) and isinstance(part.get("blob"), str))
 
 
 def line_of(part: Mapping[str, Any], size: int | None = None) -> str:
-    """An image in a line: `[image 640x480 png 12.3 kB sha256:ab12...]`. `size`: of its file, if it is there."""
+    """Describes an image in a line: `[image 640x480 png 12.3 kB sha256:ab12...]`. `size`: of its file, if it exists."""
     kept = "missing" if size is None else f"{size / 1000:.1f} kB"
     sides = f"{part.get('width', '?')}x{part.get('height', '?')}"
     return f"[image {sides} {part.get('format', '?')} {kept} sha256:{str(part.get('blob'))[:12]}]"
 
 
 def checked(value: Any, what: str, take: TakeImage) -> Content:
-    """A content of a user's own, its images as `take` makes parts of them.
+    """Converts a content of user code, its images by `take`.
 
     Raises:
         ValueRefused: it is neither text nor a list of parts.
@@ -128,7 +128,7 @@ def _part(given: Any, what: str, take: TakeImage) -> Part:
 
 
 def _data_url(given: Any, what: str) -> str:
-    """The URL of an API's image part. Only images that it holds itself are taken: nothing is fetched or opened."""
+    """Returns the data URL of an API's image part. Other URLs are refused: none is fetched or opened."""
     url = given.get("url") if isinstance(given, Mapping) else given
     if not isinstance(url, str) or not url.startswith("data:"):
         raise ValueRefused(f"{what} has the image_url {shown(url)}", remedy="write data:image/png;base64,...")
@@ -140,7 +140,7 @@ def _text(said: str) -> Part:
 
 
 def _for_a_task(given: Any) -> Part:
-    """What a task holds of an image: JSON that an episode can be opened with."""
+    """Converts an image to JSON for a task."""
     if isinstance(given, dict):
         return dict(given)
     if isinstance(given, str) and given.startswith("data:"):

@@ -1,6 +1,6 @@
-"""Images: what user code may hand in as one, and what its header says. Nothing here decodes pixels.
+"""Images: the formats that user code may hand in, and their headers. Pixels are not decoded here.
 
-PNG, JPEG, WebP and GIF are taken: what models and browsers take.
+PNG, JPEG, WebP and GIF are accepted, as by models and browsers.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from agentrl.types.values import ValueRefused, shown
 
 FORMATS = "PNG, JPEG, WebP or GIF"
 _SEGMENTS = 50_000
-"""Chunks of a PNG, segments of a JPEG: an image of a million tiny ones would take seconds to look through."""
+"""Maximum of chunks of a PNG or segments of a JPEG: a million tiny ones would take seconds to parse."""
 _GIVE = f"give the bytes or the path of a {FORMATS} file, a PIL image, or a data URL"
 
 
 class ImageRefused(ValueRefused):
-    """Something that was handed in as an image is none, is broken, or is too large."""
+    """A value is not an image, is damaged, or is too large."""
 
 
 class ImageInfo(msgspec.Struct, frozen=True):
-    """What the header of an image says."""
+    """Header of an image."""
 
     format: str
     width: int
@@ -38,7 +38,7 @@ class ImageInfo(msgspec.Struct, frozen=True):
 
 
 def image_bytes(given: Any) -> bytes:
-    """The file of an image: of bytes, a path, a data URL, or a PIL image (as PNG).
+    """Returns the file of an image, from bytes, a path, a data URL, or a PIL image (as PNG).
 
     Raises:
         ImageRefused: it is none of these, or the file cannot be read.
@@ -57,7 +57,7 @@ def image_bytes(given: Any) -> bytes:
 
 
 def checked_image(given: Any) -> bytes:
-    """The file of an image that is one, and whole.
+    """Returns the file of an image after checking that it is valid and complete.
 
     Raises:
         ImageRefused: as `image_bytes` and `image_info`.
@@ -68,15 +68,15 @@ def checked_image(given: Any) -> bytes:
 
 
 def is_pil(value: Any) -> bool:
-    """Whether it is an image of Pillow, which is not imported for the question."""
+    """Returns True for an image of Pillow, without importing Pillow."""
     return type(value) is not str and type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "save")
 
 
 def image_info(data: bytes) -> ImageInfo:
-    """Format and size of an image, which must be whole.
+    """Returns format and size of an image, which must be complete.
 
     Raises:
-        ImageRefused: it is no image that is taken, is cut off, or is damaged.
+        ImageRefused: its format is not accepted, or it is truncated or damaged.
     """
     read = next((read for start, read in _READERS if data.startswith(start)), None)
     if read is None:
@@ -94,7 +94,7 @@ def image_info(data: bytes) -> ImageInfo:
 
 
 def data_url(data: bytes) -> str:
-    """An image as APIs and pages take it."""
+    """Returns an image as a data URL, for APIs and pages."""
     return f"data:image/{image_info(data).format};base64,{base64.b64encode(data).decode()}"
 
 

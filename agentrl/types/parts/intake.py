@@ -1,4 +1,4 @@
-"""The images of an episode: what is handed in becomes blobs of the run, read by engines that see."""
+"""Images of an episode: stores them as blobs of the run, for engines that take images."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agentrl.types.parts.image import ImageRefused, image_bytes, image_info
 MB = 1_000_000
 
 TAKES_IMAGES = "engine.use: openai takes images in messages of users and tools; or leave the image out (docs/images.md)"
-"""What is said where an image cannot go."""
+"""Remedy if an image cannot be shown."""
 
 SEE_BY_MODEL = ("torch", "vllm")
-"""Built-in engines that see only if their model does."""
+"""Built-in engines that take images only if their model does."""
 
 
 class Limits(Protocol):
-    """How large an image may be: `limits` of a recipe."""
+    """Limits on the size of an image: `limits` of a recipe."""
 
     @property
     def image_mb(self) -> float:
@@ -33,27 +33,27 @@ class Limits(Protocol):
 
 @runtime_checkable
 class ChecksImages(Protocol):
-    """An engine whose model does not take every image."""
+    """Engine whose model does not take every image."""
 
     def check_image(self, data: bytes) -> None:
-        """Whether the model can be shown an image file.
+        """Checks that the model takes an image file.
 
         Raises:
-            ImageRefused: it cannot.
+            ImageRefused: it does not.
         """
 
 
 class CannotSee(ImageRefused):
-    """An image for an engine that takes text only."""
+    """An image was handed to an engine that takes text only."""
 
 
 class Images:
-    """Makes parts of what is handed in as images.
+    """Converts images to parts of messages.
 
     Args:
-        engine: that will be shown them; None: any that sees.
-        put: keeps bytes as a blob, returns their hash; None: they are kept here.
-        get: the bytes of a blob.
+        engine: that will be shown them; None: any that takes images.
+        put: stores bytes as a blob, returns their hash; None: they are stored here.
+        get: returns the bytes of a blob.
 
     Attributes:
         taken: parts so far, by the hash of their file.
@@ -71,17 +71,17 @@ class Images:
         self.taken: dict[str, Part] = {}
 
     def take(self, given: Any) -> Part:
-        """As `part`; the part is remembered."""
+        """Returns the result of `part` and remembers it."""
         part = self.part(given)
         self.taken[part["blob"]] = part
         return part
 
     def part(self, given: Any) -> Part:
-        """A part of a message: bytes, a path, a data URL or a PIL image as a blob; a part of a record as it is.
+        """Makes a part of a message: bytes, a path, a data URL or a PIL image as a blob; a part of a record unchanged.
 
         Raises:
             CannotSee: the engine takes text only.
-            ImageRefused: it is no image, damaged, larger than the limits, or not taken by the engine's model.
+            ImageRefused: it is not an image, damaged, larger than the limits, or not accepted by the engine's model.
         """
         if self._engine is not None:
             check_sees(self._engine)
@@ -106,7 +106,7 @@ class Images:
         }
 
     def read(self, blob: str) -> bytes:
-        """The file of an image.
+        """Returns the file of an image.
 
         Raises:
             ImageRefused: no blob of the run has this hash.
@@ -131,7 +131,7 @@ class Images:
 
 
 def check_sees(engine: Any) -> None:
-    """Whether an engine takes images.
+    """Checks that an engine takes images.
 
     Raises:
         CannotSee: it does not.
@@ -141,5 +141,5 @@ def check_sees(engine: Any) -> None:
 
 
 def cannot_see(engine: str, place: str | None = None) -> CannotSee:
-    """What is said where an engine of this name is to be shown an image."""
+    """Returns the error for an image that is to be shown to an engine of this name."""
     return CannotSee(f"the engine {engine} takes text only: it is shown an image", place=place, remedy=TAKES_IMAGES)

@@ -1,9 +1,9 @@
 """Token ids of images in records: negative, and derived from the image's hash.
 
-A model gives all images the same placeholder token. In records, the k-th placeholder of an image has the id
-`-(number of the image + k)` instead, where the number comes from the hash of its file. Two prompts are equal, then, if
-and only if their texts and images are: what compares, shares or packs by equal tokens is right without knowing of
-images. The way back to the model's placeholder is at the engine's and the model's door.
+A model uses one placeholder token for all images. In records, the k-th placeholder of an image has the id
+`-(number of the image + k)` instead, where the number comes from the hash of its file. Two prompts are then equal if
+and only if their texts and images are: code that compares, shares or packs by equal tokens needs no knowledge of
+images. Engines and models convert ids back to the placeholder token.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from functools import lru_cache
 from typing import NamedTuple
 
 MOST = 1 << 24
-"""Placeholders of one image, at most."""
+"""Maximum of placeholders of one image."""
 
 
 @lru_cache(maxsize=4096)
 def number_of(blob: str) -> int:
-    """The number of an image: 1 to 2**62, so that ids are 64-bit integers."""
+    """Returns the number of an image: 1 to 2**62, so that ids are 64-bit integers."""
     return 1 + (int.from_bytes(hashlib.sha256(blob.encode()).digest()[:8], "big") >> 2)
 
 
 def ids_of(blob: str, count: int) -> list[int]:
-    """The ids of an image's placeholders."""
+    """Returns the ids of an image's placeholders."""
     first = number_of(blob)
     return list(range(-first, -first - count, -1))
 
 
 class Placed(NamedTuple):
-    """A placeholder: where it is among the tokens, its image (None: of none that is known), its place in the image."""
+    """Placeholder: its index among the tokens, its image (None: unknown), its position in the image."""
 
     at: int
     blob: str | None
@@ -39,7 +39,7 @@ class Placed(NamedTuple):
 
 
 def placed(token_ids: Sequence[int], blobs: Iterable[str]) -> Iterator[Placed]:
-    """The placeholders among tokens, given the images that there may be."""
+    """Yields the placeholders among tokens, given the possible images."""
     if min(token_ids, default=0) >= 0:
         return
     known = sorted((number_of(blob), blob) for blob in set(blobs))
@@ -52,10 +52,10 @@ def placed(token_ids: Sequence[int], blobs: Iterable[str]) -> Iterator[Placed]:
 
 
 def fault_in(token_ids: Sequence[int], blobs: Iterable[str], counts: dict[str, int]) -> str | None:
-    """What is wrong with the placeholders among the tokens of a step: each image must be whole.
+    """Describes the first fault of the placeholders among the tokens of a step: each image must be complete.
 
     Args:
-        counts: placeholders by image, of those that were seen before; grows.
+        counts: placeholders by image, of earlier steps; updated.
     """
     last: dict[str, int] = {}
     ended: list[tuple[str, int]] = []

@@ -1,7 +1,6 @@
-"""JSON schemas of arguments: the one reader of them, for what parsers take a text for, for the check of a call, and for
-what prompts say.
+"""JSON schemas of arguments: one implementation for parsers (types of texts), validation of calls, and prompts.
 
-Schemas come from others (MCP servers, OpenAPI descriptions, rows of data sets): nothing here trusts their form.
+Schemas come from outside (MCP servers, OpenAPI descriptions, rows of data sets): their form is not trusted.
 """
 
 from __future__ import annotations
@@ -13,24 +12,25 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 Schema = Any
-"""A mapping, or true or false. What is neither lets everything pass."""
+"""A mapping, or true or false. Anything else accepts every value."""
 
 _DEPTH = 32
-"""Levels to which values are checked and schemas are followed: a schema may refer to itself."""
+"""Maximum depth of checked values and followed schemas: a schema may refer to itself."""
 
 
 def complaint(schema: Mapping[str, Any], arguments: Any) -> str | None:
-    """The first thing in which arguments do not fit their schema, in words for a model; None if they fit.
+    """Describes the first mismatch between arguments and their schema, in words for a model; None if they fit.
 
-    Keywords that are not known here are passed over: the tool itself may still refuse. Arguments that the schema does
-    not name are refused unless it lets them pass; one that names none lets all pass.
+    Unknown keywords are ignored: the tool itself may still refuse. Arguments that the schema does not name are refused
+    unless it allows them; a schema that names none allows all.
     """
     return _Check(schema).first(schema, arguments, (), _DEPTH) or _surplus(schema, arguments)
 
 
 def arguments(schema: Any) -> dict[str, Schema]:
-    """The arguments that a schema names, itself or by `$ref`, `allOf`, `anyOf`, `oneOf` and the like, each with what
-    holds for it."""
+    """Returns the arguments that a schema names, itself or by `$ref`, `allOf`, `anyOf`, `oneOf` and the like, each with
+    its schema.
+    """
     if not isinstance(schema, Mapping):
         return {}
     own = schema.get("properties")
@@ -41,12 +41,12 @@ def arguments(schema: Any) -> dict[str, Schema]:
 
 
 def names_arguments(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema says anything about names: `{"type": "object"}` is one of any arguments."""
+    """Returns True if a schema restricts names: `{"type": "object"}` allows any arguments."""
     return any(_NAMING & part.keys() for part in _parts(schema, schema))
 
 
 def required(schema: Any) -> list[str]:
-    """The arguments that must be given whatever the others are."""
+    """Returns the arguments that are required independently of the others."""
     if not isinstance(schema, Mapping):
         return []
     parts = _parts(schema, schema, ("allOf",))
@@ -58,7 +58,7 @@ class Argument(NamedTuple):
     """One argument of a tool.
 
     Attributes:
-        root: the schema of all arguments, which references are of.
+        root: schema of all arguments, the base of references.
         schema: of this one.
     """
 
@@ -66,23 +66,23 @@ class Argument(NamedTuple):
     schema: Schema
 
     def fits(self, value: Any) -> bool:
-        """Whether a value is one that the schema allows."""
+        """Returns True if the schema allows a value."""
         return _Check(self.root).first(self.schema, value, ("",), _DEPTH) is None
 
     @property
     def takes_text(self) -> bool:
-        """Whether it is told that this may be a text: any, or one of some."""
+        """True if the schema explicitly allows text: any, or one of some."""
         return not self._takes_all and (self.fits(_SOME_TEXT) or any(isinstance(v, str) for v in self._listed))
 
     def value(self, text: str, read: Callable[[str], Any], *, is_text: bool | None = None) -> Any:
-        """What a bare text stands for: itself if that fits, else its JSON, or a word for a constant of Python.
+        """Converts a bare text: to itself if that fits, else its JSON, or a word for a constant of Python.
 
-        A text that is `null` is that where both null and any text are allowed. What fits in no way stays what it looks
-        like: the tool refuses it in words.
+        `null` becomes null if both null and any text are allowed. A text that does not fit at all becomes its JSON or
+        stays: the tool refuses it in words.
 
         Args:
             read: reads JSON; raises ValueError.
-            is_text: what the caller wrote beside it: that it is a text, or that it is not; None: nothing.
+            is_text: the caller's hint: it is a text, or is not; None: no hint.
         """
         word = text.strip()
 
@@ -107,13 +107,13 @@ class Argument(NamedTuple):
 
     @property
     def type_name(self) -> str:
-        """The type in a word or two for a prompt; null is left out."""
+        """Type in a word or two for a prompt; null is left out."""
         names = dict.fromkeys(name for part in _parts(self.root, self.schema) for name in _told(part))
         return "|".join(names) or "any"
 
     @property
     def merged(self) -> dict[str, Any]:
-        """One schema without parts: of what several say, the first. Its type is one name other than null."""
+        """One schema without parts: the first value of each keyword. Its type is one name other than null."""
         parts = list(_parts(self.root, self.schema))
         names = [name for part in parts for name in _names(part) if name != "null"]
         said = {key: value for part in reversed(parts) for key, value in part.items()}
@@ -121,13 +121,13 @@ class Argument(NamedTuple):
 
     @property
     def description(self) -> str:
-        """What is said about it; "" if nothing is."""
+        """Description of the argument; "" if none."""
         said = self.merged.get("description")
         return said if isinstance(said, str) else ""
 
     @property
     def placeholder(self) -> Any:
-        """A value for an example, at best one that its bare text stands for."""
+        """Example value, preferably one that its bare text converts to."""
         found = [value for part in _parts(self.root, self.schema) for value in _examples(part) if value is not None]
         fitting = [value for value in found if self.fits(value)]
         return next(filter(self._is_read_back, fitting), (fitting or found or ["..."])[0])
@@ -137,7 +137,7 @@ class Argument(NamedTuple):
 
     @property
     def _takes_all(self) -> bool:
-        """Whether nothing is said about the type."""
+        """True if the schema does not restrict the type."""
         return all(map(self.fits, _OF_MANY_TYPES))
 
     @property
@@ -150,7 +150,7 @@ class Argument(NamedTuple):
 _SOME_TEXT = "\ue000"
 _OF_MANY_TYPES: tuple[Any, ...] = (_SOME_TEXT, True, [], {})
 _WORDS: dict[str, Any] = {"True": True, "False": False, "None": None}
-"""How templates that print a value in Jinja (Qwen3.5's, Nemotron 3's) write constants; so their models do, too."""
+"""Constants as written by templates that print a value in Jinja (Qwen3.5's, Nemotron 3's), and by their models."""
 
 _COMBINING: dict[str, bool] = {
     "allOf": True, "anyOf": True, "oneOf": True, "then": False, "else": False, "dependentSchemas": True,
@@ -159,7 +159,7 @@ _COMBINING: dict[str, bool] = {
 
 
 def _parts(root: Any, schema: Schema, keywords: Sequence[str] = tuple(_COMBINING)) -> Iterator[Any]:
-    """A schema, what it refers to and what it is combined of, each once."""
+    """Yields a schema, its references and the schemas that it combines, each once."""
     seen: set[int] = set()
     waiting = [schema]
     while waiting and len(seen) < 1000:
@@ -182,11 +182,11 @@ def _combined(schema: Mapping[str, Any], keyword: str) -> list[Schema]:
 
 
 def _of_argument(root: Any, schema: Schema, name: str, known: dict[int, Schema]) -> Schema:
-    """What a schema says about an argument; None if it does not name it. `known`: of the schemas that were met."""
+    """Returns the schema of an argument; None if it is not named. `known`: results by schema, for recursion."""
     if not isinstance(schema, Mapping):
         return None
     if id(schema) not in known:
-        known[id(schema)] = None  # of one that refers to itself
+        known[id(schema)] = None  # ends the recursion of a schema that refers to itself
         own = _mapping(schema, "properties")
         found = [own[name]] if name in own else []
         for every in (_referred(root, schema), *_combined(schema, "allOf")):
@@ -200,7 +200,7 @@ def _of_argument(root: Any, schema: Schema, name: str, known: dict[int, Schema])
 
 
 def _surplus(schema: Mapping[str, Any], given: Any) -> str | None:
-    """The first argument that a schema does not name, if it lets no such pass."""
+    """Describes the first argument that a schema does not name, unless it allows more."""
     if not isinstance(given, dict) or not isinstance(schema, Mapping):
         return None
     parts = list(_parts(schema, schema))
@@ -217,16 +217,16 @@ _NAMING = {"properties", "patternProperties", "additionalProperties", "unevaluat
 
 
 def _lets_more(root: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a schema says that there may be more, or refers to one that cannot be read."""
+    """Returns True if a schema allows further arguments, or has a reference that cannot be resolved."""
     more = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
     return more not in (None, False) or ("$ref" in schema and _referred(root, schema) is None)
 
 
 class _Check:
-    """A check of one value. Every schema is held against every part of the value once.
+    """Check of one value. Every schema is applied to every part of the value once.
 
     Args:
-        root: what references are of.
+        root: base of references.
     """
 
     def __init__(self, root: Any) -> None:
@@ -234,14 +234,14 @@ class _Check:
         self._known: dict[tuple[int, tuple[str, ...]], str | None] = {}
 
     def first(self, schema: Schema, value: Any, path: tuple[str, ...], depth: int) -> str | None:
-        """The first complaint."""
+        """Returns the first complaint."""
         if schema is False:
             return f"{_at(path)}nothing is allowed here"
         if not isinstance(schema, Mapping) or not depth:
             return None
         key = id(schema), path
         if key not in self._known:
-            self._known[key] = None  # of a schema that refers to itself at the same place: once is enough
+            self._known[key] = None  # ends the recursion of a schema that refers to itself at the same place
             self._known[key] = self._find(schema, value, path, depth)
         return self._known[key]
 
@@ -295,14 +295,14 @@ class _Check:
 
 
 def _of_options(wrongs: list[str], begin: str) -> str:
-    """The complaint that holds for all options: the first, with what the others would take if that is about a type."""
+    """Returns one complaint for all options: the first, with the types of the others if all are about types."""
     if not all(wrong.startswith(begin) for wrong in wrongs):
         return wrongs[0]
     return begin + " or ".join(dict.fromkeys(wrong.removeprefix(begin) for wrong in wrongs))
 
 
 def _referred(root: Any, schema: Mapping[str, Any]) -> Schema:
-    """What a `$ref` within the schema leads to; None without one, and of one that leads out of it."""
+    """Resolves a `$ref` within the schema; None without one, or if it leads outside."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
@@ -324,7 +324,7 @@ def _mapping(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Whether a pattern of `patternProperties` finds something in a name. What might take for ever is taken to."""
+    """Returns True if a pattern of `patternProperties` matches a name, or if it might run for too long."""
     if len(name) > 100 or len(_UNBOUNDED.findall(pattern)) > 3 or _REPEATED.search(pattern):
         return True
     try:
@@ -361,7 +361,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 
 
 def _of_type(schema: Mapping[str, Any], value: Any) -> str | None:
-    """Types that JSON schema does not know (`float`, `dict`) let everything pass; `nullable` is OpenAPI's."""
+    """Checks the type. Types unknown to JSON schema (`float`, `dict`) accept everything; `nullable` is OpenAPI's."""
     names = _names(schema)
     if value is None and schema.get("nullable") is True:
         return None
@@ -384,14 +384,14 @@ def _number(value: Any) -> bool:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two values are one in JSON: true is not 1."""
+    """Returns True if two values are equal in JSON: true is not 1."""
     if isinstance(a, bool) or isinstance(b, bool) or type(a) is type(b):
         return type(a) is type(b) and bool(a == b)
     return _number(a) and _number(b) and bool(a == b)
 
 
 def _bound(fits: Callable[[Any, Any], bool], says: str) -> Callable[[Any, Any], str | None]:
-    """A check of numbers against a bound. A bound that is no number (draft 4 has true for some) lets all pass."""
+    """Makes a check of numbers against a bound. A bound that is not a number (true in draft 4) accepts all."""
     return lambda bound, value: (
         says.format(bound) if _number(value) and _number(bound) and not fits(value, bound) else None
     )
@@ -420,7 +420,7 @@ _CHECKS: dict[str, Callable[[Any, Any], str | None]] = {
 
 
 def _told(schema: Mapping[str, Any]) -> list[str]:
-    """The types that a schema itself names, values in place of types where it lists them."""
+    """Returns the types that a schema names directly, or its values if it lists them."""
     if isinstance(schema.get("enum"), list):
         return [json.dumps(value, ensure_ascii=False) for value in schema["enum"]]
     if "const" in schema:
@@ -434,7 +434,7 @@ _EXAMPLES: dict[str, Any] = {
 
 
 def _examples(schema: Mapping[str, Any]) -> list[Any]:
-    """Values that may stand for one of a schema, as far as it says something itself."""
+    """Returns example values for a schema, from its own keywords."""
     listed = [*schema["enum"]] if isinstance(schema.get("enum"), list) else []
     listed += [schema["const"]] if "const" in schema else []
     return listed + [_EXAMPLES[name] for name in _names(schema) if name in _EXAMPLES]
