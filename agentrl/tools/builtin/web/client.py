@@ -183,7 +183,7 @@ class BrowserContext:
         return _value(reply)
 
     async def batch(self, *steps: tuple[str, Mapping[str, Any]], timeout_s: float = 30.0) -> list[Any]:
-        """Runs several operations in one request and returns their values; `timeout_s` is per operation. Raises the first
+        """Runs several operations in one request; returns their values. `timeout_s` is per operation. Raises the first
         failure."""
         ops = [{"op": op, **fields} for op, fields in steps]
         values: list[Any] = await self.do("batch", timeout_s=timeout_s, ops=ops)

@@ -14,8 +14,8 @@ from agentrl.types.paths import data_path
 class HostList:
     """Allowlist of hosts.
 
-    A non-public address (loopback, link-local, private, or mapped to one by a translator) is allowed only if the address
-    itself is listed, regardless of the name that resolves to it.
+    A non-public address (loopback, link-local, private, or mapped to one by a translator) is allowed only if the
+    address itself is listed, regardless of the name that resolves to it.
 
     Args:
         allow: entries as in `network: {allow: [...]}` of a sandbox; None: all public hosts.
