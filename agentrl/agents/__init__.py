@@ -1,1 +1,1 @@
-"""Agents that hold several prompts or several conversations (docs/your-first-agent.md)."""
+"""Agents with several prompts or several conversations (docs/your-first-agent.md)."""

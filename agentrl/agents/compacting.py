@@ -1,4 +1,4 @@
-"""The agent that compacts its context: a summary by the policy itself takes the place of earlier turns."""
+"""Agent with context compaction: a summary by the policy replaces earlier turns."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ INSTRUCTION = (
 
 
 class CompactingAgent(ToolAgent):
-    """Works as `tool_agent`. When the context is nearly full, it asks the policy for a summary and goes on from it.
+    """Extends `tool_agent`: when the context is nearly full, asks the policy for a summary and continues from it.
 
-    The summary is a turn like any other: it is trained, and gets credit. What follows is a new branch, which begins
-    with the opening of the episode and the summary.
+    The summary is an ordinary turn: it is trained and gets credit. The next turns are a new branch that begins with the
+    opening of the episode and the summary.
 
     Args:
-        at_tokens: length of the next prompt from which on the context is compacted.
-        at_fraction: the same, as a share of the engine's context; for where `at_tokens` is not given.
-        instruction: the user message that asks for the summary.
+        at_tokens: minimum length of the next prompt for compaction.
+        at_fraction: the same as a fraction of the engine's context; used without `at_tokens`.
+        instruction: user message that asks for the summary.
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class CompactingAgent(ToolAgent):
         self._compacted = 0
 
     async def run(self, session: Session) -> None:
-        """The loop of `tool_agent`, with a look at the context before every turn."""
+        """Runs the loop of `tool_agent`, with a check of the context before each turn."""
         while session.outcome is None:
             if self._is_full(session):
                 await self._compact(session)
             await self.take_turn(session)
 
     def _is_full(self, session: Session) -> bool:
-        """Not right after a summary: there is nothing more to leave out."""
+        """Returns True if the context exceeds its limit, except right after a summary, when nothing can be dropped."""
         limit = self.at_tokens or int(self.at_fraction * session.engine.max_context)
         return len(session.turns) > self._compacted and session.prompt_tokens() >= limit
 

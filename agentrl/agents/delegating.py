@@ -1,4 +1,4 @@
-"""The agent with helpers: a tool call opens a conversation of its own, whose answer is the tool's result."""
+"""Agent with sub-agents: a tool call opens a separate conversation; its answer is the tool's result."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SYSTEM = "You are a helper. Do the task with your tools, and reply with the resu
 
 
 class DelegatingAgent(ToolAgent):
-    """Works as `tool_agent`, with one tool more: `delegate(task)` gives a part of the work to a helper.
+    """Extends `tool_agent` by the tool `delegate(task)`, which gives a subtask to a helper.
 
-    A helper is a context of the same episode, with the same tools and the same policy. Its turns are trained and get
-    credit with the others. Several calls of one reply run side by side.
+    A helper is a context of the same episode, with the same tools and policy. Its turns are trained and get credit with
+    the others. Several calls of one reply run concurrently.
 
     Args:
-        helper_system: the system message of a helper.
-        helper_turns: most turns of one helper.
-        timeout_s: most seconds of one helper.
+        helper_system: system message of a helper.
+        helper_turns: maximum turns of one helper.
+        timeout_s: timeout of one helper.
     """
 
     def __init__(
@@ -42,19 +42,19 @@ class DelegatingAgent(ToolAgent):
         self._helpers = 0
 
     def tools(self) -> list[Tool]:
-        """`delegate`."""
+        """Returns the tool `delegate`."""
         return [self._delegate]
 
     async def run(self, session: Session) -> None:
-        """The loop of `tool_agent`."""
+        """Runs the loop of `tool_agent`."""
         self._session = session
         await super().run(session)
 
     async def ask(self, task: str) -> str:
-        """Has a helper do a task; its answer.
+        """Runs a helper on a task and returns its answer.
 
         Raises:
-            ToolError: it reached a limit before it answered.
+            ToolError: the helper reached a limit before it answered.
         """
         session = self._session
         assert session is not None
@@ -78,7 +78,7 @@ class DelegatingAgent(ToolAgent):
 
 
 class Delegate(Tool):
-    """The tool of a `DelegatingAgent`."""
+    """Tool of a `DelegatingAgent`."""
 
     parallel = True
 

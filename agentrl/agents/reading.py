@@ -1,4 +1,4 @@
-"""The agent with a reader: web pages are read in a conversation of their own, and only what is noted comes back."""
+"""Agent with a reader: web pages are read in a separate conversation that returns only notes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ MORE = "MORE"
 
 
 class ReadingAgent(ToolAgent):
-    """Works as `tool_agent`, with one tool more: `read(url, question)`, by which a reader takes notes of a page.
+    """Extends `tool_agent` by the tool `read(url, question)`: a reader takes notes on a web page.
 
-    A reader sees one part of the page after another, each in a context of its own with the notes so far, and says after
-    each whether it wants the next (the browsing agent of DeepResearcher, arXiv:2504.03160, section 3.2). Its turns are
-    those of the same policy: they are trained and get credit with the others. Calls of one reply run side by side.
+    A reader sees the parts of the page in order, each in a separate context with the notes so far, and decides after
+    each whether to read the next (the browsing agent of DeepResearcher, arXiv:2504.03160, section 3.2). It is the same
+    policy: its turns are trained and get credit with the others. Calls of one reply run concurrently.
 
     Args:
-        http: settings of the `http` tool, for what may be fetched; `chars` is the length of a part.
-        parts: most parts of a page that are read.
-        reader_system: the system message of a reader.
-        timeout_s: most seconds for a page.
+        http: settings of the `http` tool for fetching; `chars` is the length of a part.
+        parts: maximum parts read per page.
+        reader_system: system message of a reader.
+        timeout_s: timeout of one page.
     """
 
     def __init__(
@@ -51,19 +51,19 @@ class ReadingAgent(ToolAgent):
         self._readers = 0
 
     def tools(self) -> list[Tool]:
-        """`read`."""
+        """Returns the tool `read`."""
         return [self._read]
 
     async def run(self, session: Session) -> None:
-        """The loop of `tool_agent`."""
+        """Runs the loop of `tool_agent`."""
         self._session = session
         await super().run(session)
 
     async def notes(self, url: str, question: str) -> str:
-        """What readers note of a page.
+        """Reads a page and returns the reader's notes.
 
         Raises:
-            ToolError: the page cannot be had, or a reader reached a limit.
+            ToolError: the page cannot be fetched, or a reader reached a limit.
         """
         page, size = await self.http.page(url), self.http.settings.chars
         starts = range(0, max(len(page.text), 1), size)[: self.parts]
@@ -78,7 +78,7 @@ class ReadingAgent(ToolAgent):
         return f"[{page.url} {page.title}]\n{notes or 'The reader noted nothing.'}"
 
     async def _part(self, name: str, text: str) -> str:
-        """A reader's reply to one part."""
+        """Returns a reader's reply to one part."""
         assert self._session is not None
         messages = [{"role": "system", "content": self.reader_system}, {"role": "user", "content": text}]
         reader = self._session.context(name, messages, tools=[], role="reader")
@@ -91,7 +91,7 @@ class ReadingAgent(ToolAgent):
 
 
 class Read(Tool):
-    """The tool of a `ReadingAgent`."""
+    """Tool of a `ReadingAgent`."""
 
     parallel = True
 
@@ -113,5 +113,5 @@ class Read(Tool):
         return await self._agent.notes(url, question)
 
     def state_key(self) -> str:
-        """What has been fetched so far."""
+        """Hash of the pages fetched so far."""
         return self._agent.http.state_key()

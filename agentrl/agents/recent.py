@@ -1,4 +1,4 @@
-"""The agent that forgets: the prompt of a turn holds the last few replies, not the whole episode."""
+"""Agent with a sliding window: the prompt of a turn contains only the last few replies."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from agentrl.rollouts.session import Session
 
 
 class RecentAgent(ToolAgent):
-    """Works as `tool_agent`. After every turn it drops what lies further back than its last replies.
+    """Extends `tool_agent`: drops all but the last replies after each turn.
 
-    Prompts then stay equally short however long an episode is, as in GiGPO's experiments (arXiv:2505.10978), whose
-    prompts show a fixed number of the last steps. What follows a dropped turn is a new branch; each reply is trained
-    once, under the prompt that it was sampled under.
+    Prompts thus stay short in long episodes, as in GiGPO's experiments (arXiv:2505.10978) with a fixed number of last
+    steps. A drop begins a new branch; each reply is trained once, with the prompt that it was sampled from.
 
     Args:
-        replies: how many of its last replies the policy sees, each with what it replied to. 0: the newest observation
-            alone.
-        opening: whether the opening of the episode (the task, what an environment showed first) stays, too. The system
-            message always does.
+        replies: number of last replies in the prompt, each with the observation before it. 0: only the newest
+            observation.
+        opening: also keeps the opening of the episode (the task, the environment's first observation). The system
+            message always stays.
     """
 
     def __init__(self, replies: Annotated[int, Field(ge=0)] = 1, opening: bool = True) -> None:
         self.replies, self.keeps_opening = replies, opening
 
     async def run(self, session: Session) -> None:
-        """The loop of `tool_agent`, and a shorter context after every turn."""
+        """Runs the loop of `tool_agent` and shortens the context after each turn."""
         while session.outcome is None:
             await self.take_turn(session)
             if session.outcome is None:

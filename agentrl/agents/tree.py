@@ -1,4 +1,4 @@
-"""The agent that grows a tree: it samples the turns again of which the policy was least certain."""
+"""Agent with tree rollouts: resamples the turns with the highest policy uncertainty."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from agentrl.types.episode import Node
 
 
 class Place(NamedTuple):
-    """Where a tree may be forked: a turn that was sampled, and how surprising it was.
+    """Candidate for a fork: a sampled turn and its surprise.
 
     Attributes:
-        surprise: minus the mean log-probability of its tokens.
+        surprise: negative mean log-probability of the turn's tokens.
     """
 
     session: Session
@@ -27,16 +27,16 @@ class Place(NamedTuple):
 
 
 class TreeAgent(ToolAgent):
-    """Works as `tool_agent`, and then forks the episode: it goes on again from the turns that surprise the policy most.
+    """Extends `tool_agent`: then forks the episode at the turns with the highest surprise.
 
-    Each fork is an episode of the group, whose turns may be forked in their turn. No prompt is forked twice.
+    Each fork is an episode of the group, and its turns may be forked too. Each prompt is forked at most once.
     Evaluations are not forked.
 
     Args:
-        forks: most forks of an episode.
-        tokens: sampled tokens of the episode and its forks, from which on no further fork begins; None: any number.
-        by: which turn is next: `surprise`: the one whose tokens had the lowest mean log-probability (of an engine that
-            gives none, the first); `random`: any.
+        forks: maximum forks per episode.
+        tokens: number of sampled tokens of the episode and its forks after which no fork begins; None: unlimited.
+        by: choice of the next turn: `surprise`: lowest mean log-probability of its tokens (the first turn, for engines
+            without log-probabilities); `random`: uniform.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class TreeAgent(ToolAgent):
         self.forks, self.tokens, self.by = forks, tokens, by
 
     async def run(self, session: Session) -> None:
-        """The loop of `tool_agent`, then one fork after another. A limit ends the episode after its forks."""
+        """Runs the loop of `tool_agent`, then the forks one after another. A limit ends the episode after its forks."""
         try:
             await super().run(session)
         except (LimitReached, ContextOverflow):
@@ -64,7 +64,7 @@ class TreeAgent(ToolAgent):
             open_places.remove(place)
             async with place.session.fork(place.turn) as fork:
                 await super().run(fork)
-            open_places += _places(fork)[1:]  # The first has the prompt that was just forked.
+            open_places += _places(fork)[1:]  # The first has the prompt just forked.
             sampled += _tokens(fork)
 
     def _chosen(self, places: list[Place], session: Session) -> Place:
@@ -74,7 +74,7 @@ class TreeAgent(ToolAgent):
 
 
 def _places(session: Session) -> list[Place]:
-    """The turns that were sampled in this session, without those that it took from its parent."""
+    """Returns the turns sampled in this session, without those inherited from its parent."""
     return [Place(session, index, -fmean(node.logprobs or [0.0])) for index, node in _sampled(session)]
 
 

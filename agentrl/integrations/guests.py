@@ -1,4 +1,4 @@
-"""Environments of other frameworks, in processes of their own: `tasks: {source: guest, args: {kind: inspect, ...}}`."""
+"""Environments of other frameworks in separate processes: `tasks: {source: guest, args: {kind: inspect, ...}}`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from agentrl.types.task import Message, Task
 
 KINDS = ("inspect", "openenv", "ors", "verifiers")
 LIST_S = 600.0
-"""Bound on the list of tasks, from the start of the guest to its end."""
+"""Timeout for listing the tasks, from start to exit of the guest process."""
 
 
 def tasks(
     kind: str, base: Path, spec: dict[str, Any] | None = None, python: str | None = None, n: int | None = None
 ) -> Iterator[Task]:
-    """The tasks of an environment of another framework. `agent: {use: guest}` plays them.
+    """Yields the tasks of another framework's environment. `agent: {use: guest}` plays them.
 
     Args:
         kind: inspect, openenv, ors or verifiers.
-        spec: which environment, in the words of its kind (docs/adapters.md).
-        python: the interpreter where the framework is installed; default: this one.
-        n: only this many.
+        spec: environment, in the format of its kind (docs/adapters.md).
+        python: interpreter with the framework installed; default: this one.
+        n: maximum number of tasks.
 
     Raises:
-        TaskError: there is no such kind or interpreter, the package is missing there, or the environment cannot be
-            used; the message is the guest's.
+        TaskError: the kind or interpreter does not exist, the package is missing there, or the environment cannot be
+            used; the message comes from the guest.
     """
     if kind not in KINDS:
         raise TaskError(f"there is no kind {kind!r}", place="tasks.args.kind", remedy=f"take one of {', '.join(KINDS)}")
@@ -66,7 +66,7 @@ _REMEDY = "docs/adapters.md says what each kind needs"
 def _interpreter(python: str | None, base: Path) -> str:
     if python is None:
         return sys.executable
-    path = base / python  # not resolved: a virtual environment is known by its link
+    path = base / python  # not resolved: Python finds a virtual environment by the link
     if not path.exists():
         remedy = f"python3 -m venv {path.parent.parent}, and install the framework there"
         raise TaskError(f"there is no interpreter {path}", place="tasks.args.python", remedy=remedy)
@@ -74,16 +74,16 @@ def _interpreter(python: str | None, base: Path) -> str:
 
 
 def guest(info: dict[str, Any], *, key: str = "reward") -> float:
-    """What the other framework made of the episode. Where a limit ended it before: the rewards so far of OpenEnv and
-    the Open Reward Standard, which pay by the step; 0 of the others.
+    """Returns the other framework's reward of the episode. If a limit ended the episode: the rewards so far of OpenEnv
+    and the Open Reward Standard, which reward each step; 0 for the others.
 
     Args:
-        key: of the rewards that it hands back.
+        key: name of the reward.
     """
     return float(info.get("guest", {}).get(key, 0.0))
 
 
 def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
-    """Says the task's `answer`, where its data set has one."""
+    """Replies with the task's `answer`, if its data set has one."""
     answer = task.data.get("answer", "")
     yield Say(answer if isinstance(answer, str) else str(answer[0]) if answer else "")

@@ -1,4 +1,4 @@
-"""One episode's context of the browser: its tabs, what happens in them, and the watchdogs of each hazard."""
+"""Browser context of one episode: tabs, events, and watchdogs against hanging or crashing pages."""
 
 import asyncio
 import contextlib
@@ -8,17 +8,17 @@ from typing import Any
 from gate import Gate, proxy
 
 PAGE_JS = Path(__file__).with_name("page.js").read_text()
-EVENTS = 20  # told at once; further ones are counted
-ANSWER_S = 1.0  # within which a page that is not hung answers
-WAITED_FOR = ("document", "xhr", "fetch")  # kinds of requests that an action's result may depend on
+EVENTS = 20  # reported at once; further ones are only counted
+ANSWER_S = 1.0  # timeout after which a page counts as hung
+WAITED_FOR = ("document", "xhr", "fetch")  # kinds of requests that the result of an action may depend on
 
 
 class Failed(Exception):
-    """What a reply says instead of a value.
+    """Error reply of an operation.
 
     Args:
-        kind: `refused`: the request is wrong; `page`: the page, or its server, cannot do it; `timeout`: it took too
-            long; `crashed`: the page's process is gone; `launch`, `browser`: Chromium does not start, or is gone.
+        kind: `refused`: the request is invalid; `page`: the page or its server failed; `timeout`; `crashed`: the page's
+            process died; `launch`, `browser`: Chromium does not start, or died.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -27,12 +27,12 @@ class Failed(Exception):
 
 
 class Context:
-    """A context of its own for each episode: nothing of it is seen by another one.
+    """Isolated browser context of an episode.
 
     Args:
         options: `viewport` [width, height] in CSS pixels; `scale` device pixels per CSS pixel; `allow` hosts (None:
-            all); `proxied`: whether other machines are beyond the environment's proxy; `dialogs` "accept" or "dismiss"
-            for confirm and prompt; `tabs` at most; `locale`, `timezone`.
+            all); `proxied`: other machines are reached through the environment's proxy; `dialogs` "accept" or "dismiss"
+            for confirm and prompt; `tabs` maximum; `locale`, `timezone`.
     """
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ class Context:
             await self.context.close()
 
     async def alive(self) -> bool:
-        """Whether the browser is there, and answers."""
+        """Returns True if the browser is connected and answers."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self.context.cookies("http://localhost")
@@ -96,7 +96,7 @@ class Context:
     # What happened
 
     def tell(self, kind: str, **what: Any) -> None:
-        """Keeps an event for the next reply."""
+        """Stores an event for the next reply."""
         event = {"event": kind, **what}
         if event in self.events:
             return
@@ -113,7 +113,7 @@ class Context:
         return events
 
     def told(self, error: Exception) -> tuple[str, str]:
-        """Kind and words of an error of Playwright."""
+        """Returns kind and message of a Playwright error."""
         text = str(error).partition("\nCall log:")[0].partition("\nBrowser logs:")[0].strip()
         text = text.removeprefix("Page.").removeprefix("Locator.").removeprefix("ElementHandle.").removeprefix("Mouse.")
         if self.page in self.crashed or "crashed" in text.lower():
@@ -166,7 +166,7 @@ class Context:
         task.add_done_callback(self.tasks.discard)
 
     async def current(self) -> Any:
-        """The tab that operations act on. One that was closed, or crashed, is replaced by an empty one."""
+        """Returns the current tab. A closed or crashed one is replaced by another or an empty one."""
         page = self.page
         if page in self.crashed:
             self.crashed.discard(page)
@@ -178,7 +178,7 @@ class Context:
     async def replace(self, page: Any) -> None:
         place = self.pages.index(page) if page in self.pages else len(self.pages)
         if page in self.pages:
-            self.pages.remove(page)  # so that the new one is within the number of tabs
+            self.pages.remove(page)  # so that the new one does not exceed the number of tabs
         with contextlib.suppress(Exception):
             async with asyncio.timeout(ANSWER_S):
                 await page.close()
@@ -190,7 +190,7 @@ class Context:
         self.page = fresh
 
     async def session(self, page: Any) -> Any:
-        """A session of the DevTools protocol with a tab."""
+        """Returns the DevTools protocol session of a tab."""
         if page not in self.sessions:
             self.sessions[page] = await self.context.new_cdp_session(page)
         return self.sessions[page]
@@ -208,15 +208,15 @@ class Context:
                 self.quiet.set()
 
     def of_page(self, request: Any) -> set[Any] | None:
-        with contextlib.suppress(Exception):  # a request of no frame
+        with contextlib.suppress(Exception):  # a request without a frame
             return self.requests.get(request.frame.page)
         return None
 
     async def settle(self, seconds: float) -> bool:
-        """Waits until what an action began is over: its tasks, its requests, the loading of a new page.
+        """Waits for the effects of an action: its tasks, its requests, the loading of a new page.
 
         Returns:
-            Whether it was over in time; if not, loading is stopped.
+            True if all finished in time; else loading is stopped.
         """
         page = await self.current()
         try:
@@ -241,8 +241,8 @@ class Context:
         return False
 
     async def tick(self, page: Any) -> None:
-        """Lets the page do what it has to do now, then the browser what the page asked of it: a click on a link begins
-        a request only there. While the page is navigating, there is nobody to ask."""
+        """Lets the page run its pending tasks, then the browser its part, because a click on a link starts a request
+        only there. Fails silently during navigation."""
         with contextlib.suppress(Exception):
             await page.evaluate("new Promise(done => setTimeout(() => setTimeout(done)))")
             await (await self.session(page)).send("Page.getNavigationHistory")
@@ -255,7 +255,7 @@ class Context:
         self.tell("still_loading", url=page.url)
 
     async def stop_page(self) -> None:
-        """After an operation that took too long: ends scripts that hang; a page that still does not answer goes."""
+        """Recovers after a timeout: stops hanging scripts; replaces a page that still does not answer."""
         page = self.page
         if page.is_closed() or page in self.crashed:
             return

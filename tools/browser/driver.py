@@ -1,10 +1,10 @@
-"""Drives Chromium for many episodes: takes lines of JSON on stdin, answers each with a line on stdout.
+"""Driver of Chromium for many episodes: reads lines of JSON from stdin, answers each with a line on stdout.
 
     python driver.py '{"executable": "/usr/bin/chromium", "args": []}'
 
-Needs Python 3.11, playwright and a Chromium; nothing of agentrl. `operations.py` says what it can do. The client,
-`agentrl/tools/builtin/web/client.py`, describes the protocol. The driver ends when stdin does, or when its parent is
-gone, and Chromium with it.
+Needs Python 3.11, playwright and Chromium; nothing of agentrl. `operations.py` defines the operations. The client,
+`agentrl/tools/builtin/web/client.py`, describes the protocol. The driver and Chromium end when stdin is closed or the
+parent process exits.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from context import Context, Failed
 from operations import OPERATIONS
 
 LINE_LIMIT = 64 << 20  # bytes of a message
-MAKING_S = 45.0  # for making a context: the first one waits for the processes of a browser that has just started
-CONTEXT_S = 20.0  # for closing one, and for a look at whether the browser answers
-GRACE_S = 5.0  # within which a page that exceeded its time is stopped or replaced
+MAKING_S = 45.0  # for opening a context: the first one waits for the processes of a new browser
+CONTEXT_S = 20.0  # for closing a context or a browser
+GRACE_S = 5.0  # for stopping or replacing a page after a timeout
 
 
 @dataclass
 class Browser:
-    """One process of Chromium, shared by contexts."""
+    """Chromium process, shared by contexts."""
 
     browser: Any
     started: float = field(default_factory=time.monotonic)
@@ -42,7 +42,7 @@ class Browser:
 
 
 class Driver:
-    """The contexts by name, and the browsers that they are in."""
+    """Contexts by name, and their browsers."""
 
     def __init__(self, playwright: Any, settings: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
         self.playwright, self.settings, self.send = playwright, settings, send
@@ -52,7 +52,7 @@ class Driver:
         self.made = 0
 
     async def answer(self, message: dict[str, Any]) -> None:
-        """Carries out one request; says what came of it."""
+        """Runs one request and sends the reply."""
         reply: dict[str, Any] = {"id": message.get("id")}
         try:
             reply["value"] = await self.carry_out(message)
@@ -82,7 +82,7 @@ class Driver:
                 return await self.in_context(context, str(op), message)
 
     async def in_context(self, context: Context, op: str, message: dict[str, Any]) -> Any:
-        """One operation, or a batch of them, in its time."""
+        """Runs one operation, or a batch, each with the timeout."""
         steps = message.get("ops") if op == "batch" else [message]
         async with context.lock:
             values = []
@@ -94,7 +94,7 @@ class Driver:
         return values if op == "batch" else values[0]
 
     async def guarded(self, context: Context, operation: Any, step: dict[str, Any], seconds: float) -> Any:
-        """An operation that ends, whatever the page does: one that takes too long has its scripts stopped."""
+        """Runs an operation with a timeout, after which the page's scripts are stopped."""
         try:
             async with asyncio.timeout(seconds) as deadline:
                 return await operation(context, step)
@@ -137,7 +137,7 @@ class Driver:
         await self.retire()
 
     async def browser(self) -> Browser:
-        """The one that takes new contexts; launched when there is none, or when it is old."""
+        """Returns the browser for new contexts; launches one if none is alive and fresh."""
         async with self.launching:
             await self.retire()
             if (found := next((each for each in self.browsers if self.fresh(each)), None)) is not None:
@@ -158,7 +158,7 @@ class Driver:
         return browser.alive() and young and browser.served < settings.get("browser_contexts", 1000)
 
     async def retire(self) -> None:
-        """Closes browsers that are dead, or old and empty."""
+        """Closes dead browsers, and old ones without contexts."""
         for each in [each for each in self.browsers if not each.alive() or not (each.contexts or self.fresh(each))]:
             self.browsers.remove(each)
             with contextlib.suppress(Exception):
@@ -179,7 +179,7 @@ class Driver:
 
 @contextlib.asynccontextmanager
 async def limit(seconds: float, what: str) -> Any:
-    """A deadline of the driver's own work: if it passes, the browser is to blame."""
+    """Timeout of the driver's own work; exceeding it is a browser failure."""
     try:
         async with asyncio.timeout(seconds) as deadline:
             yield
@@ -209,7 +209,7 @@ async def serve(settings: dict[str, Any], out: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Ends this process when its parent is gone, also if somebody else still holds our stdin open."""
+    """Ends this process when its parent exits, even if another process holds our stdin open."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -222,11 +222,11 @@ def end_with_parent() -> None:
 
 def main() -> None:
     out = os.dup(1)
-    os.dup2(2, 1)  # what libraries print is no reply
+    os.dup2(2, 1)  # output of libraries must not mix with replies
     end_with_parent()
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         asyncio.run(serve(json.loads(sys.argv[1]), out))
-    os._exit(0)  # the end of our pipes ends Playwright's driver, and with it Chromium
+    os._exit(0)  # closing our pipes ends Playwright's driver and Chromium
 
 
 if __name__ == "__main__":

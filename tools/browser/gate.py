@@ -1,7 +1,7 @@
-"""The way out of a context with a list of hosts: a SOCKS5 proxy of its own, which connects to these hosts only.
+"""SOCKS5 proxy of a context with an allowlist: connects only to the listed hosts.
 
-Connections of every kind pass it (pages, redirects, sub-requests, web sockets, downloads), so that no request needs to
-be looked at one by one. RFC 1928, command CONNECT, without authentication.
+All connections pass through it (pages, redirects, sub-requests, web sockets, downloads), so requests need not be
+inspected one by one. RFC 1928, command CONNECT, without authentication.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ REST = b"\x00\x01\x00\x00\x00\x00\x00\x00"
 
 
 class Gate:
-    """Listens on a port of the loopback.
+    """Proxy on a loopback port.
 
     Args:
         allow: `host`, `*.domain` or an address, each for ports 80 and 443, or with `:port`; `*`: every host and port.
-        refused: told `host:port` of every connection that is not made.
-        through: host and port of an HTTP proxy that is the only way to other machines; None: there is none.
+        refused: callback with `host:port` of each refused connection.
+        through: host and port of the HTTP proxy to other machines; None: direct connections.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Gate:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> int:
-        """The port."""
+        """Starts listening and returns the port."""
         self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0, limit=CHUNK)
         return int(self.server.sockets[0].getsockname()[1])
 
@@ -89,7 +89,7 @@ class Gate:
 
 
 def allowed(entries: list[str], host: str, port: int) -> bool:
-    """Whether an entry of the list admits the host and the port."""
+    """Returns True if an entry allows the host and port."""
     host = host.rstrip(".")
     for entry in entries:
         if entry == "*":
@@ -105,16 +105,16 @@ def allowed(entries: list[str], host: str, port: int) -> bool:
 
 
 def place(host: str, port: int) -> str:
-    """As addresses write it: an address of IPv6 stands in brackets."""
+    """Formats host and port; IPv6 addresses in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Denied(Exception):
-    """The proxy of the sandbox does not let a host be reached."""
+    """The proxy of the sandbox refused a host."""
 
 
 def proxy() -> tuple[str, int] | None:
-    """The proxy that the environment names, as a sandbox with a list of hosts does."""
+    """Returns the proxy in the environment, set by sandboxes with an allowlist; None if unset."""
     found = urlsplit(os.environ.get("HTTPS_PROXY") or "")
     return (found.hostname, found.port or 80) if found.hostname else None
 
@@ -122,11 +122,11 @@ def proxy() -> tuple[str, int] | None:
 async def reach(
     host: str, port: int, through: tuple[str, int] | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to a host; the loopback is never beyond the proxy.
+    """Opens a connection to a host; loopback addresses bypass the proxy.
 
     Raises:
-        Denied: the proxy refuses.
-        OSError: there is no connection.
+        Denied: the proxy refused.
+        OSError: the connection failed.
     """
     if through is None or host in ("localhost", "::1") or host.startswith("127."):
         return await asyncio.open_connection(host, port)
@@ -145,7 +145,7 @@ async def reach(
 
 
 async def pipe(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Copies until the end; then the other side learns of it."""
+    """Copies data until EOF and passes EOF on."""
     try:
         while data := await source.read(CHUNK):
             target.write(data)

@@ -1,7 +1,7 @@
-"""What a context can be asked to do: functions of the context and the fields of the request, by name.
+"""Operations of a context, by name: functions of the context and the fields of the request.
 
-Coordinates are CSS pixels of the viewport. An element is named by the id that `tree`, `elements` or `text` showed; ids
-belong to a document and stay while it does.
+Coordinates are CSS pixels of the viewport. Element ids come from `tree`, `elements` or `text`; they are valid as long
+as their document.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from context import PAGE_JS, Context, Failed
 
 Fields = dict[str, Any]
 OPERATIONS: dict[str, Callable[[Context, Fields], Awaitable[Any]]] = {}
-ACTION_S = 5.0  # within which an element must be there, still and uncovered
+ACTION_S = 5.0  # timeout for an element to be present, still and uncovered
 
 
 def operation(function: Callable[[Context, Fields], Awaitable[Any]]) -> Callable[[Context, Fields], Awaitable[Any]]:
@@ -31,7 +31,7 @@ def need(fields: Fields, name: str) -> Any:
 @operation
 async def goto(context: Context, fields: Fields) -> Any:
     """Opens `url` and waits for its `wait`: load (default), domcontentloaded, commit. A page that has not loaded within
-    `load_s` is stopped, and is what it is by then."""
+    `load_s` is stopped."""
     page = await context.current()
     url, wait, seconds = need(fields, "url"), fields.get("wait") or "load", float(fields.get("load_s") or 15.0)
     status = None
@@ -54,7 +54,7 @@ async def goto(context: Context, fields: Fields) -> Any:
 
 @operation
 async def back(context: Context, fields: Fields) -> Any:
-    """The page before this one. `moved`: whether there was one."""
+    """Goes back in the history. `moved`: False without an earlier page."""
     page = await context.current()
     history = await (await context.session(page)).send("Page.getNavigationHistory")
     moved = history["currentIndex"] > 0 and history["entries"][history["currentIndex"] - 1]["url"] != "about:blank"
@@ -65,20 +65,20 @@ async def back(context: Context, fields: Fields) -> Any:
 
 @operation
 async def settle(context: Context, fields: Fields) -> Any:
-    """Waits until what an action began is over, for `seconds` at most. `over`: whether it was."""
+    """Waits up to `seconds` for the effects of an action. `over`: True if they finished."""
     return {"over": await context.settle(float(fields.get("seconds") or 5.0))}
 
 
 @operation
 async def where(context: Context, fields: Fields) -> Any:
-    """URL, title, scroll position and sizes of the page."""
+    """Returns URL, title, scroll position and sizes of the page."""
     page = await context.current()
     return {"url": page.url, **await in_page(page, "where")}
 
 
 @operation
 async def tabs(context: Context, fields: Fields) -> Any:
-    """URL and title of each tab, and which is `current`; first switches `to` a tab, or does `close` one."""
+    """Returns URL and title of each tab, and the `current` one; first switches `to` a tab or `close`s one."""
     if (number := fields.get("to")) is not None:
         context.page = tab(context, number)
         await context.page.bring_to_front()
@@ -95,31 +95,31 @@ def tab(context: Context, number: int) -> Any:
     return context.pages[number]
 
 
-# What a page shows
+# Content of a page
 
 
 @operation
 async def evaluate(context: Context, fields: Fields) -> Any:
-    """The value of the JavaScript `script`, an expression or a function of `arg`; JSON. Promises are awaited."""
+    """Evaluates the JavaScript `script`, an expression or a function of `arg`; returns JSON. Awaits promises."""
     return await (await context.current()).evaluate(need(fields, "script"), fields.get("arg"))
 
 
 @operation
 async def tree(context: Context, fields: Fields) -> Any:
-    """The accessibility tree as `lines` of text, with the fields of `where`."""
+    """Returns the accessibility tree as `lines` of text, with the fields of `where`."""
     page = await context.current()
     return {"url": page.url, **await in_page(page, "tree")}
 
 
 @operation
 async def elements(context: Context, fields: Fields) -> Any:
-    """What can be acted on: a list of `id`, `role`, `name`, `state`, `box` [left, top, width, height], `visible`."""
+    """Returns the actionable elements: `id`, `role`, `name`, `state`, `box` [left, top, width, height], `visible`."""
     return await in_page(await context.current(), "elements")
 
 
 @operation
 async def text(context: Context, fields: Fields) -> Any:
-    """The page, or element `element`, as readable text, with the fields of `where`."""
+    """Returns the page, or the element `element`, as readable text, with the fields of `where`."""
     page = await context.current()
     found = await in_page(page, "text", fields.get("element"))
     if found is None:
@@ -129,7 +129,7 @@ async def text(context: Context, fields: Fields) -> Any:
 
 @operation
 async def screenshot(context: Context, fields: Fields) -> Any:
-    """The viewport, or its `clip` [x, y, width, height], as base64 of `format` png, jpeg (with `quality`) or webp."""
+    """Returns the viewport or its `clip` [x, y, width, height] in base64, as png, jpeg (with `quality`) or webp."""
     page = await context.current()
     session = await context.session(page)
     settings: Fields = {"format": fields.get("format") or "png", "optimizeForSpeed": bool(fields.get("fast"))}
@@ -144,12 +144,12 @@ async def screenshot(context: Context, fields: Fields) -> Any:
         except Exception as error:
             if "Unable to capture screenshot" not in str(error) or not left:
                 raise
-            await context.tick(page)  # under load there is no frame now and then: the next one is there
+            await context.tick(page)  # under load a frame may be missing: retry with the next
     return None
 
 
 async def in_page(page: Any, name: str, argument: Any = None) -> Any:
-    """Calls a function of page.js, which is put into the page when it is first asked for."""
+    """Calls a function of page.js; injects page.js on the first call."""
     for source in ("", f"{PAGE_JS};"):
         script = f"([name, argument]) => {{ {source} const own = window[Symbol.for('agentrl')];"
         found = await page.evaluate(script + "return own ? [own[name](argument)] : null }", [name, argument])
@@ -165,12 +165,12 @@ MARK = "data-agentrl"
 
 
 async def element(context: Context, fields: Fields) -> tuple[Any, Fields]:
-    """The element `element`, for Playwright, and its `point`: its middle; None outside of the viewport or in a frame.
+    """Returns Playwright's locator of `element`, and `point`, its middle; None outside of the viewport or in a frame.
 
-    It is found by an attribute that it bears from now on, until another one is asked for.
+    The locator uses an attribute that is set on the element until the next call.
 
-    A handle would do without, but has Playwright put all of its scripts into the page's own world, too: the first click
-    on a page would take three times as long. One inside a frame is a handle.
+    A handle would need no attribute, but makes Playwright inject its scripts into the page's main world, which triples
+    the time of the first click on a page. Elements inside a frame are handles.
     """
     number = need(fields, "element")
     page = await context.current()
@@ -211,7 +211,7 @@ async def click(context: Context, fields: Fields) -> Any:
 
 @operation
 async def fill(context: Context, fields: Fields) -> Any:
-    """Replaces what is in the field `element` by `text`, or adds to it with `add`; `submit` then presses Enter."""
+    """Replaces the content of the field `element` by `text`, or appends with `add`; `submit` then presses Enter."""
     handle, at = await element(context, fields)
     if fields.get("add"):
         await handle.focus()
@@ -247,7 +247,7 @@ async def scroll_to(context: Context, fields: Fields) -> Any:
 
 @operation
 async def scroll(context: Context, fields: Fields) -> Any:
-    """Scrolls what lies in the middle of the viewport by `dx`, `dy` pixels. `moved`: whether anything did."""
+    """Scrolls the element in the middle of the viewport by `dx`, `dy` pixels. `moved`: True if anything scrolled."""
     delta = [fields.get("dx") or 0, fields.get("dy") or 0]
     return await in_page(await context.current(), "scroll", delta)
 
@@ -257,7 +257,7 @@ async def scroll(context: Context, fields: Fields) -> Any:
 
 @operation
 async def mouse_move(context: Context, fields: Fields) -> Any:
-    """Moves to `x`, `y` in `steps`."""
+    """Moves the mouse to `x`, `y` in `steps`."""
     await (await context.current()).mouse.move(need(fields, "x"), need(fields, "y"), steps=fields.get("steps") or 1)
 
 
@@ -276,7 +276,7 @@ async def mouse_click(context: Context, fields: Fields) -> Any:
 
 @operation
 async def mouse_down(context: Context, fields: Fields) -> Any:
-    """Presses `button` where the mouse is."""
+    """Presses `button` at the mouse position."""
     await (await context.current()).mouse.down(button=fields.get("button") or "left")
 
 
@@ -300,7 +300,7 @@ async def mouse_drag(context: Context, fields: Fields) -> Any:
 
 @operation
 async def wheel(context: Context, fields: Fields) -> Any:
-    """Turns the wheel by `dx`, `dy` pixels, at `x`, `y` if they are given."""
+    """Turns the wheel by `dx`, `dy` pixels, at `x`, `y` if given."""
     mouse = (await context.current()).mouse
     if fields.get("x") is not None:
         await mouse.move(fields["x"], need(fields, "y"))
@@ -309,7 +309,7 @@ async def wheel(context: Context, fields: Fields) -> Any:
 
 @operation
 async def key(context: Context, fields: Fields) -> Any:
-    """Presses the keys `keys`, each as Playwright names it: `Enter`, `Control+a`, `x`."""
+    """Presses the keys `keys` by Playwright's names: `Enter`, `Control+a`, `x`."""
     names = need(fields, "keys")
     for name in [names] if isinstance(names, str) else names:
         try:
@@ -334,6 +334,6 @@ async def key_up(context: Context, fields: Fields) -> Any:
 
 @operation
 async def write(context: Context, fields: Fields) -> Any:
-    """Types `text` where the focus is, key by key (`keys`: true) or at once."""
+    """Types `text` into the focused element, key by key (`keys`: true) or at once."""
     keyboard = (await context.current()).keyboard
     await (keyboard.type if fields.get("keys") else keyboard.insert_text)(need(fields, "text"))

@@ -1,10 +1,10 @@
-"""A desktop for one program at a time: an X server without a screen, a window manager, the program, mouse and keyboard.
+"""Desktop for one program at a time: a headless X server, a window manager, the program, mouse and keyboard.
 
-    python3 driver.py        requests on stdin, a line of JSON each; answers on stdout
+    python3 driver.py        requests on stdin, one line of JSON each; answers on stdout
 
-A request is `{"do": NAME, ...}`. An answer is `{"ok": true, ..., "size": N}` and N bytes behind the line, or
+A request is `{"do": NAME, ...}`. An answer is `{"ok": true, ..., "size": N}` and N bytes after the line, or
 `{"ok": false, "kind": KIND, "error": TEXT}`: `missing` (a program or library is not installed), `input` (the request
-makes no sense), `lost` (the desktop is broken). The program ends when stdin does, and so does all that it started.
+is invalid), `lost` (the desktop is broken). The driver and all its processes end when stdin is closed.
 """
 
 import contextlib
@@ -24,22 +24,22 @@ from x11 import LIBRARIES, Display, symbol_of
 
 BUTTONS = {"left": 1, "middle": 2, "right": 3, "up": 4, "down": 5, "wheel_left": 6, "wheel_right": 7}
 PARTS_S = 10
-"""How long the server, the window manager and the bus may take to start, each, unless the program may take longer."""
+"""Timeout for the start of each of server, window manager and bus, unless that of the program is longer."""
 PAUSE_S = 0.02
-"""Between two looks at the screen, and between the steps of a drag."""
+"""Pause between two reads of the screen, and between the steps of a drag."""
 QUIET = 3
-"""Looks in a row that must be equal for the screen to count as still."""
+"""Equal reads in a row for the screen to count as still."""
 PRESSED_S = 0.3
-"""How long the screen must be equal behind clicks and keys: GTK shows a button that it activates itself pressed for
-250 ms before it acts (`ACTIVATE_TIMEOUT` in gtkbutton.c)."""
+"""Seconds of an unchanged screen after clicks and keys: GTK shows a button activated by key as pressed for 250 ms
+before it acts (`ACTIVATE_TIMEOUT` in gtkbutton.c)."""
 DIALOG_S = 0.7
-"""How long behind whatever is done in a dialog, or opens one: GTK takes half a second to find that a name of a file is
-one, and enables the button that saves it."""
+"""Seconds of an unchanged screen after actions that open or use a dialog: GTK takes half a second to validate a file
+name and enable the save button."""
 
 _FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>/usr/share/fonts</dir><cachedir>{folder}/fonts</cachedir></fontconfig>
 """
-# Two actions are never a double click: between them the screen is still for longer (PRESSED_S).
+# Two actions are never a double click: the screen is still for longer between them (PRESSED_S).
 _GTK = """[Settings]
 gtk-cursor-blink=false
 gtk-enable-animations=false
@@ -48,7 +48,7 @@ gtk-recent-files-enabled=false
 gtk-theme-name=Adwaita
 gtk-font-name=DejaVu Sans 10
 """
-# No menus and no keys of its own: what is on the screen is the program's.
+# No menus and no key bindings: everything on the screen belongs to the program.
 _OPENBOX = """<?xml version="1.0"?>
 <openbox_config xmlns="http://openbox.org/3.4/rc">
 <focus><focusNew>yes</focusNew><focusLast>yes</focusLast></focus>
@@ -75,11 +75,11 @@ _A11Y = "/usr/share/dbus-1/services/org.a11y.Bus.service"
 
 
 class Refused(Exception):
-    """A request that is not fulfilled; the first argument is the kind."""
+    """A request failed; the first argument is the kind."""
 
 
 class Desktop:
-    """The desktop. Methods without an underscore are what `do` names."""
+    """Desktop. `do` names its public methods."""
 
     def __init__(self):
         self._display = self._server = self._program = None
@@ -89,17 +89,17 @@ class Desktop:
 
     @property
     def bare(self):
-        """Whether nothing is there yet."""
+        """True if the desktop is not started."""
         return self._display is None
 
     def start(self, width, height, command, folder, cwd, elements, wait_s):
-        """Starts what is not there yet: the server, then the window manager and the program, whose window is awaited.
+        """Starts the server if needed, then the window manager and the program, and waits for its window.
 
         Args:
-            command: of the program: a list; None: a bare screen.
-            folder: of our own files, made new.
-            cwd: where the program starts.
-            elements: whether the accessibility tree is to be read.
+            command: program and arguments, a list; None: a bare screen.
+            folder: folder of the driver's files, created anew.
+            cwd: working folder of the program.
+            elements: enables reading the accessibility tree.
         """
         self._folder, self._elements = folder, elements
         if self._server is None:
@@ -123,7 +123,7 @@ class Desktop:
         return {}
 
     def reset(self):
-        """Ends everything but the server, which forgets what was set when its last client leaves."""
+        """Ends everything except the server, which resets when its last client disconnects."""
         self._display.close()
         self._display = self._program = None
         processes.end_all({self._server.pid})
@@ -140,12 +140,12 @@ class Desktop:
         self._server = self._spawn("Xvfb", argv, pass_fds=(write,))
         os.close(write)
         with os.fdopen(read) as number:
-            self._name = f":{number.read().strip()}"  # ends without a number if the server does
+            self._name = f":{number.read().strip()}"  # empty if the server exits
         if self._name == ":":
             raise Refused("lost", f"Xvfb {screen} did not start: {self._told()}")
 
     def _connected(self):
-        """Connects, unless the server still knows the last episode: it forgets when its last client has left."""
+        """Connects, unless the server still has state of the last episode: it resets after its last client."""
         display = Display(self._name)
         if display.managed():
             display.close()
@@ -154,15 +154,15 @@ class Desktop:
         return True
 
     def _start_manager(self, parts_s):
-        """The window manager, up to the point where it takes windows: it says that it is there a while earlier, and a
-        window that is shown in between is never managed."""
+        """Starts the window manager and waits until it manages windows: it announces itself earlier, and windows shown
+        in between are never managed."""
         ready = f"{self._folder}/openbox.ready"
         config = self._write("openbox.xml", _OPENBOX)
         self._spawn("openbox", ["openbox", "--config-file", config, "--startup", f"touch {ready}"])
         self._until(lambda: os.path.exists(ready), parts_s, "openbox")
 
     def _key(self):
-        """A file with a new key to the server, whatever its name; the server reads it again when it is reset."""
+        """Writes a key file for the server, valid for any display name; the server reads it again on reset."""
         entry = struct.pack(">HHH", 0xFFFF, 0, 0)
         for part in (b"MIT-MAGIC-COOKIE-1", secrets.token_bytes(16)):
             entry += struct.pack(">H", len(part)) + part
@@ -172,7 +172,7 @@ class Desktop:
         return path
 
     def _environment(self):
-        """A home of its own, nothing that blinks or moves, and settings in memory only."""
+        """Returns an environment with a separate home, without animations, with settings only in memory."""
         folder = self._folder
         self._write("home/.config/gtk-3.0/settings.ini", _GTK)
         env = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TZ") if name in os.environ}
@@ -191,7 +191,7 @@ class Desktop:
         }
 
     def _start_bus(self, parts_s):
-        """The message bus by which programs tell what is on the screen."""
+        """Starts the message bus of the accessibility tree."""
         if not os.path.exists(_A11Y):
             raise Refused("missing", "at-spi2-core")
         shutil.copy(_A11Y, f"{self._folder}/services")
@@ -199,7 +199,7 @@ class Desktop:
         self._spawn("dbus-daemon", ["dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile"])
         self._env["DBUS_SESSION_BUS_ADDRESS"] = f"unix:path={self._folder}/bus"
         self._until(lambda: os.path.exists(f"{self._folder}/bus"), parts_s, "dbus-daemon")
-        self.elements(10)  # starts the registry: a program that starts it itself waits for ever now and then
+        self.elements(10)  # starts the registry: programs that start it themselves sometimes hang
 
     def _spawn(self, name, argv, cwd=None, **more):
         try:
@@ -227,19 +227,19 @@ class Desktop:
         return path
 
     def _told(self):
-        """The end of what the programs wrote."""
+        """Returns the end of the programs' output."""
         with open(f"{self._folder}/server/log", "rb") as log:
             return " ".join(log.read()[-400:].decode("utf-8", "replace").split()) or "they wrote nothing"
 
     # Mouse
 
     def move(self, x, y):
-        """Puts the pointer there."""
+        """Moves the pointer."""
         self._display.move(x, y)
         return {}
 
     def click(self, x, y, button="left", times=1):
-        """Clicks that often at a pixel."""
+        """Clicks `times` times at a pixel."""
         self._acts()
         self._display.move(x, y)
         for _ in range(times):
@@ -265,7 +265,7 @@ class Desktop:
     # Keyboard
 
     def type(self, text):
-        """Types a text. What no key has gets a free one first."""
+        """Types a text. Characters without a key are mapped to a free one first."""
         display, rest = self._display, text.replace("\r\n", "\n")
         self._acts(pressed="\n" in rest)
         while rest:
@@ -286,7 +286,7 @@ class Desktop:
                     display.sync()
             display.sync()
             if (rest := rest[batch:]) and new:
-                self._display.answers(display.active(), 1.0)  # before keys change their meaning
+                self._display.answers(display.active(), 1.0)  # before keys are remapped
         return {}
 
     def press(self, keys):
@@ -298,7 +298,7 @@ class Desktop:
             raise Refused("input", str(error)) from None
         self._display.learn(symbols)
         shift = self._display.symbol("Shift_L")
-        if len(symbols) == 1:  # a sign of its own brings its Shift
+        if len(symbols) == 1:  # a single symbol implies its Shift
             self._display.stroke(symbols[0])
         else:
             held = [symbol for symbol in symbols if symbol != shift or symbols.count(shift)]
@@ -310,19 +310,19 @@ class Desktop:
         return {}
 
     def _acts(self, pressed=True):
-        """How still the screen must be behind what is done now."""
+        """Sets how long the screen must be still after this action."""
         still_s = DIALOG_S if self._display.dialog() else PRESSED_S if pressed else 0.0
         self._still_s = max(self._still_s, still_s)
 
-    # What there is to see
+    # Observation
 
     def settle(self, limit_s):
-        """Waits until the program in front has taken its input and the screen is still.
+        """Waits until the front program has processed its input and the screen is still.
 
-        A dialog that comes or goes puts another window in front: that one is waited for as well.
+        If a dialog opens or closes, it also waits for the new front window.
 
         Returns:
-            answers: whether the program did; windows: how many there are; ended: how the program ended.
+            answers: True if the program did; windows: number of windows; ended: exit code of the program.
         """
         end = time.monotonic() + limit_s
         front, answers, last, same, pause = None, True, None, 0, PAUSE_S
@@ -333,7 +333,7 @@ class Desktop:
                 front = self._display.active()
                 asked = time.monotonic()
                 answers, same = self._display.answers(front, end - asked), 0
-                pause = max(PAUSE_S, time.monotonic() - asked)  # on a busy machine it draws as late as it answers
+                pause = max(PAUSE_S, time.monotonic() - asked)  # on a busy machine drawing is as slow as answering
                 if still_s and self._display.dialog():
                     still_s = DIALOG_S
             now = self._display.pixels()
@@ -347,16 +347,16 @@ class Desktop:
         return {"answers": answers, "windows": windows, "ended": self._ended()}
 
     def _ended(self):
-        """How the program ended: its exit code, negative for a signal; None: it runs."""
+        """Returns the exit code of the program, negative for a signal; None while it runs."""
         return self._program.poll() if self._program else None
 
     def screenshot(self):
-        """The screen as a PNG file."""
+        """Returns the screen as PNG bytes."""
         width, height = self._display.size
         return {}, png(self._display.pixels(), width, height)
 
     def elements(self, limit_s):
-        """What the programs say is on the screen. Read again if the screen has changed meanwhile."""
+        """Returns the programs' accessibility elements. Reads again if the screen changed meanwhile."""
         if not self._elements:
             raise Refused("input", "the desktop was started without elements")
         end = time.monotonic() + limit_s / 2
@@ -368,7 +368,7 @@ class Desktop:
             self.settle(left)
 
     def _listed(self, limit_s):
-        """What `elements.py` prints, which ends by itself or is ended."""
+        """Returns the output of `elements.py`, run with a timeout."""
         python = next(filter(os.path.exists, ("/usr/bin/python3",)), sys.executable)
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "elements.py")
         argv = [python, "-B", script, str(limit_s)]
@@ -384,7 +384,7 @@ class Desktop:
 
 
 def png(pixels, width, height):
-    """A PNG file of rows of blue, green, red, unused. Quick rather than small."""
+    """Encodes rows of (blue, green, red, unused) as PNG. Fast rather than small."""
     rows = bytearray(3 * width * height)
     for channel in range(3):
         rows[channel::3] = pixels[2 - channel :: 4]
@@ -398,7 +398,7 @@ def png(pixels, width, height):
 
 
 def answer(desktop, line):
-    """One request's answer: a dict, and the bytes behind it."""
+    """Runs one request; returns the answer: a dict and the bytes after it."""
     try:
         request = json.loads(line)
         if request["do"] != "start" and desktop.bare:
@@ -414,10 +414,10 @@ def answer(desktop, line):
 
 
 def main():
-    """Answers requests until stdin ends."""
+    """Answers requests until stdin is closed."""
     processes.adopt_orphans()
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # output of libraries must not mix with answers
     desktop = Desktop()
     try:
         for line in sys.stdin.buffer:

@@ -1,9 +1,9 @@
-"""What programs say is on the screen (AT-SPI), as JSON on stdout: `{"elements": [...], "whole": bool}`.
+"""Prints the programs' accessibility elements (AT-SPI) as JSON: `{"elements": [...], "whole": bool}`.
 
     python3 elements.py LIMIT_S
 
-`whole` is false if a program did not answer in time. A process of its own: a program that hangs, or a library that
-crashes, takes nothing else with it. Exit code 3: the library is not installed.
+`whole` is false if a program did not answer in time. Runs as a separate process, so that a hanging program or a
+crashing library affects nothing else. Exit code 3: the library is not installed.
 """
 
 import json
@@ -11,16 +11,16 @@ import sys
 import time
 
 MOST = 400
-"""Elements at most."""
+"""Maximum number of elements."""
 CHARACTERS = 2000
-"""Of the text of one element at most."""
+"""Maximum characters of an element's text."""
 PASSIVE = {"panel", "filler", "scroll pane", "viewport", "layered pane", "redundant object", "unknown", "separator",
            "split pane", "application", "internal frame", "root pane", "section", "grouping"}  # fmt: skip
-"""Roles that hold others and have nothing to say themselves."""
+"""Container roles, listed only if they have a name."""
 
 
 def main():
-    """Prints the elements."""
+    """Prints the elements as JSON."""
     try:
         import gi
 
@@ -42,8 +42,8 @@ class Reader:
     """Reads trees of elements.
 
     Args:
-        failure: what the library raises when a program has gone away, or does not answer in time.
-        end: on the monotonic clock, seconds.
+        failure: exception of the library if a program exited or does not answer in time.
+        end: deadline on the monotonic clock, seconds.
     """
 
     def __init__(self, atspi, failure, end):
@@ -51,7 +51,7 @@ class Reader:
         self.found, self.whole = [], True
 
     def walk(self, node):
-        """Adds an element and what is in it, in the order of the tree, if it can be seen."""
+        """Adds a visible element and its descendants, in tree order."""
         if len(self.found) >= MOST:
             return
         if time.monotonic() > self._end:
@@ -92,10 +92,10 @@ class Reader:
             return ""
 
     def children(self, node):
-        """Those of a node."""
+        """Yields the children of a node."""
         try:
             count = node.get_child_count()
-            self.whole = self.whole and count >= 0  # below: no answer in time
+            self.whole = self.whole and count >= 0  # negative: no answer in time
             for index in range(min(count, MOST)):
                 child = node.get_child_at_index(index)
                 if child is not None:

@@ -1,4 +1,4 @@
-"""Names of keys: those of X (xdotool, Anthropic's computer tool), and those of pyautogui and browsers."""
+"""Key names of X (xdotool, Anthropic's computer tool), pyautogui and browsers."""
 
 import difflib
 
@@ -15,17 +15,17 @@ NAMES = {
     "capslock": "Caps_Lock", "caps_lock": "Caps_Lock", "menu": "Menu", "printscreen": "Print", "print": "Print",
     **{f"f{number}": f"F{number}" for number in range(1, 13)},
 }  # fmt: skip
-"""By lower-case name."""
+"""X key names by lower-case name."""
 
 
 def symbols_of(keys, symbol):
-    """The symbols of keys.
+    """Returns the symbols of keys.
 
     Args:
-        symbol: that of a name of X, or 0.
+        symbol: returns the symbol of an X key name, or 0.
 
     Raises:
-        ValueError: there is no such key; the message says which are like it.
+        ValueError: a key is unknown; the message names similar ones.
     """
     found = []
     for key in keys:

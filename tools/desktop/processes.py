@@ -1,4 +1,4 @@
-"""The processes of a desktop: they end with this one, and none of their children is left behind."""
+"""Processes of a desktop: they and all their descendants end with this process."""
 
 import contextlib
 import ctypes
@@ -12,15 +12,15 @@ _libc = ctypes.CDLL(None)
 
 
 def adopt_orphans():
-    """Processes whose parents end become children of this one, so that they can be found."""
+    """Makes this process a subreaper: orphans become its children and can be found."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def start(argv, log, env=None, cwd=None, pass_fds=()):
-    """Starts a program that is killed when this one ends.
+    """Starts a program that is killed when this process ends.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the program cannot be started.
     """
     with open(log, "ab") as out:
         return subprocess.Popen(
@@ -30,7 +30,7 @@ def start(argv, log, env=None, cwd=None, pass_fds=()):
 
 
 def end_all(kept=()):
-    """Kills every descendant but those with the ids in `kept`, and waits until they are gone."""
+    """Kills all descendants except the pids in `kept`, and waits for their exit."""
     for _ in range(200):
         found = [pid for pid in _children() if pid not in kept]
         if not found:
@@ -45,7 +45,7 @@ def end_all(kept=()):
 
 
 def _children():
-    """The ids of the processes whose parent this one is. Killed parents leave theirs to us, for the next round."""
+    """Returns the pids of our children. Children of killed processes become ours for the next round."""
     own, found = os.getpid(), []
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -1,7 +1,7 @@
-"""An X display by libX11 and libXtst: mouse, keyboard, pixels, and whether the program in front answers.
+"""X display by libX11 and libXtst: mouse, keyboard, pixels, and liveness of the front program.
 
-Without packages: the program runs in sandbox images that have a plain Python. If the server goes away, Xlib ends this
-process, which is what the other side takes for a lost screen.
+Uses no packages, because it runs in sandbox images with a plain Python. If the server dies, Xlib ends this process,
+which the client reports as a lost screen.
 """
 
 import ctypes as c
@@ -15,7 +15,7 @@ _SHIFT_CODE_NAME = "Shift_L"
 
 
 class _Image(c.Structure):
-    """The beginning of Xlib's XImage."""
+    """First fields of Xlib's XImage."""
 
     _fields_ = [(name, c.c_int) for name in ("width", "height", "xoffset", "format")] + [("data", c.c_void_p)]
     _fields_ += [(name, c.c_int) for name in ("byte_order", "unit", "bit_order", "pad", "depth", "bytes_per_line")]
@@ -34,18 +34,18 @@ _Handler = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p)
 
 
 @_Handler
-def _pass_over(_display, _error):  # a window that went away between two calls
+def _pass_over(_display, _error):  # a window closed between two calls
     return 0
 
 
 class Display:
-    """A connection to a display.
+    """Connection to a display.
 
     Attributes:
         size: width and height, pixels.
 
     Raises:
-        OSError: the libraries are missing, or nothing answers under that name.
+        OSError: the libraries are missing, or no server answers on the display.
     """
 
     def __init__(self, name):
@@ -63,7 +63,7 @@ class Display:
         self._read_keyboard()
 
     def _declare(self):
-        """Result and argument types; ints without one are C ints."""
+        """Declares result and argument types; undeclared ints are C ints."""
         x, pointer, word = self._x, c.c_void_p, c.c_ulong
         types = {
             "XOpenDisplay": (pointer, [c.c_char_p]),
@@ -99,29 +99,29 @@ class Display:
         self._test.XTestFakeMotionEvent.argtypes = [pointer, c.c_int, c.c_int, c.c_int, word]
 
     def close(self):
-        """Leaves the server, which forgets everything if nobody else is there."""
+        """Disconnects. The server resets if this was its last client."""
         self._x.XCloseDisplay(self._display)
 
     def sync(self):
-        """Returns when the server has done everything so far."""
+        """Waits until the server has processed all requests."""
         self._x.XSync(self._display, 0)
 
     # Mouse
 
     def move(self, x, y):
-        """Puts the pointer on a pixel."""
+        """Moves the pointer to a pixel."""
         self._test.XTestFakeMotionEvent(self._display, -1, int(x), int(y), 0)
         self.sync()
 
     def button(self, number, down):
         """Presses or releases a button with the next `sync`: 1 left, 2 middle, 3 right, 4 to 7 the wheel up, down,
-        left, right. Clicks that are sent together are a double click, however busy the machine is."""
+        left, right. Clicks sent together are a double click even on a busy machine."""
         self._test.XTestFakeButtonEvent(self._display, number, int(down), 0)
 
     # Keyboard
 
     def _read_keyboard(self):
-        """Which key and level gives which symbol, and which keys are free."""
+        """Reads the key and level of each symbol, and the free keys."""
         low, high = c.c_int(), c.c_int()
         self._x.XDisplayKeycodes(self._display, c.byref(low), c.byref(high))
         self._keys, self._spare = {}, []
@@ -134,12 +134,12 @@ class Display:
                     self._keys[symbol] = code, shift
 
     def symbol(self, name):
-        """The symbol of a key's name (`Return`, `Control_L`, `a`); 0: there is none."""
+        """Returns the symbol of a key name (`Return`, `Control_L`, `a`); 0 if unknown."""
         found = self._x.XStringToKeysym(name.encode("utf-8", "replace"))
         return found or (symbol_of(name) if len(name) == 1 else 0)
 
     def learn(self, symbols):
-        """Gives symbols that no key has a free key each; the oldest go when none is free."""
+        """Maps symbols without a key to free keys; the oldest mappings are replaced if none is free."""
         for symbol in symbols:
             if symbol not in self._keys:
                 code = self._spare.pop(0)
@@ -152,21 +152,21 @@ class Display:
 
     @property
     def room(self):
-        """How many new symbols can be learnt before the first of them is forgotten."""
+        """Number of new symbols that can be mapped before the first is replaced."""
         return len(self._spare)
 
     def knows(self, symbol):
-        """Whether a key has it."""
+        """Returns True if a key has the symbol."""
         return symbol in self._keys
 
     def key(self, symbol, down):
-        """Presses or releases the key that has a symbol. Returns whether it takes Shift."""
+        """Presses or releases the key of a symbol. Returns True if the symbol needs Shift."""
         code, shift = self._keys[symbol]
         self._test.XTestFakeKeyEvent(self._display, code, int(down), 0)
         return shift
 
     def stroke(self, symbol):
-        """Presses and releases a key, with Shift if the symbol takes it."""
+        """Presses and releases a key, with Shift if the symbol needs it."""
         shift = self._keys[symbol][1]
         held = self.symbol(_SHIFT_CODE_NAME)
         if shift:
@@ -179,7 +179,7 @@ class Display:
     # Pixels
 
     def pixels(self):
-        """The screen as it is, without the pointer: 4 bytes a pixel (blue, green, red, unused), rows without gaps."""
+        """Returns the screen without the pointer: 4 bytes per pixel (blue, green, red, unused), without padding."""
         width, height = self.size
         image = self._x.XGetImage(self._display, self._root, 0, 0, width, height, c.c_ulong(-1).value, _Z_PIXMAP)
         if not image:
@@ -195,7 +195,7 @@ class Display:
         return self._x.XInternAtom(self._display, name.encode(), 0)
 
     def _property(self, window, name):
-        """A property's 32-bit values."""
+        """Returns the 32-bit values of a property."""
         kind, form, count, left = c.c_ulong(), c.c_int(), c.c_ulong(), c.c_ulong()
         data = c.c_void_p()
         self._x.XGetWindowProperty(
@@ -210,26 +210,26 @@ class Display:
             self._x.XFree(data)
 
     def windows(self):
-        """The windows of programs, as the window manager lists them."""
+        """Returns the window manager's list of client windows."""
         return self._property(self._root, "_NET_CLIENT_LIST")
 
     def managed(self):
-        """Whether a window manager is there."""
+        """Returns True if a window manager runs."""
         return bool(self._property(self._root, "_NET_SUPPORTING_WM_CHECK"))
 
     def active(self):
-        """The window that has the keyboard; 0: none."""
+        """Returns the window with the keyboard focus; 0 if none."""
         return next(iter(self._property(self._root, "_NET_ACTIVE_WINDOW")), 0)
 
     def dialog(self):
-        """Whether the window that has the keyboard belongs to another one."""
+        """Returns True if the window with the keyboard focus is transient for another one."""
         front = self.active()
         return bool(front and self._property(front, "WM_TRANSIENT_FOR"))
 
     def answers(self, window, limit_s):
-        """Whether the program of a window has processed everything that was sent to it before. Waits at most `limit_s`.
+        """Returns True once a window's program has processed all earlier events; False after `limit_s`.
 
-        Asks by _NET_WM_PING. A window that does not support it counts as one that answers.
+        Uses _NET_WM_PING. Windows without support for it count as answering.
         """
         ping, protocols = self._atom("_NET_WM_PING"), self._atom("WM_PROTOCOLS")
         if not window or ping not in self._property(window, "WM_PROTOCOLS"):
@@ -255,7 +255,7 @@ class Display:
 
 
 def symbol_of(character):
-    """The symbol of a character: Latin-1 as it is, control characters by their key, else its Unicode symbol."""
+    """Returns the symbol of a character: its code for Latin-1, the key of control characters, else Unicode's symbol."""
     code = ord(character)
     if character in "\n\r":
         return 0xFF0D

@@ -1,17 +1,17 @@
-"""The egress proxy: an HTTP proxy (CONNECT and plain) that lets sandboxes reach listed hosts and nothing else.
+"""Egress proxy: an HTTP proxy (CONNECT and plain) that lets sandboxes reach only listed hosts.
 
-It runs beside the sandboxes, on the host, and listens on one unix socket a sandbox. Standard library only.
+Runs on the host and listens on one unix socket per sandbox. Standard library only.
 
-On stdin, a JSON object a line: `{"open": PATH, "allow": [HOST, ...]}` and `{"close": PATH}`; it ends with its stdin.
-On stdout: `{"opened": PATH}`, `{"failed": PATH, "why": TEXT}`, and `{"refused": PATH, "target": "host:port",
-"why": TEXT}`, the last once a sandbox and target.
+Stdin, one JSON object per line: `{"open": PATH, "allow": [HOST, ...]}` and `{"close": PATH}`; exits when stdin closes.
+Stdout: `{"opened": PATH}`, `{"failed": PATH, "why": TEXT}`, and `{"refused": PATH, "target": "host:port",
+"why": TEXT}`, the last once per sandbox and target.
 
-An entry is `host`, `*.domain` (its subdomains) or an IPv4 address; `:port` behind it, else ports 80 and 443. A name
-that resolves to an address that is not public (loopback, link-local, private, leading to an IPv4 one through a
-translator) is refused unless that address is listed too: who owns a name may not decide what of our network is
-reached. What is inside a CONNECT tunnel is not looked at.
+An entry is `host`, `*.domain` (its subdomains) or an IPv4 address, with `:port`, else for ports 80 and 443. A name
+that resolves to a non-public address (loopback, link-local, private, mapped to an IPv4 one by a translator) is refused
+unless that address is listed too, so that the owner of a name cannot open our network. The content of CONNECT tunnels
+is not inspected.
 
-A name that is slow to resolve holds up the sandbox that asked for it, and no other: each has its own few lookups.
+Slow lookups block only their own sandbox: each has its own few lookup slots.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ from urllib.parse import urlsplit
 CHUNK = 1 << 16
 HEAD_S, CONNECT_S, IDLE_S = 30, 20, 300
 MOST_CONNECTIONS = 128  # of one sandbox
-MOST_REPORTS = 1000  # refusals that are told of one sandbox
-MOST_TOLD = 255  # characters of a host: no name is longer
-MOST_LOOKUPS = 4  # of one sandbox at a time; more wait for those
+MOST_REPORTS = 1000  # refusals reported per sandbox
+MOST_TOLD = 255  # characters of a host name, the maximum of DNS
+MOST_LOOKUPS = 4  # concurrent lookups of one sandbox; more wait
 MOST_ADDRESSES = 16  # of a name
-MOST_KNOWN = 4096  # names whose addresses are remembered, for
+MOST_KNOWN = 4096  # names in the DNS cache, for
 KNOWN_S = 30
 REQUEST = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [!-~]+ HTTP/1\.[01]")
 FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*")
 DROPPED = ("connection", "proxy-", "keep-alive", "host", "upgrade", "te:")
 
 
-# IANA's registries of special-purpose addresses (RFC 6890 and later), without those that are reached from anywhere.
+# IANA's registries of special-purpose addresses (RFC 6890 and later), without the globally reachable ones.
 NOT_PUBLIC = [
     ipaddress.ip_network(text)
     for text in (
@@ -50,12 +50,12 @@ NOT_PUBLIC = [
         "224.0.0.0/4", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
     )
 ]  # fmt: skip
-GLOBAL = ipaddress.ip_network("2000::/3")  # of IPv6, nothing else is given to hosts of the internet
-HOLDING = [ipaddress.ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96")]  # an IPv4 one in the last 32 bits
+GLOBAL = ipaddress.ip_network("2000::/3")  # the only IPv6 range assigned to internet hosts
+HOLDING = [ipaddress.ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96")]  # IPv4 address in the last 32 bits
 
 
 def public(text):
-    """Whether an address is one of the internet."""
+    """Returns True if an address is a public internet address."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if any(address.version == 6 and address in network for network in HOLDING):
         address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
@@ -65,24 +65,24 @@ def public(text):
 
 
 class Refused(Exception):
-    """Status and text of the answer."""
+    """A request is refused; arguments: status and text of the response."""
 
 
 def entry(text):
-    """(host, ports) of an entry."""
+    """Parses an entry into (host, ports)."""
     host, _, port = text.lower().partition(":")
     return host.rstrip("."), {int(port)} if port else {80, 443}
 
 
 def listed(entries, host, port):
-    """Whether some entry lets a host or address be reached at a port."""
+    """Returns True if an entry allows a host or address at a port."""
     return any(
         port in ports and (host == name or (name[:2] == "*." and host.endswith(name[1:]))) for name, ports in entries
     )
 
 
 class Outlet:
-    """What one sandbox may reach."""
+    """Allowlist and connections of one sandbox."""
 
     def __init__(self, path, allow):
         self.path, self.entries, self.told, self.open = path, [entry(text) for text in allow], set(), 0
@@ -92,14 +92,14 @@ class Outlet:
         return listed(self.entries, host, port)
 
     def refuse(self, host, port, why):
-        target = f"{ascii(host[:MOST_TOLD])[1:-1]}:{port}"  # a program inside chose it, and a terminal may show it
+        target = f"{ascii(host[:MOST_TOLD])[1:-1]}:{port}"  # untrusted input that a terminal may show
         if target not in self.told and len(self.told) < MOST_REPORTS:
             self.told.add(target)
             tell(refused=self.path, target=target, why=why)
         raise Refused("403 Forbidden", f"agentrl: {target}: {why}")
 
     async def connect(self, host, port):
-        """Streams to a host that is allowed, by an address that is."""
+        """Connects to an allowed host at an allowed address; returns the streams."""
         host = host.lower().rstrip(".")
         if not self.listed(host, port):
             self.refuse(host, port, "not in the sandbox's list of allowed hosts")
@@ -124,7 +124,7 @@ class Outlet:
         try:
             async with self.lookups:
                 answer = await in_a_thread(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError, RuntimeError) as error:  # the last: there can be no more threads
+        except (OSError, UnicodeError, RuntimeError) as error:  # RuntimeError: no more threads
             raise Refused("502 Bad Gateway", f"agentrl: {host}: {error}") from None
         found = list(dict.fromkeys(each[4][0] for each in answer))[:MOST_ADDRESSES]
         while len(known) >= MOST_KNOWN:
@@ -160,13 +160,13 @@ class Outlet:
                     each.close()
 
 
-known = {}  # host -> (its addresses, until when that holds), for all sandboxes
+known = {}  # host -> (addresses, expiry), for all sandboxes
 
 
 async def in_a_thread(function):
-    """What a function that blocks returns or raises.
+    """Runs a blocking function and returns or raises its result.
 
-    It has a thread of its own, not one of a pool's few: nobody else waits for it, not even the end of the program.
+    Uses a new daemon thread instead of a small pool, so that it blocks neither other lookups nor the exit.
     """
     loop = asyncio.get_running_loop()
     future = loop.create_future()
@@ -180,7 +180,7 @@ async def in_a_thread(function):
             done = future.set_result, function()
         except Exception as error:
             done = future.set_exception, error
-        with suppress(RuntimeError):  # the loop has ended
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, *done)
 
     threading.Thread(target=work, daemon=True).start()
@@ -188,10 +188,10 @@ async def in_a_thread(function):
 
 
 def parse(head):
-    """(host, port, what to send on) of a request; nothing is sent on for CONNECT.
+    """Parses a request into (host, port, bytes to forward); None to forward for CONNECT.
 
-    One request a connection: the answer's end is the connection's, so that a second one cannot go elsewhere. What
-    servers read differently from one another (bare line feeds, folded fields) is refused.
+    One request per connection: the end of the response closes it, so that a second request cannot go to another host.
+    Ambiguous syntax (bare line feeds, folded fields) is refused.
     """
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     if not REQUEST.fullmatch(first) or not all(map(FIELD.fullmatch, lines)):
@@ -246,7 +246,7 @@ async def main():
             outlet = Outlet(path, command["allow"])
             try:
                 outlet.server = await asyncio.start_unix_server(outlet.serve, path)
-                os.chmod(path, 0o666)  # the sandbox's user is another; the folder is the wall
+                os.chmod(path, 0o666)  # the sandbox has another user; the folder restricts access
             except OSError as error:
                 tell(failed=path, why=str(error))
                 continue

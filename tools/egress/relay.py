@@ -1,10 +1,10 @@
-"""Inside a sandbox: takes connections on a loopback port to the egress proxy, which listens on a unix socket.
+"""Relay inside a sandbox: forwards connections from a loopback port to the egress proxy's unix socket.
 
-Usage: `python3 -I -S relay.py PORT SOCKET`; says `ready` on stdout when it listens. Programs know proxies only by
-host and port, and the sandbox has no other network than its own loopback.
+Usage: `python3 -I -S relay.py PORT SOCKET`; prints `ready` when it listens. Programs address proxies only by host and
+port, and the sandbox has only its loopback network.
 """
 
-# Every sandbox with a list of hosts waits for this to start, and asyncio would take it five times as long.
+# Each sandbox with an allowlist waits for this to start, and asyncio would take five times as long.
 import select
 import sys
 import time
@@ -15,12 +15,12 @@ FAILED = select.POLLHUP | select.POLLERR
 
 
 class Link:
-    """Two connected sockets, whose bytes go from each to the other, until both have ended or one fails."""
+    """Pair of sockets; forwards bytes in both directions until both ends close or one fails."""
 
     def __init__(self, relay, *ends):
         self.relay, self.ends = relay, ends
-        self.talking = set(ends)  # those that may say more
-        self.waiting = dict.fromkeys(ends, b"")  # what each has not taken yet
+        self.talking = set(ends)  # ends that may send more
+        self.waiting = dict.fromkeys(ends, b"")  # unsent bytes of each end
         for end in ends:
             end.setblocking(False)
             relay.links[end.fileno()] = self, end
@@ -46,7 +46,7 @@ class Link:
         self.watch()
 
     def watch(self):
-        """Waits for what can be gone on with: nothing is read that the other side has no room for."""
+        """Registers the next events: reads only if the other end has sent all of its data."""
         for end, other in (self.ends, self.ends[::-1]):
             reads = end in self.talking and not self.waiting[other]
             self.relay.wait(end, (select.POLLIN if reads else 0) | (select.POLLOUT if self.waiting[end] else 0))
@@ -70,7 +70,7 @@ class Relay:
         self.wait(self.listener, select.POLLIN)
 
     def wait(self, end, events):
-        """From now on for these events; for none, not at all: else the poll would tell for ever that it has failed."""
+        """Polls an end for events; unregisters it without any, because poll would report errors forever."""
         fd = end.fileno()
         if events:
             self.poll.register(fd, events)
@@ -84,7 +84,7 @@ class Relay:
             for fd, events in self.poll.poll():
                 if fd == self.listener.fileno():
                     self.accept()
-                elif fd in self.links:  # else: closed by what came before
+                elif fd in self.links:  # else: closed by an earlier event
                     link, end = self.links[fd]
                     link.ready(end, events)
 
@@ -97,7 +97,7 @@ class Relay:
         except OSError:
             for end in ends:
                 end.close()
-            time.sleep(0.05)  # out of descriptors: until some connection ends
+            time.sleep(0.05)  # out of descriptors: wait for connections to close
         else:
             Link(self, *ends)
 

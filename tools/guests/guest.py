@@ -1,11 +1,11 @@
-"""Plays an environment of another framework against the policy that agentrl serves; runs in that framework's Python.
+"""Plays another framework's environment with the policy served by agentrl; runs in that framework's Python.
 
     python guest.py tasks KIND SPEC [N]        prints a JSON object per task, of the first N: id, instruction, data
-    python guest.py play KIND SPEC INDEX       plays task INDEX at OPENAI_BASE_URL, and hands its reward back
+    python guest.py play KIND SPEC INDEX       plays task INDEX at AGENTRL_BASE_URL and returns its reward
 
-SPEC is a JSON object, KIND names a module `of_KIND` beside this file. Nothing of agentrl is imported here.
-Exit code 75: something outside failed, and another attempt may succeed; 64: the environment cannot be used at all.
-What a person should read stands on stderr behind a form feed: frameworks print there too.
+SPEC is a JSON object, KIND names a module `of_KIND` in this folder. Imports nothing of agentrl.
+Exit code 75: an external failure, a retry may succeed; 64: the environment is unusable.
+Messages for the user are on stderr after a form feed, because frameworks print there too.
 """
 
 import enum
@@ -22,17 +22,17 @@ AGAIN, UNUSABLE = 75, 64
 
 
 class Unusable(Exception):
-    """The environment cannot be used as it is asked for; the message says what to do."""
+    """The environment cannot be used as specified; the message gives the remedy."""
 
 
 class Away(Exception):
-    """Something outside is away: a server, a service."""
+    """An external server or service is unavailable."""
 
 
 class Model:
-    """The policy, over chat completions. A reply is a message: `content`, and perhaps `tool_calls`.
+    """Policy behind chat completions. A reply is a message with `content` and optional `tool_calls`.
 
-    `OPENAI_BASE_URL` and `OPENAI_API_KEY` are not its: with them the environment asks others, such as a judge.
+    Does not use `OPENAI_BASE_URL` and `OPENAI_API_KEY`, which the environment uses for other models, such as a judge.
     """
 
     def __init__(self):
@@ -40,9 +40,9 @@ class Model:
         self.name = os.environ.get("AGENTRL_MODEL", "policy")
 
     def reply(self, messages, tools=None, rewards=None):
-        """The next message; None: the episode is over (a limit was reached).
+        """Returns the next message; None if a limit ended the episode.
 
-        `rewards` are those so far: they count if a limit ends the episode.
+        `rewards`: rewards so far, used if a limit ends the episode.
         """
         body = {"model": self.name, "messages": messages, **({"tools": tools} if tools else {})}
         if rewards is not None:
@@ -53,7 +53,7 @@ class Model:
             return None
 
     def end(self, rewards, answer=None):
-        """Hands the rewards of the episode back."""
+        """Sends the rewards of the episode."""
         self.post(f"{os.environ['AGENTRL_URL']}/end", {"answer": answer or "", "rewards": rewards})
 
     def post(self, url, body):
@@ -65,7 +65,7 @@ class Model:
 
 
 def calls_of(message):
-    """The tool calls of a message: (id, name, arguments)."""
+    """Yields the tool calls of a message: (id, name, arguments)."""
     for call in message.get("tool_calls") or []:
         try:
             arguments = json.loads(call["function"]["arguments"] or "{}")
@@ -75,7 +75,7 @@ def calls_of(message):
 
 
 def inlined(schema):
-    """A JSON schema with its definitions in the places that name them: a short signature shows choices only so."""
+    """Inlines the definitions of a JSON schema, so that short signatures show enum choices."""
     defined = {f"#/$defs/{name}": each for name, each in schema.get("$defs", {}).items()}
 
     def put(value, inside):
@@ -84,7 +84,7 @@ def inlined(schema):
         if not isinstance(value, dict):
             return value
         name = value.get("$ref")
-        if name in inside:  # in itself
+        if name in inside:  # recursive
             raise RecursionError(name)
         if name in defined:
             return put({**defined[name], **{k: v for k, v in value.items() if k != "$ref"}}, (*inside, name))
@@ -97,12 +97,12 @@ def inlined(schema):
 
 
 def text_of(value):
-    """What the model is shown of a value: text as it is, others as JSON."""
+    """Formats a value for the model: text unchanged, others as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
 
 
 def _plain(value):
-    """Arrays as lists, choices as their values, others as text."""
+    """Converts arrays to lists, enums to their values, others to text."""
     if isinstance(value, enum.Enum):
         return value.value
     return value.tolist() if hasattr(value, "tolist") else str(value)
@@ -110,11 +110,11 @@ def _plain(value):
 
 def main(what, kind, spec, number=None):
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what packages print is no task
+    os.dup2(2, 1)  # output of packages must not mix with tasks
     spec = json.loads(spec)
     path = spec.pop("path", [])
     sys.path.extend(path)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*path, os.environ.get("PYTHONPATH")]))  # of its servers
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*path, os.environ.get("PYTHONPATH")]))  # for child servers
     try:
         module = importlib.import_module(f"of_{kind}")
         if what == "tasks":
@@ -142,13 +142,13 @@ def main(what, kind, spec, number=None):
 
 
 def tell(text):
-    """Says what a person should read."""
+    """Prints a message for the user."""
     print(f"\f{text}", file=sys.stderr)
 
 
 PIP = {"inspect_ai": "inspect-ai openai", "inspect_evals": "inspect-evals", "ors": "ors-sdk"}
 
 if __name__ == "__main__":
-    import guest  # this file under the name by which the others know it: one class `Away`
+    import guest  # under its module name, so that there is only one class `Away`
 
     sys.exit(guest.main(*sys.argv[1:]))

@@ -1,7 +1,7 @@
-"""inspect_ai tasks: dataset, solver and scorer run as they are, with the policy as the model.
+"""inspect_ai tasks: unchanged dataset, solver and scorer, with the policy as the model.
 
-SPEC: task (`inspect_evals/NAME`, or `file.py@name`), args (of the task), metric (the key, if a score holds several
-numbers), roles (models of its roles: `{grader: openai/gpt-4o-mini}`; `policy` is the policy).
+SPEC: task (`inspect_evals/NAME`, or `file.py@name`), args (of the task), metric (key of a score with several numbers),
+roles (models of its roles: `{grader: openai/gpt-4o-mini}`; `policy` is the policy).
 """
 
 import importlib
@@ -14,7 +14,7 @@ from guest import Unusable, text_of
 
 
 def tasks(spec):
-    """The samples of the task's data set."""
+    """Yields the samples of the task's data set."""
     for index, sample in enumerate(_task(spec).dataset):
         said = sample.input if isinstance(sample.input, str) else "\n\n".join(each.text for each in sample.input)
         target = sample.target if isinstance(sample.target, str) else list(sample.target)
@@ -23,13 +23,13 @@ def tasks(spec):
 
 
 def play(spec, index, model):
-    """Evaluates one sample; the value of its first score."""
+    """Evaluates one sample; returns the value of its first score."""
     from inspect_ai import eval as evaluate
 
     task = _task(spec)
     id = _id(task.dataset[index], index)
-    task.dataset = task.dataset[index : index + 1]  # not by its id, which may look like a pattern
-    random.seed()  # an episode's own
+    task.dataset = task.dataset[index : index + 1]  # not by id, which inspect_ai treats as a pattern
+    random.seed()  # reseed for each episode
     with tempfile.TemporaryDirectory() as logs:
         (log,) = evaluate(
             task,
@@ -44,7 +44,7 @@ def play(spec, index, model):
             max_connections=1,
             log_samples=True,
         )
-        if not log.samples:  # samples are read from the log when they are asked for
+        if not log.samples:  # samples are loaded from the log lazily
             raise Unusable(f"{spec['task']}, sample {id}: {log.error.message if log.error else log.status}")
         (played,) = log.samples
         if not played.scores:
@@ -53,11 +53,11 @@ def play(spec, index, model):
 
 
 POLICY = "openai-api/agentrl/policy"
-"""inspect_ai's name of the policy: at AGENTRL_BASE_URL, with AGENTRL_API_KEY."""
+"""Name of the policy in inspect_ai: at AGENTRL_BASE_URL, with AGENTRL_API_KEY."""
 
 
 def _roles(spec, task):
-    """The models of the task's roles. A grader must be named: else inspect_ai asks the policy to grade itself."""
+    """Returns the models of the task's roles. Requires a named grader: by default the policy would grade itself."""
     from inspect_ai.model import get_model
 
     def nobody(*_):
@@ -68,7 +68,7 @@ def _roles(spec, task):
 
 
 def _reward(spec, name, score):
-    """A score as a number."""
+    """Converts a score to a number."""
     from inspect_ai.scorer import value_to_float
 
     value = score.value
@@ -89,11 +89,11 @@ def _task(spec):
 
     if "task" not in spec:
         raise Unusable("inspect_ai needs spec: {task: inspect_evals/NAME, or file.py@NAME}")
-    importlib.import_module("openai")  # the policy is a model of inspect_ai's provider openai-api
+    importlib.import_module("openai")  # required by inspect_ai's provider openai-api
     if spec["task"].startswith("inspect_evals/"):
         importlib.import_module("inspect_evals")
     file = spec["task"].partition("@")[0]
-    os.chdir(os.path.dirname(file) or "." if os.path.isfile(file) else ".")  # where the task finds its data
+    os.chdir(os.path.dirname(file) or "." if os.path.isfile(file) else ".")  # base folder of the task's data
     _shuffle_alike(MemoryDataset)
     try:
         found = load_tasks([spec["task"]], spec.get("args", {}))
@@ -106,7 +106,7 @@ def _task(spec):
 
 
 def _shuffle_alike(dataset):
-    """Every process gets the samples and their choices in the same order, if the task shuffles them without a seed."""
+    """Seeds shuffles without a seed, so that samples and choices have the same order in every process."""
     from numpy import random as of_numpy
 
     random.seed(0)
@@ -119,7 +119,7 @@ _NAMED = "give inspect_evals/NAME, or file.py@NAME"
 
 
 def _id(sample, index):
-    """A sample's id; where it has none, an evaluation counts from 1."""
+    """Returns the id of a sample; by default its number, from 1."""
     return index + 1 if sample.id is None else sample.id
 
 

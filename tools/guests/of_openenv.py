@@ -1,9 +1,9 @@
-"""OpenEnv: an environment class in this process (`env: package.module:Class`), or a server (`url`).
+"""OpenEnv environments: a class in this process (`env: package.module:Class`), or a server (`url`).
 
-An action with one required text is the model's reply; any other, and the tools of an MCP environment, are tool calls.
-The rewards of the steps add up. SPEC: env or url, args (of the class), resets (a list of arguments of `reset`, a task
-each; default: seeds 0 to `n` - 1), instruction, action (`package.module:Class`, where the class does not say it),
-show (the fields of an observation that the model sees), wait_s (for a place on a server that is full).
+An action with one required text is the model's reply; other actions, and the tools of an MCP environment, are tool
+calls. The reward is the sum over steps. SPEC: env or url, args (of the class), resets (list of `reset` arguments, one
+per task; default: seeds 0 to `n` - 1), instruction, action (`package.module:Class`, if the class does not declare it),
+show (fields of an observation shown to the model), wait_s (timeout for a slot on a full server).
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from concurrent.futures import ThreadPoolExecutor
 from guest import Away, Unusable, calls_of, inlined, text_of
 
 WAIT_S = 300.0
-"""How long an episode waits for a place on a server that is full."""
+"""Timeout of an episode for a slot on a full server."""
 
 
 def tasks(spec):
-    """One for each reset. A class that cannot be used is refused here, before anything is played."""
+    """Yields one task per reset. Refuses unusable classes before any episode."""
     if not (spec.get("env") or spec.get("url")):
         raise Unusable("OpenEnv needs spec: {env: package.module:Class}, or {url: http://...}")
     if not spec.get("url"):
@@ -40,7 +40,7 @@ def tasks(spec):
 
 
 def play(spec, index, model):
-    """Plays one episode; the sum of its rewards."""
+    """Plays one episode; returns the sum of its rewards."""
     return asyncio.run(_play(spec, index, model))
 
 
@@ -48,11 +48,11 @@ async def _play(spec, index, model):
     async with contextlib.AsyncExitStack() as stack:
         reset = _resets(spec)[index]
         if not spec.get("url"):
-            _object(spec["env"])  # what it imports may be what it draws from
-        _draw_from(index)  # a class whose `reset` takes no seed would give each episode of a group another task
+            _object(spec["env"])  # imports numpy, if used, before seeding
+        _draw_from(index)  # else a `reset` without a seed would give each episode of a group another task
         env = await (_Served if spec.get("url") else _Here).open(spec, stack)
         result = await env.reset(reset)
-        _draw_from(None)  # an episode's own
+        _draw_from(None)  # reseed for each episode
         if result["done"]:
             raise Unusable(f"the episode is over before its first turn: reset({reset}) says done")
         tools, field = await env.actions()
@@ -66,7 +66,7 @@ async def _play(spec, index, model):
             last = reply.get("content") or last
             calls = list(calls_of(reply))
             if tools and not calls:
-                break  # the final answer
+                break  # final answer
             steps = [(id, env.action(name, given)) for id, name, given in calls] or [(None, {field: last})]
             for id, action in steps:
                 try:
@@ -83,7 +83,7 @@ async def _play(spec, index, model):
 
 
 def _draw_from(seed):
-    """Seeds what draws from the random numbers that all code of the process shares; None: by chance."""
+    """Seeds the global generators of `random` and numpy; None: randomly."""
     random.seed(seed)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed)
@@ -94,10 +94,10 @@ def _resets(spec):
 
 
 def _shown(result, spec, first=False):
-    """The observation: its one text where it has one, else JSON without what the loop itself reads.
+    """Formats an observation: the text of a single field, else JSON without reward and done.
 
-    MCP environments tell what `reset` says in `metadata`, which else may hold the solution: it is shown where nothing
-    else is.
+    MCP environments put the output of `reset` into `metadata`, which elsewhere may hold the solution: it is shown only
+    without other fields.
     """
     seen = {k: v for k, v in dict(result["observation"]).items() if k not in ("reward", "done") and v is not None}
     about = seen.pop("metadata", None)
@@ -111,7 +111,7 @@ def _shown(result, spec, first=False):
 
 
 def _of_tool(seen):
-    """What a tool of MCP said, without MCP's own wrapping. Others as they are."""
+    """Unwraps the result of an MCP tool; returns other observations unchanged."""
     if "tool_name" not in seen or not ("result" in seen or "error" in seen):
         return seen
     said = {k: v for k, v in seen.items() if k != "tool_name"}
@@ -124,7 +124,7 @@ def _of_tool(seen):
 
 
 def _without_images(value):
-    """The same with `[image]` in place of each image in base64: no model reads those as text."""
+    """Replaces images in base64 by `[image]`, because models cannot read them as text."""
     if isinstance(value, dict):
         return {k: _without_images(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -142,7 +142,7 @@ def _tool(name, about, schema):
 
 
 def _of_schema(schema):
-    """Tools, or the name of the only field that an action needs, if it is a free text: that is then the reply."""
+    """Returns the tools, or the name of an action's only required field if it is free text, filled by the reply."""
     own = {k: v for k, v in schema.get("properties", {}).items() if k not in ("metadata",)}
     needed = [name for name in schema.get("required", ()) if name in own] or list(own)
     if len(needed) == 1 and _is_text(own[needed[0]]):
@@ -158,7 +158,7 @@ def _is_text(schema):
 
 
 def _of_mcp(schema):
-    """Whether an action is a call of an MCP tool, or any action: MCP environments say no more."""
+    """Returns True if an action is a call of an MCP tool, or unspecified, as in MCP environments."""
     calls = schema.get("properties", {}).get("type", {}).get("const") in ("call_tool", "list_tools")
     return calls or schema.get("title") in ("Action", "CallToolAction", "ListToolsAction")
 
@@ -173,7 +173,7 @@ def _mcp_tools(listed):
 
 
 class Refused(Exception):
-    """What the model said is no action: it is told why, and the episode goes on."""
+    """The model's action is invalid; the error is shown to the model and the episode continues."""
 
 
 def _result(observation, reward, done):
@@ -191,7 +191,7 @@ class _Env:
 
 
 class _Here(_Env):
-    """An environment class in this process. As on OpenEnv's servers, what is not async runs in a thread of its own."""
+    """Environment class in this process. Synchronous methods run in a separate thread, as on OpenEnv's servers."""
 
     @classmethod
     async def open(cls, spec, stack):
@@ -237,17 +237,17 @@ class _Here(_Env):
 
 
 def _method(env, name):
-    """`reset` or `step`: the class's own async form, if it has one."""
+    """Returns `reset` or `step`, or its async form if the class overrides it."""
     found = getattr(env, f"{name}_async", None)
     base = getattr(found, "__qualname__", "") == f"Environment.{name}_async"
     return getattr(env, name) if found is None or base else found
 
 
 def _action_class(spec):
-    """What the class's `step` takes. A class of MCP tools takes calls of them.
+    """Returns the action class of `step`; for MCP environments, calls of MCP tools.
 
     Raises:
-        Unusable: the class does not say it.
+        Unusable: the class does not declare it.
     """
     if spec.get("action"):
         return _object(spec["action"])
@@ -265,7 +265,7 @@ def _action_class(spec):
 
 
 def _annotated(env):
-    """The annotation of the first argument of `step`; a type variable is what the class puts in its place."""
+    """Returns the annotation of the first argument of `step`; resolves a type variable by the class's bases."""
     if isinstance(env, type(len)) or not hasattr(env, "step"):
         return None
     try:
@@ -286,9 +286,9 @@ def _mcp_base(env):
 
 
 def _refuse_unknown(env, spec):
-    """A misspelt argument of `reset` would be left out, as OpenEnv's servers do, and the tasks would be others."""
+    """Refuses unknown arguments of `reset`: OpenEnv's servers ignore them, which would change the tasks."""
     if not hasattr(env, "reset"):
-        return  # a function that makes the environment
+        return  # a factory function
     known = inspect.signature(_method(env, "reset")).parameters
     if any(each.kind is each.VAR_KEYWORD for each in known.values()):
         return
@@ -310,7 +310,7 @@ def _object(reference):
 
 
 class _Served(_Env):
-    """A server, over its WebSocket."""
+    """Environment on a server, over its WebSocket."""
 
     @classmethod
     async def open(cls, spec, stack):
@@ -323,7 +323,7 @@ class _Served(_Env):
         return self
 
     async def reset(self, given):
-        """Begins an episode, after others have left a server that is full."""
+        """Begins an episode; waits for a slot on a full server."""
         until = time.monotonic() + self.wait_s
         with self._asked():
             while True:
@@ -346,13 +346,13 @@ class _Served(_Env):
         try:
             with self._asked():
                 return _mcp_tools((await self.client.step({"type": "list_tools"})).observation["tools"])
-        except Refused:  # its action is a call only
+        except Refused:  # the server accepts only tool calls as actions
             listed = await self._json("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}})
         with self._asked():
             return _mcp_tools(listed["result"]["tools"])
 
     async def step(self, action):
-        """A step of the episode that `reset` began: the client connects again by itself, to another environment."""
+        """Runs a step. Raises if the client reconnected, because it would get another environment."""
         with self._asked():
             result = self._seen(await self.client.step(action))
             if getattr(self.client, "_ws", None) is not self.connection:
@@ -372,19 +372,19 @@ class _Served(_Env):
 
     @contextlib.contextmanager
     def _asked(self):
-        """Whatever fails here is the server's, an answer that is none included; only a wrong action is the model's."""
+        """Converts errors to `Away`, a server failure, including invalid answers; invalid actions are `Refused`."""
         try:
             yield
         except (Refused, Unusable, Away):
             raise
         except Exception as error:
-            if str(error).endswith("(code: VALIDATION_ERROR)"):  # the protocol's name for an action that is none
+            if str(error).endswith("(code: VALIDATION_ERROR)"):  # the protocol's code for an invalid action
                 raise Refused("\n".join([str(error), *self._faults()])) from None
             said = f"the OpenEnv server {self.url} failed: {type(error).__name__}: {error}"
             raise Away(said) from None
 
     def _faults(self):
-        """Which fields of the action are wrong."""
+        """Yields the invalid fields of the action."""
         for each in getattr(self.client, "error", {}).get("errors") or ():
             yield f"{'.'.join(map(str, each.get('loc', ())))}: {each.get('msg')}"
 
@@ -399,7 +399,7 @@ class _Served(_Env):
 
 
 def _client():
-    """OpenEnv's client. It takes no answer without an observation, and keeps what an error says beside its message."""
+    """Returns OpenEnv's client, extended: rejects answers without an observation, keeps the details of errors."""
     from openenv import GenericEnvClient
 
     class Client(GenericEnvClient):

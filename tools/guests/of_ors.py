@@ -1,7 +1,7 @@
-"""Open Reward Standard: the tasks and tools of an ORS server. SPEC: url, env (its name there), split, api_key.
+"""Open Reward Standard: tasks and tools of an ORS server. SPEC: url, env (name on the server), split, api_key.
 
-Rewards of tool calls add up; `finished` ends the episode. A server of openreward may have a terminal tool, which the
-model does not see: it gets the reply that calls no tool.
+The reward is the sum over tool calls; `finished` ends the episode. A server of openreward may have a terminal tool,
+hidden from the model, that receives the reply without tool calls.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from guest import Away, Unusable, calls_of, inlined, text_of
 
 
 def tasks(spec):
-    """Those of a split."""
+    """Yields the tasks of a split."""
     yield from asyncio.run(_tasks(spec))
 
 
 def play(spec, index, model):
-    """Plays one task; the sum of the rewards of its calls."""
+    """Plays one task; returns the sum of the rewards of its calls."""
     return asyncio.run(_play(spec, index, model))
 
 
@@ -65,18 +65,18 @@ async def _play(spec, index, model):
                 break
             for id, name, given in calls:
                 if finished:
-                    break  # what is called after the end must not pay
+                    break  # calls after the end must not earn rewards
                 try:
                     reward, done, said = await _asked(spec, _called(session, name, given), but=ToolCallError)
                     total, finished = total + reward, finished or done
-                except ToolCallError as error:  # no such tool, or not its arguments: the model's fault
+                except ToolCallError as error:  # unknown tool or wrong arguments: the model's error
                     said = f"{type(error).__name__}: {error}"[:2000]
                 messages.append({"role": "tool", "tool_call_id": id, "content": said})
     return {"reward": total}, last
 
 
 async def _ended(spec, env, session, text):
-    """What a reply without calls is worth: its reward from the terminal tool, else nothing."""
+    """Returns the reward of a reply without calls: from the terminal tool, else 0."""
     terminal = await _asked(spec, asyncio.to_thread(_terminal, spec, env))
     if terminal is None:
         return 0.0
@@ -85,7 +85,7 @@ async def _ended(spec, env, session, text):
 
 
 def _terminal(spec, env):
-    """The terminal tool, which the client of ors-sdk leaves out; None if the environment has none."""
+    """Returns the terminal tool, which the client of ors-sdk omits; None if the environment has none."""
     headers = {"Authorization": f"Bearer {spec['api_key']}"} if spec.get("api_key") else {}
     name = getattr(env, "name", spec["env"])
     request = urllib.request.Request(f"{spec['url'].rstrip('/')}/{name}/tools", headers=headers)
@@ -94,7 +94,7 @@ def _terminal(spec, env):
 
 
 async def _called(session, name, given):
-    """Reward, whether the episode is over, and what the tool says."""
+    """Calls a tool; returns its reward, True at the end of the episode, and its text."""
     output = await session.call_tool(name, given)
     reward = float(output.reward or 0.0)
     if not math.isfinite(reward):
@@ -109,7 +109,7 @@ def _env(spec):
         raise Unusable("ORS needs spec: {url: http://..., env: NAME}")
     client = AsyncORS(base_url=spec["url"], api_key=spec.get("api_key"))
     env = client.environment(spec["env"])
-    env.owner = client  # which closes the connections when it is collected
+    env.owner = client  # closes the connections when collected
     return env
 
 
@@ -127,7 +127,7 @@ def _text(blocks):
 
 
 async def _asked(spec, call, but=()):
-    """The server's answer. Every failure is the server's, a tool that raises there included; those of `but` are not."""
+    """Awaits the server's answer. Converts errors to `Away`, including those of tools, except types in `but`."""
     try:
         return await call
     except but:

@@ -1,7 +1,7 @@
-"""verifiers: an environment of its v0 (`environment`), or a taskset of its v1 (`taskset`).
+"""verifiers: an environment of v0 (`environment`), or a taskset of v1 (`taskset`).
 
 SPEC, v0: environment (an id for `load_environment`, or `package.module:Class`), args, split (train or eval).
-SPEC, v1: taskset (its id), args, n (of one without end), env (more of its configuration: id, roles, harnesses).
+SPEC, v1: taskset (its id), args, n (for unbounded ones), env (further configuration: id, roles, harnesses).
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from guest import Away, Unusable, text_of
 
 
 def tasks(spec):
-    """The rows of the environment's data set, or the tasks of the taskset."""
+    """Yields the rows of the environment's data set, or the tasks of the taskset."""
     if "taskset" in spec:
         yield from _listed(spec)
         return
@@ -27,7 +27,7 @@ def tasks(spec):
 
 
 def play(spec, index, model):
-    """One rollout with its scoring; the environment's reward."""
+    """Runs and scores one rollout; returns the environment's reward."""
     return asyncio.run(_episode(spec, index, model)) if "taskset" in spec else _rollout(spec, index, model)
 
 
@@ -36,7 +36,7 @@ def _rollout(spec, index, model):
 
     env = _environment(spec)
     row = dict(_rows(env, spec)[index])
-    random.seed()  # an episode's own
+    random.seed()  # reseed for each episode
     client = ClientConfig(api_key_var="AGENTRL_API_KEY", api_base_url=model.url, max_retries=0)
     (output,) = asyncio.run(env.run_group([row], client, model.name, dict(env.sampling_args)))
     error = output.get("error") or {}
@@ -47,7 +47,7 @@ def _rollout(spec, index, model):
 
 
 def _environment(spec):
-    """The environment, made from the same random numbers by every process."""
+    """Loads the environment, with the same random seed in every process."""
     import numpy
     import verifiers
 
@@ -67,7 +67,7 @@ def _environment(spec):
 
 
 def _unusable(what, error):
-    """What to raise for one that cannot be loaded: the package that is missing, or what is wrong."""
+    """Returns the exception for a failed load: the missing package, or `Unusable` with the cause."""
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -85,7 +85,7 @@ def _name(spec):
 
 
 def _said(prompt):
-    """What the messages of a prompt say, without the system's."""
+    """Joins the texts of a prompt's messages, without system messages."""
     if prompt is None or isinstance(prompt, str):
         return prompt or "The environment begins."
     messages = [each if isinstance(each, dict) else each.model_dump(mode="json") for each in prompt]
@@ -93,7 +93,7 @@ def _said(prompt):
 
 
 def _listed(spec):
-    """The tasks of a taskset; their `info` is all that it knows of them."""
+    """Yields the tasks of a taskset; `info` holds all of a task's data."""
     taskset = _composed(spec).taskset
     if not taskset.bounded and "n" not in spec:
         raise Unusable(f"the taskset {spec['taskset']} has no end: say how many tasks, spec: {{n: 100}}")
@@ -105,15 +105,15 @@ def _listed(spec):
 
 
 def _declares(*classes):
-    """Whether a class of the environment has a hook for tools, of this version of verifiers or of another one."""
+    """Returns True if a class of the environment has a hook for tools, in any version of verifiers."""
     bases = [base for cls in classes for base in cls.__mro__ if not base.__module__.startswith("verifiers.")]
     return any("tool" in name for base in bases for name in vars(base) if name[0] != "_")
 
 
 async def _episode(spec, index, model):
-    """One episode of a taskset: every role asks the policy, and its reward is that of the role's traces.
+    """Runs one episode of a taskset: the policy plays every role; a role's reward is that of its traces.
 
-    `reward` is the mean of the traces that may train; each role also has its own, under its name.
+    `reward` is the mean over trainable traces; each role also has its own reward, under its name.
     """
     from verifiers.v1.clients import EvalClientConfig, ModelContext
 
@@ -135,7 +135,7 @@ async def _episode(spec, index, model):
 
 
 _OUTSIDE = ("SandboxError", "InterceptionError", "TunnelError", "ProviderError")
-"""Errors that another attempt may not meet."""
+"""Errors that a retry may avoid."""
 
 
 def _mean(traces):
@@ -143,7 +143,7 @@ def _mean(traces):
 
 
 def _composed(spec):
-    """The taskset with its agents: on this machine, in verifiers' loop of chat and tools unless `env` says more."""
+    """Loads the taskset with its agents: on this machine, in verifiers' chat loop unless `env` overrides it."""
     import verifiers
 
     try:
@@ -170,7 +170,7 @@ def _composed(spec):
 
 
 def _without_uv():
-    """The loop of chat and tools needs what verifiers needs: it runs with this interpreter. Other scripts need uv."""
+    """Runs the chat loop with this interpreter, because it has the same dependencies as verifiers; others need uv."""
     from verifiers.v1.harnesses.utils.launch import CHAT_PROGRAM_SOURCE
     from verifiers.v1.runtimes.subprocess import SubprocessRuntime
 

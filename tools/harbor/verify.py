@@ -1,7 +1,7 @@
-"""The verifier of a task that `agentrl env export --to harbor` wrote: needs Python and nothing else.
+"""Verifier of a task exported by `agentrl env export --to harbor`: needs only Python.
 
-Reads checks.json beside it: {"answer_file": PATH, "components": [{"kind", "weight", ...}]}. Prints what failed, and
-writes the weighted sum of the components to /logs/verifier/reward.txt.
+Reads checks.json in its folder: {"answer_file": PATH, "components": [{"kind", "weight", ...}]}. Prints failed checks
+and writes the weighted sum of the components to /logs/verifier/reward.txt.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from subprocess import PIPE
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 USER = 61234
-"""The user id of the code under test, if this program may choose one. Nothing else in a container should have it."""
+"""User id of the code under test, if this program runs as root. Must be unused in the container."""
 
 STUB = """\
 import sys
@@ -35,16 +35,16 @@ agentrl_stub.become(__name__, {path!r})
 
 
 def answer(check, given):
-    """Exact match after SQuAD's normalisation."""
+    """Checks for an exact match after SQuAD's normalisation."""
     said = Path(given["answer_file"])
     return said.is_file() and _normalised(said.read_text(errors="replace")) in map(_normalised, check["references"])
 
 
 def tests(check, given):
-    """Statements that see the names of the first file: each in a process of its own, which must prove its end.
+    """Runs statements with the names of the first file, each in a separate process that must prove its completion.
 
-    The code runs in other processes, which neither the statements nor the proof enter; where the statements run, a
-    stub stands for it. The programs are those of agentrl's reward `code_tests`.
+    The code runs in other processes without access to the statements and the proof; the statements see a stub of it.
+    The programs are those of agentrl's reward `code_tests`.
     """
     code, workdir = Path(check["files"][0]), Path(given["workdir"])
     if not code.is_file():
@@ -68,7 +68,7 @@ def _passes(test, entry, judge, check):
 
 @contextlib.contextmanager
 def _served(root, held, entry):
-    """Runs the code, from a copy of its folder, behind a socket; gives the folder where the statements run."""
+    """Runs the code from a copy of its folder behind a socket; yields the folder of the statements."""
     judge, served = held / "judge", held / "served"
     shutil.copytree(PROGRAMS, judge)
     shutil.copytree(PROGRAMS, served)
@@ -81,10 +81,10 @@ def _served(root, held, entry):
     held.chmod(0o711)
     user, python = _other_user(), [sys.executable, "-u"]
     relay = subprocess.Popen([*python, judge / "agentrl_mux.py", judge / "socket"], bufsize=0, stdin=PIPE, stdout=PIPE)
-    relay.stdout.read(8)  # it listens
+    relay.stdout.read(8)  # wait until it listens
     server = subprocess.Popen(
         [*python, served / "agentrl_server.py"], stdin=relay.stdout, stdout=relay.stdin, cwd=served / "code",
-        env={**os.environ, "HOME": str(served / "code"), "PYTHONSAFEPATH": ""},  # it imports what lies beside it
+        env={**os.environ, "HOME": str(served / "code"), "PYTHONSAFEPATH": ""},  # it imports modules of its folder
         start_new_session=True, **user,
     )  # fmt: skip
     relay.stdin.close()
@@ -94,7 +94,7 @@ def _served(root, held, entry):
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
-        if user:  # what left its group: all processes of that user
+        if user:  # processes that left the group: all of that user
             subprocess.run(["sh", "-c", "kill -9 -1"], stderr=subprocess.DEVNULL, **user)
         relay.kill()
         server.wait()
@@ -102,7 +102,7 @@ def _served(root, held, entry):
 
 
 def _other_user():
-    """Options that run the code as a user who can enter neither this folder nor these processes; {} if not root."""
+    """Returns options to run the code as a user without access to this folder and its processes; {} if not root."""
     user = {"user": USER, "group": USER, "extra_groups": []}
     try:
         subprocess.run([sys.executable, "-c", ""], check=True, stderr=subprocess.DEVNULL, **user)
@@ -112,7 +112,7 @@ def _other_user():
 
 
 def state(check, given):
-    """Files and commands, as `state_check` has them."""
+    """Checks files and commands like the reward `state_check`."""
     for each in check["state"]:
         if "command" in each:
             done = _run(["sh", "-c", each["command"]], check["timeout_s"], cwd=given["workdir"])
@@ -138,7 +138,7 @@ def _fits(text, check):
 
 
 def _run(command, seconds, cwd, input=""):
-    """None if it took too long."""
+    """Runs a command; returns None after a timeout."""
     given = {"input": input, "timeout": seconds, "cwd": cwd}
     try:
         return subprocess.run(command, capture_output=True, text=True, errors="replace", **given)
@@ -162,7 +162,7 @@ def main():
         checks.chmod(0o600)
     reward = sum(each["weight"] * float(KINDS[each["kind"]](each, given)) for each in given["components"])
     logs.mkdir(parents=True, exist_ok=True)
-    for name in ("reward.json", "reward.txt"):  # what the code under test may have put there
+    for name in ("reward.json", "reward.txt"):  # may be planted by the code under test
         (logs / name).unlink(missing_ok=True)
     (logs / "reward.txt").write_text(f"{reward}\n")
 

@@ -1,11 +1,11 @@
-"""Runs a command in a session of its own, and kills all that it started when whoever started this is gone.
+"""Runs a command in a new session, and kills it and all its descendants when the caller exits.
 
     guard.py FD COMMAND ...
 
-FD is a pipe that nobody writes to: it ends with its other end, however that ends. Standard library only.
+FD is a pipe without writes: it closes when the caller exits, in any way. Standard library only.
 
-What the command leaves behind becomes a child of this process, whatever sessions and groups it made (a child subreaper,
-see prctl(2)), and ends with it.
+Orphans of the command, also in other sessions and groups, become children of this process (a child subreaper, see
+prctl(2)) and end with it.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from contextlib import suppress
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 END_S = 5.0
-"""What starts processes faster than they can be killed is given up after this time."""
+"""Time limit for killing programs that start processes faster than they can be killed."""
 
 
 def set_process(option, value):
@@ -33,7 +33,7 @@ def kill(send, to):
 
 
 def parents():
-    """The parent of each process."""
+    """Returns the parent of each process."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -43,7 +43,7 @@ def parents():
 
 
 def descendants():
-    """All processes below this one."""
+    """Returns all descendants of this process."""
     parent, found, more = parents(), set(), {os.getpid()}
     while more:
         more = {pid for pid, above in parent.items() if above in more} - found
@@ -52,7 +52,7 @@ def descendants():
 
 
 def end(group):
-    """Kills the command's session, and what left it."""
+    """Kills the command's process group and descendants that left it."""
     kill(os.killpg, group)
     until = time.monotonic() + END_S
     while (left := descendants()) and time.monotonic() < until:
@@ -71,7 +71,7 @@ def watch(lifeline, group):
 
 
 def status_of(child):
-    """How the command ended. Orphans of it that end before are reaped."""
+    """Waits for the command and returns its exit code. Reaps its orphans meanwhile."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == child:
@@ -85,17 +85,17 @@ def main():
         child = subprocess.Popen(
             sys.argv[2:],
             start_new_session=True,
-            preexec_fn=lambda: set_process(PR_SET_PDEATHSIG, signal.SIGKILL),  # if it kills this process
+            preexec_fn=lambda: set_process(PR_SET_PDEATHSIG, signal.SIGKILL),  # in case it kills this process
         )
     except OSError as error:
         sys.exit(f"{sys.argv[2]}: {error.strerror}")
-    nothing = os.open(os.devnull, os.O_RDWR)  # the pipes are the child's alone
+    nothing = os.open(os.devnull, os.O_RDWR)  # only the child keeps the pipes open
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
     threading.Thread(target=watch, args=(lifeline, child.pid), daemon=True).start()
-    with suppress(ChildProcessError):  # the other thread has reaped it, and ends this process
+    with suppress(ChildProcessError):  # the other thread reaped it and ends this process
         code = status_of(child.pid)
-        end(child.pid)  # what it left behind
+        end(child.pid)  # its remaining descendants
         os._exit(code if code >= 0 else 128 - code)
     threading.Event().wait()
 

@@ -1,1 +1,1 @@
-"""NAME as an environment of OpenEnv."""
+"""OpenEnv environment of recipe NAME."""

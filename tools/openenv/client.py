@@ -1,4 +1,4 @@
-"""A client of the server."""
+"""Client of the server."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from .models import RecipeAction, RecipeObservation
 
 
 class RecipeEnv(EnvClient[RecipeAction, RecipeObservation, State]):
-    """`reset(task=3)` begins the episode of a task, `step(RecipeAction(text=...))` says a turn."""
+    """Environment client: `reset(task=3)` begins an episode of a task, `step(RecipeAction(text=...))` plays a turn."""
 
     def _step_payload(self, action: RecipeAction) -> dict[str, Any]:
         return action.model_dump(include={"text", "calls"})

@@ -1,4 +1,4 @@
-"""What is said to the environment, and what it shows."""
+"""Actions and observations of the environment."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from openenv.core.env_server.types import Action, Observation
 
 
 class Call(BaseModel):
-    """A call of a tool."""
+    """Tool call."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -17,14 +17,14 @@ class Call(BaseModel):
 
 
 class RecipeAction(Action):
-    """A turn: text as the model would write it, or calls of tools."""
+    """Turn of the model: its text, or tool calls."""
 
     text: str = Field(description="The reply. Calls may stand in it, in the recipe's format.")
     calls: list[Call] = Field(default_factory=list, description="Calls: {name, arguments}.")
 
 
 class RecipeObservation(Observation):
-    """What came of it."""
+    """Observation after a turn."""
 
     text: str = Field(default="", description="The texts of the messages since the last turn.")
     messages: list[dict[str, Any]] | None = Field(

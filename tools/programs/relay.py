@@ -1,8 +1,8 @@
-"""Inside a sandbox: hands HTTP requests of programs to the host, over stdin and stdout.
+"""Relay inside a sandbox: forwards HTTP requests of programs to the host over stdin and stdout.
 
-Usage: `python3 -I -S -B relay.py`. Listens on a free port of the loopback and says `ready PORT`. A request is a line of
-JSON on stdout, `{"id", "method", "path", "headers", "body"}`, its response one on stdin, `{"id", "status", "headers",
-"body"}`; bodies are in Base64. So a sandbox without a network reaches this one server, and nothing else.
+Usage: `python3 -I -S -B relay.py`. Listens on a free loopback port and prints `ready PORT`. A request is a line of JSON
+on stdout, `{"id", "method", "path", "headers", "body"}`, its response a line on stdin, `{"id", "status", "headers",
+"body"}`; bodies are in Base64. A sandbox without a network thus reaches only this server.
 """
 
 import base64
@@ -19,7 +19,7 @@ class Relay:
         self.lock, self.waiting, self.number = threading.Lock(), {}, 0
 
     def ask(self, request):
-        """The host's response."""
+        """Sends a request and waits for the host's response."""
         slot = [threading.Event(), None]
         with self.lock:
             self.number += 1
@@ -29,7 +29,7 @@ class Relay:
         return slot[1]
 
     def listen(self):
-        """Takes responses until the host hangs up."""
+        """Receives responses until stdin is closed."""
         for line in sys.stdin:
             response = json.loads(line)
             slot = self.waiting.pop(response["id"])

@@ -1,14 +1,14 @@
-"""Inside a sandbox: packs the files of some folders into a stream, and unpacks them elsewhere exactly as they were.
+"""Snapshot program inside a sandbox: packs folders into a stream and restores them exactly.
 
-Usage: `python3 -I -S archive.py pack FOLDER ...` writes to stdout, `unpack FOLDER ...` reads from stdin, into as many
-folders, which are empty; `release` lets go on what a packer that was killed had stopped. Needs neither root nor tar,
-and any Python 3.9+.
+Usage: `python3 -I -S archive.py pack FOLDER ...` writes to stdout; `unpack FOLDER ...` reads from stdin into the same
+number of empty folders; `release` resumes the programs stopped by a packer that was killed. Needs any Python 3.9+, and
+neither root nor tar.
 
-Kept are content (holes are no content), modes, times of change to the nanosecond, hard and symbolic links, and pipes.
-Not kept are sockets, whose processes are gone when somebody unpacks, and extended attributes.
+Preserves content (holes as holes), modes, modification times in nanoseconds, hard and symbolic links, and pipes.
+Drops sockets, because their processes do not exist after unpacking, and extended attributes.
 
-The stream is a sequence of marshalled tuples: what it is, the number of the folder, the path below that, and more.
-While it packs, all other programs of the sandbox are stopped.
+The stream is a sequence of marshalled tuples: kind, number of the folder, path below it, and more. All other programs
+of the sandbox are stopped while packing.
 """
 
 import errno
@@ -23,12 +23,12 @@ from contextlib import suppress
 
 CHUNK = 1 << 20
 F_SETPIPE_SZ = 1031
-HOLD_S = 1.0  # how long a program may take to stop: one that waits for the kernel cannot write either
+HOLD_S = 1.0  # timeout for programs to stop: one blocked in the kernel cannot write either
 
 
 def stream(file):
-    """The file; a pipe is made as large as a chunk."""
-    with suppress(OSError):  # no pipe, or there are too many large ones
+    """Returns the file; enlarges the buffer of a pipe to a chunk."""
+    with suppress(OSError):  # not a pipe, or too many large pipes
         fcntl.fcntl(file, F_SETPIPE_SZ, CHUNK)
     return file
 
@@ -37,13 +37,13 @@ def stream(file):
 
 
 def running():
-    """Pids of all programs that run, but process 1 and this one."""
+    """Returns the pids of all running programs except process 1 and this one."""
     others = [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
     return [int(name) for name in others if runs(name)]
 
 
 def runs(name):
-    """Whether any thread of a program does: the main one may have ended before the others."""
+    """Returns True if any thread of a program runs: the main thread may end before the others."""
     with suppress(OSError):  # it has just ended
         for thread in os.listdir(f"/proc/{name}/task"):
             with suppress(OSError), open(f"/proc/{name}/task/{thread}/stat", "rb") as file:
@@ -53,7 +53,7 @@ def runs(name):
 
 
 def hold():
-    """Stops all other programs; returns those that ran."""
+    """Stops all other programs; returns their pids."""
     held, deadline = set(), time.monotonic() + HOLD_S
     while time.monotonic() < deadline:
         found = running()
@@ -75,7 +75,7 @@ def tell(pids, number):
 
 
 class Packer:
-    """Writes entries. What its own mode keeps its user from reading is open to him for as long as that takes."""
+    """Writes entries. Temporarily makes files readable whose mode denies it to their owner."""
 
     def __init__(self, out):
         self.out, self.seen, self.opened = out, {}, []
@@ -89,7 +89,7 @@ class Packer:
             path = queue.pop()
             about = os.lstat(root + path)
             if about.st_dev != device:
-                continue  # another folder of the sandbox is mounted there
+                continue  # mount point of another folder
             self.entry(number, path, root + path, about)
             if stat.S_ISDIR(about.st_mode):
                 self.open(root + path, about.st_mode, 0o700)
@@ -120,8 +120,8 @@ class Packer:
             os.chmod(path, stat.S_IMODE(mode) | needed)
 
     def close(self):
-        """Puts the modes back."""
-        for path, mode in reversed(self.opened):  # what is in a folder before the folder
+        """Restores the modes."""
+        for path, mode in reversed(self.opened):  # content before its folder
             os.chmod(path, mode)
 
     def content(self, path):
@@ -160,7 +160,7 @@ def pack(roots):
 
 
 def release(_):
-    """All programs go on, should a packer have died before it could say so."""
+    """Resumes all programs, in case a packer died before it could."""
     with suppress(ProcessLookupError):
         os.kill(-1, signal.SIGCONT)
 
@@ -186,7 +186,7 @@ def unpack(roots):
         number, path, *about = rest
         target = roots[number] + path
         if kind == "folder":
-            with suppress(FileExistsError):  # the folder itself, or one on the way to another of the sandbox's
+            with suppress(FileExistsError):  # the root folder, or a parent of a mount point
                 os.mkdir(target, 0o700)
             folders.append((target, *about))
         elif kind == "hard":
@@ -200,8 +200,8 @@ def unpack(roots):
             mode, times, device = about
             os.mknod(target, mode, device)
             dress(target, stat.S_IMODE(mode), times)
-    for folder, mode, times in reversed(folders):  # what is in them changes their times, and their modes may forbid it
-        if os.lstat(folder).st_uid == os.geteuid():  # else it is the sandbox's: it leads to another that is mounted
+    for folder, mode, times in reversed(folders):  # last: writes change their times, and modes may deny writes
+        if os.lstat(folder).st_uid == os.geteuid():  # others belong to the sandbox and lead to a mount point
             dress(folder, mode, times)
 
 

@@ -1,17 +1,17 @@
-"""Carries files into and out of a sandbox: packs a file or the content of a folder, and unpacks it elsewhere.
+"""File transfer into and out of a sandbox: packs a file or the content of a folder, and unpacks it elsewhere.
 
 Usage: `python3 -I -S carry.py pack PATH [bounded]` writes to stdout, `unpack FOLDER [bounded]` reads from stdin. One
-end runs inside, the other on the host; the driver passes the bytes on and looks at none. Any Python 3.9+.
+end runs inside, the other on the host; the driver passes the bytes on unread. Any Python 3.9+.
 
-A stream is a sequence of records: kind, mode, time of change (ns), length of what follows. A name is one component: a
-record `folder` opens a folder, `up` leaves it. So the cost is linear in depth, and no name can lead anywhere.
+A stream is a sequence of records: kind, mode, modification time (ns), length of the body. A name is a single component:
+a record `folder` enters a folder, `up` leaves it. So the cost is linear in depth, and names cannot leave the folder.
 
-Kept are content, modes, times and symbolic links; hard links become files of their own. Sockets are left out.
-`bounded` is for streams out of a sandbox, which its programs may have forged: it bounds size, number, depth and length
-of paths, gives plain modes, and refuses links that lead out of FOLDER.
+Preserves content, modes, times and symbolic links; hard links become separate files. Skips sockets. `bounded` is for
+streams out of a sandbox, which may be forged: it limits size, number, depth and path length, sets plain modes, and
+refuses links that lead out of FOLDER.
 
-It ends with 0, or says `ERRNO TEXT` on stderr and ends with 1 (a system call failed here) or with 3 (the files or the
-stream are at fault).
+Exits with 0, or prints `ERRNO TEXT` on stderr and exits with 1 (a system call failed here) or 3 (the files or the
+stream are invalid).
 """
 
 import errno
@@ -25,19 +25,19 @@ from contextlib import suppress
 MOST_BYTES = 256 << 20  # of all files together
 MOST_FILES = 100_000  # with folders and links
 MOST_DEEP = 128  # folders
-MOST_PATH = 3000  # bytes of a path below FOLDER: with what is above it, the kernel takes 4095
+MOST_PATH = 3000  # bytes of a path below FOLDER: the kernel's limit is 4095 with the parent folders
 CHUNK = 1 << 18
 
 HEAD = struct.Struct(">cHqI")
-FOLDER, UP, FILE, DATA, LINK, END = b"d", b"u", b"f", b"c", b"l", b"z"  # DATA without content ends a FILE
+FOLDER, UP, FILE, DATA, LINK, END = b"d", b"u", b"f", b"c", b"l", b"z"  # empty DATA ends a FILE
 
 
 class Refused(Exception):
-    """What is to be carried cannot be."""
+    """The files or the stream cannot be transferred."""
 
 
 class Bounds:
-    """Counts what goes through."""
+    """Counts bytes and files and enforces the limits."""
 
     def __init__(self, bounded):
         self.bounded, self.bytes, self.files, self.names = bounded, 0, 0, []
@@ -77,7 +77,7 @@ class Packer:
 
     def file(self, name, fd, about):
         if self.bounds.bounded and about.st_size > MOST_BYTES:
-            self.bounds.add(about.st_size)  # says so before it reads
+            self.bounds.add(about.st_size)  # fails before reading
         self.put(FILE, name, about)
         while True:
             data = os.read(fd, CHUNK)
@@ -120,7 +120,7 @@ class Packer:
 
 
 def pack(path, bounded):
-    """A link that PATH itself is, is followed."""
+    """Packs a file or folder. Follows PATH itself if it is a link."""
     packer = Packer(sys.stdout.buffer, bounded)
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     about = os.fstat(fd)
@@ -134,11 +134,11 @@ def pack(path, bounded):
     packer.out.flush()
 
 
-# Unpacking: everything that is read may be a lie
+# Unpacking: the input is untrusted
 
 
 class Unpacker:
-    """Makes files below a folder. It goes from folder to folder by descriptors and follows no link."""
+    """Creates files below a folder. Traverses folders by descriptors and follows no links."""
 
     def __init__(self, source, folder, bounded):
         self.source, self.bounds = source, Bounds(bounded)
@@ -175,7 +175,7 @@ class Unpacker:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
         try:
             fd = os.open(name, flags, dir_fd=here)
-        except NotADirectoryError:  # something else was there
+        except NotADirectoryError:  # another kind of file existed
             os.unlink(name, dir_fd=here)
             os.mkdir(name, 0o700, dir_fd=here)
             fd = os.open(name, flags, dir_fd=here)
@@ -183,7 +183,7 @@ class Unpacker:
 
     def up(self):
         fd, mode, changed = self.stack.pop()
-        self.dress(fd, mode, changed)  # last: what is made in a folder changes its time, and its mode may forbid that
+        self.dress(fd, mode, changed)  # last: writes change its time, and its mode may deny writes
         os.close(fd)
         self.bounds.leave()
 
@@ -227,7 +227,7 @@ def unpack(folder, bounded):
     try:
         os.makedirs(folder, exist_ok=True)
         unpacker = Unpacker(sys.stdin.buffer, folder, bounded)
-    except OSError as error:  # the stream has no part in it
+    except OSError as error:  # not caused by the stream
         fail(1, error.errno, error.strerror)
     unpacker.run()
 
@@ -236,13 +236,13 @@ OF_THE_HOST = {
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EACCES,
     errno.EPERM, errno.EFBIG,
 }  # fmt: skip
-"""What fails for a reason of the machine that unpacks; all else (a name it cannot have) is the stream's."""
+"""Errors caused by the unpacking machine; all others (an invalid name) are caused by the stream."""
 
 
 def fail(code, number, text):
     sys.stderr.write(f"{number} {text}")
     sys.stderr.flush()
-    os._exit(code)  # without a try to write out what nobody reads any more
+    os._exit(code)  # skips flushing stdout, which may have no reader
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Jobs: the programs, shells and kernels that the toolbox runs, each with the tree of processes that it starts."""
+"""Jobs: programs, shells and kernels run by the toolbox, each with its process tree."""
 
 # ruff: noqa: SIM105 - contextlib would cost an import at the start of every sandbox
 import _signal as signal
@@ -10,17 +10,17 @@ import time
 
 from processes import CHUNK, launch, send_signal
 
-GRACE_S = 0.5  # between asking (TERM) and killing (KILL)
-FLOOD = 64 << 20  # bytes of output after which a program is stopped
+GRACE_S = 0.5  # between TERM and KILL
+FLOOD = 64 << 20  # maximum bytes of output; then the program is stopped
 NEVER = float("inf")
-REQUEST_FD, REPLY_FD = 500, 501  # in shells and kernels; high, so that no program uses them by chance
+REQUEST_FD, REPLY_FD = 500, 501  # in shells and kernels; high to avoid collisions with programs
 TICKS = os.sysconf("SC_CLK_TCK")
 
-PROBE_S = 0.05  # how long a session that was interrupted gets to show that it listens again
-LONGEST_REPLY = 1 << 20  # of a session, which says less; its programs can write there, too
+PROBE_S = 0.05  # timeout for an interrupted session to answer a probe
+LONGEST_REPLY = 1 << 20  # of a session; programs can write to the pipe too
 
-# The exit code of a command goes out as the answer, and is `$?` for the next. The signal makes bash leave whatever it
-# is in the middle of.
+# The answer is the exit code of a command, which is also `$?` of the next. The signal makes bash abandon the current
+# command.
 BASH = r"""
 trap 'continue 9999' USR1
 __last() { return "$__code"; }
@@ -37,7 +37,7 @@ done
 
 
 class Capture:
-    """The first and the last half of `limit` bytes of a stream, and how many came in all."""
+    """Captures the first and the last half of `limit` bytes of a stream, and counts all."""
 
     def __init__(self, limit):
         self.half = max(limit // 2, 1)
@@ -54,7 +54,7 @@ class Capture:
             del self.tail[: -self.half]
 
     def result(self):
-        """The bytes kept, with a notice where some are missing, and how many are missing."""
+        """Returns the captured bytes, with a notice of the gap, and the number of dropped bytes."""
         if len(self.tail) > self.half:
             del self.tail[: -self.half]
         dropped = self.total - len(self.head) - len(self.tail)
@@ -63,7 +63,7 @@ class Capture:
 
 
 def drain(fd, capture, rounds=64):
-    """Takes what a pipe holds now; false when nobody can write to it any more."""
+    """Reads the available data of a pipe; returns False at the end of the stream."""
     for _ in range(rounds):
         try:
             data = os.read(fd, CHUNK)
@@ -80,7 +80,7 @@ def fault(id, error):
 
 
 class Job:
-    """A process that the toolbox started (the leader) and all that it starts in turn."""
+    """Process started by the toolbox (the leader) and its process tree."""
 
     def __init__(self, box, id, env):
         self.box, self.id, self.env, self.mark = box, id, env, 0
@@ -90,7 +90,7 @@ class Job:
     def start(self, argv, cwd, fds):
         self.box.marks += 1
         self.mark = self.box.marks
-        self.box.offers.settle()  # those before: many may be started at once
+        self.box.offers.settle()  # earlier ones: many may be started at once
         self.pid = launch(argv, cwd, self.env, fds, self.mark)
         self.box.offers.add(self.pid)
         self.own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -98,7 +98,7 @@ class Job:
         self.box.leaders[self.pid] = self.box.jobs[self.id] = self
 
     def stop(self, reason):
-        """TERM now; KILL after the grace."""
+        """Sends TERM now, KILL after the grace period."""
         if not self.reason:
             self.reason = reason
             for pid in self.box.members_or_none(self):
@@ -106,22 +106,22 @@ class Job:
             self.deadline = time.monotonic() + GRACE_S
 
     def expire(self):
-        """The deadline has come."""
+        """Handles the deadline."""
         if self.reason or self.code is not None:
             self.clear()
         else:
             self.stop("timeout")
 
     def died(self, code, signalled, peak, living):
-        """`peak`: most memory (KiB) of it or of what it waited for; a child's count starts from what we had then."""
+        """Handles the leader's exit. `peak`: its memory peak (KiB), ignored below the toolbox's at the fork."""
         self.code, self.signalled = code, signalled
         self.peak = peak if peak > self.own else ""
         self.clear(living)
 
     def clear(self, living=None):
-        """Kills what is left of the tree and looks again until nothing is; then the job is over.
+        """Kills the rest of the tree and repeats until none is left; then the job is over.
 
-        `living`: what there was after the leader's death, if somebody has looked.
+        `living`: processes after the leader's exit, if already scanned.
         """
         if self.box.kill_members(self, living=living):
             self.deadline = time.monotonic() + self.pause
@@ -132,10 +132,10 @@ class Job:
             self.over()
 
     def over(self):
-        """Nothing is left: answer."""
+        """Hook: sends the answer once no process is left."""
 
     def answer(self, id, body=b"", **fields):
-        """Sends how it ended, with `fields`."""
+        """Sends exit code, reason and duration, with `fields`."""
         code = "" if self.code is None else self.code
         took = f"{time.monotonic() - self.started:.6f}"
         fields.update(id=id, code=code, signalled=int(self.signalled), reason=self.reason, took=took)
@@ -143,13 +143,13 @@ class Job:
 
 
 class Exec(Job):
-    """A program that runs to its end."""
+    """Program run to completion."""
 
     def __init__(self, box, request, stdin):
         super().__init__(box, request["id"], dict(box.env, **request["env"]))
         limit = int(request["limit"])
         self.captures, self.flood = (Capture(limit), Capture(limit)), max(FLOOD, limit)
-        self.outputs = {}  # those that are open; a number that was closed soon is another's
+        self.outputs = {}  # open ones only: descriptor numbers are reused
         theirs, ours = {0: box.null}, []
         for number in (1, 2):
             fd, theirs[number] = os.pipe()
@@ -163,7 +163,7 @@ class Exec(Job):
         except OSError as error:
             for fd in ours:
                 os.close(fd)
-            # As shells have it: 127 for what is not there, 126 for what cannot be run.
+            # As in shells: 127 for a missing program, 126 for one that cannot be run.
             self.code = 127 if isinstance(error, FileNotFoundError) else 126
             text = f"{error.filename or request['arg'][0]}: {error.strerror}\n".encode("utf-8", "replace")
             self.answer(self.id, text, out=0)
@@ -196,7 +196,7 @@ class Exec(Job):
 
 
 class Process(Job):
-    """A program that the host talks to. Nothing is read from it unless the host asks."""
+    """Interactive program. Its output is read only on request of the host."""
 
     def __init__(self, box, request):
         super().__init__(box, request["id"], dict(box.env, **request["env"]))
@@ -252,7 +252,7 @@ class Process(Job):
         self.answer(self.id + ".end", peak=self.peak)
 
     def drop(self):
-        """The host wants nothing more of it."""
+        """Releases the process: the host no longer needs it."""
         self.close_stdin()
         for fd in self.outputs.values():
             self.box.forget(fd)
@@ -260,18 +260,17 @@ class Process(Job):
 
 
 class Session(Job):
-    """A bash or a Python that takes one request after the other.
+    """Bash or Python session for sequential requests.
 
-    A number, a space, the text and NUL go in; the number, a space, the answer and NUL come out. After an interrupt
-    it is not known how far the session got (the signal may even come when the request is over), so that it is
-    asked to answer empty requests until one comes back.
+    Input: number, space, text, NUL. Output: number, space, answer, NUL. After an interrupt the state of the session is
+    unknown (the signal may even arrive after the request), so it gets empty requests until it answers one.
     """
 
     ARGV = {
         "shell": ["bash", "--norc", "--noprofile", "-c", BASH, "bash"],
         "python": [sys.executable, "-u", "-B", "KERNEL", str(REQUEST_FD), str(REPLY_FD)],
     }
-    NUDGE = {"shell": signal.SIGUSR1, "python": signal.SIGINT}  # makes it give up the request it is at
+    NUDGE = {"shell": signal.SIGUSR1, "python": signal.SIGINT}  # aborts the current request
 
     def __init__(self, box, name, kind):
         super().__init__(box, name, box.env)
@@ -290,7 +289,7 @@ class Session(Job):
             try:
                 self.start(self.argv, self.cwd, wiring)
             except (FileNotFoundError, NotADirectoryError, PermissionError):
-                self.start(self.argv, self.box.workdir, wiring)  # its folder is gone
+                self.start(self.argv, self.box.workdir, wiring)  # its folder was removed
         except OSError:
             self.hang_up()
             self.run_id = ""
@@ -318,7 +317,7 @@ class Session(Job):
         self.box.feed(self.requests, b"%d %s\0" % (self.number, text), lambda error: self.box.rest(self.requests))
 
     def on_output(self):
-        # What a background job says while no command runs belongs to nobody.
+        # Output of background jobs between commands is dropped.
         capture = self.capture if self.run_id else Capture(0)
         if not drain(self.output, capture, 1):
             self.box.rest(self.output)
@@ -350,7 +349,7 @@ class Session(Job):
                     self.finish(self.last_word)
 
     def settle(self):
-        """Answers; if the request was stopped, not before all that it started is gone and the session listens."""
+        """Answers; after a stop, only once the request's processes are gone and the session responds."""
         if not self.reason:
             self.finish(self.last_word)
         elif self.box.kill_members(self, self.since, leader=False):
@@ -364,7 +363,7 @@ class Session(Job):
             self.clear()
 
     def stop(self, reason):
-        """First the nudge and TERM; then KILL for what the request started; then KILL for the session itself."""
+        """Sends the nudge and TERM; later KILL to the request's processes; finally KILL to the session."""
         if self.run_id and not self.reason:
             self.reason = reason
             for pid in self.box.members_or_none(self, self.since):

@@ -1,7 +1,7 @@
-"""A Python that keeps its variables.
+"""Python kernel with persistent variables.
 
-On one descriptor come in: a number, a space, code, NUL; on the other go out: the number, a space, the answer, NUL.
-The answer starts with a letter: `n` nothing, `v` the repr of the last expression, `e` a traceback.
+Input on one descriptor: number, space, code, NUL. Output on the other: number, space, answer, NUL. The answer starts
+with a letter: `n` nothing, `v` the repr of the last expression, `e` a traceback.
 """
 
 import ast
@@ -18,7 +18,7 @@ def shorten(text):
 
 
 def run(source, name, names):
-    """Runs a cell; returns the answer."""
+    """Runs a cell and returns the answer."""
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
     try:
         tree = ast.parse(source, name)
@@ -46,7 +46,7 @@ def main(requests, replies):
     pending, cells, busy = b"", 0, False
 
     def interrupt(*_):
-        if busy:  # else it came when the cell was already over
+        if busy:  # else the cell has already finished
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)

@@ -1,12 +1,12 @@
-"""Processes: how the toolbox starts them, finds them, and knows whose they are.
+"""Start, discovery and ownership of processes in the toolbox.
 
-Who belongs to whom: whatever a job starts descends from its leader, or, once orphaned, is a child of PID 1 and
-carries the job's mark. An orphan without one is nobody's, and dies with the next job.
+Ownership: processes of a job descend from its leader or, once orphaned, are children of PID 1 with the job's mark.
+Orphans without a mark have no owner and are killed with the next job.
 
-The mark is a limit that bounds nothing here: on locks on files, which Linux does not count. The toolbox has it at the
-number of the job while it starts the leader, and programs inherit it. The filter of system calls keeps them from
-changing it: it asks for a secret, in registers that the call does not use. (A mark that needs none would have to be
-put on between fork and exec, which Python can only do in a copy of the toolbox: that doubles the time of a command.)
+The mark is a resource limit without effect: RLIMIT_LOCKS, which Linux ignores. The toolbox sets its own to the number
+of the job while it starts the leader, and programs inherit it. The seccomp filter keeps programs from changing it: it
+requires a secret in registers that the call does not use. (A mark without a secret would have to be set between fork
+and exec, which Python can only do in a copy of the toolbox: that doubles the time of a command.)
 """
 
 # ruff: noqa: SIM105 - contextlib would cost an import at the start of every sandbox
@@ -15,23 +15,23 @@ import posix as os
 import sys
 import time
 
-LOCKS, NAME = 10, b"Max file locks"  # the limit that is a mark, and what /proc calls it
+LOCKS, NAME = 10, b"Max file locks"  # the limit used as a mark, and its name in /proc
 PRLIMIT = 302 if os.uname().machine == "x86_64" else 261
-BLANK = b"a secret"  # what the filter has in the place of one
+BLANK = b"a secret"  # placeholder of the secret in the filter
 CHUNK = 1 << 16
-IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)  # in here
+IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)  # by the toolbox
 
-VICTIM, EARLY_VICTIM = b"1000", b"500"  # oom_score_adj of programs, and of what they fork before they have theirs
+VICTIM, EARLY_VICTIM = b"1000", b"500"  # oom_score_adj of programs, and of those they fork before it is set
 
 
 def launch(argv, cwd, env, fds, mark):
-    """Starts a program; `fds` maps its descriptors to ours. Returns its pid, raises OSError."""
+    """Starts a program and returns its pid; `fds` maps its descriptors to ours. Raises OSError."""
     os.chdir(cwd)
     marks.put(mark)
     try:
         for folder in [""] if "/" in argv[0] else env.get("PATH", "/usr/bin:/bin").split(":"):
             program = folder + "/" + argv[0] if folder else argv[0]
-            if not os.access(program, os.F_OK):  # cheaper than a child that finds that out
+            if not os.access(program, os.F_OK):  # cheaper than a failed child
                 continue
             try:
                 return start(program, argv, env, fds)
@@ -43,7 +43,7 @@ def launch(argv, cwd, env, fds, mark):
 
 
 def start(program, argv, env, fds):
-    """In a session of its own: nothing that counts for a whole group or session reaches the toolbox."""
+    """Spawns a program in a new session, so that signals to its group or session do not reach the toolbox."""
     actions = [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in fds.items()]
     own_score.lower()
     try:
@@ -53,7 +53,7 @@ def start(program, argv, env, fds):
 
 
 class Marks:
-    """The mark of the toolbox itself, which programs are born with."""
+    """Mark of the toolbox, inherited by programs that it starts."""
 
     def __init__(self):
         import _ctypes
@@ -61,18 +61,18 @@ class Marks:
         class Word(_ctypes._SimpleCData):
             _type_ = "Q"
 
-        self.secret = os.urandom(len(BLANK) - 1) + b"\1"  # the upper half is not 0, which 32-bit programs give
+        self.secret = os.urandom(len(BLANK) - 1) + b"\1"  # upper half not 0, unlike in 32-bit programs
         self.call, self.syscall = _ctypes.call_function, _ctypes.dlsym(_ctypes.dlopen(None, 0), "syscall")
         number, own, which = (Word(value) for value in (PRLIMIT, 0, LOCKS))
         self.head, self.tail = (number, own, which), (None, 0, Word(int.from_bytes(self.secret, sys.byteorder)))
 
     def fill(self, code):
-        """A filter with the secret where it has a blank; it compares words of four bytes."""
+        """Fills the secret into a filter; the filter compares words of four bytes."""
         return code.replace(BLANK[:4], self.secret[:4]).replace(BLANK[4:], self.secret[4:])
 
     def put(self, number):
-        """What is started from now on has this mark. Where limits are lower, nobody gets one."""
-        limits = number.to_bytes(8, sys.byteorder) + b"\xff" * 8  # struct rlimit64: it may go as high as before
+        """Sets the mark of programs started from now on. No effect if the hard limit is lower."""
+        limits = number.to_bytes(8, sys.byteorder) + b"\xff" * 8  # struct rlimit64: the hard limit stays infinite
         self.call(self.syscall, (*self.head, limits, *self.tail))
 
 
@@ -80,7 +80,7 @@ marks = Marks()
 
 
 def mark_of(pid):
-    """The mark of a process; None if it has none."""
+    """Returns the mark of a process; None if it has none."""
     for line in read_proc(pid, "limits").splitlines():
         if line.startswith(NAME):
             soft = line.split()[3]
@@ -89,9 +89,9 @@ def mark_of(pid):
 
 
 def processes():
-    """pid -> (parent's pid, start in ticks since boot) of all that live, the toolbox excepted.
+    """Maps pid to (parent's pid, start in ticks since boot) for all living processes except the toolbox.
 
-    A zombie with other threads lives: only its main thread has ended.
+    A zombie with other threads counts as living: only its main thread has exited.
     """
     found = {}
     for name in os.listdir("/proc"):
@@ -115,17 +115,17 @@ def read_proc(pid, name):
 
 
 class OwnScore:
-    """The toolbox's place among those that the kernel kills for memory, as programs are born with it."""
+    """OOM score of the toolbox, inherited by programs that it starts."""
 
     def __init__(self):
-        # The file stays open: once the toolbox is undumpable, it may not open it any more.
+        # The file stays open: the undumpable toolbox could not reopen it.
         self.fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
         self.own = os.pread(self.fd, 16, 0)
 
     def lower(self):
-        """What is started now goes before the toolbox, and after all programs that run already.
+        """Makes programs started now OOM victims before the toolbox, and after all running programs.
 
-        The kernel passes over a program that has no memory of its own yet, so that the toolbox does not go with it.
+        The kernel skips a program that still shares the toolbox's memory, so that the toolbox is not killed with it.
         """
         os.pwrite(self.fd, EARLY_VICTIM, 0)
 
@@ -137,17 +137,17 @@ own_score = OwnScore()
 
 
 class Offers:
-    """Programs that the kernel is to kill (with their children to come) for memory before all others.
+    """Pending OOM scores of programs: the kernel shall kill them and their later children first.
 
-    In the last moment of its exec a program still is as undumpable as the toolbox, which may not write there then. So
-    each has a moment to get that far, which many do not outlive. One that cannot be read stays undumpable, and keeps
-    the place that it was born to.
+    At the end of its exec a program is still undumpable like the toolbox, which cannot write its score then. So each
+    write is delayed by a moment; many programs exit before. An unreadable program stays undumpable and keeps its
+    inherited score.
     """
 
     EARLY_S, LATE_S = 0.001, 0.2
 
     def __init__(self):
-        self.open = {}  # pid: since when
+        self.open = {}  # pid: start time
 
     def add(self, pid):
         self.open[pid] = time.monotonic()
@@ -156,7 +156,7 @@ class Offers:
         self.open.pop(pid, None)
 
     def settle(self):
-        """Makes what offers are due; true if some remain."""
+        """Writes the scores that are due; returns True if some remain."""
         now = time.monotonic()
         for pid, since in list(self.open.items()):
             if now - since < self.EARLY_S:
@@ -167,7 +167,7 @@ class Offers:
 
 
 def offer(pid):
-    """False if it is to be tried again."""
+    """Writes the OOM score of a process. Returns False if the write must be retried."""
     try:
         fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
         try:
@@ -175,9 +175,9 @@ def offer(pid):
         finally:
             os.close(fd)
     except PermissionError:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None  # it has ended already
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None  # already exited
     except OSError:
-        pass  # so it has
+        pass  # already exited
     return True
 
 

@@ -1,18 +1,18 @@
-"""The toolbox: the init process of a sandbox. It runs programs, shells and Python kernels for the host.
+"""Toolbox: the init process of a sandbox. Runs programs, shells and Python kernels for the host.
 
-It needs Linux and the standard library of any Python 3.9+, and imports next to nothing, because a sandbox is made for
-every episode. Usage: `python3 -I -S -B toolbox.pyc HOST WORKDIR [PROCESSES [BYTES]]`; HOST is an inherited socket's
-descriptor, or the path of a unix socket where the host waits for one connection; the last two are limits.
+Needs Linux and the standard library of any Python 3.9+, and imports very little, because each episode starts a sandbox.
+Usage: `python3 -I -S -B toolbox.pyc HOST WORKDIR [PROCESSES [BYTES]]`; HOST is the descriptor of an inherited socket,
+or the path of a unix socket where the host accepts one connection; the last two are limits.
 
-Protocol, on that socket, both ways: two big-endian uint32 (length of the header, of the body), header,
-body. The header is `key=value` fields joined by NUL, UTF-8 with surrogateescape; neither arguments nor paths can
-hold a NUL. Each request carries `op` and `id`; its answer carries the same `id`, and `errno` and `message` if the
-operation failed. A toolbox that fails itself says so in a frame with the id `broken`.
-When the host closes the socket, the toolbox ends, and with it (it is PID 1) everything inside.
+Protocol on the socket, in both directions: two big-endian uint32 (length of the header, of the body), header, body. The
+header consists of `key=value` fields joined by NUL, UTF-8 with surrogateescape; arguments and paths cannot contain NUL.
+Each request carries `op` and `id`; its answer carries the same `id`, and `errno` and `message` if the operation failed.
+A toolbox that crashes sends a frame with the id `broken`. When the host closes the socket, the toolbox exits, and with
+it (it is PID 1) all processes inside.
 """
 
-# The C modules behind `os` and `signal`: importing those two would add a fifth to the start of every sandbox.
-# For the same reason contextlib is not used.
+# C modules behind `os` and `signal`: importing those two would add 20 % to the start of each sandbox. contextlib is
+# avoided for the same reason.
 # ruff: noqa: SIM105, E402
 import _signal as signal
 import posix as os
@@ -28,20 +28,20 @@ from jobs import NEVER, Exec, Process, Session, fault
 from processes import CHUNK, Offers, mark_of, marks, processes, send_signal
 
 EINPROGRESS = 115
-PIECE = 1 << 20  # of a file that is read
-LONGEST = 4095  # bytes of a path that the kernel takes
+PIECE = 1 << 20  # bytes per read of a file
+LONGEST = 4095  # bytes of a path, the kernel's limit
 PR_SET_DUMPABLE, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 4, 22, 2
 
 
 class Tunnel(Process):
-    """A connection to a port inside, which the host talks to as to a process."""
+    """Connection to a port inside the sandbox, with the interface of a process."""
 
     def __init__(self, box, request):
         from _socket import AF_INET, SOCK_STREAM, socket
 
         self.box, self.id = box, request["id"]
         self.link = socket(AF_INET, SOCK_STREAM)
-        self.link.setblocking(False)  # a full queue of a server must not stop the toolbox
+        self.link.setblocking(False)  # a full backlog of a server must not block the toolbox
         error = self.link.connect_ex(("127.0.0.1", int(request["port"])))
         if error not in (0, EINPROGRESS):
             raise OSError(error, "nothing listens there")
@@ -62,7 +62,7 @@ class Tunnel(Process):
 
 
 class Opened(Process):
-    """A file that the host reads as it does a process: piece by piece."""
+    """File that the host reads in pieces, with the interface of a process."""
 
     def __init__(self, box, id, fd):
         self.box, self.id, self.stdin, self.outputs = box, id, -1, {"stdout": fd}
@@ -70,7 +70,7 @@ class Opened(Process):
 
 
 class Toolbox:
-    """The loop: waits for the host, for output, for deaths and deadlines."""
+    """Event loop: handles host requests, output, exits and deadlines."""
 
     def __init__(self, host, workdir, kernel):
         self.host, self.workdir, self.kernel = host, workdir, kernel
@@ -106,7 +106,7 @@ class Toolbox:
                     job.expire()
 
     def last_word(self, error):
-        """Tells the host that it ends by an error of its own: nobody outside ended it."""
+        """Reports to the host that the toolbox crashes by its own error and was not killed."""
         self.answer({"id": "broken", "message": f"{type(error).__name__}: {error}"[:300]})
 
     # Descriptors
@@ -118,12 +118,12 @@ class Toolbox:
         self.poll.register(fd, events)
 
     def rest(self, fd):
-        """Stops watching; the descriptor stays open."""
+        """Stops watching a descriptor; keeps it open."""
         if self.handlers.pop(fd, None):
             self.poll.unregister(fd)
 
     def forget(self, fd):
-        """Stops watching and closes."""
+        """Stops watching a descriptor and closes it."""
         self.rest(fd)
         try:
             os.close(fd)
@@ -131,7 +131,7 @@ class Toolbox:
             pass
 
     def feed(self, fd, data, done):
-        """Writes `data` as the other side takes it, then calls done(error or None)."""
+        """Writes `data` without blocking, then calls done(error or None)."""
         view, at = memoryview(data), 0
 
         def ready():
@@ -203,7 +203,7 @@ class Toolbox:
             os._exit(0)
 
     def talk(self):
-        """Like `hear`, while answers wait to be sent."""
+        """Same as `hear`, while answers are pending."""
         self.handlers[self.host] = self.hear
         self.flush()
         self.hear()
@@ -217,7 +217,7 @@ class Toolbox:
         Process(self, request)
 
     def op_carry(self, request, _):
-        """As spawn: the program that packs and unpacks files."""
+        """Spawns the program that packs and unpacks files."""
         request["arg"] = [sys.executable, "-I", "-S", "-B", "-X", "utf8", HERE + "/carry.pyc", *request["arg"]]
         Process(self, request)
 
@@ -244,7 +244,7 @@ class Toolbox:
             raise ProcessLookupError(3, "no such process") from None
 
     def op_stop(self, request, _):
-        """Ends a job, or a session's running request; the answer is the job's own."""
+        """Stops a job, or the running request of a session; the job sends the answer."""
         job = self.jobs.get(request["job"])
         if job:
             job.stop(request["reason"])
@@ -280,7 +280,7 @@ class Toolbox:
         if len(data) <= PIECE:
             os.close(fd)
             self.answer({"id": request["id"]}, data)
-        else:  # the host asks for the rest as that of a process
+        else:  # the host reads the rest like the output of a process
             Opened(self, request["id"], fd)
             self.answer({"id": request["id"], "more": 1}, data)
 
@@ -293,7 +293,7 @@ class Toolbox:
             try:
                 os.mkdir(path[:at], 0o755)
             except OSError:
-                pass  # it is there, or `open` says better what is wrong
+                pass  # exists, or `open` reports the better error
             at = path.find("/", at + 1)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, mode)
         try:
@@ -317,7 +317,7 @@ class Toolbox:
                 try:
                     about = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
-                    continue  # a program has just removed it
+                    continue  # removed meanwhile
                 kind = kinds.get(about.st_mode & 0o170000, "other")
                 rows.append((entry.name, f"{kind} {about.st_size} {entry.name}"))
         rows.sort()
@@ -363,7 +363,7 @@ class Toolbox:
                 code = 128 + os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status)
                 dead.append((job, code, signalled, usage.ru_maxrss))
         living = None
-        if len(dead) > 1:  # one look for all
+        if len(dead) > 1:  # one scan for all
             try:
                 living = self.living()
             except (OSError, MemoryError):
@@ -372,16 +372,16 @@ class Toolbox:
             job.died(*how, living)
 
     def living(self):
-        """All processes, see `processes`."""
+        """Returns all living processes, see `processes`."""
         if not self.leaders:
             try:
                 os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
-                return {}  # the usual case: nothing lives any more
+                return {}  # the usual case: no processes left
         return processes()
 
     def members(self, job, since=0, living=None):
-        """Pids of the job's tree that started at `since` (ticks) or later; its leader always counts."""
+        """Returns the pids of the job's tree started at `since` (ticks) or later, and always its leader."""
         if living is None:
             living = self.living()
         return [
@@ -391,14 +391,14 @@ class Toolbox:
         ]
 
     def members_or_none(self, job, since=0):
-        """As `members`; none where the kernel has no memory left to tell. They are then killed unasked."""
+        """Same as `members`, but empty if the kernel is out of memory; the processes are then killed without TERM."""
         try:
             return self.members(job, since)
         except (OSError, MemoryError):
             return []
 
     def owner(self, pid, living):
-        """The job that a process belongs to; None if that cannot be told."""
+        """Returns the job of a process; None if unknown."""
         while pid not in self.leaders and living.get(pid, (1, 0))[0] in living:
             pid = living[pid][0]
         if pid in self.leaders:
@@ -407,12 +407,12 @@ class Toolbox:
         return next((job for job in self.jobs.values() if job.mark == mark), None)
 
     def kill_members(self, job, since=0, leader=True, living=None):
-        """Kills the tree; true if there was anything to kill. `living`: what the first look would show.
+        """Kills the tree; returns True if any process was killed. `living`: processes known from an earlier scan.
 
-        Where the kernel has no memory left to list processes, it kills all: what took the memory is among them.
+        If the kernel is out of memory and cannot list processes, kills all, including the one that uses the memory.
         """
         found = []
-        for _ in range(8):  # stop them first, so that none can fork while others are killed
+        for _ in range(8):  # stop first, so that none can fork while others are killed
             try:
                 fresh = [p for p in self.members(job, since, living) if p not in found and (leader or p != job.pid)]
             except (OSError, MemoryError):
@@ -430,7 +430,7 @@ class Toolbox:
 
 
 def regular(fd):
-    """What is known of a file. Raises OSError for what is none: a pipe would block, a device never end."""
+    """Returns the stat of a regular file. Raises OSError for others: pipes would block, devices never end."""
     about = os.fstat(fd)
     kind = about.st_mode & 0o170000
     if kind == 0o040000:
@@ -441,7 +441,7 @@ def regular(fd):
 
 
 def connected(host):
-    """The descriptor of the socket to the host."""
+    """Returns the descriptor of the socket to the host."""
     if host.isdigit():
         return int(host)
     from _socket import AF_UNIX, SOCK_STREAM, socket
@@ -452,7 +452,7 @@ def connected(host):
 
 
 def limit(processes=None, memory=None):
-    """Bounds this process and all that come after it: where the host has no control groups, and as a second wall."""
+    """Limits this process and its descendants, for hosts without control groups and as a second barrier."""
     if processes is not None:
         resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     if memory is not None:
@@ -467,12 +467,12 @@ def prctl(option, *arguments):
 
 
 def guard():
-    """Makes this process undumpable: programs of the same user may neither trace it nor read or write its memory."""
+    """Makes this process undumpable: programs of the same user cannot trace it or access its memory."""
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def filter_calls(path):
-    """Installs a filter of system calls (`struct sock_filter[]` in a file) here and in all that come after."""
+    """Installs a seccomp filter (`struct sock_filter[]` in a file) for this process and its descendants."""
     import _ctypes
 
     with open(path, "rb") as file:
@@ -491,7 +491,7 @@ def filter_calls(path):
 
 
 if __name__ == "__main__":
-    bytes(2 * PIECE)  # from now on, glibc keeps blocks of up to this size: to map one for each read takes 20 us
+    bytes(2 * PIECE)  # makes glibc keep blocks of up to this size: mapping one per read takes 20 us
     guard()
     filter_calls(HERE + "/filter.bpf")
     limit(*map(int, sys.argv[3:]))

@@ -1,8 +1,8 @@
-"""Many connections over one pair of pipes.
+"""Multiplexer of connections over one pair of pipes.
 
-In the sandbox of the tests it is a relay: `python3 agentrl_mux.py SOCKET` listens on a unix socket. In that of the
-code `agentrl_server.py` uses it to start a process for every connection. The driver only carries bytes between the two.
-Frames: uint32 number of the connection, uint32 length, content; an empty one closes the connection.
+In the sandbox of the tests it is a relay: `python3 agentrl_mux.py SOCKET` listens on a unix socket. In the sandbox of
+the code, `agentrl_server.py` uses it to start a process per connection. The driver only copies bytes between the two.
+Frames: uint32 number of the connection, uint32 length, content; an empty frame closes the connection.
 """
 
 import os
@@ -12,7 +12,7 @@ import struct
 import sys
 
 MOST = 256 << 20
-"""Bytes that may wait to be written, in all. Beyond that the loop ends: nothing makes either side wait for ever."""
+"""Maximum total of buffered bytes; beyond it the process exits, because there is no backpressure."""
 
 CHUNK = 1 << 18
 HEAD = struct.Struct(">II")
@@ -20,13 +20,13 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Writer:
-    """What is to be written to a descriptor that takes it when it can.
+    """Buffered writer to a non-blocking descriptor.
 
     Args:
-        watch: is told whether there is something left to write.
+        watch: callback with True while data is buffered.
     """
 
-    waiting = 0  # of all of them
+    waiting = 0  # bytes buffered in all writers
 
     def __init__(self, fd, watch):
         os.set_blocking(fd, False)
@@ -40,7 +40,7 @@ class Writer:
         self.flush()
 
     def flush(self):
-        """Raises OSError if nobody reads there any more."""
+        """Writes buffered data. Raises OSError if the reader closed."""
         try:
             while self.buffer:
                 done = os.write(self.fd, self.buffer[:CHUNK])
@@ -59,7 +59,7 @@ class Writer:
 
 
 class Link:
-    """A connection of this end."""
+    """Connection at this end."""
 
     def __init__(self, mux, number, sock):
         self.mux, self.number, self.sock, self.closing = mux, number, sock, False
@@ -88,7 +88,7 @@ class Link:
                 self.close()
 
     def put(self, data):
-        """Writes; what waits is written before it closes."""
+        """Writes data; closes only after the buffer is written."""
         try:
             self.writer.write(data)
         except OSError:
@@ -107,12 +107,12 @@ class Link:
 
 
 class Mux:
-    """The loop.
+    """Event loop of the multiplexer.
 
     Args:
-        opened: gives the socket for a connection of that number, which the other end opened.
-        closed: is told the number of a connection that is closed.
-        listener: accepts connections of this end.
+        opened: returns the socket of a connection opened by the other end, by number.
+        closed: callback with the number of a closed connection.
+        listener: socket that accepts connections at this end.
     """
 
     def __init__(self, opened=None, closed=None, listener=None):
@@ -184,5 +184,5 @@ if __name__ == "__main__":
     door.bind(sys.argv[1])
     door.listen(64)
     relay = Mux(listener=door)
-    relay.say(0, b"")  # tells the driver that it listens
+    relay.say(0, b"")  # signals the driver that the relay listens
     relay.run()

@@ -1,4 +1,4 @@
-"""Names that the two sides agree on."""
+"""Names shared by both sides."""
 
 
 def _special(names):
@@ -18,10 +18,10 @@ OTHER = _special((
     "aenter", "aexit", "reversed", "length_hint", "bytes", "fspath", "lt", "le", "gt", "ge",
 ))  # fmt: skip
 SPECIAL_METHODS = frozenset((*UNARY, *BINARY, *OTHER))
-"""Special methods that a test may use of an object; those that a class has are told with it."""
+"""Special methods of objects available to tests; a class is sent with the list of its own."""
 
 ERROR_MODULES = frozenset((
     "json.decoder", "decimal", "subprocess", "queue", "_queue", "struct", "binascii", "csv", "_csv", "re", "statistics",
     "dataclasses", "zlib", "sqlite3", "uuid", "zoneinfo", "configparser", "shutil", "socket", "urllib.error", "string",
 ))  # fmt: skip
-"""Modules of the standard library whose exceptions are themselves in the tests: none of them tells a test runner."""
+"""Standard library modules whose exceptions are recreated in the tests; none has a meaning to test runners."""

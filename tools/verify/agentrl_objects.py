@@ -1,7 +1,7 @@
-"""What stands in the tests for objects, classes, exceptions and modules of the code.
+"""Proxies in the tests for objects, classes, exceptions and modules of the code.
 
-Each sends what is done to it over the connection that `code()` gives. What of the test's data the code is told with an
-operator, the kinds of special methods below say.
+Each forwards operations over the connection `code()`. The kinds of special methods below define which test data an
+operator reveals to the code.
 """
 
 import operator
@@ -19,19 +19,19 @@ REFUSED = (
     "wants to hear: compare attributes or results of methods, or set trust_operators"
 )
 DUNDERS = {"__name__", "__qualname__", "__wrapped__", "__annotations__", "__version__", "__defaults__"}
-"""Names with underscores that are looked up in the code; all others are Python's own business."""
+"""Dunder names looked up in the code; all others are left to Python."""
 
 RUNNERS = {
     "load_tests", "setUpModule", "tearDownModule", "setup_module", "teardown_module", "setup_function", "pytestmark",
     "teardown_function", "pytest_plugins", "collect_ignore", "collect_ignore_glob", "pytest", "unittest",
 }  # fmt: skip
-"""Names that mean something to those who run tests: the code does not get to say it."""
+"""Names with a meaning to test runners; the code cannot define them."""
 
 _CODE = []
 
 
 def connect(connection):
-    """Sets what `code()` gives."""
+    """Sets the connection returned by `code()`."""
     _CODE.append(connection)
 
 
@@ -40,18 +40,18 @@ def code():
 
 
 def ours(value):
-    """Whether it lives in the code's process."""
+    """Returns True if a value is a proxy of the code's process."""
     return isinstance(value, (Remote, RemoteError, RemoteMeta, BoundMethod, Module))
 
 
 def lost(why):
-    """The code's process is gone or lies: whatever the tests were about, they have failed."""
+    """Fails the tests: the code's process died or sent invalid data."""
     os.write(2, f"the code under test is gone: {why}\n".encode("utf-8", "replace"))
     os._exit(LOST)
 
 
 class BoundMethod:
-    """A method of an object of the code."""
+    """Method of an object of the code."""
 
     def __init__(self, target, name):
         if type(target) is not list or type(name) is not str:
@@ -83,14 +83,14 @@ def reference(value):
 
 
 def forwarded(value, name):
-    """An attribute, as the code has it."""
+    """Returns an attribute from the code."""
     if name in RUNNERS or name.startswith(("_pytest", "_agentrl")) or (name[:2] == "__" and name not in DUNDERS):
         raise AttributeError(name)
     return code().request("get", reference(value), name)
 
 
 def array_of(handle, dtype=None, copy=None):
-    """The array of an object's items. One without any would satisfy every comparison of arrays."""
+    """Makes an array of an object's items. Raises if empty: empty arrays satisfy every comparison of arrays."""
     import numpy
 
     items = [handle[place] for place in range(len(handle))]
@@ -100,12 +100,12 @@ def array_of(handle, dtype=None, copy=None):
 
 
 class RemoteMeta(type):
-    """The class of classes of the code."""
+    """Metaclass of the code's classes."""
 
     @classmethod
     def make(meta, name, bases, about):
         had = set(about).union(*(vars(kind) for base in bases for kind in base.__mro__))
-        if {"__len__", "__getitem__"} <= had:  # without this, numpy reads the items, and of none makes an empty array
+        if {"__len__", "__getitem__"} <= had:  # else numpy reads the items and makes an empty array without any
             about["__array__"] = array_of
         return type.__new__(meta, name, bases, about)
 
@@ -174,11 +174,11 @@ class _Forward:
 
 
 class Remote(_Forward, metaclass=RemoteMeta):
-    """An object of the code."""
+    """Object of the code."""
 
-    _agentrl_own = frozenset()  # special methods that its class has in place of those of the plain data that it holds
+    _agentrl_own = frozenset()  # special methods of plain data that its class overrides
 
-    _agentrl_plain = None  # the type of the plain data that its class derives from
+    _agentrl_plain = None  # plain base type of its class
 
     __slots__ = ("__weakref__", "_agentrl_ahead", "_agentrl_end", "_agentrl_number", "_agentrl_run", "_agentrl_tainted")
 
@@ -188,7 +188,7 @@ class Remote(_Forward, metaclass=RemoteMeta):
         plain = plain_of(self)
         if plain:
             return plain[0] == other
-        answer = type(other).__eq__(other, self)  # no NotImplemented, which is true where a test calls this itself
+        answer = type(other).__eq__(other, self)  # not NotImplemented, which is true if a test calls this directly
         return False if answer is NotImplemented else answer
 
     def __hash__(self):
@@ -201,7 +201,7 @@ class Remote(_Forward, metaclass=RemoteMeta):
         return str(code().special(reference(self), "__str__"))
 
     def __format__(self, form):
-        if form and own(self, "tainted"):  # a form is for numbers
+        if form and own(self, "tainted"):  # format specs are for numbers
             raise TypeError(REFUSED)
         return str(code().special(reference(self), "__format__", form))
 
@@ -210,7 +210,7 @@ class Remote(_Forward, metaclass=RemoteMeta):
 
 
 class RemoteError(_Forward, metaclass=RemoteMeta):
-    """An exception of a class of the code."""
+    """Exception of a class of the code."""
 
     def __str__(self):
         return vars(self).get("_agentrl_text", "")
@@ -222,21 +222,21 @@ class RemoteError(_Forward, metaclass=RemoteMeta):
 
 
 class Exit(SystemExit):
-    """SystemExit from the code. As the end of a test process it is a failure, whatever its code says."""
+    """SystemExit from the code. If it ends a test process, the exit code is a failure, regardless of its value."""
 
     @property
     def code(self):
         try:
             sys._getframe(1)
-        except ValueError:  # nobody called but Python itself, which is about to exit with this
+        except ValueError:  # called by Python itself at exit
             return LOST
         return self.args[0] if len(self.args) == 1 else self.args or None
 
 
 def plain_of(handle):
-    """The plain data that an object of a subclass of int, str, list, ... holds; empty for others.
+    """Returns in a list the plain data of an object of a subclass of int, str, list, ...; empty for others.
 
-    Also empty for what came of an operator that told the code what the test has: the code chose it after that.
+    Also empty for results of operators that revealed test data, because the code could choose them accordingly.
     """
     if own(handle, "tainted"):
         return []
@@ -246,13 +246,13 @@ def plain_of(handle):
     return plain
 
 
-# Special methods, by what may be told to the code.
+# Special methods, by the test data that they may reveal to the code.
 
 _ORDER = {"__lt__": operator.lt, "__le__": operator.le, "__gt__": operator.gt, "__ge__": operator.ge}
 
 
 def _any(name):
-    """Sent, with its arguments: indexing, entering, iterating ask the code for something, as calls do."""
+    """Makes a method that is forwarded with its arguments: indexing, entering, iterating are like calls."""
 
     def method(self, *args):
         return code().special(reference(self), name, *args)
@@ -261,7 +261,7 @@ def _any(name):
 
 
 def _unary(name):
-    """Sent, unless the object came of an operator that told the code what the test has."""
+    """Makes a method that is forwarded, unless the object is the result of an operator that revealed test data."""
 
     def method(self, *args):
         if own(self, "tainted"):
@@ -272,9 +272,11 @@ def _unary(name):
 
 
 def _binary(name):
-    """With objects of the code: sent. With plain data: only what makes an object of the code again (vector * 3).
+    """Makes a binary operator: forwarded for objects of the code; for plain data only if the result is an object again
+    (vector * 3).
 
-    An object that holds plain data is that in arithmetic, unless its class says otherwise (a vector of namedtuples).
+    An object that derives from plain data acts as plain data, unless its class overrides the operator (a vector of
+    namedtuples).
     """
 
     def method(self, other, *rest):
@@ -289,14 +291,14 @@ def _binary(name):
         if told or own(self, "tainted"):
             if not isinstance(result, Remote):
                 raise TypeError(REFUSED)
-            object.__setattr__(result, "_agentrl_tainted", True)  # it may know what the test wants to hear
+            object.__setattr__(result, "_agentrl_tainted", True)  # it may depend on test data
         return result
 
     return method
 
 
 def _order(name, compare):
-    """With objects of the code: sent. With plain data: compared here, if the object holds such."""
+    """Makes a comparison: forwarded for objects of the code; for plain data compared here, if the object holds it."""
 
     def method(self, other):
         if ours(other) or code().trust:
@@ -310,7 +312,7 @@ def _order(name, compare):
 
 
 def _contains(self, item):
-    """Plain data is looked for here, among what the object iterates over."""
+    """Searches plain data here, among the items of the object's iterator."""
     if ours(item) or code().trust:
         return code().special(reference(self), "__contains__", item)
     plain = plain_of(self)
@@ -326,7 +328,7 @@ def _call(self, *args, **kwargs):
 
 
 def _next(self):
-    """One item a request; of those that are read on and on, ever more ahead."""
+    """Returns the next item; prefetches ever more items of long iterations."""
     ahead, end = own(self, "ahead"), own(self, "end")
     if not ahead and end is None:
         run = own(self, "run") + 1
@@ -341,7 +343,7 @@ def _next(self):
         object.__setattr__(self, "_agentrl_end", end)
     if ahead:
         return ahead.popleft()
-    if not isinstance(end, StopIteration):  # an error ends the iteration once; after it the code is asked again
+    if not isinstance(end, StopIteration):  # an error is raised once; the next call asks the code again
         object.__setattr__(self, "_agentrl_end", None)
     raise end
 
@@ -353,13 +355,13 @@ for _names, _kind in ((UNARY, _unary), (BINARY, _binary), (OTHER, _any)):
 
 
 class Module(types.ModuleType):
-    """A module of the code."""
+    """Module of the code."""
 
     @property
     def __all__(self):
-        """What `import *` takes: no name that the importing module has, unless an earlier one of these gave it."""
+        """Names for `import *`: none defined by the importing module, except by an earlier `import *` of the code."""
         names, frame = self.__dict__.get("_agentrl_public", ()), sys._getframe(1)
-        if frame.f_locals is not frame.f_globals:  # not a module that imports
+        if frame.f_locals is not frame.f_globals:  # not called by an import
             return list(names)
         known, given = frame.f_globals, code().given.setdefault(id(frame.f_globals), set())
         taken = [name for name in names if name not in known or name in given]
@@ -372,7 +374,7 @@ class Module(types.ModuleType):
     def __setattr__(self, name, value):
         if name[:2] == "__" or (isinstance(value, types.ModuleType) and not isinstance(value, Module)):
             return types.ModuleType.__setattr__(self, name, value)
-        if isinstance(value, Module) and value.__name__ == self.__name__ + "." + name:  # a submodule was imported
+        if isinstance(value, Module) and value.__name__ == self.__name__ + "." + name:  # import of a submodule
             return types.ModuleType.__setattr__(self, name, value)
         code().request("set", reference(self), name, code().codec.encode(value))
 

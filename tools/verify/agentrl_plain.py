@@ -1,9 +1,9 @@
-"""Plain data between the code under test and its tests: JSON with tags, rebuilt as exactly the types listed here.
+"""Codec of plain data between the code under test and its tests: tagged JSON, decoded to exactly the types listed here.
 
-Nothing that arrives is executed: no pickle, no names of classes but those of the tables below. What is not plain is
-handed to the two hooks of a `Codec`, which turn it into references and back. Python 3.9+, standard library.
+Decoding executes nothing: no pickle, no class names except those of the tables below. Other objects go to the two
+hooks of a `Codec`, which convert them to references and back. Python 3.9+, standard library.
 
-A message is a big-endian uint32 (length), then JSON. `None`, bool, float, str and ints below 2**63 are themselves,
+A message is a big-endian uint32 (length), then JSON. `None`, bool, float, str and ints below 2**63 are unchanged,
 everything else is a list whose first item is a tag.
 """
 
@@ -14,10 +14,10 @@ import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 
 LARGEST = 64 << 20
-"""Bytes of a message at most."""
+"""Maximum bytes of a message."""
 
 DEPTH = 200
-"""Containers inside containers at most."""
+"""Maximum nesting of containers."""
 
 _SCALARS = {type(None), bool, float, str}
 _FLAT = {*_SCALARS, int}
@@ -25,7 +25,7 @@ _WIDE = 1 << 63
 
 
 class Malformed(Exception):
-    """What arrived is not what the other side may send."""
+    """A received message is invalid."""
 
 
 BUILT_IN = {
@@ -45,9 +45,9 @@ SINGLETONS = {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented}
 _SEQUENCES = {"L": list, "T": tuple, "S": set, "F": frozenset}
 _MAPPINGS = {"D": dict, "DO": OrderedDict, "DC": Counter}
 _TAGS = {kind: tag for tag, kind in {**_SEQUENCES, **_MAPPINGS}.items()}
-_TAGS[defaultdict] = "D"  # its factory is code; equality does not see it
+_TAGS[defaultdict] = "D"  # its factory is code, and equality ignores it
 
-# By module and name: how a value becomes plain data, and what makes it again of that.
+# By module and name: conversion of a value to plain data and back.
 _RICH = {
     ("decimal", "Decimal"): (str, lambda kind, text: kind(text)),
     ("fractions", "Fraction"): (lambda v: [v.numerator, v.denominator], lambda kind, parts: kind(*parts)),
@@ -60,15 +60,15 @@ _RICH = {
     ("pathlib", "PosixPath"): (str, lambda kind, text: kind(text)),
     ("pathlib", "PurePosixPath"): (str, lambda kind, text: kind(text)),
 }
-_RICH_MODULES = {"pathlib._local": "pathlib"}  # where Python 3.13 keeps them
+_RICH_MODULES = {"pathlib._local": "pathlib"}  # their module in Python 3.13
 
 
 class Codec:
     """Encodes and decodes values.
 
     Args:
-        refer: makes a tagged list of an object that is not plain.
-        resolve: the object of such a list; raises Malformed.
+        refer: converts a non-plain object to a tagged list.
+        resolve: returns the object of a tagged list; raises Malformed.
     """
 
     def __init__(self, refer, resolve):
@@ -203,18 +203,18 @@ OF_ONE = {
     "array_repr",
     "array2string",
 }
-"""Functions of numpy that take one array, and of which no further argument is compared with it."""
+"""Functions of numpy of one array, which compare it with no further argument."""
 
 VACUOUS = "an array without elements satisfies every comparison with others, and so none here"
 
 
 @functools.lru_cache(None)
 def _hollow():
-    """The class of arrays without elements. Comparing one with something, or computing with it, raises."""
+    """Returns the class of empty arrays. Comparisons and arithmetic with non-empty operands raise."""
     import numpy
 
     def bare(value):
-        """With real arrays in place of ours, if nothing in it has an element."""
+        """Replaces our empty arrays by real ones."""
         if type(value) is Hollow:
             return value._array
         if isinstance(value, (list, tuple)):
@@ -222,13 +222,13 @@ def _hollow():
         return {key: bare(item) for key, item in value.items()} if type(value) is dict else value
 
     def hollow(value):
-        """A result of numpy's, which is to be no emptier than its parts."""
+        """Wraps empty arrays in a result of numpy."""
         if isinstance(value, tuple):
             return tuple(map(hollow, value))
         return Hollow(value) if type(value) is numpy.ndarray and not value.size else value
 
     def flat(values):
-        """The operands in lists of them."""
+        """Yields the operands, flattening lists that contain empty arrays."""
         for value in values:
             if isinstance(value, (list, tuple)) and any(type(item) is Hollow for item in value):
                 yield from flat(value)
@@ -240,9 +240,9 @@ def _hollow():
             raise ValueError(VACUOUS)
 
     class Hollow:
-        """Neither an array, so that none is made of it unseen, nor a number."""
+        """Empty array; not a real array, so that numpy cannot convert it unnoticed."""
 
-        __class__ = property(lambda self: numpy.ndarray)  # as `isinstance` sees it
+        __class__ = property(lambda self: numpy.ndarray)  # for `isinstance`
         __hash__ = None
 
         def __init__(self, array):
@@ -286,7 +286,7 @@ def _hollow():
             return bool(self._array)
 
     class Seen(numpy.ndarray):
-        """The same for numpy.testing, which makes arrays of all that it compares."""
+        """Empty array for numpy.testing, which converts all operands to arrays."""
 
         def __array_ufunc__(self, ufunc, method, *inputs, **settings):
             if any(numpy.size(value) for value in inputs):
@@ -297,7 +297,7 @@ def _hollow():
     def operator(name):
         def method(self, *others):
             if any(getattr(type(other), "__array_ufunc__", 1) is None for other in others):
-                return NotImplemented  # as arrays do: it compares itself, `pytest.approx` for one
+                return NotImplemented  # as arrays do: the other compares itself, e.g. `pytest.approx`
             check(others)
             return hollow(getattr(self._array, name)(*map(bare, others)))
 
@@ -328,7 +328,7 @@ _DECODERS = {
 
 
 def assign(old, new):
-    """Makes `old` what `new` is, in place as deep as both are of one kind; the code changed it."""
+    """Copies the code's changes from `new` into `old`, in place as deep as the types match."""
     if type(old) is not type(new):
         return
     if type(old) is list:
@@ -346,7 +346,7 @@ def assign(old, new):
 
 
 def kept(old, new):
-    """`old` with the content of `new` if it can have that, so that other references to it see the change."""
+    """Returns `old` with the content of `new` if possible, so that other references to it see the change."""
     if type(old) is type(new) and type(old) in (list, dict, set, deque, bytearray, tuple):
         assign(old, new)
         return old if type(old) is not tuple or old == new else new
@@ -361,11 +361,11 @@ def send(sock, message):
 
 
 def receive(sock):
-    """The next message.
+    """Receives the next message.
 
     Raises:
-        ConnectionError: the other side is gone.
-        Malformed: this is no message.
+        ConnectionError: the other side closed the connection.
+        Malformed: the message is invalid.
     """
     (size,) = struct.unpack(">I", _exactly(sock, 4))
     if size > LARGEST:

@@ -1,14 +1,14 @@
-"""Runs tests and says at the end that they were passed, which an exit code of 0 alone does not.
+"""Runs tests and proves that they passed, which an exit code of 0 alone does not.
 
-`python3 agentrl_proof.py`, with a JSON object on stdin: `word`, printed as the last line if and only if the tests were
-passed; `kind`, and what that needs:
+`python3 agentrl_proof.py`, with a JSON object on stdin: `word`, printed as the last line if and only if the tests
+passed; `kind` and its fields:
 
-- `pytest`, `unittest`: `args`; `module`: whether it is run with `-m`. At least one test must pass, and none fail.
-- `script`: `file` and `args`. It must reach its end, or exit with 0 by itself; others must not exit.
-- `statements`: `text`, run after the code in `entry`; `stub`: the code is elsewhere; `names`: those of built-in
-  functions that the statements want of the code. They must reach their end.
+- `pytest`, `unittest`: `args`; `module`: true if run with `-m`. At least one test must pass, and none fail.
+- `script`: `file` and `args`. It must reach its end, or exit with 0 itself; the code must not exit.
+- `statements`: `text`, run after the code in `entry`; `stub`: the code runs elsewhere; `names`: built-in names that the
+  statements take from the code. They must reach their end.
 
-`foreign` lists files whose exits do not count: those of the code.
+`foreign` lists files whose exits do not count: the files of the code.
 """
 
 import ast
@@ -22,19 +22,19 @@ import runpy
 import sys
 import traceback
 
-HERE = os.path.dirname(os.path.abspath(globals().get("__file__", "/")))  # by -c it has no file
+HERE = os.path.dirname(os.path.abspath(globals().get("__file__", "/")))  # no file with -c
 
 
 def search_first(folder):
-    """Makes it the first place for imports, which until now none of the tests' folders was."""
+    """Puts a folder of the tests first on the import path."""
     sys.path[: 0 if sys.flags.isolated else 1] = [folder]
 
 
 class Names(dict):
-    """Global names of statements: those of the code, but none that the statements judge with.
+    """Global names of statements: names of the code, except those that the statements judge with.
 
-    That are the built-in functions, and modules whose attributes the statements use: `math.isclose` is Python's own,
-    whatever the code calls `math`.
+    Exceptions are the built-in functions, and modules whose attributes the statements use: `math.isclose` is always
+    Python's, even if the code defines `math`.
     """
 
     def __init__(self, module, text, wanted):
@@ -53,7 +53,7 @@ class Names(dict):
         if name in self.modules:
             return importlib.import_module(name)
         if isinstance(found, type(sys)):
-            with contextlib.suppress(ImportError):  # one that the code imported
+            with contextlib.suppress(ImportError):  # a module imported by the code
                 return importlib.import_module(found.__name__)
         return found
 
@@ -119,7 +119,7 @@ KINDS = {"pytest": run_pytest, "unittest": run_unittest, "script": run_script, "
 
 def main():
     job, say = json.load(sys.stdin), os.dup(1)
-    if sys.flags.isolated:  # the environment is that of the recipe, the folders are the agent's
+    if sys.flags.isolated:  # the environment comes from the recipe, the folders from the agent
         sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     word, foreign = job.pop("word").encode(), {*job["foreign"], os.path.join(HERE, "agentrl_stub.py")}
     try:

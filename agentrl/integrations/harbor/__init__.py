@@ -1,1 +1,1 @@
-"""Task folders in the format of Harbor (docs/adapters.md): read without its package."""
+"""Task folders in Harbor's format (docs/adapters.md), read without its package."""

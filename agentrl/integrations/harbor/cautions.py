@@ -1,4 +1,4 @@
-"""What of Harbor tasks may fail for lack of an image, before anything is played."""
+"""Warnings before a run on Harbor tasks that may fail without an image."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentrl.types.task import Task
 
 
 def cautions(recipe: Recipe, tasks: Iterable[Task]) -> Iterator[str]:
-    """What Dockerfiles leave to the image, and programs of verifiers that a sandbox without an image does not have."""
+    """Yields warnings on Dockerfile commands that are not run and on verifier programs missing without an image."""
     left: dict[str, list[str]] = defaultdict(list)
     missing: dict[str, list[str]] = defaultdict(list)
     for task in tasks:
@@ -37,7 +37,7 @@ def cautions(recipe: Recipe, tasks: Iterable[Task]) -> Iterator[str]:
 
 
 def _installers(recipe: Recipe) -> set[str]:
-    """Programs for which the verifier brings stand-ins."""
+    """Returns the programs that the verifier replaces by stubs."""
     offline = any(each.use == "harbor" and each.settings.get("offline") for each in recipe.rewards.values())
     return {*INSTALLERS, "uv", "uvx", "pytest"} if offline else set()
 

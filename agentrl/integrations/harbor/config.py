@@ -1,4 +1,4 @@
-"""`task.toml` of a Harbor task folder: its keys, and what of them cannot be had here."""
+"""`task.toml` of a Harbor task folder: its keys, and the unsupported ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NetworkMode = Literal["public", "no-network", "allowlist"]
 
 
 _MISSPELT = 0.85
-"""Similarity from which an unknown key counts as a misspelt one. Harbor's keys that are not read here lie below."""
+"""Minimum similarity of an unknown key to count as misspelt. Harbor's keys that are not read here are below it."""
 
 
 class _Table(BaseModel):
-    """A table; keys that are not known here are ignored, as Harbor ignores them, unless they resemble a known one."""
+    """TOML table. Unknown keys are ignored, as by Harbor, unless they resemble a known one."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -37,14 +37,14 @@ class _Table(BaseModel):
 
 
 class Phase(_Table):
-    """What `[environment]`, `[agent]` and `[verifier]` say of the network."""
+    """Network settings of `[environment]`, `[agent]` and `[verifier]`."""
 
     network_mode: _NetworkMode | None = None
     allowed_hosts: tuple[str, ...] = ()
 
 
 class EnvironmentTable(Phase):
-    """`[environment]` and `[verifier.environment]`: the sandbox."""
+    """`[environment]` and `[verifier.environment]`: settings of the sandbox."""
 
     docker_image: str | None = None
     cpus: float | None = Field(None, gt=0)
@@ -60,7 +60,7 @@ class EnvironmentTable(Phase):
 
     @property
     def memory_in_mb(self) -> int | None:
-        """`memory_mb`, or what the older `memory = "2G"` says."""
+        """Memory from `memory_mb`, or from the older `memory = "2G"`."""
         if self.memory_mb is not None or self.memory is None:
             return self.memory_mb
         number, unit = re.match(r"\s*([\d.]*)\s*([KMGT]?)", self.memory.upper()).groups()  # type: ignore[union-attr]
@@ -68,7 +68,7 @@ class EnvironmentTable(Phase):
 
 
 class CollectHook(_Table):
-    """`[[verifier.collect]]`: a command in the agent's sandbox before artifacts are copied."""
+    """`[[verifier.collect]]`: command in the agent's sandbox before artifacts are copied."""
 
     command: str
     timeout_sec: float = Field(600, gt=0)
@@ -92,14 +92,14 @@ class SolutionTable(_Table):
 
 
 class Artifact(_Table):
-    """An entry of `artifacts`: a path that travels to a separate verifier, where it lies at the same place."""
+    """Entry of `artifacts`: a path copied to the same place in a separate verifier's sandbox."""
 
     source: str
     service: str | None = None
 
 
 class TaskToml(_Table):
-    """The file as a whole."""
+    """Whole `task.toml`."""
 
     environment: EnvironmentTable = EnvironmentTable()
     agent: Phase = Phase()
@@ -116,11 +116,11 @@ class TaskToml(_Table):
 
 
 def read_task_toml(folder: Path) -> TaskToml:
-    """The file of a task folder.
+    """Reads `task.toml` of a task folder.
 
     Raises:
-        TaskError: it is no TOML, a value is none that the format has, or a key seems misspelt; names file and key. Or
-            a file of the folder leads out of it.
+        TaskError: the file is not TOML, a value is invalid, or a key seems misspelt; names file and key. Or a file of
+            the folder leads out of it.
     """
     require_own_files(folder)
     path = folder / "task.toml"
@@ -137,7 +137,7 @@ def read_task_toml(folder: Path) -> TaskToml:
 
 
 def unsupported(folder: Path, config: TaskToml) -> str | None:
-    """What a task asks for that cannot be had here; None: nothing."""
+    """Returns the first unsupported feature of a task; None if all are supported."""
     environment, verifier = config.environment, config.verifier
     other = verifier.environment
     asked = {
@@ -158,10 +158,10 @@ def unsupported(folder: Path, config: TaskToml) -> str | None:
 
 
 def network_of(config: TaskToml) -> str | dict[str, list[str]]:
-    """The network of the sandbox, as `sandbox.spec.network` has it.
+    """Returns the network of the sandbox, in the form of `sandbox.spec.network`.
 
     Raises:
-        ValueError: the verifier wants another one than the agent, and has no sandbox of its own.
+        ValueError: the verifier needs another network than the agent but shares its sandbox.
     """
     agent = _network(config.agent, config.environment)
     verifier = _network(config.verifier, config.environment)
@@ -180,10 +180,10 @@ def _network(phase: Phase, environment: EnvironmentTable) -> str | dict[str, lis
 
 
 def resolved(env: dict[str, str], place: str) -> dict[str, str]:
-    """Values with `${VAR}` and `${VAR:-default}` filled in from this process's environment.
+    """Fills `${VAR}` and `${VAR:-default}` from this process's environment.
 
     Raises:
-        TaskError: a variable is not set, and there is no default.
+        TaskError: a variable is not set and has no default.
     """
 
     def fill(match: re.Match[str]) -> str:

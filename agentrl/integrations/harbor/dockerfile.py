@@ -1,4 +1,4 @@
-"""A Dockerfile as steps in a sandbox: its files, folders and variables; what installs programs is the image's part."""
+"""Replay of a Dockerfile in a sandbox: files, folders, variables and commands, except installs of programs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _INSTALLS = {
     "passwd", "update-alternatives", "service", "systemctl", "ldconfig", "R", "Rscript", "a2enmod", "su",
     "sudo", "crontab", "setcap", "mknod", "mount",
 }  # fmt: skip
-"""Programs whose effects an image holds: they install, reach the network, or need root."""
+"""Programs whose effects only an image holds: they install, use the network, or need root."""
 LEAVE_OUT = "leave the task out (tasks.exclude, or tasks.args.skip: true)"
-"""A remedy that every refused task has."""
+"""Remedy for each refused task."""
 _DEEP = ("home", "mnt", "opt", "srv", "var")
 _PATH = re.compile(r"(?<![\w./$}~:-])/[a-z_][\w.+-]*(?:/[\w.+-]+)*")
 _AND = re.compile(r"""((?:(?<!\S)\#[^\n]*|[^&'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|&(?!&))+)(?:&&|$)""", re.DOTALL)
-"""The commands of `a && b`; `&&` within quotes and comments parts nothing."""
+"""Commands of `a && b`; `&&` within quotes and comments does not split."""
 _PACKAGE_LISTS = re.compile(r"rm\s+-\w+\s+(/var/(lib/apt/lists|cache/apt|cache/apk)\S*\s*)+")
 _VARIABLE = re.compile(r"\$(?:(?P<name>\w+)|\{(?P<braced>\w+)(?::(?P<how>[-+])(?P<word>[^}]*))?\})")
 _IGNORED = {"LABEL", "EXPOSE", "CMD", "ENTRYPOINT", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "USER",
@@ -36,7 +36,7 @@ _IGNORED = {"LABEL", "EXPOSE", "CMD", "ENTRYPOINT", "MAINTAINER", "STOPSIGNAL", 
 
 @dataclass(frozen=True)
 class Copy:
-    """Files of the task folder, each with the folder or file of the sandbox where it goes."""
+    """Copy step: files of the task folder and their target in the sandbox."""
 
     sources: tuple[Path, ...]
     target: str
@@ -46,7 +46,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Run:
-    """A command, with the folder where it starts, and the words that run it."""
+    """Run step: a command, its working folder and its shell."""
 
     command: str
     folder: str
@@ -55,16 +55,15 @@ class Run:
 
 @dataclass
 class Plan:
-    """What a sandbox must hold, in the order of the Dockerfile.
+    """Content of a sandbox, in the order of the Dockerfile.
 
     Attributes:
-        image: of the last stage.
-        writable: folders that it, or an agent, writes.
-        left: commands that are the image's part, and are not run.
-        only_image: for each copy that only an image can hold, because it goes to `/etc` and the like: the line, and
-            the place.
-        folders: that it names as working folders, and so makes.
-        shell: of the commands that follow.
+        image: image of the last stage.
+        writable: folders written by the steps or by an agent.
+        left: commands left to the image, not run.
+        only_image: line and target of each copy that only an image can hold, because it goes to `/etc` and the like.
+        folders: folders created by `WORKDIR`.
+        shell: shell of the following commands.
     """
 
     image: str = ""
@@ -79,10 +78,10 @@ class Plan:
 
 
 def plan_of(path: Path) -> Plan:
-    """The plan of a Dockerfile; its context is the folder that it lies in.
+    """Parses a Dockerfile; its build context is its folder.
 
     Raises:
-        TaskError: it has what no sandbox can replay; names the line.
+        TaskError: an instruction cannot be replayed in a sandbox; names the line.
     """
     plan, known = Plan(), dict[str, str]()
     for number, word, rest in _instructions(path.read_text(errors="replace")):
@@ -111,7 +110,7 @@ def _take(plan: Plan, known: dict[str, str], word: str, rest: str, context: Path
         pairs = _pairs(rest)
         for name, value in pairs.items():
             filled = _filled(value, known | plan.env)
-            if name != "PATH":  # `/x:$PATH`: the PATH of the image is known to the image alone
+            if name != "PATH":  # `/x:$PATH`: the image's PATH is unknown here
                 plan.env[name] = filled
     elif word == "WORKDIR":
         folder = _filled(rest.strip().strip("'\""), known | plan.env)
@@ -128,7 +127,7 @@ def _take(plan: Plan, known: dict[str, str], word: str, rest: str, context: Path
 
 
 def _filled(text: str, variables: dict[str, str]) -> str:
-    """A text with `$NAME`, `${NAME}`, `${NAME:-word}` and `${NAME:+word}` filled in; an unknown name is empty."""
+    """Expands `$NAME`, `${NAME}`, `${NAME:-word}` and `${NAME:+word}`; an unknown name is empty."""
 
     def fill(match: re.Match[str]) -> str:
         value = variables.get(match["name"] or match["braced"], "")
@@ -174,7 +173,7 @@ def _take_copy(plan: Plan, known: dict[str, str], rest: str, context: Path, plac
 
 
 def _run(plan: Plan, rest: str) -> None:
-    """What of a command is the sandbox's part: each command of `a && b` on its own, where that leaves quotes whole."""
+    """Adds the commands of a RUN to the plan, each part of `a && b` separately, as far as quotes allow a split."""
     kept = []
     for part in _commands(re.sub(r"^(--\w+=\S+\s+)+", "", rest)):
         if _of_image(part):
@@ -187,7 +186,7 @@ def _run(plan: Plan, rest: str) -> None:
 
 
 def _commands(rest: str) -> list[str]:
-    """The commands of a RUN: those of `a && b`; one for a here-document, a list of words, or what cannot be parted."""
+    """Splits a RUN at `&&`; a here-document, a list of words, or an unsplittable command gives one."""
     if script := re.match(r"<<-?\s*['\"]?\w+['\"]?\n(.*)\n\s*\w+$", rest, re.DOTALL):
         return [script[1]]
     if rest.startswith("["):
@@ -199,7 +198,7 @@ def _commands(rest: str) -> list[str]:
 
 
 def _of_image(part: str) -> bool:
-    """Whether one of the programs of a command installs, or it may write to folders that only an image has."""
+    """Returns True if a command runs an installer or may write to folders that only an image has."""
     commands = [re.sub(r"^(\w+=\S*\s+)+", "", each).split() for each in re.split(r"[;|&\n]\s*", part)]
     programs = {PurePosixPath(words[0]).name for words in commands if words}
     of_python = any("-m" in words and not {"pip", "venv", "virtualenv"}.isdisjoint(words) for words in commands)
@@ -208,16 +207,16 @@ def _of_image(part: str) -> bool:
 
 
 def _targets(part: str) -> Iterator[str]:
-    """The paths that a command may write, as far as it names them: all but those of programs that it runs."""
+    """Yields the paths that a command names and may write: all except those of programs that it runs."""
     for path in _PATH.findall(part):
         if not re.search(rf"(^|[;&|]\s*){re.escape(path)}", part) and not path.startswith("/dev/null"):
             yield path
 
 
 def root_of(path: str) -> str:
-    """The folder that must be writable so that `path` is: `/app` of `/app/src/x`, `/opt/me` of `/opt/me/x`.
+    """Returns the folder that must be writable for `path`: `/app` of `/app/src/x`, `/opt/me` of `/opt/me/x`.
 
-    A last part with an ending is a file: `/opt` of `/opt/x.py`, and nothing of `/x.py`, because no file lies in `/`.
+    A last part with a suffix is a file: `/opt` of `/opt/x.py`, "" of `/x.py`, because sandboxes have no files in `/`.
     """
     parts = PurePosixPath(path).parts[1:]
     return _root(parts[:-1] if PurePosixPath(path).suffix else parts)
@@ -230,12 +229,12 @@ def _root(folders: tuple[str, ...]) -> str:
 
 
 def roots_in(text: str) -> set[str]:
-    """Those of all absolute paths of a text."""
+    """Returns `root_of` for all absolute paths in a text."""
     return {root_of(path) for path in _PATH.findall(text)} - {""}
 
 
 def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
-    """Line number, instruction and the rest, with continued lines joined and here-documents kept."""
+    """Yields line number, instruction and the rest; joins continued lines and keeps here-documents."""
     lines = iter(enumerate(text.splitlines(), 1))
     for number, line in lines:
         if not line.strip() or line.lstrip().startswith("#"):

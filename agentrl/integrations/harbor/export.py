@@ -1,4 +1,4 @@
-"""Recipes as Harbor task folders: `agentrl env export RECIPE --to harbor --out DIR`."""
+"""Export of recipes as Harbor task folders: `agentrl env export RECIPE --to harbor --out DIR`."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from agentrl.types.task import Task
 _log = logging.getLogger(__name__)
 
 TOOLS = {"shell", "python", "files", "answer"}
-"""Tools whose work an agent of Harbor does in its own shell."""
+"""Tools that Harbor's agents replace by their own shell."""
 ANSWER = "answer.txt"
 _MODES = {"none": "no-network", "public": "public", "allow": "allowlist"}
 
 
 def export(recipe: Recipe, out: Path, n: int | None = None) -> list[Path]:
-    """Writes a folder for each task.
+    """Writes one folder per task.
 
     Args:
-        n: the first tasks only.
+        n: maximum number of tasks.
 
     Returns:
         The folders.
 
     Raises:
-        RecipeError: the recipe has tools, rewards or a sandbox that Harbor's form cannot say; or `out` is there.
+        RecipeError: Harbor's format cannot express the tools, rewards or sandbox of the recipe; or `out` exists.
     """
     _check(recipe)
     if out.exists():
@@ -77,7 +77,7 @@ What remains:
 
 
 def _check(recipe: Recipe) -> None:
-    """Raises what cannot be said in Harbor's form."""
+    """Raises RecipeError for features that Harbor's format cannot express."""
     spec = recipe.sandbox.spec
     tools = [each.use for each in recipe.tools]
     rewards = [_problem(name, settings) for name, settings in recipe.rewards.items() if settings.weight]
@@ -199,7 +199,7 @@ def _dockerfile(spec: SandboxSpec) -> str:
 
 
 def _solution(script: Any, task: Task, answer_file: str) -> str | None:
-    """The commands of the oracle; None if it does more than run commands and answer."""
+    """Returns the oracle's commands as a script; None if it does more than run commands and answer."""
     lines, last = ["set -e"], None
     for said in _said(script(task, random.Random(0))):
         for name, arguments in said.calls or ():
@@ -214,7 +214,7 @@ def _solution(script: Any, task: Task, answer_file: str) -> str | None:
 
 
 def _said(script: Any) -> Iterator[Say]:
-    """What a script says that does not look at results."""
+    """Yields the replies of a script that ignores results."""
     try:
         said = next(script)
         while True:

@@ -1,4 +1,4 @@
-"""A task folder is what somebody else wrote: nothing outside of it is read, wherever its paths and links lead."""
+"""Path checks of task folders, which are untrusted: nothing outside of them is read through paths or links."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ FILES = (
     "task.toml", "instruction.md", "environment", "environment/Dockerfile", "tests", "tests/test.sh", "solution",
     "solution/solve.sh",
 )  # fmt: skip
-"""What this machine opens of a task folder. Links in its folders are copied to a sandbox as links."""
+"""Files of a task folder opened on this machine. Links in its folders are copied to a sandbox as links."""
 
 
 def require_own_files(folder: Path) -> None:
-    """Checks that the files of a task folder are its own.
+    """Checks that the files of a task folder lie in it.
 
     Raises:
-        TaskError: one is a link that leads out of the folder, or neither file nor folder.
+        TaskError: a file is a link that leads out of the folder, or neither file nor folder.
     """
     for name in FILES:
         path = folder / name
@@ -29,10 +29,10 @@ def require_inside(folder: Path, path: Path, place: str | None = None) -> None:
     """Checks that a path of a folder leads to a file or folder in it.
 
     Args:
-        place: that names the path, for the error; default: the folder.
+        place: place for the error; default: the folder.
 
     Raises:
-        TaskError: it leads elsewhere, or to a device, pipe or socket.
+        TaskError: the path leads elsewhere, or to a device, pipe or socket.
     """
     at, place = path.resolve(), place or str(folder)
     if not at.is_relative_to(folder.resolve()):

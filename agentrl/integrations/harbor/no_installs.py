@@ -1,7 +1,7 @@
-"""A program for sandboxes: stands for uv, uvx, pytest and `python -m pip`, and installs nothing.
+"""Stub program for sandboxes: replaces uv, uvx, pytest and `python -m pip`, and installs nothing.
 
-It runs what they were to run with the Python of the image. `verifier.py` writes it into the sandbox, as it is: it needs
-Python 3.9 and nothing else.
+Runs their target command with the Python of the image. `verifier.py` writes this file into the sandbox unchanged: it
+needs only Python 3.9.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ ALONE = {
     "--no-project", "--no-python-downloads", "--no-sync", "--offline", "--quiet", "--refresh", "--reinstall",
     "--upgrade", "--verbose",
 }  # fmt: skip
-"""Options of uv that take no value."""
+"""Options of uv without a value."""
 _INSTALL = ("pip", "ensurepip", "uv")
 _REPORTS = ("--ctrf", "--json-ctrf")
 
 
 def command_of(name: str, words: list[str], python: str, reports: bool) -> list[str] | None:
-    """What a call is to run; None: it only installs.
+    """Returns the command that a call runs; None if it only installs.
 
     Args:
         name: `uv`, `uvx`, `pytest` or `python`.
-        words: the arguments.
-        python: the program of the image's Python.
-        reports: whether pytest has the plug-in that writes CTRF reports.
+        words: arguments of the call.
+        python: path of the image's Python.
+        reports: True if pytest has the plug-in for CTRF reports.
     """
     if name == "uv":
         ran = words[1:] if words[:1] == ["run"] else words[2:] if words[:2] == ["tool", "run"] else []
@@ -69,7 +69,7 @@ def _without_reports(words: list[str]) -> list[str]:
 
 
 def main(name: str, words: list[str]) -> None:
-    """Becomes the program that a call is to run."""
+    """Replaces this process by the command of a call."""
     reports = importlib.util.find_spec("pytest_json_ctrf") is not None
     command = command_of(name, words, sys.executable, reports)
     if command is not None:

@@ -1,4 +1,4 @@
-"""Programs of verifiers: which one was missing, whether the agent owed it, and which ones this machine lacks."""
+"""Programs of verifiers: detection of a missing one, of the agent's duty to provide it, and of local absence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from agentrl.types.sandbox import SandboxSpec
 
 NOT_STARTED = (126, 127)
-"""Exit codes of shells: a program cannot be run, or is not there."""
+"""Exit codes of shells for a program that cannot be run or does not exist."""
 
 _SAID = re.compile(
     r"^(?:.*: )?(?:line )?(?:\d+: )?[‘'`\"]?([\w./+-]+)[’'\"]?: "
@@ -30,18 +30,18 @@ _SHELL = frozenset(
     """,
     )
 )
-"""Words that are the shell's own."""
+"""Built-ins and keywords of the shell."""
 
 
 def program_in(said: str) -> str:
-    """The last program that a shell says it cannot start; "" if it names none."""
+    """Returns the last program that a shell reports as not started; "" if none."""
     found = _SAID.findall(said)
     return found[-1] if found else ""
 
 
 def owed(program: str, folder: Path, spec: SandboxSpec) -> bool:
-    """Whether a task asks its agent for a program: it lies in a folder that the agent writes, or the instruction or the
-    solution names it."""
+    """Returns True if the agent must provide a program: it is in a folder writable by the agent, or the instruction or
+    the solution names it."""
     if "/" in program:
         path = PurePosixPath(spec.workdir, program)
         return any(path.is_relative_to(each) for each in (spec.workdir, *spec.writable) if each != "/tests")
@@ -53,14 +53,14 @@ def owed(program: str, folder: Path, spec: SandboxSpec) -> bool:
 
 
 def called_in(script: Path) -> set[str]:
-    """Plain names of programs that stand first in a line of a shell script, without the shell's own."""
+    """Returns the plain program names at the start of lines of a shell script, without built-ins."""
     lines = [*_lines(script.read_text(errors="replace"))]
     defined = set(re.findall(r"^\s*(?:function\s+)?([\w-]+)\s*\(\)", "\n".join(lines), re.MULTILINE))
     return {match[1] for line in lines if (match := _WORD.match(line))} - defined - _SHELL
 
 
 def _lines(text: str) -> Iterator[str]:
-    """The lines of a script that begin a command: none of here-documents, in quotes, or that go on from another."""
+    """Yields the lines of a script that begin a command: not in here-documents or quotes, and no continuations."""
     end, quote, goes_on = "", "", False
     for line in text.splitlines():
         if end:
@@ -76,7 +76,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _open_quote(line: str, quote: str) -> str:
-    """The quote that is open behind a line; "": none."""
+    """Returns the quote character open after a line; "" if none."""
     escaped = False
     for letter in line:
         if escaped:
@@ -91,5 +91,5 @@ def _open_quote(line: str, quote: str) -> str:
 
 
 def lacking(script: Path) -> set[str]:
-    """The programs that a script calls and that this machine does not have."""
+    """Returns the programs called by a script that this machine lacks."""
     return {name for name in called_in(script) if shutil.which(name) is None}

@@ -1,4 +1,4 @@
-"""Harbor task folders as tasks: `tasks: {source: harbor, args: {path: ./tasks}}`."""
+"""Task source of Harbor task folders: `tasks: {source: harbor, args: {path: ./tasks}}`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agentrl.types.task import Message, Task
 _log = logging.getLogger(__name__)
 
 OWN = ("/logs", "/solution", "/tests")
-"""Folders that the format itself uses."""
+"""Folders used by the format."""
 
 
 def tasks(
@@ -37,21 +37,21 @@ def tasks(
     excluded_by: Callable[[str], str | None] = lambda id: None,
     skipped: dict[str, str] | None = None,
 ) -> Iterator[Task]:
-    """The task folders in a folder, and in folders of it; or the one that it is.
+    """Yields the task folders in a folder, at any depth; or the folder itself if it is one.
 
     Args:
-        path: relative to the recipe.
-        only: patterns of ids; a task takes part if it fits one.
-        image: of the sandboxes; default: the task's own (`docker_image`), or that of the recipe.
-        network: `task`: what the task asks for, or the value of `sandbox.spec.network` for all tasks.
-        resources: false: `cpus` and `memory_mb` of tasks do not count, and the recipe's spec holds.
-        skip: leaves out tasks that ask for what cannot be had here, instead of refusing them; and, with a warning,
-            those whose `task.toml` is broken, or that lack a file of the format.
-        skipped: takes why a task is left out (`skip`).
-        excluded_by: `TaskSettings.excluded_by`: the files of a task that is left out are not read.
+        path: path relative to the recipe.
+        only: patterns of ids; a task is included if one matches.
+        image: image of the sandboxes; default: the task's (`docker_image`), or the recipe's.
+        network: `task`: the task's network, or the value of `sandbox.spec.network` for all tasks.
+        resources: false: ignores `cpus` and `memory_mb` of tasks and uses the recipe's spec.
+        skip: skips tasks with unsupported features instead of refusing them; and, with a warning, those with a broken
+            `task.toml` or a missing file.
+        skipped: filled with the reason for each skipped task.
+        excluded_by: `TaskSettings.excluded_by`: the files of excluded tasks are not read.
 
     Raises:
-        TaskError: there is no task; a folder lacks a file; a file is broken; or a task asks for what cannot be had.
+        TaskError: no task was found; a file is missing or broken; or a task needs an unsupported feature.
     """
     root = (base / path).resolve()
     folders = [found.parent for found in sorted(root.rglob("task.toml"))] if root.is_dir() else []
@@ -73,14 +73,14 @@ def tasks(
 
 
 class Unsupported(TaskError):
-    """A task asks for what cannot be had here."""
+    """A task needs an unsupported feature."""
 
 
 def plan_for(folder: Path) -> Plan:
-    """What the sandbox of a task must hold.
+    """Returns the plan of a task's sandbox.
 
     Raises:
-        TaskError: its Dockerfile cannot be replayed.
+        TaskError: the Dockerfile cannot be replayed.
     """
     dockerfile = folder / "environment" / "Dockerfile"
     return plan_of(dockerfile) if dockerfile.is_file() else Plan()
@@ -91,7 +91,7 @@ def _task(id: str, folder: Path, image: str | None, network: Any, resources: boo
     for file in ("instruction.md", "tests/test.sh"):
         if not (folder / file).is_file() and not config.steps:
             raise TaskError(f"there is no {file}", place=str(folder), remedy="add it, or exclude the task")
-    resolved(config.verifier.env, f"{folder}/task.toml: verifier.env")  # found out now, not after the episode
+    resolved(config.verifier.env, f"{folder}/task.toml: verifier.env")  # fail now, not after the episode
     if (what := unsupported(folder, config)) is not None:
         raise Unsupported(f"it asks for {what}", place=str(folder), remedy="exclude it, or set tasks.args.skip: true")
     try:
@@ -121,7 +121,7 @@ def _spec(
         "env": plan.env | resolved(environment.env, f"{folder}/task.toml: environment.env"),
         "network": network_of(config) if network == "task" else network,
     }
-    if (root := root_of(workdir)) not in ("", workdir):  # a folder that a command fills must not be the home, too
+    if (root := root_of(workdir)) not in ("", workdir):  # a folder filled by a command must not also be the home
         spec["env"] = {"HOME": root} | spec["env"]
     if isinstance(spec["network"], dict):
         NetworkAllow.model_validate(spec["network"])
@@ -138,7 +138,7 @@ def _spec(
 
 
 def _shown(lines: list[str]) -> Iterator[str]:
-    """The instruction without the lines at its head that mark it for searches of training data."""
+    """Yields the instruction without leading canary lines."""
     head = True
     for line in lines:
         head = head and (not line.strip() or ("canary" in line.lower() and line.lstrip().startswith(("#", "<!--"))))
@@ -147,7 +147,7 @@ def _shown(lines: list[str]) -> Iterator[str]:
 
 
 def digest(folder: Path) -> str:
-    """A hash of a task folder's files, so that a run says which version it played."""
+    """Returns a hash of a task folder's files, to record the version of a run's tasks."""
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
@@ -158,7 +158,7 @@ def digest(folder: Path) -> str:
 
 
 def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
-    """Runs `solution/solve.sh` with the `shell` tool. A task without a solution is not solved."""
+    """Runs `solution/solve.sh` with the `shell` tool. Tasks without a solution stay unsolved."""
     folder = Path(task.data["harbor"]["folder"])
     if (folder / "solution" / "solve.sh").is_file():
         held = io.BytesIO()

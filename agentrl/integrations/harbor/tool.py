@@ -1,4 +1,4 @@
-"""The tool `harbor`: puts the files of a Harbor task into its sandbox. It offers the model nothing."""
+"""The tool `harbor`: prepares the sandbox of a Harbor task. Offers no function to the model."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from agentrl.types.sandbox import Sandbox, SandboxStartFailed
 from agentrl.types.task import Task
 
 STEP_S = 300.0
-"""Bound on one command of a Dockerfile."""
+"""Timeout of one command of a Dockerfile."""
 
 
 class Harbor(Tool):
-    """Replays the Dockerfile of a Harbor task in the sandbox of its episode; stands before the tools that use it."""
+    """Replays the Dockerfile of a Harbor task in the episode's sandbox. List it before tools that use the sandbox."""
 
     needs_sandbox = True
     stateless = True
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Copies the files and runs the commands."""
+        """Copies files and runs commands."""
         assert sandbox is not None
         await prepare(task, sandbox)
 
 
 def folder_of(task: Task) -> Path:
-    """The task's folder.
+    """Returns the task's folder.
 
     Raises:
-        TaskError: the task does not come from `harbor`, or its folder is gone, or has files that lead out of it.
+        TaskError: the task is not from `harbor`, or its folder is missing or has files that lead out of it.
     """
     about = task.data.get("harbor")
     if not isinstance(about, dict):
@@ -48,10 +48,10 @@ def folder_of(task: Task) -> Path:
 
 
 async def prepare(task: Task, sandbox: Sandbox) -> None:
-    """Makes a fresh sandbox that of the task.
+    """Prepares a fresh sandbox for the task.
 
     Raises:
-        SandboxStartFailed: a command of the Dockerfile failed, or a file cannot be written.
+        SandboxStartFailed: a command of the Dockerfile or a write failed.
     """
     folder = folder_of(task)
     plan = plan_for(folder)
@@ -78,7 +78,7 @@ async def _copy(sandbox: Sandbox, step: Copy) -> None:
 
 
 async def _put_as(sandbox: Sandbox, source: Path, target: str) -> None:
-    """A file under another name, in a folder that is made."""
+    """Puts a file under another name; creates its folder."""
     path = PurePosixPath(target)
     with tempfile.TemporaryDirectory() as made:
         shutil.copy2(source, Path(made, path.name))

@@ -1,4 +1,4 @@
-"""The reward `harbor`: runs a task's `tests/test.sh`, and reads the reward file that it writes."""
+"""The reward `harbor`: runs a task's `tests/test.sh` and reads its reward file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agentrl.types.task import Task
 
 LOGS = "/logs/verifier"
 MOST = 1000.0
-"""The largest amount of a reward that is believed."""
+"""Maximum absolute value of an accepted reward."""
 
 _LARGEST = 1 << 20  # bytes of a reward file
 _GUARD = {"PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -42,26 +42,26 @@ async def harbor(
     guard: bool = True,
     offline: bool = False,
 ) -> Scored:
-    """The reward that the task's verifier writes to `/logs/verifier`: `reward.json` (a number or object), or `.txt`.
+    """Returns the verifier's reward from `/logs/verifier`: `reward.json` (a number or object) or `reward.txt`.
 
-    First the programs of the agent are ended, and whatever lies in `/tests` and `/logs/verifier` is removed, so that
-    nothing that the agent put there counts. A task with `environment_mode = "separate"` is verified in a fresh sandbox,
-    which gets its artifacts and nothing else of the agent's. 0 if the verifier writes no reward; the note says why.
-    What `test.sh` runs of the agent's has the rights of `test.sh`. So there is no verdict, but 0, if a signal ended it,
-    if there are two reward files, or if the reward is beyond 1000.
+    First ends the agent's programs and clears `/tests` and `/logs/verifier`, so that files planted by the agent do not
+    count. A task with `environment_mode = "separate"` is verified in a fresh sandbox that gets only the artifacts. The
+    reward is 0 if the verifier writes none; the note gives the reason. The agent's code runs with the rights of
+    `test.sh`, so the reward is also 0 if a signal ended `test.sh`, if two reward files exist, or if the reward is
+    beyond 1000.
 
-    A verifier that ends with 126 or 127, because a program is missing, has measured nothing if it does so in a fresh
-    sandbox of the task, too, and the program is none that the task asks for: no reward, but an error.
+    A verifier that exits with 126 or 127 because a program is missing raises an error instead, if it also does so in a
+    fresh sandbox and the agent was not asked to provide the program.
 
     Args:
-        key: of the object in `reward.json`; one with a single entry needs none. The other entries are in the note.
-        end_programs: false for tasks whose verifier speaks to a program that the agent started.
-        guard: starts Python without the agent's user site, home and current folder; programs that it starts have it.
-        offline: for `test.sh` that installs pytest before it runs it: installers (`apt-get`, `curl`, `pip`, `uv`) do
-            nothing, and what `uvx` and `uv run` were to run, such as pytest, is that of the image.
+        key: key of the object in `reward.json`; ignored for a single entry. The note contains the other entries.
+        end_programs: false for tasks whose verifier talks to a program started by the agent.
+        guard: starts Python without the agent's user site, home and current folder; its child processes have them.
+        offline: for a `test.sh` that installs pytest first: installers (`apt-get`, `curl`, `pip`, `uv`) do nothing, and
+            `uvx` and `uv run` run the image's program, for example pytest.
 
     Raises:
-        TaskError: the verifier lacks a program.
+        TaskError: a program of the verifier is missing.
     """
     folder = folder_of(task)
     config = read_task_toml(folder)
@@ -98,12 +98,12 @@ async def harbor(
 
 @dataclass(frozen=True)
 class Missing:
-    """A verifier that could not start a program, so that it measured nothing.
+    """Result of a verifier that could not start a program.
 
     Attributes:
-        code: the exit code.
-        program: as the shell names it; "" if it does not.
-        said: what it wrote, for the note.
+        code: exit code.
+        program: name reported by the shell; "" if none.
+        said: output, for the note.
     """
 
     code: int
@@ -114,7 +114,7 @@ class Missing:
 async def _verify(
     folder: Path, config: TaskToml, sandbox: Sandbox, *, key: str, guard: bool, offline: bool
 ) -> Scored | Missing:
-    home = f"/tmp/verifier-{secrets.token_hex(16)}"  # a name that the agent could not know, and so not prepare
+    home = f"/tmp/verifier-{secrets.token_hex(16)}"  # an unguessable name, so that the agent cannot prepare it
     clear = f"chmod -R u+rwx /tests {LOGS} 2>/dev/null; rm -rf /tests/* /tests/.[!.]* {LOGS}"
     cleared = await sandbox.exec(["sh", "-c", f"{clear}; mkdir -p {LOGS} /logs/artifacts && mkdir {home}"], cwd="/")
     left = await sandbox.exec(["sh", "-c", f"ls -A /tests {LOGS} {home} | grep -v ':$'"], cwd="/")
@@ -127,7 +127,7 @@ async def _verify(
         env |= await _without_installers(sandbox, home)
     done = await budget().exec(sandbox, ["bash", "/tests/test.sh"], env=env, timeout_s=config.verifier.timeout_sec)
     said = f"test.sh: {done.outcome}, code {done.code}: {done.text[-600:].strip()}"
-    if done.outcome not in ("ok", "nonzero"):  # it was ended: what it had written until then is no verdict
+    if done.outcome not in ("ok", "nonzero"):  # killed: a reward written before does not count
         return Scored(0.0, said)
     if done.code in NOT_STARTED:
         return Missing(done.code, program_in(done.text), said)
@@ -138,13 +138,13 @@ async def _verify(
 
 
 async def _guarded(sandbox: Sandbox, home: str) -> dict[str, str]:
-    """Variables that keep the agent's folders away from the Python that verifies, and not from what it starts."""
+    """Returns variables that hide the agent's folders from the verifier's Python, but not from its children."""
     await sandbox.write(f"{home}/guard/sitecustomize.py", _SITE)
     path = ":".join(filter(None, (f"{home}/guard", sandbox.spec.env.get("PYTHONPATH"))))
     return {**_GUARD, "HOME": home, "PYTHONPATH": path}
 
 
-# The first Python leaves its current folder out. A script of /tests has its own folder, and children are as ever.
+# The first Python ignores its current folder. Scripts of /tests see their own folder, and children run normally.
 _SITE = """import os, sys
 if os.environ.pop("PYTHONSAFEPATH", ""):
     script = next((word for word in getattr(sys, "orig_argv", [])[1:] if not word.startswith("-")), "")
@@ -155,7 +155,7 @@ if os.environ.pop("PYTHONSAFEPATH", ""):
 
 
 async def _without_installers(sandbox: Sandbox, home: str) -> dict[str, str]:
-    """Puts programs that install nothing before the others; the variables that name their folder."""
+    """Puts stubs of installers first on PATH; returns the variables."""
     folder = f"{home}/.local/bin"
     found = await sandbox.exec(["sh", "-c", "echo $PATH; command -v python3"], cwd="/")
     path, _, python = found.text.strip().partition("\n")
@@ -187,10 +187,10 @@ async def _file(sandbox: Sandbox, name: str) -> str | None:
 
 
 def _read(of_json: str | None, of_text: str | None, key: str, said: str) -> Scored:
-    """The reward of the files' content. What the tests run of the agent's may have written either.
+    """Parses the reward files. Either may be forged by the agent's code.
 
     Raises:
-        ValueError: there is none, or there are two.
+        ValueError: no file or two files exist, or the content is invalid.
     """
     if of_json is not None and of_text is not None:
         raise ValueError("there are two verdicts, reward.json and reward.txt, and a verifier writes one")
@@ -220,13 +220,13 @@ def _parsed(text: str, read: Callable[[str], Any]) -> Any:
 def _number(held: Any) -> float:
     if not isinstance(held, int | float):
         raise ValueError(f"the reward is {json.dumps(held)[:100]}, and no number")
-    if not abs(held) <= MOST:  # also of what is NaN
+    if not abs(held) <= MOST:  # also rejects NaN
         raise ValueError(f"the reward is no number of at most {MOST:g}")
     return float(held)
 
 
 async def _carry(config: TaskToml, sandbox: Sandbox, judge: Sandbox) -> str:
-    """Copies the artifacts to the same places of another sandbox; what went wrong, or nothing."""
+    """Copies the artifacts to the same paths of another sandbox; returns an error message or ""."""
     for source in ("/logs/artifacts", *(each.source for each in config.artifacts)):
         at = source if source.startswith("/") else f"{sandbox.spec.workdir}/{source}"
         kind = (

@@ -1,8 +1,8 @@
-"""Our episodes and credit in TRL's AsyncGRPOTrainer, through the two protocols that it takes from outside.
+"""Our episodes and credit in TRL's AsyncGRPOTrainer, through its two extension protocols.
 
-It knows one advantage a sample, so that every turn becomes a sample of its own: the history up to the turn's end, of
-which only the turn trains. Its prefix trie forwards the shared history once. TRL 1.16 runs it on CUDA alone: its
-attention is a flash-attention kernel.
+The trainer takes one advantage per sample, so each turn becomes a sample: the history up to the turn's end, with loss
+only on the turn. Its prefix trie forwards the shared history once. TRL 1.16 runs it only on CUDA, because its attention
+is a flash-attention kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ with needs("trl"):
 
 
 def turn_samples(row: TrainingSample, version: int, group: int) -> list[RolloutSample]:
-    """A sample for each trained turn of a row.
+    """Returns one sample per trained turn of a row.
 
     Raises:
         TrainError: the tokens of a turn have different advantages.
@@ -59,11 +59,11 @@ def turn_samples(row: TrainingSample, version: int, group: int) -> list[RolloutS
 
 
 class EpisodeWorker:
-    """A rollout worker (TRL's RolloutWorkerProtocol) that fills the buffer from a thread of this process.
+    """Rollout worker (TRL's RolloutWorkerProtocol) that fills the buffer from a thread of this process.
 
     Args:
-        play: given the policy's version, plays some groups to the end and yields their rows with advantages.
-        capacity: samples that wait at most; then playing waits.
+        play: takes the policy's version, plays some groups to the end and yields their rows with advantages.
+        capacity: maximum samples in the buffer; playing blocks when it is full.
     """
 
     def __init__(self, play: Callable[[int], Iterable[TrainingSample]], capacity: int = 1024) -> None:
@@ -77,21 +77,21 @@ class EpisodeWorker:
         self._thread = threading.Thread(target=self._run, name="agentrl-rollouts", daemon=True)
 
     def start(self) -> None:
-        """Begins to play."""
+        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends after the rows under way."""
+        """Stops after the current rows."""
         self._over.set()
-        if self._thread.ident is not None:  # training may have failed before it began
+        if self._thread.ident is not None:  # training may have failed before the start
             self._thread.join(timeout=60)
 
     def update_model_version(self, model_version: int) -> None:
-        """Samples that follow are of this version."""
+        """Sets the version of the following samples."""
         self._version = model_version
 
     def check_health(self, stale_after_s: float) -> None:
-        """Raises TrainError if playing failed, or nothing came for so long."""
+        """Raises TrainError if playing failed or no rows came for `stale_after_s`."""
         if self._failure is not None:
             raise TrainError(f"rollouts failed: {self._failure}", place="EpisodeWorker") from self._failure
         if time.monotonic() - self._last > stale_after_s:
@@ -119,30 +119,30 @@ class EpisodeWorker:
 
 
 class EngineTransfer:
-    """Weight transfer (TRL's WeightTransferProtocol) into one of our engines, whatever its loop is busy with.
+    """Weight transfer (TRL's WeightTransferProtocol) into one of our engines, from another thread.
 
     Args:
-        loop: the event loop that the engine lives in, run by another thread.
+        loop: event loop of the engine, run by another thread.
     """
 
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         self._engine, self._loop, self._version = engine, loop, 0
 
     def init_weight_transfer(self) -> None:
-        """Nothing to open."""
+        """Does nothing."""
 
     def pause(self) -> None:
-        """Nothing to do: our engines take weights between two steps."""
+        """Does nothing: our engines take weights between two steps."""
 
     def send_weights(self, iterator: Iterator[tuple[str, Tensor]]) -> None:
-        """Hands all weights over, and returns when the engine has them."""
+        """Sends all weights and waits until the engine has loaded them."""
         weights = {name: tensor.detach() for name, tensor in iterator}
         update: Any = self._engine.update(weights, self._version)
         asyncio.run_coroutine_threadsafe(update, self._loop).result(timeout=600)
         self._version += 1
 
     def resume(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def destroy(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""

@@ -1,4 +1,4 @@
-"""Episodes as data sets that TRL's SFTTrainer and DPOTrainer take without tokenising anything."""
+"""Episodes as pre-tokenised data sets for TRL's SFTTrainer and DPOTrainer."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ with needs("trl"):
     import datasets
 
 IGNORED = -100
-"""The label of a token without loss, as transformers has it."""
+"""Label of tokens without loss in transformers."""
 
 
 def sft_rows(episodes: Iterable[Episode], *, min_reward: float | None = None) -> list[TrainingSample]:
-    """The rows of episodes that a model sampled, for imitation.
+    """Returns the rows of model-sampled episodes, for imitation.
 
-    Demonstrations of a script, whose tokens are bytes, come from `train.conversation.Conversation.samples` instead.
+    For demonstrations of a script, whose tokens are bytes, use `train.conversation.Conversation.samples` instead.
 
     Args:
-        min_reward: only episodes that earned so much; None: all that were scored.
+        min_reward: minimum reward of an episode; None: all scored episodes.
     """
     least = -math.inf if min_reward is None else min_reward
     chosen = (e for e in episodes if (value := earned(e)) is not None and reaches(value, least))
@@ -36,9 +36,9 @@ def sft_rows(episodes: Iterable[Episode], *, min_reward: float | None = None) ->
 
 
 def sft_dataset(rows: Sequence[TrainingSample]) -> datasets.Dataset:
-    """For SFTTrainer: `input_ids`, and `labels` that are -100 where a row does not train.
+    """Makes a data set for SFTTrainer: `input_ids`, and `labels` with -100 at tokens without loss.
 
-    Give SFTConfig `max_length=None`: its default of 1,024 cuts longer rows.
+    Set `max_length=None` in SFTConfig: its default of 1,024 cuts longer rows.
 
     Raises:
         TrainError: no rows.
@@ -52,11 +52,11 @@ def sft_dataset(rows: Sequence[TrainingSample]) -> datasets.Dataset:
 
 
 def preference_dataset(episodes: Iterable[Episode], *, min_gap: float = 1e-6) -> datasets.Dataset:
-    """For `EpisodeDPOTrainer`: of every group its best episode against its worst.
+    """Makes a data set for `EpisodeDPOTrainer`: the best against the worst episode of each group.
 
-    Columns: `prompt_ids`, what both begin with; `chosen_ids`, `rejected_ids`, the rest; and `chosen_mask`,
-    `rejected_mask`, 1 in the policy's replies. Groups whose rewards differ by less than `min_gap`, and episodes of
-    several branches (which are no one sequence), are left out.
+    Columns: `prompt_ids`, the common prefix; `chosen_ids`, `rejected_ids`, the rest; `chosen_mask`, `rejected_mask`, 1
+    at the policy's replies. Skips groups whose rewards differ by less than `min_gap`, and episodes of several branches,
+    which are not one sequence.
 
     Raises:
         TrainError: no group is left.

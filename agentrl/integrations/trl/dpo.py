@@ -1,4 +1,4 @@
-"""DPO on episodes: TRL's trainer, told not to tokenise, and to compare only what the policy sampled."""
+"""DPO on episodes: TRL's trainer without tokenisation, with loss only on tokens sampled by the policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EpisodeCollator(DataCollatorForPreference):  # type: ignore[misc]
     """TRL's collator, with `completion_mask` 0 at observations too. Does not cut: `max_length` must be None."""
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
-        """[2 B, T]: the chosen episodes, then the rejected."""
+        """Collates a batch, [2 B, T]: the chosen episodes, then the rejected."""
         batch: dict[str, Any] = super().torch_call(examples)
         masks = [[*[0] * len(e["prompt_ids"]), *e[f"{which}_mask"]]
                  for which in ("chosen", "rejected") for e in examples]  # fmt: skip
@@ -37,7 +37,7 @@ class EpisodeDPOTrainer(DPOTrainer):  # type: ignore[misc]
         super().__init__(*args, processing_class=processing_class, data_collator=collator, **kwargs)
 
     def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        return dataset  # the tokens are there already
+        return dataset  # already tokenised
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = [*COLUMNS, "ref_chosen_logps", "ref_rejected_logps"]

@@ -1,6 +1,6 @@
-"""Our episodes and credit in TRL's GRPOTrainer: an advantage for each token, masks and log-probabilities as recorded.
+"""Our episodes and credit in TRL's GRPOTrainer: token-level advantages, recorded masks and log-probabilities.
 
-What it cannot take (TRL 1.16): several rows an episode, groups of unequal size. Advantages of a turn need a token-level
+Unsupported by TRL 1.16: several rows per episode, groups of unequal size. Turn-level advantages need a token-level
 loss: with `importance_sampling_level="sequence"` only their sum over the episode has a gradient.
 """
 
@@ -20,16 +20,16 @@ with needs("trl"):
     from trl import GRPOTrainer
 
 Rollouts = Callable[[list[str]], Sequence[TrainingSample]]
-"""From prompts (each as often as a group has members) to a row for each, with advantages."""
+"""Maps prompts (each repeated by the group size) to one row each, with advantages."""
 
 
 class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
-    """GRPOTrainer on rows of episodes; takes its arguments but for `rollout_func` and `reward_funcs`.
+    """GRPOTrainer on rows of episodes; takes its arguments except `rollout_func` and `reward_funcs`.
 
-    The probability ratio is to the log-probabilities that the rows carry, as the engine gave them.
+    The probability ratio uses the engine's log-probabilities recorded in the rows.
 
     Args:
-        rollouts: plays, or looks up, an episode for each prompt of a batch.
+        rollouts: plays or looks up an episode for each prompt of a batch.
     """
 
     def __init__(self, *args: Any, rollouts: Rollouts, **kwargs: Any) -> None:
@@ -57,18 +57,18 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         for line, each in zip(advantages, inputs, strict=True):
             line[: len(each["token_advantages"])] = torch.tensor(each["token_advantages"])
         out["advantages"] = advantages
-        # TRL keeps the log-probabilities of other engines than vLLM, and does not use them.
+        # TRL stores the log-probabilities of engines other than vLLM but does not use them.
         out["old_per_token_logps"] = out["sampling_per_token_logps"]
         return out
 
 
 def episode_reward(completions: list[Any], episode_reward: list[float], **_: Any) -> list[float]:
-    """What TRL logs as the reward; the advantages do not come from it."""
+    """Returns the reward for TRL's logs; advantages are computed elsewhere."""
     return episode_reward
 
 
 def stored_rollouts(rows: Sequence[TrainingSample]) -> tuple[datasets.Dataset, Rollouts]:
-    """A data set of one line a group, and the rollouts that hand out its members in turn.
+    """Makes a data set with one line per group, and rollouts that return its members in order.
 
     Raises:
         TrainError: an episode has several rows.

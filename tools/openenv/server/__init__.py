@@ -1,1 +1,1 @@
-"""The server."""
+"""OpenEnv server."""

@@ -1,4 +1,4 @@
-"""The server of recipe NAME: `python -m server.app --port 8000`."""
+"""Server of recipe NAME: `python -m server.app --port 8000`."""
 
 import argparse
 import sys
@@ -36,10 +36,10 @@ class RecipeEnvironment(Environment):
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, task: int | None = None, **_: Any
     ) -> RecipeObservation:
-        """Begins an episode of a task: by its position (`task`), by any number (`seed`: they repeat), else the next.
+        """Begins an episode of a task: by position (`task`), by any number (`seed`, modulo the tasks), else the next.
 
         Raises:
-            AgentRLError: there is no task at this position, or its environment does not start.
+            AgentRLError: the position is out of range, or the environment does not start.
         """
         if task is not None and not 0 <= task < len(DRIVEN.tasks):
             raise AgentRLError(f"there is no task {task}", place="reset", remedy=f"give 0 to {len(DRIVEN.tasks) - 1}")
@@ -50,18 +50,18 @@ class RecipeEnvironment(Environment):
         return self._shown(seen)
 
     def step(self, action: RecipeAction, timeout_s: float | None = None, **_: Any) -> RecipeObservation:
-        """Says a turn. A broken environment is an error of the server, and never a reward of 0."""
+        """Plays a turn. A broken environment is a server error, never a reward of 0."""
         seen = self.session.step(Say(action.text, [(call.name, call.arguments) for call in action.calls]))
         self._state.step_count += 1
         return self._shown(seen)
 
     @property
     def state(self) -> State:
-        """The episode's id, the task's position, and how many turns were said."""
+        """Id of the episode, position of the task, and number of turns."""
         return self._state
 
     def close(self) -> None:
-        """Gives up the episode."""
+        """Abandons the episode."""
         self.session.close()
 
     def _shown(self, seen: Seen) -> RecipeObservation:
@@ -81,7 +81,7 @@ app = create_fastapi_app(RecipeEnvironment, RecipeAction, RecipeObservation, max
 
 
 def main(host: str = "127.0.0.1", port: int = 8000) -> None:
-    """Serves until it is ended."""
+    """Serves until interrupted."""
     try:
         uvicorn.run(app, host=host, port=port)
     finally:

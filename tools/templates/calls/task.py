@@ -1,4 +1,4 @@
-"""A function-calling set: orders of a shop, a customer with two wishes, a database that must be right at the end."""
+"""Function-calling tasks: orders of a shop, a customer with two requests, and a check of the final database."""
 
 import random
 
@@ -8,7 +8,7 @@ STATES = ("packed", "sent")
 
 
 def orders(n=64, split="train"):
-    """Tasks; those of `test` are other orders than those of `train`."""
+    """Yields tasks; the orders of `test` differ from those of `train`."""
     for k in range(n):
         rng = random.Random(f"{split} {k}")
         number, other = rng.sample(range(1000, 10_000), 2)
@@ -24,14 +24,14 @@ def orders(n=64, split="train"):
 
 
 class Shop(Environment):
-    """The shop's database, and the customer who speaks once more."""
+    """Database of the shop, and a customer with a second request."""
 
     def open(self, task, sandbox):
         self.state, self.notes = dict(task.data["state"]), {}
         self.wishes = [task.data["wish"]]
 
     def respond(self, reply):
-        """What the customer says next; None ends the episode."""
+        """Returns the customer's next message; None ends the episode."""
         return self.wishes.pop(0) if self.wishes else None
 
     def state_key(self):
@@ -74,7 +74,7 @@ class Shop(Environment):
 
 
 def settled(task, env):
-    """1 if the database and the notes are what the customer asked for."""
+    """Returns 1 if the database and the notes match the customer's requests."""
     noted = "ring twice" in env.notes.get(task.data["number"], "") and len(env.notes) == 1
     return float(env.state == task.data["goal"] and noted)
 

@@ -1,4 +1,4 @@
-"""A game whose moves are text: a number is guessed, and each answer says higher or lower."""
+"""Text game: the model guesses a number, and each answer is higher or lower."""
 
 import random
 
@@ -8,14 +8,14 @@ LOW, HIGH = 10, 40
 
 
 def games(n=64, split="train"):
-    """Tasks; `split` draws other numbers."""
+    """Yields tasks; each `split` has other numbers."""
     for k in range(n):
         number = random.Random(f"{split} {k}").randint(LOW, HIGH)
         yield Task.of(f"{split}{k}", f"Guess my number, {LOW} to {HIGH}. Say the number alone.", number=number)
 
 
 class Guess(Environment):
-    """Reset by `open`, stepped by `respond`."""
+    """Guessing game: `open` resets, `respond` steps."""
 
     def open(self, task, sandbox):
         self.number, self.low, self.high = task.data["number"], LOW, HIGH
@@ -38,12 +38,12 @@ class Guess(Environment):
 
 
 def won(task, episode):
-    """1 if the number was said."""
+    """Returns 1 if the number was guessed."""
     return float(episode.answer == str(task.data["number"]))
 
 
 def oracle(task, rng):
-    """Halves what is left: at most five guesses."""
+    """Bisects the range: at most five guesses."""
     low, high = LOW, HIGH
     while True:
         middle = (low + high) // 2

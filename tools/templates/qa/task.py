@@ -1,4 +1,4 @@
-"""Questions with one right answer, in train.jsonl and test.jsonl, and a tool to find it with."""
+"""Questions with one correct answer, in train.jsonl and test.jsonl, and a tool to compute it."""
 
 from agentrl import Say, tool
 

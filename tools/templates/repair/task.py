@@ -1,10 +1,10 @@
-"""A repair set: a small Python file with one bug, a sandbox with a shell, and tests that the agent does not see."""
+"""Repair tasks: a small Python file with one bug, a sandbox with a shell, and hidden tests."""
 
 import random
 
 from agentrl import Say, Task
 
-# What f does, the right body with a place for a number, what is right and wrong in it, and what must hold.
+# Description of f, correct body with a placeholder, correct and wrong part, and assertion.
 KINDS = [
     ("adds {k} to a number", "x + {k}", ("+", "-"), "f({a}) == {a} + {k}"),
     ("gives the numbers below {k}", "[n for n in x if n < {k}]", ("<", ">"), "f([1, {k}, 99]) == [1]"),
@@ -14,7 +14,7 @@ KINDS = [
 
 
 def bugs(n=24, split="train"):
-    """Tasks; `split` draws other numbers."""
+    """Yields tasks; each `split` has other numbers."""
     for index in range(n):
         rng = random.Random(f"{split} {index}")
         about, body, (right, wrong), holds = KINDS[index % len(KINDS)]
