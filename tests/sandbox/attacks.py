@@ -108,6 +108,18 @@ for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         pass
 """
 
+_STOPPER = """
+import os, signal
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        for pid in range(os.getpid() + 1, os.getpid() + 100):
+            try:
+                os.kill(pid, signal.SIGSTOP)
+            except OSError:
+                pass
+"""
+
 FATAL = "files, by small programs"
 """A toolbox does not survive this if its sandbox's folders hold more than its memory: where no program offers itself,
 the kernel kills the largest."""
@@ -129,6 +141,7 @@ ATTACKS = {
     "no processes left": "while :; do setsid sleep 600 & done 2>/dev/null",
     "killer": "setsid bash -c 'while :; do kill -9 -1; done' & while :; do kill -9 -1; done",
     "stop everything": "kill -STOP -1; kill -STOP 1; kill -STOP $$",
+    "stop whatever starts": _PYTHON.format(code=_STOPPER),
     "output": "yes & yes >&2 & cat /dev/zero",
     "closed descriptors": "exec 0<&- 1>&- 2>&- 500<&- 501>&-",
     "endless reply": _PYTHON.format(code=_REPLY),

@@ -84,3 +84,26 @@ async def test_a_silent_toolbox(
     monkeypatch.setattr(inquest, "_LOOK_S", 0.0)
     group: Any = Counts(full, kills)
     assert bool(await Inquest(group, 1)._look(silent=True)) is blamed
+
+
+@pytest.mark.parametrize(
+    ("own", "child", "blamed"),
+    [
+        (("D", "100"), [("T", "100")], True),
+        (("D", "100"), [("R", "100"), ("T", "100")], True),
+        (("D", "100"), [("T", "90")], False),  # a program, which has memory of its own
+        (("D", "100"), [("R", "100")], False),  # the machine is slow
+        (("D", "100"), [], False),  # it waits for a disk
+        (("T", "100"), [("T", "100")], False),  # both were stopped, or it alone: from outside
+        (("S", "100"), [("T", "100")], False),
+        (("D", "100"), [("D", "100")], False),  # frozen
+    ],
+)
+async def test_who_stops_what_a_toolbox_is_about_to_start_is_to_blame(
+    own: tuple[str, str], child: list[tuple[str, str]], blamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = dict(enumerate([own, *child], 1))
+    monkeypatch.setattr(inquest, "_stat", lambda pid: [told[pid][0], *["0"] * 19, told[pid][1]])
+    monkeypatch.setattr(inquest, "_children", lambda pid: [*told][1:])
+    monkeypatch.setattr(inquest, "_LOOK_S", 0.0)
+    assert bool(await Inquest(None, 1)._look(silent=True)) is blamed

@@ -24,6 +24,7 @@ _MUCH_S, _STARVES = 0.5, 8
 """Programs starve a silent toolbox if they take this processor time, and this multiple of the toolbox's."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_SIZE = 20  # the place of the size of virtual memory in `_stat`
 
 
 class Inquest:
@@ -71,7 +72,11 @@ class Inquest:
         return "its programs took all its memory, and the kernel killed the toolbox" if dead else ""
 
     async def _why_silent(self) -> str:
-        """Checks whether the toolbox runs in a full group: it waits for memory. A stopped one does not run."""
+        """The toolbox runs, and waits for what its programs took from it. What is stopped or frozen does nothing."""
+        if (held := _held_up_by(self._pid)) is not None:
+            await asyncio.sleep(_LOOK_S)
+            if _held_up_by(self._pid) == held:
+                return "its programs stopped what the toolbox was about to start"
         if self._group is None:
             return ""
         before, kills = _exertion(self._pid), self._group.oom_kills() or 0
@@ -91,19 +96,42 @@ class Inquest:
         return ""
 
 
-def _waits_since(pid: int, used_s: float) -> float | None:
-    """Returns the processor time of a process beyond `used_s`; None if it does not wait for a processor (stopped,
-    frozen or asleep).
+def _held_up_by(pid: int) -> int | None:
+    """The stopped child for which a process waits in `vfork`; None: there is none.
+
+    It is no program yet, and has the memory of its parent. Who stops something from outside stops the parent.
     """
-    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS - used_s if fields[0] == b"R" else None
+    own = _stat(pid)
+    if own and own[0] == "D":
+        for child in _children(pid):
+            if (its := _stat(child)) and its[0] == "T" and its[_SIZE] == own[_SIZE]:
+                return child
     return None
 
 
+def _children(pid: int) -> list[int]:
+    with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+    return []
+
+
+def _waits_since(pid: int, used_s: float) -> float | None:
+    """Processor time that a process took since it had taken so much; None if it does not wait for more, as one does
+    not that is stopped, frozen or asleep."""
+    fields = _stat(pid)
+    if not fields or fields[0] != "R":
+        return None
+    return (int(fields[11]) + int(fields[12])) / _TICKS - used_s
+
+
 def _exertion(pid: int) -> int:
-    """Returns the work of a process so far: page faults that had to wait, and ticks of processor time; see proc(5)."""
-    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
-        return int(fields[9]) + int(fields[11]) + int(fields[12])
-    return 0
+    """Work that a process has done so far: page faults that had to wait, and ticks of processor time; see proc(5)."""
+    fields = _stat(pid)
+    return int(fields[9]) + int(fields[11]) + int(fields[12]) if fields else 0
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; none if there is no such process."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", encoding="latin-1") as file:
+        return file.read().rpartition(")")[2].split()
+    return []
