@@ -1,6 +1,6 @@
 """The bases `Tool` and `Environment`, and the `@tool` marker.
 
-A tool is a class whose `@tool` methods the model may call. One instance serves one episode, so its attributes
+A tool is a class with `@tool` methods, which the model may call. One instance serves one episode, so its attributes
 are the episode's state. A plain function marked with `@tool` is a tool without state.
 """
 

@@ -93,7 +93,7 @@ class Context:
             return False
         return bool(self.browser.is_connected())
 
-    # What happened
+    # Events
 
     def tell(self, kind: str, **what: Any) -> None:
         """Stores an event for the next reply."""

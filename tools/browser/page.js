@@ -1,4 +1,4 @@
-// What a page shows, as text: its accessibility tree, its elements, its readable text. Evaluated inside a page.
+// Text views of a page: accessibility tree, elements, readable text. Evaluated inside the page.
 window[Symbol.for('agentrl')] ??= (() => {
   const ids = new WeakMap(), byId = new Map();
   let last = 0;
@@ -55,7 +55,7 @@ window[Symbol.for('agentrl')] ??= (() => {
     || style.cursor === 'pointer' && el.parentElement && styleOf(el.parentElement).cursor !== 'pointer')
     && el.tagName !== 'BODY' && el.tagName !== 'HTML' && el.tagName !== 'LABEL';
 
-  // Whether nobody is shown an element, with all that is in it.
+  // True if an element and its content are hidden.
   const hidden = (el, style) => style.display === 'none' || el.getAttribute('aria-hidden') === 'true' || el.inert
     || style.contentVisibility === 'hidden';
   const unseen = style => style.visibility !== 'visible';
@@ -67,7 +67,7 @@ window[Symbol.for('agentrl')] ??= (() => {
     return el.childNodes;
   };
 
-  // The text that an element's content gives it as its name.
+  // Accessible name of an element from its content.
   const contentName = (el, depth = 0) => {
     if (depth > 30) return '';
     let text = '';
@@ -154,7 +154,7 @@ window[Symbol.for('agentrl')] ??= (() => {
     return said;
   };
 
-  // A tree of {head, kids, text}: `head` is a line without its text; `text` is what a reader reads.
+  // A tree of {head, kids, text}: `head` is a line without its text; `text` is the readable text.
   const build = root => {
     const visit = (el, into, named, depth) => {
       const tag = el.tagName.toUpperCase();
@@ -168,7 +168,7 @@ window[Symbol.for('agentrl')] ??= (() => {
       const inline = INLINE.has(style.display) && !role;
       if (!role) {
         if (tag === 'BR' || !inline) into.push(null);
-        // A label's text is the name of its control, and a legend's that of its group.
+        // A label names its control, and a legend its group.
         content(el, into, named || tag === 'LABEL' && !!el.control || tag === 'LEGEND', depth, unseen(style));
         if (!inline) into.push(null);
         return;
@@ -182,7 +182,7 @@ window[Symbol.for('agentrl')] ??= (() => {
       if (role === 'listbox' && tag === 'SELECT') return;
       content(el, node.kids, named || (NAMED_BY_CONTENT.has(role) && name !== ''), depth, false);
     };
-    // `named`: the text is already in the name of an element around it; what can be acted on is still listed.
+    // `named`: the text is already in the name of an ancestor; actionable elements are still listed.
     const content = (el, into, named, depth, invisible) => {
       for (const child of childrenOf(el)) {
         if (child.nodeType === 1) visit(child, into, named, depth + 1);

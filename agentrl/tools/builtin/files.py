@@ -164,7 +164,7 @@ class Files(Tool):
             raise ToolError(f"{path} is no text file ({len(content)} bytes)") from None
 
     async def mode_of(self, path: str) -> int | None:
-        """Permission bits; None if there is no such file."""
+        """Returns the permission bits; None if the file does not exist."""
         result = await self.sandbox.exec(["stat", "-Lc", "%a", "--", path], timeout_s=self.search_s)
         return int(result.stdout, 8) if result.ok else None
 

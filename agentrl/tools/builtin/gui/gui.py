@@ -141,7 +141,7 @@ class Gui(Environment):
         """Returns the program and its arguments, from `app`.
 
         Raises:
-            TaskError: the task's data has no such field.
+            TaskError: the task's data lacks the field.
         """
         return [self._filled(word, task) for word in self._words]
 

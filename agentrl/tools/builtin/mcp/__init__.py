@@ -1,1 +1,1 @@
-"""The `mcp` tool: what any MCP server offers, as tools (docs/mcp.md)."""
+"""The `mcp` tool: tools of any MCP server (docs/mcp.md)."""
