@@ -7,7 +7,7 @@ import gzip
 import socket
 import tracemalloc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpcore2
@@ -21,6 +21,7 @@ from agentrl.types.http.client import http_client
 from agentrl.types.http.transport import Transport, Unreadable
 from tests.stalls import no_stalls
 from tests.tools.builtin.http.servers import Talk, answer, endless, saying, talking
+from tests.waiting import until_async
 
 __all__ = ["no_stalls"]
 
@@ -330,3 +331,56 @@ async def test_what_is_cancelled_takes_no_connection_away() -> None:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
         assert (await http.get(f"http://127.0.0.1:{port}/", timeout=300)).text == "hello"
+
+
+async def test_what_is_left_unread_takes_no_connection_away() -> None:
+    one = Transport(connections=1)
+    async with (
+        talking(endless(OK + b"\r\n", bytes(1000), 0.01)) as port,
+        talking(saying(HELLO)) as other,
+        httpx2.AsyncClient(transport=one, timeout=300) as http,
+    ):
+        for _ in range(3):
+            async with http.stream("GET", f"http://127.0.0.1:{port}/") as said:
+                assert said.status_code == 200
+        for _ in range(3):
+            with pytest.raises(httpx2.UnsupportedProtocol):
+                await http.get("http://a:0/")
+            with pytest.raises(httpx2.ConnectError):
+                await http.get("http://127.0.0.1:9/")
+        async with talking(saying(b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")) as third:
+            headers = {"Connection": "upgrade", "Upgrade": "x"}
+            for _ in range(3):
+                with pytest.raises(httpx2.RemoteProtocolError, match="another protocol"):
+                    await http.get(f"http://127.0.0.1:{third}/", headers=headers)
+        assert (await http.get(f"http://127.0.0.1:{other}/")).text == "hello"
+
+
+async def test_idle_connections_are_few_and_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    async def keeps(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(0)
+        while True:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+            await reader.readuntil(b"\r\n\r\n")
+
+    async def leaves(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(0)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+
+    monkeypatch.setattr(transport, "IDLE_S", 300.0)
+    one = Transport(connections=3)
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(httpx2.AsyncClient(transport=one, timeout=300))
+        ports = [await stack.enter_async_context(talking(keeps)) for _ in range(6)]
+        for port in [*ports, ports[-1], ports[-1]]:
+            assert (await http.get(f"http://127.0.0.1:{port}/")).text == "hi"
+        assert len(opened) == 6, "a server that is asked again is asked on the same connection"
+        assert len(one._pool._idle) <= 4
+        left = await stack.enter_async_context(talking(leaves))
+        for _ in range(3):
+            assert (await http.get(f"http://127.0.0.1:{left}/")).text == "hi"
+            await until_async(lambda: next(reversed(one._pool._idle)).has_expired())
+        assert len(opened) == 9, "what the server has closed is not used"
+    assert one._pool._idle == {}

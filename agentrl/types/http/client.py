@@ -96,9 +96,8 @@ async def asked(
         response = await _shared().request(
             method,
             url,
-            params=query,
-            # Escaped: what an agent wrote may hold halves of characters, which have no UTF-8.
-            content=None if body is None else json.dumps(body),
+            params={name: _utf8(value).decode() for name, value in (query or {}).items()},
+            content=None if body is None else _utf8(json.dumps(body, ensure_ascii=False)),
             headers=({} if body is None else {"Content-Type": "application/json"}) | dict(headers or {}),
             extensions={"bounds": Bounds(most=most), "seconds": seconds},
         )
@@ -143,6 +142,11 @@ async def _keep(loop: asyncio.AbstractEventLoop, client: httpx2.AsyncClient) -> 
     finally:
         _clients.pop(loop, None)
         await client.aclose()
+
+
+def _utf8(text: str) -> bytes:
+    """A text that an agent may have written. Half a character is a question mark: servers refuse it."""
+    return text.encode("utf-8", "replace")
 
 
 def _listed(allow: Sequence[str]) -> Sequence[str]:

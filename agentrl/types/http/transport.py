@@ -11,10 +11,12 @@ import asyncio
 import functools
 import ipaddress
 import re
+import select
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import httpcore2
@@ -25,6 +27,7 @@ from agentrl.types.clocks.heartbeat import heartbeat
 from agentrl.types.clocks.threads import give_way, in_thread
 from agentrl.types.http.body import PACKINGS, Body, BodyRefused, Bounds
 from agentrl.types.http.hosts import HostList
+from agentrl.types.http.pool import Pool
 
 HEAD = 1 << 16
 """Bytes that a server may send before a body: the headers, and answers of a status below 200."""
@@ -78,12 +81,13 @@ class Transport(httpx2.AsyncBaseTransport):
         connections: int = 100,
     ) -> None:
         self._hosts, self._bounds, self._seconds, self._events = hosts, bounds, seconds, events
-        self._pool = httpcore2.AsyncConnectionPool(
+        connect = partial(
+            httpcore2.AsyncHTTPConnection,
             ssl_context=_trusted(),
-            max_connections=connections,
             keepalive_expiry=IDLE_S,
             network_backend=_Network(hosts),
         )
+        self._pool = Pool(connect, connections)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Sends one request.
@@ -95,7 +99,7 @@ class Transport(httpx2.AsyncBaseTransport):
         host, port = server_of(request.url)
         if self._hosts is not None:
             self._hosts.check(host, port)
-        if "Accept-Encoding" in request.headers:
+        if request.headers.get("Accept-Encoding", "identity") != "identity":
             request.headers["Accept-Encoding"] = PACKINGS
         patience = _Patience(request.extensions.get("seconds", self._seconds))
         asked = httpcore2.Request(
@@ -108,32 +112,43 @@ class Transport(httpx2.AsyncBaseTransport):
             extensions=request.extensions,
         )
         with _named_as_httpx():
-            answer = await patience.of(self._pool.handle_async_request(asked))
-        if not isinstance(connection := answer.extensions["network_stream"], _Connection):
-            await answer.aclose()
+            answer, connection = await patience.of(self._pool.send(asked))
+        left = partial(self._pool.give_back, connection)
+        if not isinstance(stream := answer.extensions["network_stream"], _Connection):
+            await connection.aclose()
+            left()
             raise httpx2.RemoteProtocolError("it changes to another protocol than HTTP")
-        connection.head_is_read()
-        return self._response(request, answer, patience)
+        stream.head_is_read()
+        return self._response(request, answer, patience, left)
 
     async def aclose(self) -> None:
         """Closes the connections."""
-        await self._pool.aclose()
+        await self._pool.close()
 
-    def _response(self, request: httpx2.Request, answer: httpcore2.Response, patience: _Patience) -> httpx2.Response:
+    def _response(
+        self, request: httpx2.Request, answer: httpcore2.Response, patience: _Patience, left: Callable[[], None]
+    ) -> httpx2.Response:
         headers = httpx2.Headers(answer.headers)
         events = headers.get("Content-Type", "").lower().startswith("text/event-stream")
         bounds = request.extensions.get("bounds", self._bounds) if self._events or not events else None
         if encoding := headers.pop("Content-Encoding", ""):
             headers.pop("Content-Length", None)  # the length of something else
-        stream = _Stream(answer.stream, encoding, bounds, patience)
+        stream = _Stream(answer.stream, encoding, bounds, patience, left)
         return httpx2.Response(answer.status, headers=headers, stream=stream, extensions=answer.extensions)
 
 
 class _Stream(httpx2.AsyncByteStream):
-    """The body of a response, as its client reads it."""
+    """The body of a response, as its client reads it.
 
-    def __init__(self, parts: Any, encoding: str, bounds: Bounds | None, patience: _Patience) -> None:
+    Args:
+        left: is called once nothing of it is read any more.
+    """
+
+    def __init__(
+        self, parts: Any, encoding: str, bounds: Bounds | None, patience: _Patience, left: Callable[[], None]
+    ) -> None:
         self._parts, self._encoding, self._bounds, self._patience = parts, encoding, bounds, patience
+        self._left: Callable[[], None] | None = left
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         parts, number = aiter(self._parts), 0
@@ -154,8 +169,14 @@ class _Stream(httpx2.AsyncByteStream):
             raise Unreadable(str(error)) from error
 
     async def aclose(self) -> None:
-        with _named_as_httpx():
-            await self._parts.aclose()
+        left, self._left = self._left, None
+        if left is None:
+            return
+        try:
+            with _named_as_httpx():
+                await self._parts.aclose()
+        finally:
+            left()
 
 
 class _Network(httpcore2.AsyncNetworkBackend):
@@ -176,7 +197,7 @@ class _Network(httpcore2.AsyncNetworkBackend):
             async with Deadline(timeout) if timeout is not None else nullcontext():
                 addresses = await _addresses_of(host)
         except TimeoutError:
-            raise httpcore2.ConnectTimeout(f"the name {host} is not resolved within {timeout:g} s") from None
+            raise httpcore2.ConnectTimeout(f"the name {host} is not resolved within {timeout} s") from None
         except (OSError, UnicodeError) as error:  # the latter: no name could be so
             raise httpcore2.ConnectError(error) from error
         if self._hosts is not None:
@@ -202,6 +223,7 @@ class _Connection(httpcore2.AsyncNetworkStream):
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
         self._stream = stream
+        self._socket: socket.socket | None = stream.get_extra_info("socket")
         self._head: int | None = None  # bytes of it so far; None: it is read
 
     def head_is_read(self) -> None:
@@ -231,13 +253,19 @@ class _Connection(httpcore2.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> _Connection:
-        with _broken_as(httpcore2.ConnectError):
-            return _Connection(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+        try:
+            with _broken_as(httpcore2.ConnectError):
+                return _Connection(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+        except BaseException:
+            await self.aclose()
+            raise
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
     def get_extra_info(self, info: str) -> Any:
+        if info == "is_readable":  # asked for each time that the connection is used again
+            return self._socket is None or _has_something(self._socket)
         return self._stream.get_extra_info(info)
 
 
@@ -327,6 +355,15 @@ def _broken_as(kind: type[Exception]) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         raise kind(error) from error
+
+
+def _has_something(connection: socket.socket) -> bool:
+    """Whether an idle connection has something to be read: its end, mostly."""
+    if connection.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _first_cause(error: BaseException) -> BaseException:

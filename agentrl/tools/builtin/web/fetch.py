@@ -25,6 +25,9 @@ REDIRECTS = (301, 302, 303, 307, 308)
 LOCAL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL)
 """Errors of exhausted local resources, caused by neither the model nor a server."""
 
+URL = 8000
+"""Characters of a URL: servers take no more, and the model reads it."""
+
 COOKIES = 100
 """Cookies of an episode that are kept, each of up to 4096 characters."""
 
@@ -96,7 +99,7 @@ class Fetcher:
                     url = _checked(location, url)
                     continue
                 if response.status_code >= 400:
-                    raise ToolError(f"HTTP {response.status_code} {response.reason_phrase}: {url}")
+                    raise ToolError(f"HTTP {response.status_code} {response.reason_phrase[:200]}: {url}")
                 return await self._read(response)
         raise ToolError(f"more than {self.settings.max_redirects} redirects, the last to {url}")
 
@@ -162,6 +165,8 @@ def _checked(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
     try:
         parsed = httpx2.URL(url.strip()) if base is None else base.join(url.strip())
         server_of(parsed)
+        if len(str(parsed)) > URL:
+            raise ValueError(f"it has more than {URL} characters")
     except httpx2.UnsupportedProtocol as error:
         raise ToolError(str(error)) from None
     except (httpx2.InvalidURL, ValueError) as error:
@@ -182,7 +187,7 @@ def _said(causes: list[BaseException]) -> str:
         for each in causes:
             if isinstance(each, kind) and part in str(each):
                 return words.format(error=" ".join(str(each).split())[:200])
-    return f"{type(causes[0]).__name__}: {causes[0]}"
+    return f"{type(causes[0]).__name__}: {str(causes[0])[:200]}"
 
 
 # A kind of error, a part of its text, and what is said.

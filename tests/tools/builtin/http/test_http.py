@@ -198,6 +198,41 @@ async def test_redirects_lead_on_with_the_cookies_that_they_set() -> None:
         assert await get(f"{url}/a/x") == f"[{url}/b/end]\n\n/b/end"
 
 
+async def test_cookies_are_kept_and_few() -> None:
+    heads: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        cookies = [f"Set-Cookie: c{number}=v; Path=/" for number in range(len(heads) * 90)]
+        writer.write(answer(b"tea", PLAIN, "Set-Cookie: large=" + "x" * 5000, *cookies))
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with http(port) as get, http(port) as other:
+        for path in "abc":
+            await get(f"http://127.0.0.1:{port}/{path}")
+        await other(f"http://127.0.0.1:{port}/")
+    server.close()
+    assert [head.lower().count(b"=v") for head in heads] == [0, 90, 100, 0]
+    assert not any(b"large" in head for head in heads)
+
+
+async def test_what_a_server_says_of_itself_is_short() -> None:
+    long = b"x" * 50_000
+    for raw, said in (
+        (b"HTTP/1.1 404 " + long + b"\r\nContent-Length: 0\r\n\r\n", "HTTP 404 xxx"),
+        (b"HTTP/1.1 302 F\r\nLocation: /" + long + b"\r\nContent-Length: 0\r\n\r\n", "more than 8000 characters"),
+        (b"HTTP/1.1 302 F\r\nLocation: http://" + long + b"/\r\nContent-Length: 0\r\n\r\n", "is no URL"),
+        (b"HTTP/1.1 200 F\r\n" + long + b"\r\n\r\n", "is not HTTP"),
+    ):
+        async with talking(saying(raw)) as port, http(port) as get:
+            told = await refused(get, f"http://127.0.0.1:{port}/")
+            assert said in told
+            assert len(told) < 500, told
+            assert "is no URL" in await refused(get, f"http://127.0.0.1:{port}/\ud83d")
+
+
 async def test_nobody_is_reached_who_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
