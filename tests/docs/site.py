@@ -24,8 +24,10 @@ def served(page: Path, name: str, root: Path) -> Iterator[Path]:
         `root`.
     """
     text = page.read_text()
-    paths = dict.fromkeys(re.findall(rf"`({name}/[\w./]+\.\w+)`", text))
-    blocks = re.findall(r"```(?:html|python|yaml)\n(.*?)```", text, re.DOTALL)
+    files: dict[str, str] = {}  # a block is the file that was named last before it; later ones are other code
+    for block in re.finditer(r"```(?:html|python|yaml)\n(.*?)```", text, re.DOTALL):
+        named = re.findall(rf"`({name}/[\w./]+\.\w+)`", text[: block.start()])
+        files.setdefault(named[-1], block[1])
     site = root / name / "site"
     site.mkdir(parents=True)
     server = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(site)]
@@ -33,7 +35,7 @@ def served(page: Path, name: str, root: Path) -> Iterator[Path]:
         assert process.stdout is not None
         port = re.findall(r"port (\d+)", process.stdout.readline())[0]
         try:
-            for path, block in zip(paths, blocks, strict=True):
+            for path, block in files.items():
                 (root / path).write_text(re.sub(rf"\b{PORT}\b", port, block))
             yield root
         finally:
