@@ -24,10 +24,10 @@ def served(page: Path, name: str, root: Path) -> Iterator[Path]:
         `root`.
     """
     text = page.read_text()
-    files: dict[str, str] = {}  # a block is the file that was named last before it; later ones are other code
-    for block in re.finditer(r"```(?:html|python|yaml)\n(.*?)```", text, re.DOTALL):
-        named = re.findall(rf"`({name}/[\w./]+\.\w+)`", text[: block.start()])
-        files.setdefault(named[-1], block[1])
+    paths = dict.fromkeys(re.findall(rf"`({name}/[\w./]+\.\w+)`", text))
+    blocks = re.findall(r"```(?:html|python|yaml)\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) >= len(paths)
+    files = dict(zip(paths, blocks, strict=False))  # after its files a page may show other code
     site = root / name / "site"
     site.mkdir(parents=True)
     server = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(site)]
