@@ -68,10 +68,11 @@ async def inside(reached: list[str]) -> AsyncIterator[int]:
         two.close()
 
 
+@pytest.mark.parametrize("allow", ["public", ["example.org", "*.example.org", "*.localdomain"]])
 @pytest.mark.parametrize("host", INSIDE)
-async def test_nothing_inside_is_reached(host: str) -> None:
+async def test_nothing_inside_is_reached(host: str, allow: Any) -> None:
     reached: list[str] = []
-    async with inside(reached) as port, http_client() as http:
+    async with inside(reached) as port, http_client(allow) as http:
         url = f"http://{host.format(port=port)}:{port}/"
         with pytest.raises((ToolError, httpx2.InvalidURL, httpx2.ConnectError, httpx2.UnsupportedProtocol)):
             await http.get(url)
