@@ -357,6 +357,24 @@ async def test_what_is_left_unread_takes_no_connection_away() -> None:
         assert (await http.get(f"http://127.0.0.1:{other}/")).text == "hello"
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_connection_with_packed_answers_is_used_again(chunked: bool) -> None:
+    body, opened = gzip.compress(b"hello"), list[int]()
+    head = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % len(body)
+    sent = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if chunked else body
+
+    async def keeps(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(0)
+        while True:
+            writer.write(OK + head + b"\r\nContent-Encoding: gzip\r\n\r\n" + sent)
+            await reader.readuntil(b"\r\n\r\n")
+
+    async with talking(keeps) as port, httpx2.AsyncClient(transport=Transport(), timeout=300) as http:
+        for _ in range(3):
+            assert (await http.get(f"http://127.0.0.1:{port}/")).text == "hello"
+    assert opened == [0]
+
+
 async def test_idle_connections_are_few_and_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
 

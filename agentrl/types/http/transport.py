@@ -15,7 +15,7 @@ import select
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -43,6 +43,9 @@ NEXT_S = 2.0
 
 IDLE_S = 2.0
 """How long an idle connection is kept: shorter than servers do, which would close it under the next request."""
+
+END_S = 0.1
+"""How long what marks the end may take behind the last byte of a packed body. Then its connection can be used again."""
 
 _READ = 1 << 14
 """Bytes that are read at a time. What they hold is read without letting anyone else run."""
@@ -167,6 +170,10 @@ class _Stream(httpx2.AsyncByteStream):
             body.end()
         except BodyRefused as error:
             raise Unreadable(str(error)) from error
+        if body.over:
+            with suppress(TimeoutError, httpx2.HTTPError), _named_as_httpx():
+                async with Deadline(END_S):
+                    await anext(parts, None)
 
     async def aclose(self) -> None:
         left, self._left = self._left, None
