@@ -42,7 +42,7 @@ def test_settings_have_types_and_defaults() -> None:
 def test_the_command(tmp_path: Path) -> None:
     shown = command("list", "tools", cwd=tmp_path).stdout
     assert "timeout_s: float = 60.0" in shown
-    assert "tools/shell.py:" in shown
+    assert "tools/builtin/shell.py:" in shown
     assert "- fetch(id: string): Read one document whole.\n        id: The id that a search showed" in shown
     assert [row["name"] for row in json.loads(command("list", "--json", cwd=tmp_path).stdout)] == [*KINDS]
     assert "volcengine/verl" in command("list", "estimators", cwd=tmp_path).stdout

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from agentrl.store.run_dir import RunDir
-from agentrl.store.shards import Shards
 from tests.command import agentrl, python
 from tests.sound import assert_sound
 
@@ -179,28 +176,6 @@ def test_what_cannot_be_closed_hides_neither_the_result_nor_an_error(counting: P
     assert "warning: Unclosable could not be closed: nobody answers any more" in ended.stderr
     assert ("3 episodes failed by a bug in user code" in ended.stderr) == broken
     assert ("reward mean 1.000" in ended.stdout) == (not broken)
-
-
-def test_a_run_with_values_that_an_earlier_agentrl_stored_goes_on(counting: Path) -> None:
-    """A tool had given 42 as its answer and True as a reward: the run could not be read, and no command went on."""
-    here = counting.parent
-    arguments = ["rollout", "counting", "--script", "oracle", "--out", "run", "--group-size", "2", "--n"]
-    agentrl(*arguments, "2", cwd=here)
-    with RunDir.read(here / "run") as reader:
-        episodes = list(reader.episodes())
-    shutil.rmtree(here / "run" / "episodes")
-    (here / "run" / "index.sqlite").unlink()
-    shards = Shards(here / "run" / "episodes")
-    for episode in episodes:
-        turns = [msgspec.structs.replace(turn, rewards={"ended": True}) for turn in episode.turns]
-        shards.append(msgspec.json.encode(msgspec.structs.replace(episode, answer=42, turns=turns)))
-    shards.close()
-    agentrl(*arguments, "4", cwd=here)
-    with RunDir.read(here / "run") as reader:
-        assert [(e.answer, e.turns[0].rewards) for e in reader.episodes()][:2] == [("42", {"ended": 1.0})] * 2
-        assert len(reader.ids()) == 4
-    for command in (["check", "run"], ["show", "run"], ["credit", "run", "--estimator", "grpo"]):
-        agentrl(*command, cwd=here)
 
 
 def test_a_replay_says_the_same_tokens(counting: Path) -> None:

@@ -68,16 +68,6 @@ def test_a_stage_that_an_evaluation_ends_keeps_its_policy(trainable: Path, besid
         assert found == [("eval", 0), *((split, k) for k in (1, 2, 3) for split in ("train", "eval"))]
 
 
-def test_a_run_with_the_old_key_goes_on(trainable: Path, warm: list[str]) -> None:
-    here, stale = trainable.parent, [*warm, "train.max_staleness=1", IMPORTANCE]
-    train(here, "run", *sets("train.iterations=1", *stale))
-    info = here / "run" / "run.json"
-    assert '"max_staleness": 1' in info.read_text()
-    info.write_text(info.read_text().replace('"max_staleness"', '"staleness"'))
-    train(here, "run", *sets("train.iterations=2", *stale))
-    assert [m["iteration"] for m in metrics(here / "run") if m["split"] == "train"] == [1, 2]
-
-
 def test_the_bound_holds_and_every_group_trains_once(trainable: Path, warm: list[str]) -> None:
     here = trainable.parent
     train(here, "run", *sets(*warm, "train.max_staleness=2", IMPORTANCE, "eval.every=2", SLOW))

@@ -70,13 +70,13 @@ async def _answer(url: str, path: str) -> tuple[int, str]:
 @pytest.mark.slow
 async def test_a_relay_leads_to_one_server_alone() -> None:
     async with listening(_server(), "127.0.0.1", 0) as policy, listening(_server(), "127.0.0.1", 0) as other:
-        async with relayed(cast("Sandbox", _Here()), policy) as url:
-            assert await _answer(url, "/v1/models") == (200, "/v1/models 0")
+        async with relayed(cast("Sandbox", _Here()), policy) as relay:
+            assert await _answer(relay.address, "/v1/models") == (200, "/v1/models 0")
             for path in (f"@{other.removeprefix('http://')}/", "8/", "http://[bad/", f"{other}/"):
-                assert (await _answer(url, path))[0] == 400
-            assert (await _answer(url, "/away"))[0] == 302
-        async with relayed(cast("Sandbox", _Here()), "http://127.0.0.1:1") as url:
-            assert (await _answer(url, "/v1/models"))[0] == 502
+                assert (await _answer(relay.address, path))[0] == 400
+            assert (await _answer(relay.address, "/away"))[0] == 302
+        async with relayed(cast("Sandbox", _Here()), "http://127.0.0.1:1") as relay:
+            assert (await _answer(relay.address, "/v1/models"))[0] == 502
 
 
 @pytest.mark.slow
@@ -86,11 +86,11 @@ async def test_a_body_without_a_length_is_refused_and_not_lost() -> None:
 
     async with (
         listening(_server(), "127.0.0.1", 0) as policy,
-        relayed(cast("Sandbox", _Here()), policy) as url,
+        relayed(cast("Sandbox", _Here()), policy) as relay,
         aiohttp.ClientSession() as http,
     ):
-        assert await (await http.post(f"{url}/x", data=b"{}")).text() == "/x 2"
-        assert (await http.post(f"{url}/x", data=pieces())).status == 411
+        assert await (await http.post(f"{relay.address}/x", data=b"{}")).text() == "/x 2"
+        assert (await http.post(f"{relay.address}/x", data=pieces())).status == 411
 
 
 async def test_requests_side_by_side_stay_within_the_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -375,7 +375,7 @@ def test_a_program_whose_relay_the_policy_ends_has_a_reward(folder: Path) -> Non
         f"{LIBRARY}\nchat([{{'role': 'user', 'content': question}}])\n{RELAY}\nloop(question)"
     )
     (folder / "recipe.yaml").write_text(RECIPE.format(python="python3", more=", where: sandbox", wall=WALL_S))
-    (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=()))
+    (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, script="oracle", out="run", reporters=()))
     assert (episode.status, episode.stop, episode.attempt, episode.reward) == ("truncated", "tool_broken", 1, 0.0)
 
 

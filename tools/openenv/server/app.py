@@ -41,8 +41,10 @@ class RecipeEnvironment(Environment):
         Raises:
             AgentRLError: the position is out of range, or the environment does not start.
         """
-        if task is not None and not 0 <= task < len(DRIVEN.tasks):
-            raise AgentRLError(f"there is no task {task}", place="reset", remedy=f"give 0 to {len(DRIVEN.tasks) - 1}")
+        if task is not None and not 0 <= task < len(DRIVEN.parts.tasks):
+            raise AgentRLError(
+                f"there is no task {task}", place="reset", remedy=f"give 0 to {len(DRIVEN.parts.tasks) - 1}"
+            )
         position = next((each for each in (task, seed) if each is not None), self.next)
         self.next = position + 1
         self.tools, seen = [], self.session.reset(position)
