@@ -1,8 +1,15 @@
 """Helper processes for work on untrusted input: queries, web pages, formulas, patches.
 
+<<<<<<< HEAD
 In the driver this work would block all episodes, a timeout could not interrupt it, and a crash of the library would
 break the run. A helper is started on first use, answers one request at a time, and is replaced if it exceeds its
 limit of CPU time or memory. CPU time, unlike wall time, does not depend on the load of the machine.
+=======
+In the driver such work would block all episodes, a timeout could not interrupt it, and what breaks the library that
+does it would break the run. A helper is started on first use, answers one request at a time, and is replaced if it
+exceeds its limit of CPU time or memory. CPU time, unlike wall time, does not depend on the load of the machine. One in
+which a request has left little memory for the next ends behind its answer.
+>>>>>>> 83bfe1e (Queries are measured in processor time throughout; a helper that has little memory left ends behind its answer)
 
 `python -m agentrl.sandbox.helper MODULE MEMORY_MB` runs a helper: one request per line, one reply per line.
 """
@@ -14,6 +21,7 @@ import atexit
 import importlib
 import importlib.util
 import json
+import os
 import queue
 import resource
 import select
@@ -34,7 +42,13 @@ _START_S = 120.0  # an import of an algebra system on a busy machine
 _PATIENCE = 20.0  # wall time allowed, as a multiple of the CPU time, plus
 _GRACE_S = 10.0  # these seconds
 _LARGEST = 64 << 20  # bytes of a reply
+<<<<<<< HEAD
 _FILE = 512 << 20  # maximum of bytes of a file that a helper writes
+=======
+_ENV = {"MALLOC_ARENA_MAX": "1"}
+"""Each thread of a library (DuckDB starts eight for each database) would otherwise take 64 MiB of the memory."""
+_FILE = 512 << 20  # bytes of a file that a helper writes
+>>>>>>> 83bfe1e (Queries are measured in processor time throughout; a helper that has little memory left ends behind its answer)
 
 
 class TooMuch(Exception):
@@ -99,7 +113,7 @@ class Helper:
     def _ask(self, name: str, arguments: tuple[Any, ...], cpu_s: float) -> Any:
         process = self._take()
         line = json.dumps([name, arguments, cpu_s]).encode() + b"\n"
-        answer, states = None, set[str]()
+        answer, tired, states = None, False, set[str]()
         try:
             assert process.stdin is not None
             process.stdin.write(line)
@@ -107,10 +121,11 @@ class Helper:
             answer = _line(process, _PATIENCE * cpu_s + _GRACE_S)
             if answer is None and not _said(process, 0):
                 states = _states(process.pid)
+            kind, value, tired = json.loads(answer or b'["", "", true]')
         except BrokenPipeError:
             pass  # the kernel has just killed it for memory
         finally:
-            if answer is None or self._idle.qsize() >= self._kept:
+            if answer is None or tired or self._idle.qsize() >= self._kept:
                 self._end(process)
             else:
                 self._idle.put(process)
@@ -124,7 +139,6 @@ class Helper:
         if answer is None:
             crash = _CRASHES.get(-process.returncode)
             raise TooMuch(f"it ended its process ({crash})" if crash else f"no result within {cpu_s:g} s")
-        kind, value = json.loads(answer)
         if kind == "memory":
             raise TooMuch("no result within the memory that it may take")
         if kind == "raised":
@@ -143,7 +157,7 @@ class Helper:
 
     def _start(self) -> subprocess.Popen[bytes]:
         streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(self._command, **streams)
+        process = subprocess.Popen(self._command, env={**os.environ, **_ENV}, **streams)
         self._alive.add(process)
         if _line(process, _START_S) != b"ready":
             self._end(process)
@@ -215,13 +229,19 @@ def _serve(module: str, memory_mb: int) -> None:
         name, arguments, cpu_s = json.loads(question)
         signal.setitimer(signal.ITIMER_PROF, cpu_s)  # SIGPROF has no handler and ends the process
         try:
-            answer = ["ok", getattr(functions, name)(*arguments)]
+            answer: list[Any] = ["ok", getattr(functions, name)(*arguments)]
         except MemoryError:
             answer = ["memory", ""]
         except Exception as error:
             answer = ["raised", f"{type(error).__name__}: {error}"]
         signal.setitimer(signal.ITIMER_PROF, 0)
-        print(json.dumps(answer), file=answers, flush=True)
+        tired = 2 * _address_space() > memory_mb << 20
+        print(json.dumps([*answer, tired]), file=answers, flush=True)
+
+
+def _address_space() -> int:
+    """Bytes that this process has taken of what RLIMIT_AS bounds."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 if __name__ == "__main__":

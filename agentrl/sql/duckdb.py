@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 import threading
+import time
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ _SHUT_IN: dict[str, Any] = {
     # These two evaluate constants during planning, without a bound on memory or time.
     "disabled_optimizers": "expression_rewriter,statistics_propagation",
 }
+_LOOK_S = 0.02  # between two looks at the processor time, at least
 _NESTED = {"list", "array", "struct", "map", "union", "variant"}
 """Types whose values can only be measured after conversion to Python, at 60 bytes and more an element."""
 _EXPLAINS = re.compile(r"\s*EXPLAIN\b(\s*ANALYZE\b|\s*\([\w\s,]*\))?", re.IGNORECASE)
@@ -87,8 +89,8 @@ class DuckDb(Database):
         self.connection.execute("SET lock_configuration = true")
 
     def _run(self, query: str, limits: Limits) -> Result:
-        late = threading.Timer(limits.seconds, self.connection.interrupt)
-        late.daemon = True
+        over = threading.Event()
+        late = threading.Thread(target=self._interrupt, args=(limits.seconds, over), daemon=True)
         try:
             (statement,) = self._statements(query)
             late.start()
@@ -103,7 +105,15 @@ class DuckDb(Database):
         except (self._duckdb.Error, ValueError, OverflowError, MemoryError) as error:
             raise QueryFailed(str(error).split("\n\n")[0].strip()) from None
         finally:
-            late.cancel()
+            over.set()
+
+    def _interrupt(self, seconds: float, over: threading.Event) -> None:
+        """Ends the query under way once this process has taken so much processor time, unless it is over before."""
+        until = time.process_time() + seconds
+        while not over.wait(max(until - time.process_time(), _LOOK_S)):
+            if time.process_time() >= until:
+                self.connection.interrupt()
+                return
 
     def _statements(self, query: str) -> list[Any]:
         """The statement of a query, as a list of one.

@@ -116,14 +116,14 @@ class Sqlite(Database):
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
     def _run(self, query: str, limits: Limits) -> Result:
-        left, until, over = STEPS // _EVERY, time.monotonic() + limits.seconds, ""
+        left, until, over = STEPS // _EVERY, time.process_time() + limits.seconds, ""
 
         def tick() -> int:
             nonlocal left, over
             left -= 1
             if left < 0:
                 over = f"the query took more than {STEPS // 1_000_000} million steps"
-            elif time.monotonic() > until:
+            elif time.process_time() > until:
                 over = f"the query took longer than {limits.seconds:g} s"
             return int(bool(over))
 

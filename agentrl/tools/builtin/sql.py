@@ -21,6 +21,7 @@ from agentrl.types.task import Task
 _OPEN_S = 120.0
 """CPU seconds for the script that creates a database, or for copying one."""
 
+_OWN_S = 1.0  # processor time beside the query's, which ends it before its process is ended
 _HELPER = Helper("agentrl.sql.process", memory_mb=process.MEMORY_MB, size=16, kept=4)
 """Processes for all queries; none runs in this process."""
 
@@ -145,8 +146,13 @@ class Sql(Tool):
         """
         try:
             found: dict[str, Any] = await _HELPER.ask(
+<<<<<<< HEAD:agentrl/tools/builtin/sql.py
                 function, self._where, self.engine, self._copy, *arguments, cpu_s=self.query_s,
                 tries=1 if self.write else 2,  # a retry could apply a write twice
+=======
+                function, self._where, self.engine, self._copy, *arguments, cpu_s=self.query_s + _OWN_S,
+                tries=1 if self.write else 2,  # half of it may be done
+>>>>>>> 83bfe1e (Queries are measured in processor time throughout; a helper that has little memory left ends behind its answer):agentrl/tools/sql/tool.py
             )  # fmt: skip
         except TooMuch as error:
             raise ToolError(f"the query was ended: {error}") from None
