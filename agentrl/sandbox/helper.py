@@ -134,7 +134,7 @@ class Helper:
         if states:
             raise Starved(
                 f"a helper process did not get {cpu_s:g} s of processor time",
-                remedy="lower concurrency, or run fewer other programs on this machine",
+                remedy=_FEWER,
             )
         if answer is None:
             crash = _CRASHES.get(-process.returncode)
@@ -160,7 +160,10 @@ class Helper:
         process = subprocess.Popen(self._command, env={**os.environ, **_ENV}, **streams)
         self._alive.add(process)
         if _line(process, _START_S) != b"ready":
+            busy = process.poll() is None and not _said(process, 0)
             self._end(process)
+            if busy:
+                raise Starved(f"a helper process did not start within {_START_S:g} s", remedy=_FEWER)
             raise AgentRLError("a helper process did not start", remedy=f"try {' '.join(self._command)}")
         return process
 
@@ -190,6 +193,7 @@ def _said(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
     return bool(poll.poll(timeout_s * 1000))
 
 
+_FEWER = "lower concurrency, or run fewer other programs on this machine"
 _WAITS = {"S"}
 """States of an idle process. Others: R, it waits for a processor; D, for a disk; T, stopped."""
 

@@ -32,6 +32,10 @@ def stops(): os.kill(os.getpid(), signal.SIGSTOP)
 def sleeps(path):
     open(path, "w").close()
     signal.pause()
+KEPT = []
+def keeps(mb):
+    KEPT.append(bytes(mb << 20))
+    return os.getpid()
 def raises(): raise ValueError("no")
 def writes(path):
     with open(path, "wb") as file:
@@ -101,6 +105,16 @@ async def test_one_that_gets_no_processor_is_asked_again_and_then_a_failure(help
     assert not helper._alive
 
 
+async def test_one_that_does_not_start_in_time_is_no_bug(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helpers, "_START_S", 0.0)
+    with pytest.raises(Starved, match="did not start within 0 s"):
+        await ask(helper, "pid")
+    monkeypatch.undo()
+    with pytest.raises(AgentRLError, match="did not start") as broken:
+        await ask(Helper("no_such_module"), "pid")
+    assert not isinstance(broken.value, InfraError)
+
+
 @pytest.mark.usefixtures("impatient")
 async def test_one_that_sleeps_is_not_starved(helper: Helper, tmp_path: Path) -> None:
     with pytest.raises(TooMuch, match="waits for something that does not come"):
@@ -115,6 +129,13 @@ async def test_what_fails_keeps_its_process(helper: Helper, tmp_path: Path) -> N
         await ask(helper, "writes", str(tmp_path / "big"))
     assert await ask(helper, "prints") == 1
     assert await ask(helper, "pid") == pid
+
+
+async def test_one_that_kept_much_memory_serves_nobody_else(helper: Helper) -> None:
+    pid = await ask(helper, "keeps", 50)
+    assert await ask(helper, "pid") == pid
+    assert await ask(helper, "keeps", 200) == pid
+    assert await ask(helper, "pid") != pid
 
 
 async def test_only_so_many_processes_wait(helper: Helper) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from agentrl.sandbox.helper import Helper
+from agentrl.sql.process import MEMORY_MB
+from agentrl.tools.sql.tool import Sql
 from agentrl.types.errors import ToolError
+from agentrl.types.task import Task
 from tests.sql.test_sql import SHOP, opened
 
 pytestmark = pytest.mark.slow
@@ -94,3 +99,19 @@ async def test_what_is_shown_is_bounded_in_every_part() -> None:
     assert len(str(none.value)) < 1000
     script = f"{SHOP} CREATE TABLE [{name}] (a);"
     assert len(await (await opened(where=script, chars=300)).schema()) < 1000
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
+async def test_databases_that_lie_open_leave_room_for_the_next(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in one process, after queries that took what they may."""
+    if engine == "duckdb":
+        pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
+    monkeypatch.setattr("agentrl.tools.sql.tool._HELPER", Helper("agentrl.sql.process", memory_mb=MEMORY_MB, size=1))
+    for number in range(6):
+        shop = Sql(database=SHOP + f"CREATE TABLE t{number} (x INTEGER);", engine=engine)
+        await shop.open(Task.of("t", "?"), None)
+        for query in ("SELECT list(x) FROM range(20000000) r(x)", "SELECT repeat('x', 200000000)"):
+            with suppress(ToolError):
+                await shop.sql(query)
+        assert await shop.sql(f"SELECT COUNT(*) AS n FROM t{number}") == "n\n0\n(1 row)"
+        await shop.close()
