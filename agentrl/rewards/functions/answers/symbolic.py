@@ -46,7 +46,7 @@ def compare(reference: str, answer: str, digits: int, value: bool = False, quest
     if not equal:
         return "different" if wanted else "no gold"
     text, gold = _text_of(said, answer), _text_of(wanted, reference)
-    if is_numeral(text):
+    if is_numeral(text) and not (value and _is_left_to_do(text, gold, question)):
         return "equal"
     if value and is_numeral(gold):
         return "not computed"
@@ -65,10 +65,31 @@ def is_numeral(text: str) -> bool:
     return bool(_NUMERAL.fullmatch(bare) or _FRACTION.fullmatch("".join(fractions.split()).strip("$")))
 
 
+def _is_left_to_do(text: str, gold: str, question: str) -> bool:
+    """Whether a fraction is a division that was to be computed.
+
+    Such is one where the gold answer is whole, and one of the question where the gold answer is another fraction.
+    """
+    ratio, wanted = _ratio(text), _ratio(gold)
+    if ratio is None or ratio == wanted:
+        return False
+    stands = "{}/{}".format(*ratio), "frac{{{}}}{{{}}}".format(*ratio)
+    copied = wanted is not None and any(each in _bare(question) for each in stands)
+    return copied or _WHOLE.fullmatch(_bare(gold)) is not None
+
+
+def _ratio(text: str) -> tuple[str, str] | None:
+    """Numerator and denominator of a fraction, as they are written; None if it is none."""
+    found = _RATIO.search(_bare(text))
+    return None if found is None else (found[1] or found[3], found[2] or found[4])
+
+
 _DIGITS = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)"
 _NUMERAL = re.compile(
     rf"[-+]?{_DIGITS}(?:/[-+]?{_DIGITS}|[eE][-+]?[0-9]+|(?:\\times|\\cdot|\*|\u00d7)10\^[-+]?[0-9]+)?(?:\\?%|\^?\\circ|\u00b0)?"
 )
+_RATIO = re.compile(rf"({_DIGITS})/({_DIGITS})|frac\{{({_DIGITS})\}}\{{({_DIGITS})\}}")
+_WHOLE = re.compile(r"[-+]?[0-9]+(?:,[0-9]{3})*(?:\.0*)?")
 _FRACTION = re.compile(rf"[-+]?[0-9]*\{{[-+]?{_DIGITS}\}}\{{[-+]?{_DIGITS}\}}")
 
 
