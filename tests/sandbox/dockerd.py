@@ -24,6 +24,12 @@ NO_PYTHON = "agentrl-test/no-python:latest"
 
 KILL = "kill $(cat {folder}/pid); while [ -e {folder}/pid ]; do sleep 0.1; done"
 """A script that ends the engine of a folder, with its containers."""
+KILLS = {
+    "ended": KILL,
+    "killed": "kill -9 $(cat {folder}/pid)",
+    "killed with containerd": "kill -9 $(cat {folder}/pid) $(cat {folder}/exec/containerd/containerd.pid)",
+}
+"""Scripts that end it in several ways. Containers outlive a kill, until the engine is there again."""
 PROGRAMS = """
 bash sh python3 cat ls cp mv rm mkdir rmdir ln chmod touch head tail wc sort uniq tr cut tee sleep true false echo env
 printf date id whoami stat dd df du find grep sed awk mawk tar gzip nohup setsid timeout seq yes kill ps mount umount
@@ -88,12 +94,21 @@ def _given() -> str:
     return os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
 
-def start(folder: Path, host: str) -> None:
-    """Starts a private engine. `folder/start.sh` does the same once more, without waiting for it."""
+def start(folder: Path, host: str, *, own_network: bool = False) -> None:
+    """Starts a private engine. `folder/start.sh` does the same once more, without waiting for it.
+
+    Args:
+        own_network: starts it in a network namespace, where it may make bridges and rules; nothing leads out of there.
+            Without one it changes nothing of this machine's network, and has none but `none`.
+    """
     argv = [
         "dockerd", "-H", host, "--data-root", str(folder / "root"), "--exec-root", str(folder / "exec"),
-        "--pidfile", str(folder / "pid"), "--bridge=none", "--iptables=false", "--ip-forward=false",
+        "--pidfile", str(folder / "pid"), "--bridge=none",
     ]  # fmt: skip
+    if own_network:
+        argv = ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {shlex.join(argv)}"]
+    else:
+        argv += ["--iptables=false", "--ip-forward=false"]
     (folder / "start.sh").write_text(f"exec {shlex.join(argv)} >>{folder}/log 2>&1 </dev/null\n")
     engine = subprocess.Popen(["bash", str(folder / "start.sh")], start_new_session=True)
     until(lambda: engine_answers(host) or engine.poll() is not None)

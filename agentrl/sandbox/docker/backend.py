@@ -123,10 +123,7 @@ class DockerBackend:
         """Returns the container's specification for a sandbox."""
         network = "none"
         if spec.network_kind == "public":
-            if not self._network:
-                self._network = f"agentrl-{self.owner}"
-                await self.engine.call(self._make_network)
-            network = self._network
+            network = self._network or await self.engine.call(self._own_network)
         return ContainerSpec(spec, self._image(spec), network, labels(self.owner, label))
 
     def container(self) -> Container:
@@ -178,9 +175,18 @@ class DockerBackend:
                 self._images[name] = look_at(self.engine, name, self.folder, settings, labels(self.owner, "probe"))
             return self._images[name]
 
-    def _make_network(self, api: Any) -> None:
+    def _own_network(self, api: Any) -> str:
+        """The network of all sandboxes with a public one, which is there when this returns."""
+        with self._opening:
+            if not self._network:
+                name = f"agentrl-{self.owner}"
+                self._make_network(api, name)
+                self._network = name
+            return self._network
+
+    def _make_network(self, api: Any, name: str) -> None:
         apart = {"com.docker.network.bridge.enable_icc": "false"}  # sandboxes do not see each other
-        api.create_network(self._network, driver="bridge", options=apart, labels=labels(self.owner))
+        api.create_network(name, driver="bridge", options=apart, labels=labels(self.owner))
 
     def _make_folder(self) -> None:
         """Creates the folder, named and locked as in the namespace backend, so that the next owner reaps both."""
