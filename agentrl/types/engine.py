@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Protocol, get_args
 
@@ -192,7 +193,7 @@ async def score(
     wanted = [len(each) for each in continuations]
     if (
         not isinstance(given, list)
-        or any(not isinstance(each, list) or not _are(each, int, float) for each in given)
+        or any(not isinstance(each, list) or not _are_numbers(each) for each in given)
         or [len(each) for each in given] != wanted
     ):
         raise EngineError(
@@ -214,7 +215,7 @@ def _faults(given: Any) -> Iterator[str]:
         yield "its tokens are no list of integers"
     elif ids and not 0 <= min(ids) <= max(ids) < MOST_TOKENS:
         yield f"it has the token {min(ids) if min(ids) < 0 else max(ids)}"
-    elif not isinstance(logprobs, list) or not _are(logprobs, int, float):
+    elif not isinstance(logprobs, list) or not _are_numbers(logprobs):
         yield "its log-probabilities are no list of numbers"
     elif len(logprobs) != len(ids):
         yield f"it has {len(logprobs)} log-probabilities for {len(ids)} tokens"
@@ -222,7 +223,7 @@ def _faults(given: Any) -> Iterator[str]:
         yield f"it has the log-probability {max(logprobs):g}, and none is above 0"
     elif not isinstance(versions, list) or not all(isinstance(span, VersionSpan) for span in versions):
         yield "its versions are no list of VersionSpan"
-    elif not all(_are([*msgspec.structs.astuple(span)], int) and span.version >= 0 for span in versions):
+    elif not all(_are([*msgspec.structs.astuple(span)], int) and 0 <= span.version < _MOST for span in versions):
         yield "its versions are no numbers from 0 on"
     elif (gap := gap_in(versions, len(ids))) is not None:
         yield gap
@@ -240,16 +241,28 @@ ROUNDING = 1e-3
 MOST_TOKENS = 1 << 31
 """Exclusive upper bound of token ids."""
 
+_MOST = 1 << 63  # counts are below this, which the index of a run can hold
+_LARGEST = sys.float_info.max
+
 
 def _are(values: Sequence[Any], *kinds: type) -> bool:
     return {*map(type, values)} <= {*kinds}  # exact types: a bool is not a token id
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    """Floats, and whole numbers that a float can hold."""
+    if (kinds := {*map(type, values)}) <= {float}:
+        return True
+    return kinds <= {int, float} and all(abs(value) <= _LARGEST for value in values if type(value) is int)
 
 
 def _is_usage(usage: Any) -> bool:
     if not isinstance(usage, Usage):
         return False
     counts, cost = (usage.prompt_tokens, usage.completion_tokens), usage.cost
-    return _are(counts, int) and _are([cost], int, float) and min(counts) >= 0 and 0.0 <= cost < math.inf
+    return (
+        _are(counts, int) and _are_numbers([cost]) and 0 <= min(counts) <= max(counts) < _MOST and 0 <= cost < math.inf
+    )
 
 
 def _is_native(native: Any) -> bool:

@@ -72,52 +72,58 @@ def test_a_probability_that_rounding_made_larger_than_one_is_one() -> None:
     assert sampled(lie(logprobs=[2e-7, -1.0, 0.0])).logprobs == [0.0, -1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (None, "NoneType"),
-        ({"token_ids": [1]}, "dict"),
-        ("text", "str"),
-        (lie(token_ids=None), "list of integers"),
-        (lie(token_ids=(1, 2, 3)), "list of integers"),
-        (lie(token_ids=[1, 2, "3"]), "list of integers"),
-        (lie(token_ids=[1, 2, 3.0]), "list of integers"),
-        (lie(token_ids=[1, 2, True]), "list of integers"),
-        (lie(token_ids=[1, 2, None]), "list of integers"),
-        (lie(token_ids=[1, -5, 3]), "the token -5"),
-        (lie(token_ids=[1, 1 << 70, 3]), "the token 1180591620717411303424"),
-        (lie(logprobs=None), "list of numbers"),
-        (lie(logprobs=[-1.0, "-1.0", -1.0]), "list of numbers"),
-        (lie(logprobs=[-1.0, None, -1.0]), "list of numbers"),
-        (lie(logprobs=[-1.0, False, -1.0]), "list of numbers"),
-        (lie(logprobs=[-1.0, 1j, -1.0]), "list of numbers"),
-        (lie(logprobs=[-1.0, -1.0]), "2 log-probabilities for 3 tokens"),
-        (lie(logprobs=[-1.0] * 4), "4 log-probabilities for 3 tokens"),
-        (lie(logprobs=[]), "0 log-probabilities for 3 tokens"),
-        (lie(logprobs=[-1.0, 0.5, -1.0]), "log-probability 0.5"),
-        (lie(versions=[]), r"spans \[\]"),
-        (lie(versions=None), "list of VersionSpan"),
-        (lie(versions=[(0, 0, 3)]), "list of VersionSpan"),
-        (lie(versions=[VersionSpan(0, 0, 2)]), r"spans \[\(0, 2\)\]"),
-        (lie(versions=[VersionSpan(0, 0, 4)]), "spans"),
-        (lie(versions=[VersionSpan(0, 1, 3)]), "spans"),
-        (lie(versions=[VersionSpan(0, 0, 1), VersionSpan(0, 2, 3)]), "spans"),
-        (lie(versions=[VersionSpan(0, 0, 2), VersionSpan(0, 1, 3)]), "spans"),
-        (lie(versions=[VersionSpan(0, 0, 3), VersionSpan(0, 3, 3)]), "spans"),
-        (lie(versions=[VersionSpan(-1, 0, 3)]), "versions are no numbers"),
-        (lie(versions=[VersionSpan("1", 0, 3)]), "versions are no numbers"),  # type: ignore[arg-type]
-        (lie(finish="error"), "finished by 'error'"),
-        (lie(finish=None), "finished by None"),
-        (lie(finish=["stop"]), "finished by"),
-        (lie(usage=Usage(-1, 1, 0.0)), "usage"),
-        (lie(usage=Usage(1, 1, -0.5)), "usage"),
-        (lie(usage=Usage(1, 1, math.nan)), "usage"),
-        (lie(usage={"prompt_tokens": 1}), "usage"),
-        (lie(native={"text": ""}), "NativeReply"),
-        (lie(native=NativeReply("", [("1", "f", "{}")])), "NativeReply"),  # type: ignore[list-item]
-        (lie(native=NativeReply("", [NativeCall("1", "f", {})])), "NativeReply"),  # type: ignore[arg-type]
-    ],
-)
+LIES = [
+    (None, "NoneType"),
+    ({"token_ids": [1]}, "dict"),
+    ("text", "str"),
+    (lie(token_ids=None), "list of integers"),
+    (lie(token_ids=(1, 2, 3)), "list of integers"),
+    (lie(token_ids=[1, 2, "3"]), "list of integers"),
+    (lie(token_ids=[1, 2, 3.0]), "list of integers"),
+    (lie(token_ids=[1, 2, True]), "list of integers"),
+    (lie(token_ids=[1, 2, None]), "list of integers"),
+    (lie(token_ids=[1, -5, 3]), "the token -5"),
+    (lie(token_ids=[1, 1 << 70, 3]), "the token 1180591620717411303424"),
+    (lie(logprobs=None), "list of numbers"),
+    (lie(logprobs=[-1.0, "-1.0", -1.0]), "list of numbers"),
+    (lie(logprobs=[-1.0, None, -1.0]), "list of numbers"),
+    (lie(logprobs=[-1.0, False, -1.0]), "list of numbers"),
+    (lie(logprobs=[-1.0, 1j, -1.0]), "list of numbers"),
+    (lie(logprobs=[-1.0, 10**400, -1.0]), "list of numbers"),
+    (lie(logprobs=[math.nan, -(10**400), -1.0]), "list of numbers"),
+    (lie(logprobs=[-1.0, -1.0]), "2 log-probabilities for 3 tokens"),
+    (lie(logprobs=[-1.0] * 4), "4 log-probabilities for 3 tokens"),
+    (lie(logprobs=[]), "0 log-probabilities for 3 tokens"),
+    (lie(logprobs=[-1.0, 0.5, -1.0]), "log-probability 0.5"),
+    (lie(versions=[]), r"spans \[\]"),
+    (lie(versions=None), "list of VersionSpan"),
+    (lie(versions=[(0, 0, 3)]), "list of VersionSpan"),
+    (lie(versions=[VersionSpan(0, 0, 2)]), r"spans \[\(0, 2\)\]"),
+    (lie(versions=[VersionSpan(0, 0, 4)]), "spans"),
+    (lie(versions=[VersionSpan(0, 1, 3)]), "spans"),
+    (lie(versions=[VersionSpan(0, 0, 1), VersionSpan(0, 2, 3)]), "spans"),
+    (lie(versions=[VersionSpan(0, 0, 2), VersionSpan(0, 1, 3)]), "spans"),
+    (lie(versions=[VersionSpan(0, 0, 3), VersionSpan(0, 3, 3)]), "spans"),
+    (lie(versions=[VersionSpan(-1, 0, 3)]), "versions are no numbers"),
+    (lie(versions=[VersionSpan(1 << 70, 0, 3)]), "versions are no numbers"),
+    (lie(versions=[VersionSpan("1", 0, 3)]), "versions are no numbers"),  # type: ignore[arg-type]
+    (lie(finish="error"), "finished by 'error'"),
+    (lie(finish=None), "finished by None"),
+    (lie(finish=["stop"]), "finished by"),
+    (lie(usage=Usage(-1, 1, 0.0)), "usage"),
+    (lie(usage=Usage(1, 1 << 70, 0.0)), "usage"),
+    (lie(usage=Usage(1, 1, 10**400)), "usage"),
+    (lie(usage=Usage(1, 1, -0.5)), "usage"),
+    (lie(usage=Usage(1, 1, math.nan)), "usage"),
+    (lie(usage={"prompt_tokens": 1}), "usage"),
+    (lie(native={"text": ""}), "NativeReply"),
+    (lie(native=NativeReply("", [("1", "f", "{}")])), "NativeReply"),  # type: ignore[list-item]
+    (lie(native=NativeReply("", [NativeCall("1", "f", {})])), "NativeReply"),  # type: ignore[arg-type]
+]
+"""Things that an engine may give in the place of a completion, and what is wrong with them."""
+
+
+@pytest.mark.parametrize(("given", "told"), LIES)
 def test_what_is_no_completion_is_a_failure_of_the_engine(given: Any, told: str) -> None:
     with pytest.raises(EngineError, match=told) as caught:
         sampled(given)
@@ -134,7 +140,18 @@ def test_log_probabilities_that_are_not_finite_are_those_of_a_dead_policy(value:
 
 
 @pytest.mark.parametrize(
-    "given", [None, [], [[-1.0]], [[-1.0, -1.0, -1.0]], [[-1.0, "x"]], [[-1.0, None]], [(-1.0, -1.0)], [[-1.0] * 2] * 2]
+    "given",
+    [
+        [[-1.0, 10**400]],
+        None,
+        [],
+        [[-1.0]],
+        [[-1.0, -1.0, -1.0]],
+        [[-1.0, "x"]],
+        [[-1.0, None]],
+        [(-1.0, -1.0)],
+        [[-1.0] * 2] * 2,
+    ],
 )
 def test_scores_are_one_number_a_token(given: Any) -> None:
     engine: Any = Gives(given)
