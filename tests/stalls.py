@@ -17,27 +17,16 @@ import pytest
 import agentrl
 from agentrl.rollouts.faults.stalls import Stall, Watchdog
 
-<<<<<<< HEAD
 LONG_S = 0.5
 PACKAGE = Path(agentrl.__file__).parent
 CHECKS = PACKAGE / "sandbox" / "conformance"
 """Checks of sandbox backends: they are tests themselves."""
 BETWEEN_STAGES = "train.<locals>.learn"
 """The coroutine that frees the models of a stage: no episode is in flight that could wait."""
-=======
-_BETWEEN_STAGES = {"load_model", "let_go"}
-"""What makes and frees models, before and after the episodes that they speak in: none of them waits."""
-PACKAGE = str(Path(agentrl.__file__).parent)
->>>>>>> 50e27dd (A helper that a busy machine does not start in time is no bug of the user's; tests of what queries leave in a helper)
 
 
 def is_ours(stall: Stall) -> bool:
     """Whether the coroutine that was at work is agentrl's, and not one of a test."""
-<<<<<<< HEAD
-=======
-    if any(frame.name in _BETWEEN_STAGES for frame in stall.stack):
-        return False
->>>>>>> 50e27dd (A helper that a busy machine does not start in time is no bug of the user's; tests of what queries leave in a helper)
     at_work = next((frame for frame in stall.stack if frame.waits), None)
     if at_work is None or at_work.name == BETWEEN_STAGES:
         return False

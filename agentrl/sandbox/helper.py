@@ -1,15 +1,9 @@
 """Helper processes for work on untrusted input: queries, web pages, formulas, patches.
 
-<<<<<<< HEAD
 In the driver this work would block all episodes, a timeout could not interrupt it, and a crash of the library would
 break the run. A helper is started on first use, answers one request at a time, and is replaced if it exceeds its
-limit of CPU time or memory. CPU time, unlike wall time, does not depend on the load of the machine.
-=======
-In the driver such work would block all episodes, a timeout could not interrupt it, and what breaks the library that
-does it would break the run. A helper is started on first use, answers one request at a time, and is replaced if it
-exceeds its limit of CPU time or memory. CPU time, unlike wall time, does not depend on the load of the machine. One in
-which a request has left little memory for the next ends behind its answer.
->>>>>>> 83bfe1e (Queries are measured in processor time throughout; a helper that has little memory left ends behind its answer)
+limit of CPU time or memory. CPU time, unlike wall time, does not depend on the load of the machine. A helper with
+little memory left after a request ends behind its answer.
 
 `python -m agentrl.sandbox.helper MODULE MEMORY_MB` runs a helper: one request per line, one reply per line.
 """
@@ -42,13 +36,9 @@ _START_S = 120.0  # an import of an algebra system on a busy machine
 _PATIENCE = 20.0  # wall time allowed, as a multiple of the CPU time, plus
 _GRACE_S = 10.0  # these seconds
 _LARGEST = 64 << 20  # bytes of a reply
-<<<<<<< HEAD
-_FILE = 512 << 20  # maximum of bytes of a file that a helper writes
-=======
 _ENV = {"MALLOC_ARENA_MAX": "1"}
 """Each thread of a library (DuckDB starts eight for each database) would otherwise take 64 MiB of the memory."""
-_FILE = 512 << 20  # bytes of a file that a helper writes
->>>>>>> 83bfe1e (Queries are measured in processor time throughout; a helper that has little memory left ends behind its answer)
+_FILE = 512 << 20  # maximum of bytes of a file that a helper writes
 
 
 class TooMuch(Exception):

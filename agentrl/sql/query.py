@@ -21,13 +21,8 @@ class Limits:
     Attributes:
         rows: rows that are read; further ones are not read (`Result.more`).
         bytes: size of all values that are read.
-<<<<<<< HEAD
         value: bytes of one value, also of intermediate ones (SQLite).
-        seconds: wall time.
-=======
-        value: bytes of one value, also of those that are made on the way (SQLite).
         seconds: processor time of this process.
->>>>>>> 83bfe1e (Queries are measured in processor time throughout; a helper that has little memory left ends behind its answer)
     """
 
     rows: int = 100_000

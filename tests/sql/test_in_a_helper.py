@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from agentrl.tools.builtin.sql import Sql
 
 from agentrl.sandbox.helper import Helper
 from agentrl.sql.process import MEMORY_MB
-from agentrl.tools.sql.tool import Sql
 from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
 from tests.sql.test_sql import SHOP, opened
@@ -106,7 +106,7 @@ async def test_databases_that_lie_open_leave_room_for_the_next(engine: Any, monk
     """All in one process, after queries that took what they may."""
     if engine == "duckdb":
         pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
-    monkeypatch.setattr("agentrl.tools.sql.tool._HELPER", Helper("agentrl.sql.process", memory_mb=MEMORY_MB, size=1))
+    monkeypatch.setattr("agentrl.tools.builtin.sql._HELPER", Helper("agentrl.sql.process", memory_mb=MEMORY_MB, size=1))
     for number in range(6):
         shop = Sql(database=SHOP + f"CREATE TABLE t{number} (x INTEGER);", engine=engine)
         await shop.open(Task.of("t", "?"), None)

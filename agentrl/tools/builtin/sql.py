@@ -146,13 +146,8 @@ class Sql(Tool):
         """
         try:
             found: dict[str, Any] = await _HELPER.ask(
-<<<<<<< HEAD:agentrl/tools/builtin/sql.py
-                function, self._where, self.engine, self._copy, *arguments, cpu_s=self.query_s,
-                tries=1 if self.write else 2,  # a retry could apply a write twice
-=======
                 function, self._where, self.engine, self._copy, *arguments, cpu_s=self.query_s + _OWN_S,
-                tries=1 if self.write else 2,  # half of it may be done
->>>>>>> 83bfe1e (Queries are measured in processor time throughout; a helper that has little memory left ends behind its answer):agentrl/tools/sql/tool.py
+                tries=1 if self.write else 2,  # a retry could apply a write twice
             )  # fmt: skip
         except TooMuch as error:
             raise ToolError(f"the query was ended: {error}") from None
