@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from agentrl.tools.builtin.sql import Sql
 
 from agentrl.sandbox.helper import Helper
 from agentrl.sql.process import MEMORY_MB
+from agentrl.tools.builtin.sql import Sql
 from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
 from tests.sql.test_sql import SHOP, opened
