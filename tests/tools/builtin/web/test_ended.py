@@ -11,6 +11,8 @@ from agentrl.tools.builtin.web.client import BrowserEnded, BrowserLost, Driver, 
 from agentrl.tools.builtin.web.inside import LARGEST, InsideDriver
 from agentrl.types.errors import ToolServerEnded
 
+pytestmark = pytest.mark.slow
+
 
 class Says:
     """A process of a sandbox that writes one thing, again and again."""
