@@ -17,7 +17,7 @@ from agentrl.proxy.door import BODY_S, MOST_ITEMS, MOST_REPLIES, is_ours
 from agentrl.proxy.recorder import PIECE
 from agentrl.types.clocks.heartbeat import Heartbeat
 from tests.clock import Clock
-from tests.proxy.test_proxy import Client, Parrot, connected, user
+from tests.proxy.world import Client, Parrot, connected, user
 from tests.waiting import turns, until_async
 
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
