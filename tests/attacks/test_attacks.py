@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from agentrl.types.episode import Episode, ErrorRecord
+from agentrl.types.task import Task
 from tests.attacks import traces
 from tests.attacks.cases import DOCKER, DRIVER, NAMESPACE, Broken, Case, batches, case_of
 from tests.attacks.driver import Driver
@@ -55,9 +57,6 @@ def test_a_seed_draws_the_same_things(draw: Callable[[Any], Any]) -> None:
 
 
 def test_what_is_wrong_with_an_episode() -> None:
-    from agentrl.types.episode import Episode, ErrorInfo
-    from agentrl.types.task import Task
-
     def wrong(earns: float, *, honest: bool = False, **fields: Any) -> str:
         made = {"components": {"c": fields.get("reward")}, **fields}
         return _wrong(
@@ -69,7 +68,7 @@ def test_what_is_wrong_with_an_episode() -> None:
     assert "0.5, where 0.0 was earned" in wrong(0.0, reward=0.5)
     assert "an honest neighbour has the reward 0.0" in wrong(1.0, reward=0.0, honest=True)
     assert "the reward None" in wrong(0.0, reward=None)
-    error = ErrorInfo(kind="SandboxLost", message="gone", stage="tools")
+    error = ErrorRecord(kind="SandboxLost", message="gone", stage="tools")
     assert "infra_error" in wrong(0.0, reward=None, status="infra_error", error=error)
     assert "the components" in wrong(0.0, reward=0.0, components={"c": None})
     assert _wrong(None, 0.0, honest=False) == "its episode is not stored"
