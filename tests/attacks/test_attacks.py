@@ -22,6 +22,7 @@ from tests.attacks.families.queries import query
 from tests.attacks.played import Attack, Played, _wrong
 from tests.attacks.worker import played
 from tests.command import python
+from tests.types.test_completions import LIES
 from tests.waiting import running_program
 
 PLAYED = [family for family in FAMILIES.values() if isinstance(family, Played)]
@@ -141,14 +142,6 @@ def gone(case: str, told: str) -> Callable[[Callable[[pytest.MonkeyPatch], None]
     return register
 
 
-@gone("namespace/programs/files, by small programs", "SandboxLost")
-def evidence_against_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def none(*_: Any) -> str:
-        return ""
-
-    monkeypatch.setattr("agentrl.sandbox.toolbox.inquest.Inquest._look", none)
-
-
 @gone("namespace/verdicts/a large number", "where 0.0 was earned")
 def bound_on_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.integrations.harbor.verifier.MOST", 1e9)
@@ -157,15 +150,6 @@ def bound_on_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
 @gone("namespace/code/equal to everything, statements", "has the reward 1.0")
 def comparisons_by_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FAMILIES["code"].recipe["rewards"]["whole"], "trust_operators", True)  # type: ignore[attr-defined]
-
-
-@gone("namespace/leftovers/a folder, code", "user_error")
-def files_of_agents_are_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def read(*_: Any, **__: Any) -> bytes:
-        raise ValueError("a bug")
-
-    monkeypatch.setattr("agentrl.rewards.functions.code.code_in", read)
-    monkeypatch.setattr("agentrl.rewards.grading.graded", read)
 
 
 @gone("namespace/calls/sum 1", "the event loop stood still")
@@ -180,7 +164,7 @@ def own_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rootfs, "_NAMESPACES", tuple(word for word in rootfs._NAMESPACES if word != "--unshare-net"))
 
 
-@gone("driver/completions/lie 1", "is taken")
+@gone(f"driver/completions/lie {[told for _, told in LIES].index('the token -5')}", "is taken")
 def check_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.types.engine._faults", lambda given: iter(()))
 

@@ -197,6 +197,8 @@ async def _tried(cases: Sequence[Case], folder: Path, backend: Backend) -> list[
                 if not case.drawn:
                     host = _LOOPBACK[int(case.name.rpartition(" ")[2])]
                     tried = [("tcp", _PROXY, head(random.Random(n), host, to)) for n in range(40)]
+                    tried += [(kind, (host.strip("[]"), to.closed), "x") for kind in ("tcp", "tcp6")]
+                    tried += [("udp", (host.strip("[]"), to.udp), ""), ("unix", to.path, "x")]
                 network: Any = NetworkAllow(allow=(f"127.0.0.1:{to.open}",)) if listed else "none"
                 async with await backend.create(SandboxSpec(**SPEC, network=network)) as sandbox:  # type: ignore[arg-type]
                     done = await sandbox.exec(["python3", "-c", _PROBE], stdin=json.dumps(tried).encode(), timeout_s=60)
