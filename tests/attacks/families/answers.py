@@ -36,7 +36,6 @@ _CALC = (
     "x = 1728",
     "\\neg 1728",
     "1729^{1728}",
-    "1729\\%",
 )
 _NOT_PAID = (
     "f1", "sql_partial", "sql_syntax", "sql_schema", "sql_ngrams", "patch_similarity", "format", "turn_format",
