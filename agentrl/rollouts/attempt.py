@@ -29,7 +29,7 @@ from agentrl.tools.toolset import ToolBox
 from agentrl.tools.voice import info_of, openings
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.episode import Episode, ErrorRecord
-from agentrl.types.errors import StoreError, asked_to_stop
+from agentrl.types.errors import EngineError, StoreError, asked_to_stop
 from agentrl.types.parts.intake import Images
 from agentrl.types.sandbox import (
     Backend,
@@ -41,6 +41,9 @@ from agentrl.types.sandbox import (
 )
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
+
+
+_LONGER = "raise limits.generate_s"
 
 
 class Attempt:
@@ -225,11 +228,16 @@ class Attempt:
         if scorer is None or session is None or not session.recording.turns:
             return
         self.enter("information_gain")
-        async with Deadline(context.limits.generate_s):
-            record = session.recording
-            record.turns = await scorer.score(
-                context.engine, context.renderer, self.spec.task, record.trajectory, record.turns
-            )
+        record, seconds = session.recording, context.limits.generate_s
+        try:
+            async with Deadline(seconds) as deadline:
+                record.turns = await scorer.score(
+                    context.engine, context.renderer, self.spec.task, record.trajectory, record.turns
+                )
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise EngineError(f"no scores of the gold answer within {seconds:g} s", remedy=_LONGER) from None
 
     def _end_session(self) -> None:
         if self.session is not None and not self._session_ended:
