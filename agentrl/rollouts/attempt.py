@@ -43,9 +43,6 @@ from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
 
 
-_LONGER = "raise limits.generate_s"
-
-
 class Attempt:
     """One attempt at an episode: sandbox, tools, agent, rewards, in that order.
 
@@ -237,7 +234,9 @@ class Attempt:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise EngineError(f"no scores of the gold answer within {seconds:g} s", remedy=_LONGER) from None
+            raise EngineError(
+                f"no scores of the gold answer within {seconds:g} s", remedy="raise limits.generate_s"
+            ) from None
 
     def _end_session(self) -> None:
         if self.session is not None and not self._session_ended:
