@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from agentrl.rollout.faults.stalls import meant
+from agentrl.rollouts.faults.stalls import meant
 
 Result = TypeVar("Result")
 Job = Callable[[], Any]

@@ -92,7 +92,7 @@ class Played(Family):
         for number, attack in enumerate(attacks):
             _PLAYED[f"t{number}"] = self.task(f"t{number}", attack, folder), attack
         sections = self._sections(place)
-        return agentrl.rollout(sections, len(attacks), agent="attack", out=folder / "run", reporters=())
+        return agentrl.rollout(sections, len(attacks), script="attack", out=folder / "run", reporters=())
 
     def _sections(self, place: str) -> dict[str, Any]:
         sandboxes = {"sandbox": {"use": place, "spec": SPEC, "pool": 0}} if place != DRIVER else {}

@@ -154,7 +154,7 @@ def comparisons_by_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @gone("namespace/calls/sum 1", "the event loop stood still")
 def work_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrl.tools.desk.calculator._value", lambda node: sum(range(30_000_000)))
+    monkeypatch.setattr("agentrl.tools.builtin.calculator._value", lambda node: sum(range(30_000_000)))
 
 
 @gone("namespace/network/none, loopback 0", "it reached")

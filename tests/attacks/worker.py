@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentrl.rollout.faults.stalls import Stall
+from agentrl.rollouts.faults.stalls import Stall
 from tests.attacks.cases import Broken, Case, Family, case_of
 from tests.attacks.families import FAMILIES
 from tests.attacks.played import Played

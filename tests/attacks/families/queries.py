@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.tools.sql.tool import Sql
+from agentrl.tools.builtin.sql import Sql
 from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
 from tests.attacks.cases import DRIVER, Broken, Case, Family
