@@ -27,6 +27,8 @@ CHECKS = PACKAGE / "sandbox" / "conformance"
 BETWEEN_STAGES = "train.<locals>.learn"
 """The coroutine that frees the models of a stage: no episode is in flight that could wait."""
 
+RUN_FOREVER = asyncio.BaseEventLoop.run_forever
+
 
 def is_ours(stall: Stall) -> bool:
     """Whether the coroutine that was at work is agentrl's, and not one of a test."""
@@ -38,7 +40,7 @@ def is_ours(stall: Stall) -> bool:
 
 @contextmanager
 def stalls_of_ours() -> Iterator[list[Stall]]:
-    """Collects those of agentrl's coroutines, in each event loop that runs inside."""
+    """Collects those of agentrl's coroutines, in each event loop that runs inside. The innermost of nested ones does."""
     found: list[Stall] = []
     collected, begun = 0.0, 0.0
 
@@ -49,12 +51,10 @@ def stalls_of_ours() -> Iterator[list[Stall]]:
         else:
             collected += time.thread_time() - begun
 
-    run_forever = asyncio.BaseEventLoop.run_forever
-
     def watched(loop: asyncio.BaseEventLoop) -> None:
         watchdog = Watchdog(lambda stall: found.append(stall) if is_ours(stall) else None)
         try:
-            run_forever(loop)
+            RUN_FOREVER(loop)
         finally:
             watchdog.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from itertools import islice
@@ -22,6 +23,7 @@ from tests.attacks.families.queries import query
 from tests.attacks.played import Attack, Played, _wrong
 from tests.attacks.worker import played
 from tests.command import python
+from tests.stalls import stalls_of_ours
 from tests.types.test_completions import LIES
 from tests.waiting import running_program
 
@@ -106,9 +108,11 @@ def test_what_is_left_behind_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(traces, "_ENDING_S", 0.0)
     before = traces.left_behind(tmp_path)
     (tmp_path / "left").touch()
-    with running_program(["sleep", "98751"]):
+    with running_program(["sh", "-c", "echo; read _", "98751"], stdin=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()  # before a program's first step its command line may be empty
         found = {*traces.left_behind(tmp_path)} - {*before}
-    assert any("sleep 98751" in trace for trace in found)
+    assert any("98751" in trace for trace in found), found
     assert f"file {tmp_path / 'left'}" in found
 
 
@@ -154,7 +158,7 @@ def comparisons_by_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @gone("namespace/calls/sum 1", "the event loop stood still")
 def work_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrl.tools.builtin.calculator._value", lambda node: sum(range(30_000_000)))
+    monkeypatch.setattr("agentrl.tools.builtin.calculator._value", lambda node: sum(range(90_000_000)))
 
 
 @gone("namespace/network/none, loopback 0", "it reached")
@@ -179,5 +183,6 @@ def bound_on_nesting(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_defence_that_is_gone_is_noticed(public_folder: Path, monkeypatch: pytest.MonkeyPatch, defence: str) -> None:
     patch, id, told = GONE[defence]
     patch(monkeypatch)
-    found: list[Broken] = played([case_of(id, 1)], public_folder)
+    with stalls_of_ours():  # of the rounds before the case that must break
+        found: list[Broken] = played([case_of(id, 1)], public_folder)
     assert any(told in broken.what for broken in found), found
