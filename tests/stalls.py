@@ -40,7 +40,7 @@ def is_ours(stall: Stall) -> bool:
 
 @contextmanager
 def stalls_of_ours() -> Iterator[list[Stall]]:
-    """Collects those of agentrl's coroutines, in each event loop that runs inside. The innermost of nested ones does."""
+    """Collects those of agentrl's coroutines, in each event loop that runs inside; nested, the innermost collects."""
     found: list[Stall] = []
     collected, begun = 0.0, 0.0
 
