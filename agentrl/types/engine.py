@@ -221,14 +221,14 @@ def _faults(given: Any) -> Iterator[str]:
         yield f"it has {len(logprobs)} log-probabilities for {len(ids)} tokens"
     elif logprobs and ROUNDING < max(logprobs) < math.inf:
         yield f"it has the log-probability {max(logprobs):g}, and none is above 0"
-    elif not isinstance(versions, list) or not all(isinstance(span, VersionSpan) for span in versions):
+    elif not isinstance(versions, list) or not _are(versions, VersionSpan):
         yield "its versions are no list of VersionSpan"
-    elif not all(_are([*msgspec.structs.astuple(span)], int) and 0 <= span.version < _MOST for span in versions):
+    elif not all([_are(msgspec.structs.astuple(span), int) and 0 <= span.version < _MOST for span in versions]):
         yield "its versions are no numbers from 0 on"
     elif (gap := gap_in(versions, len(ids))) is not None:
         yield gap
-    elif given.finish not in get_args(Finish):
-        yield f"it finished by {given.finish!r}, and not by {', '.join(map(repr, get_args(Finish)))}"
+    elif given.finish not in _FINISHES:
+        yield f"it finished by {given.finish!r}, and not by {', '.join(map(repr, _FINISHES))}"
     elif usage is not None and not _is_usage(usage):
         yield f"its usage is {usage!r}"
     elif given.native is not None and not _is_native(given.native):
@@ -243,17 +243,18 @@ MOST_TOKENS = 1 << 31
 
 _MOST = 1 << 63  # counts are below this, which the index of a run can hold
 _LARGEST = sys.float_info.max
+_FINISHES: tuple[str, ...] = get_args(Finish)
 
 
 def _are(values: Sequence[Any], *kinds: type) -> bool:
-    return {*map(type, values)} <= {*kinds}  # exact types: a bool is not a token id
+    return set(map(type, values)).issubset(kinds)  # exact types: a bool is not a token id
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
     """Floats, and whole numbers that a float can hold."""
-    if (kinds := {*map(type, values)}) <= {float}:
+    if (kinds := set(map(type, values))) == {float}:
         return True
-    return kinds <= {int, float} and all(abs(value) <= _LARGEST for value in values if type(value) is int)
+    return kinds.issubset((int, float)) and all(abs(value) <= _LARGEST for value in values if type(value) is int)
 
 
 def _is_usage(usage: Any) -> bool:
