@@ -376,6 +376,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def own_turns(self) -> list[Turn]:
         """Turns of the main policy, without those of other policies (`turns` has all)."""
+        if not self.contexts:
+            return list(self.turns)
         return [turn for turn in self.turns if self.policy_of(turn) == POLICY]
 
     @property
