@@ -15,6 +15,7 @@ from agentrl.config.recipe import Recipe, TrainingRecipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.parts import Filter
 from agentrl.distributed.worker_pool import open_players
+from agentrl.engines.registry import chosen_engine
 from agentrl.preflight.plan import plan
 from agentrl.reporters.registry import trackers
 from agentrl.reporters.reporting import reporting
@@ -68,7 +69,7 @@ def train(
     with needs("train"):
         from agentrl.distributed.ranks import trainer_ranks
         from agentrl.distributed.servers import LaunchedServers
-        from agentrl.rollouts.engines import check_servers, engine_of
+        from agentrl.rollouts.engines import engine_of
         from agentrl.training.assembly import training
         from agentrl.training.parallel.ranks import Ranks
         from agentrl.training.spmd import worker_loop
@@ -88,7 +89,8 @@ def train(
     told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe)]
     if source is None:
         for each in planned.rl:
-            check_servers(each.recipe)
+            engine = chosen_engine(each.recipe)
+            engine.plug_in.check_machine(engine.settings, each.recipe)
     repeats = None if source is None else _replay(source, planned.rl if stored is None else [])
 
     async def train_stage(stage: StagePlan, players: Players, ranks: Ranks) -> None:

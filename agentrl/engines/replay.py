@@ -10,34 +10,30 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agentrl.store.run_dir import RunDir
-from agentrl.types.engine import Completion, ContextOverflow, Sampling
+from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
 from agentrl.types.episode import MAIN, Episode, planned_id
 from agentrl.types.errors import StoreError
 from agentrl.types.task import Message, Task
 from agentrl.types.trajectory import Trajectory
 
 
-class ReplayEngine:
+class ReplayEngine(Engine):
     """Replays the completions of the episodes of `run`, found by episode id."""
 
     name = "replay"
+    weights = "own"
     sees = True
-    max_context = 1_000_000_000
-    checkpoint_names = takes_adapters = False
+    takes_weights = False
 
     def __init__(self, run: RunDir) -> None:
         self.run = run
-        # Completions of a script or an API have no log-probabilities, and neither has their replay.
-        text_only = run.info["recipe"].get("engine", {}).get("use") == "openai"
-        self.trainable = run.info.get("script") is None and not text_only
         # By planned id; of an episode that was repeated after a failure, the successful one.
         rows = sorted(run.rows(), key=lambda row: row.status in ("done", "truncated"))
         self._stored = {planned_id(row.id): row.id for row in rows}
+        # Completions of a script or an API have no log-probabilities, and neither has their replay.
+        self.trainable = not rows or run.get(rows[-1].id).trainable
         self._live: dict[str, tuple[Episode, str, int]] = {}
         self._top_p = run.info["recipe"].get("sampling", {}).get("top_p", 1.0)
-
-    async def start(self) -> None:
-        """Nothing to wait for."""
 
     def require(self, ids: Iterable[str]) -> None:
         """Checks that the stored run has these episodes. Called before the first episode runs.
@@ -128,18 +124,9 @@ class ReplayEngine:
         episode, name, turn = self._live[session]
         self._live[session] = (episode, name, turn + 1)
 
-    async def score(
-        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
-    ) -> list[list[float]]:
-        """Raises TypeError: a stored run only has log-probabilities of its sampled tokens."""
-        raise TypeError("the replay engine cannot score: use a model")
-
     async def update(self, weights: Any, version: int) -> None:
         """Does nothing: the completions are fixed."""
 
     def end_session(self, session: str) -> None:
         """Drops the position in the episode."""
         self._live.pop(session, None)
-
-    async def close(self) -> None:
-        """Does nothing: the caller owns the run."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from agentrl.config.recipe import Recipe, TrainingRecipe
 from agentrl.config.train import OptimiserSettings
-from agentrl.engines.registry import samples_tokens
+from agentrl.engines.registry import chosen_engine
 from agentrl.estimators.registry import CreditAssigner
 from agentrl.models.load import count_layers, sees
 from agentrl.preflight.signal import check_signal
@@ -45,37 +44,10 @@ def rl_plan(stage: Stage, parts: Parts) -> RlPlan:
 
 
 def _engine(plan: RlPlan) -> None:
-    if not samples_tokens(plan.recipe.engine, plan.recipe.base):
+    engine = chosen_engine(plan.recipe)
+    if not engine.plug_in.trainable:
         raise not_trainable(plan.recipe.engine)
-
-
-def _servers(plan: RlPlan) -> None:
-    if plan.recipe.launches_servers and plan.recipe.model.scratch is not None:
-        raise RecipeError(
-            "vLLM servers on a cluster read the model from a folder, but model.scratch builds it during training",
-            place="model.scratch",
-            remedy="train it elsewhere first and set model.path to its folder; or set engine.urls to running servers",
-        )
-
-
-def _turns(plan: RlPlan) -> None:
-    """Trainer and servers can take turns on a GPU only if one waits for the other, with one trainer process."""
-    recipe = plan.recipe
-    if recipe.engine.colocate is None:
-        return
-    apart = {
-        "train.max_staleness": recipe.train.max_staleness > 0,
-        "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
-        "scale.use": recipe.launches_servers,
-        "engine.transfer": recipe.engine.transfer.use != "file",
-    }
-    if bad := [name for name, is_so in apart.items() if is_so]:
-        raise RecipeError(
-            "with engine.colocate, trainer and servers of one machine take turns: this needs one trainer process, "
-            "max_staleness 0, and weights through a file",
-            place=bad[0],
-            remedy=f"remove {bad[0]} or engine.colocate",
-        )
+    engine.plug_in.check_training(engine.settings, plan.recipe)
 
 
 def _rewards(plan: RlPlan) -> None:
@@ -166,8 +138,6 @@ def _signal(plan: RlPlan) -> None:
 
 CHECKS: tuple[Callable[[RlPlan], None], ...] = (
     _engine,
-    _servers,
-    _turns,
     _rewards,
     _seats,
     _states,

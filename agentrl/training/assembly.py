@@ -14,8 +14,6 @@ from agentrl.config.agent import PolicySettings
 from agentrl.config.recipe import TrainingRecipe, TrainSection
 from agentrl.curriculum import Curriculum
 from agentrl.curriculum.task_source import TaskSource
-from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.engines.replay import ReplayEngine
 from agentrl.models.load import LoadedModel
 from agentrl.rollouts.collector import Collector
 from agentrl.rollouts.conversation.voice import Voice
@@ -175,7 +173,7 @@ class _Assembly:
         """An engine for evaluations in the background; None if training waits for them. Servers hold only one policy at
         a time, a replay contains only one training, and a stop rule on evaluations must not depend on their timing."""
         stop = self.recipe.train.stop
-        beside = self.recipe.eval is not None and works_beside(self.recipe) and isinstance(first, TorchEngine)
+        beside = self.recipe.eval is not None and works_beside(self.recipe) and first.holds_weights
         if not beside or (stop is not None and stop.evaluates):
             return None
         return self._closed(engine_for(loaded))
@@ -223,8 +221,8 @@ class _Assembly:
         return trainer
 
     def _canary(self, engine: Engine, renderer: Renderer, loaded: LoadedModel) -> Canary | None:
-        """The canary; None if it is turned off, and for a replay, which takes no weights."""
-        if not self.recipe.train.canary or isinstance(engine, ReplayEngine):
+        """The canary; None if it is turned off, and for an engine that takes no weights (a replay)."""
+        if not self.recipe.train.canary or not engine.takes_weights:
             return None
         # If the environment gives all messages, the prompt is not known yet: any text will do.
         openings = [self.parts.opening(t) or [{"role": "user", "content": t.id}] for t in self.tasks.tasks[:ROWS]]

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from agentrl.config.recipe import TrainingRecipe
-from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.training.model.packing import Floats
 from agentrl.training.trainer import Trainer
 from agentrl.types.engine import Engine, score
@@ -105,7 +104,7 @@ class Canary:
     async def sampled(self, engine: Engine) -> Floats:
         """The engine's log-probabilities of the same tokens."""
         ids = [row.token_ids.tolist() for row in self._rows]
-        if isinstance(engine, VLLMEngine):  # concurrently, which spreads the rows over its servers
+        if engine.spreads_scores:
             asked = (score(engine, row, [[token] for token in row[1:]], range(1, len(row))) for row in ids)
             return _filled([np.concatenate(said) for said in await asyncio.gather(*asked)])
         said = await score(engine, ids[0][:1], [row[1:] for row in ids]) if ids else []

@@ -9,14 +9,11 @@ from functools import partial
 import torch
 
 from agentrl.config.recipe import TrainingRecipe
-from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.engines.vllm.adapters import Adapter, NoAdapters
-from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.training.canary import Canary
 from agentrl.training.compute_thread import Compute
 from agentrl.training.model.lora import save_adapters
 from agentrl.training.trainer import Trainer
-from agentrl.types.engine import Engine
+from agentrl.types.engine import Adapter, Engine, NoAdapters
 from agentrl.types.reporter import Reporter
 
 Follower = Callable[[int], Awaitable[None]]
@@ -57,9 +54,8 @@ class WeightPublisher:
             self._canary.begin(await self._compute.call(self._canary.trained, self._trainer))
 
     async def rest(self) -> None:
-        """Puts servers that share GPUs with the trainer to sleep until the next update."""
-        if self._recipe.engine.colocate is not None and isinstance(self._engine, VLLMEngine):
-            await self._engine.sleep()
+        """Frees what the engine shares with the trainer until the next update."""
+        await self._engine.rest()
 
     async def publish(self, version: int) -> None:
         """Sends the current policy to the engine.
@@ -79,10 +75,9 @@ class WeightPublisher:
     async def hand_over(self, to: Engine, version: int) -> None:
         """Sends the current policy to any engine of the model."""
         settings, dtype = self._recipe.train, self._recipe.model.dtype
-        colocated = self._recipe.engine.colocate is not None
-        device = "cpu" if colocated else None  # no copy on the GPU: the servers need the memory
+        device = "cpu" if to.shares_gpu else None  # no copy on the GPU: the engine needs the memory
         weights = partial(self._trainer.weights, dtype, device, checkpoint_names=to.checkpoint_names)
-        if colocated:
+        if to.shares_gpu:
             torch.cuda.empty_cache()
         if settings.lora is not None and to.takes_adapters:
             own = await self._compute.call(self._trainer.adapters)
@@ -92,7 +87,7 @@ class WeightPublisher:
                 return await to.update(Adapter(save, base), version)
             except NoAdapters as refusal:
                 self._reporter.note(f"LoRA: the engine gets weights merged in {dtype}, because {refusal.message}")
-        if settings.lora is None and settings.trainable is not None and isinstance(to, TorchEngine) and to.complete:
-            await to.update(await self._compute.call(partial(weights, frozen=False)), version, whole=False)
+        if settings.lora is None and settings.trainable is not None and to.takes_changes:
+            await to.update_changed(await self._compute.call(partial(weights, frozen=False)), version)
         else:
             await to.update(await self._compute.call(weights), version)

@@ -331,14 +331,14 @@ async def test_a_call_within_a_thought_that_the_prompt_opens_is_none() -> None:
     """Gemma 4's template opens one behind results: what stands there before its end is a thought."""
     tokenizer, call = gemma4_thinking(), "<|tool_call>call:add{a:1}<tool_call|>"
 
-    class Engine(Parrot):
+    class Whole(Parrot):
         async def generate(self, token_ids: Any, sampling: Sampling, session: str) -> Completion:
             ids = tokenizer.encode(self.texts.pop(0) + "<|tool_response>", special=True)
             return Completion(
                 token_ids=ids, logprobs=[-1.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
             )
 
-    engine: Any = Engine(call, f"Or {call}", f"Or so.<channel|>{call}")
+    engine: Any = Whole(call, f"Or {call}", f"Or so.<channel|>{call}")
     renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, [ADD]), [ADD])
     context = ProxyContext(engine, renderer, Sampling(), seed=0)
     recorder, opening = Recorder("s", context), [user("Add 1.")]

@@ -16,7 +16,7 @@ from agentrl.config.limits import Limits
 from agentrl.engines.stops import StopStrings, cut
 from agentrl.proxy.recorder import ProxyContext
 from agentrl.proxy.server import Proxy
-from agentrl.types.engine import Completion, Sampling
+from agentrl.types.engine import Completion, Engine, Sampling
 from agentrl.types.episode import Episode, VersionSpan
 from agentrl.types.errors import EngineError
 from agentrl.types.parts.intake import Images
@@ -31,7 +31,7 @@ ADD = {
 }
 
 
-class Parrot:
+class Parrot(Engine):
     """Says what it was told to, in bytes; for what a random model would hardly ever say."""
 
     name, trainable, max_context = "parrot", True, 10_000
@@ -49,8 +49,6 @@ class Parrot:
         )
         count = StopStrings(ByteTokenizer().decode, sampling.stop).first(ids) if sampling.stop else None
         return whole if count is None else cut(whole, count)
-
-    def end_session(self, session: str) -> None: ...
 
 
 class Client:

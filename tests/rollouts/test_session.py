@@ -20,7 +20,7 @@ from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.tools.methods import toolbox
 from agentrl.tools.toolset import ToolEntry, ToolSet
-from agentrl.types.engine import Completion, Sampling
+from agentrl.types.engine import Completion, Engine, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import InfraError, ToolError
 from agentrl.types.task import Task
@@ -360,16 +360,14 @@ async def test_a_thought_that_a_prompt_leaves_open_and_nothing_closes_is_no_answ
     tokenizer = renderer.tokenizer
     said = ['<|tool_call>call:look{at:<|"|>x<|"|>}<tool_call|><|tool_response>', "It must be room 7.<turn|>"]
 
-    class Engine:
-        max_context = 10_000
-
-        async def generate(self, prompt: list[int], sampling: Sampling, session: str) -> Completion:
+    class Thinks(Engine):
+        async def generate(self, prompt: Any, sampling: Sampling, session: str) -> Completion:
             ids = tokenizer.encode(said.pop(0), special=True)
             return Completion(
                 token_ids=ids, logprobs=[-1.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
             )
 
-    session = looking(Engine(), renderer)
+    session = looking(Thinks(), renderer)
     await session.run_tools(await session.generate())
     reply = await session.generate()
     assert (reply.answer, reply.text) == (None, "")

@@ -158,8 +158,7 @@ class Conversation(Standing):
         prompt, said = trajectory.before(recorded.node), trajectory.nodes[recorded.node].token_ids
         text, reply = self.renderer.read(prompt, said, list(self.methods))
         resumes.check_text(number, text)
-        if (skip := getattr(self.engine, "skip", None)) is not None:
-            await skip(prompt, self.engine_session)
+        await self.engine.skip(prompt, self.engine_session)
         self._thread.adopt(recorded.node, text, self.renderer.opening_of(prompt))
         self._tell_reply()
         again = {"calls": [], "observations": [], "generate_s": 0.0, "tools_s": 0.0, "usage": None, "reward": None}

@@ -151,13 +151,12 @@ class Standing:
     def begin_engine(self) -> None:
         """Announces the conversation to the engine."""
         seed = derive_seed(self.recording.seed, *self._named) if self._named else self.recording.seed
-        begin = getattr(self.engine, "begin_context", None)
-        if self._named and begin is not None:
-            begin(self.engine_session, self.task, self.messages, seed, episode=self.id, name=self.name)
+        session, task, messages = self.engine_session, self.task, self.messages
+        if self._named:
+            self.engine.begin_context(session, task, messages, seed, episode=self.id, name=self.name)
         else:
-            self.engine.begin_session(self.engine_session, self.task, self.messages, seed)
-        if (use_images := getattr(self.engine, "use_images", None)) is not None:
-            use_images(self.engine_session, self.images.read)
+            self.engine.begin_session(session, task, messages, seed)
+        self.engine.use_images(session, self.images.read)
         if self.definitions is not None:
             self._tell_engine()
 
@@ -184,9 +183,7 @@ class Standing:
 
     def _tell_reply(self) -> None:
         """Passes the message of the last reply to the engine."""
-        if (replied := getattr(self.engine, "replied", None)) is not None:
-            replied(self.engine_session, self.messages[-1])
+        self.engine.replied(self.engine_session, self.messages[-1])
 
     def _tell_engine(self) -> None:
-        if (use_tools := getattr(self.engine, "use_tools", None)) is not None:
-            use_tools(self.engine_session, self.renderer)
+        self.engine.use_tools(self.engine_session, self.renderer)

@@ -15,10 +15,12 @@ from agentrl.config.agent import PolicySettings
 from agentrl.config.engine import EngineSettings
 from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
+from agentrl.engines.opening import named_model
+from agentrl.engines.registry import chosen_engine
 from agentrl.models.load import find_model
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.conversation.voice import Voice, Voices
-from agentrl.rollouts.engines import named_model, open_engine, start_to_sample
+from agentrl.rollouts.engines import open_engine, start_to_sample
 from agentrl.rollouts.voices.league import League
 from agentrl.store.checkpoints import POLICIES, latest
 from agentrl.types.closing import close_all
@@ -102,7 +104,10 @@ def check_voices(parts: Parts) -> None:
 
 
 def _check_place(recipe: Recipe, place: str, what: str, instead: str) -> None:
-    apart = {"engine.use": recipe.engine.use != "torch", "scale.rollout_workers": recipe.scale.rollout_workers > 0}
+    apart = {
+        "engine.use": not chosen_engine(recipe).plug_in.holds_weights,
+        "scale.rollout_workers": recipe.scale.rollout_workers > 0,
+    }
     if bad := [key for key, is_so in apart.items() if is_so]:
         raise RecipeError(
             f"{what} in the process of the training, beside the embedded engine: not with {bad[0]}",
@@ -161,10 +166,9 @@ def _opened(parts: Parts, name: str, settings: PolicySettings) -> tuple[Engine, 
         model = _model(recipe.model, checkpoint_of(name, settings.checkpoint))
     elif settings.train:
         model = _saved(named_model(recipe), name)
-    engine = settings.engine or EngineSettings(use="torch")
+    engine = settings.engine or EngineSettings()
     opened, renderer = open_engine(replace(parts, recipe=recipe.with_sections(model=model, engine=engine)))
-    if (called := getattr(opened, "called", None)) is not None:
-        called(f"policies.{name}")
+    opened.called(f"policies.{name}")
     return opened, renderer
 
 
