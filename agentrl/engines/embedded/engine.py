@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 
 from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.request import Request
+from agentrl.engines.embedded.weights import ChangedWeights
 from agentrl.engines.stops import StopStrings
 from agentrl.models.vision.processor import ImageProcessor
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
@@ -210,20 +211,19 @@ class TorchEngine:
         scores: list[list[float]] = await self._call(lambda: self._batch.score(shared, branches, starts))
         return scores
 
-    async def update(
-        self, weights: nn.Module | Mapping[str, torch.Tensor], version: int, *, whole: bool = True
-    ) -> None:
+    async def update(self, weights: nn.Module | Mapping[str, torch.Tensor], version: int) -> None:
         """Updates the weights between two decode steps.
 
         Completions in flight continue under the new weights; their version spans show it.
 
         Args:
-            weights: a state dict or a module. Must not change until this returns.
-            whole: require all weights. If False, missing weights keep their values.
+            weights: a state dict or a module. Must not change until this returns. `ChangedWeights`: missing weights
+                keep their values; otherwise all are required.
 
         Raises:
             EngineError: names or shapes do not match; the old weights remain.
         """
+        whole = not isinstance(weights, ChangedWeights)
         state = weights.state_dict() if isinstance(weights, nn.Module) else dict(weights)
         await self._call(lambda: self._batch.update(state, version, whole=whole))
         self.complete = self.complete or whole

@@ -14,6 +14,10 @@ from agentrl.types.errors import EngineError
 _log = logging.getLogger(__name__)
 
 
+class ChangedWeights(dict[str, Tensor]):
+    """Weights that training changes, for an engine that has the others (`TorchEngine.complete`)."""
+
+
 class Weights:
     """The weights of a model by the names of its state dict.
 
