@@ -19,7 +19,7 @@ from agentrl.training.stages.data import key_of, preference_loss
 from agentrl.training.stages.plan import RlPlan, StagePlan
 from agentrl.types.errors import RecipeError
 
-Trainer = Loaded[type[TrainerBackend]]
+ChosenTrainer = Loaded[type[TrainerBackend]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ ROLLOUT_NEEDS = (
 )
 
 
-def chosen_trainer(recipe: Recipe, own: OptimiserSettings) -> Trainer:
+def chosen_trainer(recipe: Recipe, own: OptimiserSettings) -> ChosenTrainer:
     """The trainer that a stage names, with its settings.
 
     Raises:
@@ -142,23 +142,23 @@ def _imitated(plan: RlPlan) -> Iterator[tuple[str, str]]:
             yield "cross_entropy", f"curriculum.{index}"
 
 
-def _can(trainer: Trainer) -> Capabilities:
+def _can(trainer: ChosenTrainer) -> Capabilities:
     return trainer.plug_in.capabilities
 
 
-def _check_loss(trainer: Trainer, loss: str, place: str) -> None:
+def _check_loss(trainer: ChosenTrainer, loss: str, place: str) -> None:
     can = _can(trainer)
     if not can.loss_functions and loss not in can.losses:
         has = ", ".join(sorted(can.losses)) or "none"
         raise _refused(trainer, f"does not compute the loss {loss}", place, f"its losses: {has}")
 
 
-def _check_column(trainer: Trainer, column: Column, place: str) -> None:
+def _check_column(trainer: ChosenTrainer, column: Column, place: str) -> None:
     if column not in _can(trainer).columns:
         raise _refused(trainer, f"does not compute {column}: it has not {COLUMNS[column]}", place, "do without it")
 
 
-def _check_settings(trainer: Trainer, recipe: Recipe, own: OptimiserSettings, needs: tuple[Need, ...]) -> None:
+def _check_settings(trainer: ChosenTrainer, recipe: Recipe, own: OptimiserSettings, needs: tuple[Need, ...]) -> None:
     can, fields = _can(trainer), type(own).model_fields
     for key in sorted(can.unread & fields.keys()):
         if getattr(own, key) != fields[key].get_default(call_default_factory=True):
@@ -168,5 +168,5 @@ def _check_settings(trainer: Trainer, recipe: Recipe, own: OptimiserSettings, ne
             raise _refused(trainer, need.lacks, need.place, need.remedy)
 
 
-def _refused(trainer: Trainer, why: str, place: str, remedy: str) -> RecipeError:
+def _refused(trainer: ChosenTrainer, why: str, place: str, remedy: str) -> RecipeError:
     return RecipeError(f"the trainer {trainer.name} {why}", place=place, remedy=f"{remedy}; or train.backend=local")

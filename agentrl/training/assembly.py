@@ -124,7 +124,7 @@ class _Assembly:
         note_fallback(engine, self.reporter.note)
         second = self._second_engine(engine, engine_for, loaded)
         await trainer.begin()
-        first = Start(state.start.reference, refers=refers)
+        first = Start(state.start.reference, resumes=state.start.resumes, refers=refers)
         for name, settings in beside.items():
             state.companions[name] = await self._companion(name, settings, first, renderer)
         canary = self._canary(engine, renderer, loaded)

@@ -10,33 +10,21 @@ import pytest
 import agentrl
 from agentrl.config.loader import load_recipe
 from agentrl.preflight.plan import plan
-from agentrl.training.backend import Capabilities
 from agentrl.types.errors import AgentRLError
 from tests.counting import CANARY, TINY, metrics, write
 
-SCALED = '''
-from dataclasses import replace
-from agentrl.training.local import LocalTrainer
-
-class Scaled(LocalTrainer):
-    """The local trainer, with every advantage multiplied."""
-    def __init__(self, job, by: float = 1.0):
-        super().__init__(job)
-        self.by = by
-
-    async def update(self, samples, *, seed, progress):
-        scaled = [replace(each, advantage=self.by * each.advantage) for each in samples]
-        return await super().update(scaled, seed=seed, progress=progress)
-
+PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+LETTERS = """
 def letters(episode):
     return float(len({letter for turn in episode.turns for letter in turn.text}))
-'''
+"""
 
 
 @pytest.mark.slow
 def test_a_trainer_from_outside_takes_the_steps(tmp_path: Path) -> None:
     recipe = write(tmp_path / "counting", TINY + "train: {iterations: 1, groups: 2, group_size: 4}\n")
-    (recipe / "scaled.py").write_text(SCALED)
+    (scaled,) = re.findall(r"```python\n(.*?class Scaled.*?)```", PAGE, re.DOTALL)
+    (recipe / "scaled.py").write_text(scaled + LETTERS)
 
     def grad_norm(backend: str) -> float:
         sets = [f"train.backend={backend}", "rewards={letters: ./scaled.py:letters}", "credit=grpo"]
@@ -180,9 +168,17 @@ def test_a_policy_on_a_server_learns_and_resumes(own: str, tmp_path: Path) -> No
         ("scale={use: process, trainer_ranks: 2}", "is one process", "scale.trainer_ranks"),
         ("sampling.temperature=0.5", "at temperature 1", "sampling.temperature"),
         ("engine=torch", "gives its weights to no built-in engine", "engine"),
-        ("scripts={told: ./table.py:told}; curriculum=[{use: relift, script: told}]", "the loss cross_entropy", "curriculum.0"),
+        (
+            "scripts={told: ./table.py:told}; curriculum=[{use: relift, script: told}]",
+            "the loss cross_entropy",
+            "curriculum.0",
+        ),
         ("train.backend=nowhere", "there is no trainer 'nowhere'", "train.backend"),
-        ("train.backend=./table.py:Sampler", "not a subclass of agentrl.training.backend.TrainerBackend", "train.backend"),
+        (
+            "train.backend=./table.py:Sampler",
+            "not a subclass of agentrl.training.backend.TrainerBackend",
+            "train.backend",
+        ),
         ("train.backend={use: ./table.py:Table, stride: 2}", "has no setting 'stride'", "train.backend.stride"),
     ],
 )
@@ -197,7 +193,3 @@ def test_a_supervised_stage_needs_its_loss_too(own: str) -> None:
     stages = "stages=[{name: first, sft: {jsonl: ./tasks.jsonl, steps: 1}}]"
     with pytest.raises(AgentRLError, match="does not compute the loss cross_entropy"):
         plan(load_recipe(own, [stages]))
-
-
-def test_what_declares_nothing_can_do_nothing() -> None:
-    assert Capabilities() == Capabilities(losses=frozenset(), columns=frozenset(), features=frozenset())
