@@ -128,11 +128,12 @@ class _Assembly:
         note_fallback(engine, self.reporter.note)
         second = self._second_engine(engine, engine_for, state.loaded)
         trainer = await self._trainer(state.loaded, self.recipe.train, reference)
+        companions: dict[str, Companion] = {}
         for name, settings in beside.items():
             start = replace(state.loaded, model=starts[name])
-            state.companions[name] = await self._companion(name, settings, start, renderer, refers)
+            companions[name] = await self._companion(name, settings, start, renderer, refers)
         canary = self._canary(engine, renderer, state.loaded)
-        followers: list[Follower] = [each.publisher.publish for each in state.companions.values()]
+        followers: list[Follower] = [each.publisher.publish for each in companions.values()]
         for league in leagues_of(self.collector.players.voices):
             league.follow(state.record.folder)
             followers.append(league.turn_to)
@@ -151,19 +152,20 @@ class _Assembly:
                 self.curriculum,
                 self.credit,
                 trainer,
-                {name: each.builder for name, each in state.companions.items()},
+                {name: each.builder for name, each in companions.items()},
             ),
             trainer,
             Imitation(self.curriculum, self.collector, self.tasks, state.record, renderer, trainer, self.compute),
             publisher,
             self._evaluator(engine, second, renderer, publisher, state),
             state,
+            companions,
         )
         await self._restore(loop)
         return loop
 
     async def _restore(self, loop: TrainingLoop) -> None:
-        saved = await self.compute.call(loop.state.resume, loop.trainer, loop.batches.columns)
+        saved = await self.compute.call(loop.state.resume, loop.trainer, loop.batches.columns, loop.companions)
         if saved is None:
             return await loop.commit()
         loop.load_state_dict(saved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,11 @@ class RunState:
     Attributes:
         loaded: the model with the weights of the newest checkpoint (of this stage or the previous one); without a
             checkpoint, the recipe's model.
-        companions: the auxiliary trained policies; set before the stage resumes.
     """
 
     def __init__(self, stage: Stage, recipe: TrainingRecipe, run: RunDir, *, refers: bool) -> None:
         self.stage, self._recipe, self._run, self._refers = stage, recipe, run, refers
         self.record = StageRecord(run, stage)
-        self.companions: dict[str, Companion] = {}
         self._start = starting_policy(recipe, recipe.train.lora, self.record.checkpoints)
         newest = self._start.newest
         self._saved = None if newest is None else checkpoint.load_state(newest)
@@ -60,8 +59,10 @@ class RunState:
             return copy.deepcopy(self.loaded.model)
         return load_policy(self._recipe, self.record.checkpoints / name)
 
-    def resume(self, trainer: Trainer, columns: ModelColumns) -> dict[str, Any] | None:
-        """Restores the trainer, critics and reward model from the newest checkpoint.
+    def resume(
+        self, trainer: Trainer, columns: ModelColumns, companions: Mapping[str, Companion]
+    ) -> dict[str, Any] | None:
+        """Restores the trainer, critics, reward model and further trained policies from the newest checkpoint.
 
         Returns:
             The `parts` of `commit`, with the iteration; None if the stage starts.
@@ -70,7 +71,7 @@ class RunState:
         if not self._start.resume(trainer, saved, self.stage) or saved is None:
             return None
         columns.load_state_dict(saved.trainer.get("critics", {}))
-        for name, each in self.companions.items():
+        for name, each in companions.items():
             each.load_state_dict(saved.trainer["policies"][name])
         return saved.extra
 
@@ -99,11 +100,19 @@ class RunState:
         first = iteration - 1 if self._recipe.train.max_staleness else iteration
         return {k for selves in self._selves for at in (first, iteration) for k in selves.at(at)}
 
-    def commit(self, iteration: int, parts: dict[str, Any], trainer: Trainer, columns: ModelColumns) -> None:
+    def commit(
+        self,
+        iteration: int,
+        parts: dict[str, Any],
+        trainer: Trainer,
+        columns: ModelColumns,
+        companions: Mapping[str, Companion],
+    ) -> None:
         """Writes a checkpoint.
 
         Args:
             parts: JSON values of the loop's other parts.
+            companions: the further trained policies, by name.
         """
         self._run.flush()
         folder = self.record.folder(iteration)
@@ -117,10 +126,10 @@ class RunState:
             {
                 **trainer.state_dict(),
                 "critics": columns.state_dict(),
-                "policies": {name: each.state_dict() for name, each in self.companions.items()},
+                "policies": {name: each.state_dict() for name, each in companions.items()},
             },
             self.record.state(iteration, **parts),
             weights=trainer.weights(device="cpu"),
             lora=self._recipe.train.lora,
-            beside={name: each.saved() for name, each in self.companions.items()},
+            beside={name: each.saved() for name, each in companions.items()},
         )
