@@ -125,10 +125,11 @@ class _Assembly:
         second = self._second_engine(engine, engine_for, loaded)
         await trainer.begin()
         first = Start(state.start.reference, resumes=state.start.resumes, refers=refers)
+        companions: dict[str, Companion] = {}
         for name, settings in beside.items():
-            state.companions[name] = await self._companion(name, settings, first, renderer)
+            companions[name] = await self._companion(name, settings, first, renderer)
         canary = self._canary(engine, renderer, loaded)
-        followers: list[Follower] = [each.publisher.publish for each in state.companions.values()]
+        followers: list[Follower] = [each.publisher.publish for each in companions.values()]
         for league in leagues_of(self.collector.players.voices):
             league.follow(state.record.folder)
             followers.append(league.turn_to)
@@ -147,19 +148,20 @@ class _Assembly:
                 self.curriculum,
                 self.credit,
                 CreditGiver(self.recipe.train, self.credit, trainer, self.compute),
-                {name: each.builder for name, each in state.companions.items()},
+                {name: each.builder for name, each in companions.items()},
             ),
             trainer,
             Imitation(self.curriculum, self.collector, self.tasks, state.record, renderer, trainer),
             publisher,
             self._evaluator(engine, second, renderer, publisher, state),
             state,
+            companions,
         )
         await self._restore(loop)
         return loop
 
     async def _restore(self, loop: TrainingLoop) -> None:
-        saved = await loop.state.resume(loop.trainer)
+        saved = await loop.state.resume(loop.trainer, loop.companions)
         if saved is None:
             return await loop.commit()
         loop.load_state_dict(saved)

@@ -22,7 +22,7 @@ Each step may be repeated after a kill: episodes, credit and metrics have keys, 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.config.recipe import TrainingRecipe
@@ -30,6 +30,7 @@ from agentrl.curriculum import Curriculum
 from agentrl.rollouts.summary import summary
 from agentrl.training.backend import TrainerBackend
 from agentrl.training.batch.builder import BatchBuilder, TrainingBatch
+from agentrl.training.batch.companion import Companion
 from agentrl.training.compute_thread import Compute
 from agentrl.training.evaluator import Evaluator
 from agentrl.training.imitation import Imitation
@@ -48,6 +49,7 @@ class TrainingLoop:
 
     Attributes:
         compute: where this process computes batches and checkpoints, and the local trainer its steps.
+        companions: the further policies that train, by name. They are updated with the main one.
         iteration: updates that are done, which is also the version of the policy.
     """
 
@@ -62,6 +64,7 @@ class TrainingLoop:
     publisher: WeightPublisher
     evaluator: Evaluator
     state: RunState
+    companions: dict[str, Companion] = field(default_factory=dict)
     iteration: int = 0
 
     async def run(self) -> None:
@@ -113,7 +116,7 @@ class TrainingLoop:
     async def commit(self) -> None:
         """Writes a checkpoint. Work before it is not repeated after a kill."""
         parts = {"curriculum": self.curriculum.state_dict(), **self.buffer.state_dict()}
-        await self.state.commit(self.iteration, parts, self.trainer, self.compute)
+        await self.state.commit(self.iteration, parts, self.trainer, self.companions, self.compute)
         if not self.evaluator.busy:
             await self.compute.call(self.state.record.prune)
 
@@ -131,7 +134,7 @@ class TrainingLoop:
         progress = self.iteration / self.recipe.train.iterations
         if batch.samples:
             found |= await self.trainer.update(batch.samples, seed=seed, progress=progress)
-        for name, each in self.state.companions.items():
+        for name, each in self.companions.items():
             found |= await each.update(batch.beside[name], seed, progress)
         batch.metrics.update(await self.compute.call(self.curriculum.observe, batch.groups, self.iteration))
         return batch, found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,11 @@ class RunState:
     Attributes:
         start: the policy of the newest checkpoint (of this stage or the previous one); without a checkpoint, the
             recipe's model.
-        companions: the auxiliary trained policies; set before the stage resumes.
     """
 
     def __init__(self, stage: Stage, recipe: TrainingRecipe, run: RunDir, *, refers: bool) -> None:
         self.stage, self._recipe, self._run, self._refers = stage, recipe, run, refers
         self.record = StageRecord(run, stage)
-        self.companions: dict[str, Companion] = {}
         self.start, self._saved = start_of(self.record, recipe.train.lora, refers=refers)
         self._selves = [selves for each in recipe.policies.values() if (selves := each.selves) is not None]
 
@@ -42,8 +41,8 @@ class RunState:
         """The run directory."""
         return self._run.path
 
-    async def resume(self, trainer: TrainerBackend) -> dict[str, Any] | None:
-        """Restores the trainers from the newest checkpoint.
+    async def resume(self, trainer: TrainerBackend, companions: Mapping[str, Companion]) -> dict[str, Any] | None:
+        """Restores the trainer and those of further policies from the newest checkpoint.
 
         Returns:
             The `parts` of `commit`, with the iteration; None if the stage starts.
@@ -54,7 +53,7 @@ class RunState:
         await trainer.load(saved.trainer)
         if not self.start.resumes:
             return None
-        for name, each in self.companions.items():
+        for name, each in companions.items():
             await each.trainer.load(saved.trainer["policies"][name])
         return saved.extra
 
@@ -83,7 +82,14 @@ class RunState:
         first = iteration - 1 if self._recipe.train.max_staleness else iteration
         return {k for selves in self._selves for at in (first, iteration) for k in selves.at(at)}
 
-    async def commit(self, iteration: int, parts: dict[str, Any], trainer: TrainerBackend, compute: Compute) -> None:
+    async def commit(
+        self,
+        iteration: int,
+        parts: dict[str, Any],
+        trainer: TrainerBackend,
+        companions: Mapping[str, Companion],
+        compute: Compute,
+    ) -> None:
         """Writes a checkpoint.
 
         Args:
@@ -98,6 +104,6 @@ class RunState:
         with checkpoint.writing(folder) as new:
             state = dict(await trainer.save(new))
             state["policies"] = {
-                name: dict(await each.trainer.save(new / POLICIES / name)) for name, each in self.companions.items()
+                name: dict(await each.trainer.save(new / POLICIES / name)) for name, each in companions.items()
             }
             await compute.call(checkpoint.complete, new, folder, state, extra)
