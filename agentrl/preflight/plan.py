@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from agentrl.config.recipe import Recipe
-from agentrl.preflight.offline import check_offline
+from agentrl.preflight.offline import offline_plan
 from agentrl.preflight.training import rl_plan
 from agentrl.preflight.warnings import cautions
 from agentrl.rollouts.builder import build
@@ -55,8 +55,7 @@ def _planned(stage: Stage, stages: list[Stage]) -> StagePlan:
         parts = build(stage.recipe)
         if stage.kind == "rl":
             return rl_plan(stage, parts)
-        check_offline(stage, stages, parts)
-        return StagePlan(stage, parts)
+        return offline_plan(stage, stages, parts)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from agentrl.engines.registry import chosen_engine
 from agentrl.estimators.registry import CreditAssigner
 from agentrl.models.load import count_layers, sees
 from agentrl.preflight.signal import check_signal
+from agentrl.preflight.trainer import check_rl, chosen_trainer
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.engines import not_trainable
@@ -37,7 +38,7 @@ def rl_plan(stage: Stage, parts: Parts) -> RlPlan:
     """
     recipe = TrainingRecipe.of(parts.recipe)
     loss, _ = load_loss(recipe.train.loss, recipe.base)
-    plan = RlPlan(stage, parts, recipe, loss)
+    plan = RlPlan(stage, parts, chosen_trainer(recipe, recipe.train), recipe, loss)
     for check in CHECKS:
         check(plan)
     return plan
@@ -132,6 +133,10 @@ def _model(plan: RlPlan) -> None:
     check_model(plan.recipe, plan.recipe.train, begins=plan.stage.index == 0)
 
 
+def _trainer(plan: RlPlan) -> None:
+    check_rl(plan)
+
+
 def _signal(plan: RlPlan) -> None:
     check_signal(plan.recipe, plan.parts, plan.parts.make_curriculum())
 
@@ -146,6 +151,7 @@ CHECKS: tuple[Callable[[RlPlan], None], ...] = (
     _stop_rule,
     _policies,
     _model,
+    _trainer,
     _signal,
 )
 """In this order; the first that fails raises."""

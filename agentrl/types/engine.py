@@ -92,7 +92,7 @@ class Engine(ABC):
         script_name: the recipe's script that it plays; workers play it themselves.
         one_by_one: why it computes completions one by one, for a note at the start.
         takes_weights: whether `update` has an effect (default: yes), which is then checked.
-        takes_changes: whether `update_changed` can be called now.
+        takes_changes: whether `update` takes `ChangedWeights` now, in place of all weights.
         takes_adapters: whether `update` takes an `Adapter` in place of all weights.
         checkpoint_names: whether `update` takes weights under the names of the family's checkpoints, not under those
             that transformers gives them in memory; they differ for mixtures of experts.
@@ -266,10 +266,6 @@ class Engine(ABC):
         """
         raise TypeError(f"the {self.name} engine cannot be trained: use torch or vllm")
 
-    async def update_changed(self, weights: Any, version: int) -> None:
-        """Loads the weights that changed since the last update; the others stay. Called if `takes_changes`."""
-        raise TypeError(f"the {self.name} engine takes whole models only")
-
     async def rest(self) -> None:
         """Frees what the trainer needs, until the next update."""
 
@@ -284,6 +280,10 @@ class Adapter(msgspec.Struct, frozen=True):
 
     save: Callable[[Path], None]
     base: Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+class ChangedWeights(dict[str, Any]):
+    """The weights that a training changes, which `update` of an engine with `takes_changes` accepts: others stay."""
 
 
 class NoAdapters(EngineError):

@@ -26,7 +26,7 @@ from agentrl.engines.opening import Opening
 from agentrl.engines.stops import StopStrings
 from agentrl.models.load import cast_weights, load_model, sees
 from agentrl.models.vision.processor import ImageProcessor
-from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
+from agentrl.types.engine import ChangedWeights, Completion, ContextOverflow, Engine, Sampling
 from agentrl.types.errors import AgentRLError, EngineError, needs
 from agentrl.types.parts.content import image_parts
 from agentrl.types.parts.image import ImageRefused
@@ -244,24 +244,21 @@ class TorchEngine(Engine):
         return scores
 
     async def update(self, weights: nn.Module | Mapping[str, Tensor], version: int) -> None:
-        """Updates all weights between two decode steps.
+        """Updates the weights between two decode steps.
 
-        Completions in flight continue under the new weights; their version spans show it. Later updates may send
-        changed weights only.
+        Completions in flight continue under the new weights; their version spans show it.
 
         Args:
-            weights: a state dict or a module. Must not change until this returns.
+            weights: a state dict or a module. Must not change until this returns. `ChangedWeights`: missing weights
+                keep their values; otherwise all are required.
 
         Raises:
             EngineError: names or shapes do not match; the old weights remain.
         """
+        whole = not isinstance(weights, ChangedWeights)
         state = dict(weights) if isinstance(weights, Mapping) else weights.state_dict()
-        await self._call(lambda: self._batch.update(state, version, whole=True))
-        self.takes_changes = True
-
-    async def update_changed(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Updates these weights, as `update`; the others keep their values."""
-        await self._call(lambda: self._batch.update(dict(weights), version, whole=False))
+        await self._call(lambda: self._batch.update(state, version, whole=whole))
+        self.takes_changes = self.takes_changes or whole
 
     def _show(self, session: str, prompt: list[int]) -> None:
         """Sends the worker the images of the session since the last prompt.
