@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from agentrl.rollouts.conversation.conversation import Conversation
 from agentrl.rollouts.conversation.resumption import Resumption
 from agentrl.types.episode import Branch, Turn
@@ -19,10 +17,10 @@ async def play_back(session: Conversation, resumes: Resumption) -> None:
         _rewrite(session, resumes, turn.index)
         await _again(session, turn)
         # Some come from the agent, which does not run again.
-        session.turns[-1] = msgspec.structs.replace(session.turns[-1], rewards=turn.rewards)
+        session.turns[-1].rewards = {**turn.rewards}
     _rewrite(session, resumes, resumes.turn)
     resumes.check(session.opening, session.turns, session.name)
-    await session.recording.reach()
+    await session.state.reach()
     session.outcome = None
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from agentrl.tools.base import Environment, Tool
 from agentrl.tools.calling import called
-from agentrl.types.episode import Branch, CallRecord, Drift, Episode, Node, Parent, Turn
+from agentrl.types.episode import Branch, CallRecord, Drift, Episode, Node, Parent, Turn, TurnDraft
 from agentrl.types.errors import AgentRLError
 from agentrl.types.sandbox import Sandbox
 from agentrl.types.task import Message
@@ -86,7 +86,7 @@ class Resumption:
         for tool, state in zip(self._savers, self.states or () if self.restores else (), strict=False):
             await called(tool, tool.restore, msgspec.to_builtins(state))
 
-    def check(self, opening: list[Message], own: Sequence[Turn], context: str) -> None:
+    def check(self, opening: list[Message], own: Sequence[TurnDraft], context: str) -> None:
         """Compares the messages since the previous reply, or the opening, with the record.
 
         Raises:
@@ -115,7 +115,7 @@ class Resumption:
                 "use the run's model, or one with its tokenizer",
             )
 
-    def check_reached(self, own: Sequence[Turn]) -> None:
+    def check_reached(self, own: Sequence[TurnDraft]) -> None:
         """Checks that the agent reached `turn`.
 
         Raises:
@@ -127,7 +127,7 @@ class Resumption:
             self._compare_turn(self.record.turns[len(own) - 1], own[-1])
         raise self._differs("the agent", f"{self.turn + 1} turns or more", f"{len(own)} turns")
 
-    def _compare_turn(self, recorded: Turn, own: Turn) -> None:
+    def _compare_turn(self, recorded: Turn, own: TurnDraft) -> None:
         for index, (was, now) in enumerate(zip(recorded.calls, own.calls, strict=False)):
             if (was.outcome, was.result) != (now.outcome, now.result):
                 raise self._differs(f"turn {own.index}, call {index}, {_call(was)}", was.result, now.result)
