@@ -14,6 +14,9 @@ from agentrl.rewards.components import OpenSandbox
 from agentrl.rewards.score import Live, Score
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.context import RolloutContext
+from agentrl.rollouts.conversation.calls import CallRunner
+from agentrl.rollouts.conversation.conversation import Policies, TurnSource
+from agentrl.rollouts.conversation.playback import RepeatedCalls, RepeatedTurns
 from agentrl.rollouts.conversation.resumption import Resumption, savers
 from agentrl.rollouts.conversation.state import EpisodeEnd, Keyed
 from agentrl.rollouts.faults.failures import TookTooLong, Verdict, describe, verdict, within
@@ -105,8 +108,7 @@ class Attempt:
         session.begin_engine()
         async with self.driven(session):
             await agent.run(session)
-            if session.state.resumes is not None:
-                session.state.resumes.check_reached(session.turns)
+            session.source.check_end(session.turns)
 
     async def open(self, own: Sequence[Tool] = (), agent: Agent | None = None) -> tuple[Session, list[Message]]:
         """Opens sandbox and tools; returns the session, and the opening messages of the environments.
@@ -127,18 +129,23 @@ class Attempt:
         shown = await self._open_tools(box, task, images)
         at = self.spec.iteration if self.spec.split == "eval" else None  # training may have continued in the meantime
         self.voices = await context.voices.bound(self.spec.group_id, at)
-        prefix = self.spec.resumes
-        resumes = None if prefix is None else Resumption(prefix, box.instances, self.sandbox, box.changes)
+        source: TurnSource = Policies()
+        calls = CallRunner(limits, self.sandbox, context.put_blob, images)
+        if (prefix := self.spec.resumes) is not None:
+            resumption = Resumption(prefix, box.instances, self.sandbox, box.changes)
+            source = RepeatedTurns(resumption)
+            calls = RepeatedCalls(limits, self.sandbox, context.put_blob, images, resumption=resumption)
         self.session = session = Session(
             self.spec.id, task, engine=context.engine, renderer=context.renderer, box=box,
-            sandbox=self.sandbox, sampling=context.sampling, limits=limits,
+            calls=calls, sampling=context.sampling,
             seed=derive_seed(context.seed, "episode", self.spec.id),
             max_turns=self.spec.max_turns or context.max_turns,
-            put_blob=context.put_blob, images=images, reserve=self._reserve,
+            reserve=self._reserve,
             keyed=_keyed(agent, box.instances) if context.keyed else (),
-            saves=savers(box.instances), resumes=resumes, voices=self.voices, forks=self.forkable,
+            saves=savers(box.instances), source=source, voices=self.voices, forks=self.forkable,
         )  # fmt: skip
         session.state.seats = agent is None or agent.seats
+        source.begin(session.state)
         return session, shown
 
     async def _open_tools(self, box: ToolBox, task: Task, images: Images) -> list[Message]:
@@ -160,7 +167,6 @@ class Attempt:
     @asynccontextmanager
     async def driven(self, session: Session) -> AsyncIterator[None]:
         """Runs the agent under the `limits.episode_s` deadline."""
-        resumes = session.state.resumes
         try:
             async with self.clock:
                 yield
@@ -170,7 +176,7 @@ class Attempt:
             await check_answers(self.sandbox)
             for tool in self.opened:
                 await tool.check_answers()
-            if resumes is not None and not resumes.reached:
+            if session.source.repeats:
                 raise TookTooLong(
                     "playing back the turns before the fork took too long", remedy="raise limits.episode_s"
                 ) from None

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from agentrl.rollouts.attempt import Attempt
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.conversation.playback import play_back
+from agentrl.rollouts.conversation.playback import RepeatedTurns, play_back
 from agentrl.rollouts.conversation.resumption import Prefix, keeps_files_alone
 from agentrl.rollouts.faults.failures import Verdict, episode_of, verdict
 from agentrl.rollouts.session import Session
@@ -111,12 +111,11 @@ class ForkingAttempt(Attempt):
         super().release()
 
     async def _play_back(self, session: Session) -> None:
-        resumes = session.state.resumes
-        assert resumes is not None
         self.enter("agent")
-        session.begin(resumes.record.prompt)
+        assert isinstance(session.source, RepeatedTurns)
+        session.begin(session.source.resumption.record.prompt)
         session.begin_engine()
-        await play_back(session, resumes)
+        await play_back(session, session.source)
 
     async def _close(self, fork: ForkingAttempt) -> None:
         await fork.close()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agentrl.chat.renderer import Renderer
-from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.calls import CallRunner
-from agentrl.rollouts.conversation.conversation import Conversation
+from agentrl.rollouts.conversation.conversation import Conversation, Policies, TurnSource
 from agentrl.rollouts.conversation.offer import Offer
-from agentrl.rollouts.conversation.resumption import Resumption
 from agentrl.rollouts.conversation.state import EpisodeState, Keyed, SessionMisused
 from agentrl.rollouts.conversation.voice import Voice, Voices
 from agentrl.tools.base import Environment
@@ -21,11 +19,7 @@ from agentrl.types import values
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.episode import POLICY, Node, TurnDraft
 from agentrl.types.errors import nearest
-from agentrl.types.parts.intake import Images
 from agentrl.types.task import Message, Task
-
-if TYPE_CHECKING:
-    from agentrl.types.sandbox import Sandbox
 
 
 class Forkable(Protocol):
@@ -60,28 +54,23 @@ class Session(Conversation):
         engine: Engine,
         renderer: Renderer,
         box: ToolBox,
-        sandbox: Sandbox | None,
+        calls: CallRunner,
         sampling: Sampling,
-        limits: Limits,
         max_turns: int,
         seed: int,
-        put_blob: Callable[[bytes], str] | None = None,
-        images: Images | None = None,
         reserve: Callable[[Sequence[int]], int] = lambda prompt: 0,
         keyed: Sequence[Keyed] = (),
         saves: Sequence[Environment] = (),
-        resumes: Resumption | None = None,
+        source: TurnSource | None = None,
         voices: Voices | None = None,
         forks: Forkable | None = None,
     ) -> None:
-        calls = CallRunner(limits, sandbox, put_blob, images or Images(engine, limits))
         state = EpisodeState(
-            episode_id, task, engine, calls, max_turns=max_turns, seed=seed, reserve=reserve, keyed=keyed,
-            saves=saves, resumes=resumes,
-        )  # fmt: skip
+            episode_id, task, engine, calls, max_turns=max_turns, seed=seed, reserve=reserve, keyed=keyed, saves=saves
+        )
         offer = Offer(box, renderer, sampling)
         box.check()
-        super().__init__(state, offer)
+        super().__init__(state, offer, source or Policies())
         self._voices = voices or Voices()
         self._forks = forks
         self.info: dict[str, Any] = {}
@@ -155,7 +144,9 @@ class Session(Conversation):
         """
         voice = self._voice_of(name, policy)
         offer = self._offer.part(tools) if voice is None else self._offer.of_voice(voice, tools)
-        opened = Conversation(self.state, offer, values.text(name), values.text(role or name), policy, voice)
+        opened = Conversation(
+            self.state, offer, self.source, values.text(name), values.text(role or name), policy, voice
+        )
         opened.begin(messages)
         opened.begin_engine()
         return opened

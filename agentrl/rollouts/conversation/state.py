@@ -11,17 +11,15 @@ from typing import Any, Protocol
 
 from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.calls import CallRunner
-from agentrl.rollouts.conversation.resumption import Resumption
 from agentrl.rollouts.faults.failures import LimitReached, within
 from agentrl.tools.base import Environment
 from agentrl.tools.calling import called
 from agentrl.types import values
 from agentrl.types.engine import Engine
-from agentrl.types.episode import MAIN, Context, Node, Turn
+from agentrl.types.episode import MAIN, Context
 from agentrl.types.errors import AgentRLError
 from agentrl.types.recording import Recording
 from agentrl.types.task import Task
-from agentrl.types.trajectory import ROOT
 
 
 class Keyed(Protocol):
@@ -68,7 +66,6 @@ class EpisodeState:
         reserve: returns the number of tokens that a prompt must leave free.
         keyed: objects that know the state that a turn acts on, if credit reads it.
         saves: environments whose state is stored with each turn.
-        resumes: prefix to replay first.
 
     Attributes:
         recording: its turns, branches and tokens.
@@ -88,12 +85,11 @@ class EpisodeState:
         reserve: Callable[[Sequence[int]], int],
         keyed: Sequence[Keyed],
         saves: Sequence[Environment] = (),
-        resumes: Resumption | None = None,
     ) -> None:
         self.id, self.task, self.engine, self.calls = id, task, engine, calls
         self.max_turns, self.seed, self.reserve = max_turns, seed, reserve
-        self.saves, self.resumes = saves, resumes
-        self.recording = Recording(() if resumes is None else resumes.nodes)
+        self.saves = saves
+        self.recording = Recording()
         self.stage = "agent"
         self.seats = False
         self.seconds = {"generate": 0.0, "tools": 0.0}
@@ -106,8 +102,8 @@ class EpisodeState:
 
     @cached_property
     def rng(self) -> random.Random:
-        """Random numbers of the agent; a resumed one draws those of its parent up to the turn, then its own."""
-        return random.Random(self.seed if self.resumes is None else self.resumes.seed)
+        """Random numbers of the agent."""
+        return random.Random(self.seed)
 
     @property
     def limits(self) -> Limits:
@@ -176,13 +172,7 @@ class EpisodeState:
         fields = self.recording.fields()
         spoken = {turn.context for turn in fields["turns"]} - {MAIN}
         contexts = {name: each.record() for name, each in self._conversations.items() if name in spoken}
-        return {**fields, "nodes": self._nodes(fields["nodes"], fields["turns"]), "contexts": contexts}
-
-    def _nodes(self, nodes: list[Node], turns: Sequence[Turn]) -> list[Node]:
-        """Returns the tokens; if the episode ended during the replay, those of the replayed turns."""
-        if self.resumes is None or self.resumes.reached:
-            return nodes
-        return nodes[: max((turn.node for turn in turns), default=ROOT) + 1]
+        return {**fields, "contexts": contexts}
 
     def end(self) -> list[Exception]:
         """Finishes the recording, and ends the conversations' sessions of the engines; returns their errors."""
@@ -198,19 +188,6 @@ class EpisodeState:
     def release(self) -> None:
         """Drops the conversations, which refer to it."""
         self._conversations.clear()
-
-    def reseed(self, number: int) -> None:
-        """Reseeds the random numbers in the replay of a fork: from its own turns on, those of that fork."""
-        for first, seed in self.resumes.parent.seeds[1:] if self.resumes is not None else ():
-            if first == number:
-                self.rng.seed(seed)
-
-    async def reach(self) -> None:
-        """Ends the replay: the next turn is the episode's own."""
-        if self.resumes is not None:
-            await self.resumes.restore()
-            self.resumes.reached = True
-            self.rng.seed(self.seed)
 
     async def saved(self) -> list[Any] | None:
         """Returns the states of the tools before the next turn; None if none can be saved.
