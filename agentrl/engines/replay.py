@@ -7,14 +7,42 @@ tests a trainer without a sampler.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from agentrl.store.run_dir import RunDir
-from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
-from agentrl.types.episode import MAIN, Episode, planned_id
+from agentrl.types.engine import Completion, ContextOverflow, Engine, Finish, Sampling
+from agentrl.types.episode import MAIN, Episode, Turn, planned_id
 from agentrl.types.errors import StoreError
 from agentrl.types.task import Message, Task
 from agentrl.types.trajectory import Trajectory
+
+
+class RecordedReplies:
+    """Replies in a stored episode, with their prompts. `--replay` and forks (docs/fork.md) repeat them.
+
+    Attributes:
+        turns: of one conversation, in order.
+    """
+
+    def __init__(self, episode: Episode, conversation: str = MAIN) -> None:
+        self.episode = episode
+        self.turns = [turn for turn in episode.turns if turn.context == conversation]
+        self._trajectory = Trajectory(episode.nodes)
+
+    def prompt(self, turn: Turn) -> list[int]:
+        """Returns all tokens before a reply."""
+        return self._trajectory.before(turn.node)
+
+    def shared(self, turn: Turn, token_ids: Sequence[int]) -> int:
+        """Returns the number of tokens in the common prefix of a reply's prompt and `token_ids`."""
+        return self._trajectory.shared_prefix(self.episode.nodes[turn.node].parent, token_ids)
+
+    def completion(self, turn: Turn) -> Completion:
+        """Returns a reply as its engine gave it."""
+        node, finish = self.episode.nodes[turn.node], cast("Finish", turn.finish)
+        return Completion(
+            token_ids=node.token_ids, logprobs=list(node.logprobs or []), finish=finish, versions=node.versions
+        )
 
 
 class ReplayEngine(Engine):
@@ -32,7 +60,7 @@ class ReplayEngine(Engine):
         self._stored = {planned_id(row.id): row.id for row in rows}
         # Completions of a script or an API have no log-probabilities, and neither has their replay.
         self.trainable = not rows or run.get(rows[-1].id).trainable
-        self._live: dict[str, tuple[Episode, str, int]] = {}
+        self._live: dict[str, tuple[RecordedReplies, int]] = {}  # By session, with the number of its next turn.
         self._top_p = run.info["recipe"].get("sampling", {}).get("top_p", 1.0)
 
     def require(self, ids: Iterable[str]) -> None:
@@ -69,7 +97,7 @@ class ReplayEngine(Engine):
             StoreError: the stored run lacks the episode.
         """
         id = planned_id(episode)
-        self._live[session] = (self.run.get(self._stored.get(id, id)), name, 0)
+        self._live[session] = RecordedReplies(self.run.get(self._stored.get(id, id)), name), 0
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """The next stored completion.
@@ -80,7 +108,8 @@ class ReplayEngine(Engine):
                 differently), the stored run cut the distribution where this one does not, or the stored episode has no
                 further turn.
         """
-        episode, name, turn = self._live[session]
+        recorded, turn = self._live[session]
+        episode, turns = recorded.episode, recorded.turns
         if self._top_p < 1 == sampling.top_p:
             raise StoreError(
                 f"was sampled with sampling.top_p {self._top_p:g}, and is replayed with 1: its log-probabilities would "
@@ -95,7 +124,6 @@ class ReplayEngine(Engine):
                 place=str(self.run.path),
                 remedy=f"set sampling.temperature={episode.temperature:g}, as it was recorded",
             )
-        turns = [each for each in episode.turns if each.context == name]
         if turn >= len(turns) and episode.stop == "tokens":
             raise ContextOverflow(f"episode {session} filled the context after {turn} turns")
         if turn >= len(turns):
@@ -104,25 +132,21 @@ class ReplayEngine(Engine):
                 place=str(self.run.path),
                 remedy="the environment answered differently than in the stored run",
             )
-        trajectory, index = Trajectory(episode.nodes), turns[turn].node
-        node, stored = episode.nodes[index], trajectory.before(index)
+        stored = recorded.prompt(turns[turn])
         if list(token_ids) != stored:
-            at = trajectory.shared_prefix(node.parent, token_ids)
+            at = recorded.shared(turns[turn], token_ids)
             raise StoreError(
                 f"episode {session}, turn {turn}: the prompt differs from the stored one at token {at}",
                 place=str(self.run.path),
                 remedy="the environment or the recipe has changed since the stored run",
             )
-        self._live[session] = (episode, name, turn + 1)
-        finish: Any = turns[turn].finish
-        return Completion(
-            token_ids=node.token_ids, logprobs=list(node.logprobs or []), finish=finish, versions=node.versions
-        )
+        self._live[session] = recorded, turn + 1
+        return recorded.completion(turns[turn])
 
     async def skip(self, token_ids: Sequence[int], session: str) -> None:
         """A turn that a fork took from its parent: the stored fork has it, too."""
-        episode, name, turn = self._live[session]
-        self._live[session] = (episode, name, turn + 1)
+        recorded, turn = self._live[session]
+        self._live[session] = recorded, turn + 1
 
     async def update(self, weights: Any, version: int) -> None:
         """Does nothing: the completions are fixed."""

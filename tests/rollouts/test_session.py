@@ -15,6 +15,7 @@ from agentrl.config.agent import FormatSettings
 from agentrl.config.limits import Limits
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollouts.agent import Agent
+from agentrl.rollouts.conversation.calls import CallRunner
 from agentrl.rollouts.session import Session
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.tools.base import Tool, ToolResult, tool
@@ -23,6 +24,7 @@ from agentrl.tools.toolset import ToolEntry, ToolSet
 from agentrl.types.engine import Completion, Engine, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import InfraError, ToolError
+from agentrl.types.parts.intake import Images
 from agentrl.types.task import Task
 from tests.chat.families import gemma4_thinking
 from tests.rollouts.world import collect, make_context, make_parts, play_one
@@ -328,7 +330,7 @@ def looking(engine: Any, renderer: Renderer) -> Session:
     task = Task.of("t", "Where?")
     session = Session(
         "e", task, engine=engine, renderer=renderer, box=ToolSet((ToolEntry.of("look", Looking),)).box(task),
-        sandbox=None, sampling=Sampling(), limits=Limits(), max_turns=3, seed=0,
+        calls=CallRunner(Limits(), None, None, Images(engine, Limits())), sampling=Sampling(), max_turns=3, seed=0,
     )  # fmt: skip
     session.begin([{"role": "user", "content": "Where?"}])
     return session

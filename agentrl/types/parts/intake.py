@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import Part
-from agentrl.types.parts.image import ImageRefused, image_bytes, image_info
+from agentrl.types.parts.image import ImageRefused, checked_image
 
 MB = 1_000_000
 
@@ -87,8 +87,8 @@ class Images:
             check_sees(self._engine)
         if isinstance(given, dict):
             given = self.read(str(given["blob"]))
-        data = image_bytes(given)
-        found, limits = image_info(data), self._limits
+        data = checked_image(given)
+        found, limits = data.info, self._limits
         if len(data) > limits.image_mb * MB:
             raise ImageRefused(
                 f"an image has {len(data) / MB:.1f} MB, and limits.image_mb is {limits.image_mb:g}",
