@@ -73,7 +73,7 @@ def rescore(
         left_out = _left_out(rows, path)
         there = begin(path, name, described)
         todo = _todo(rows, there, rewards)
-        earlier = {name for each in stages.recipes() for name in scoring_functions(each)}
+        earlier = {name for each in stages.recipes() for name in scoring_functions(each.rewards)}
 
         def store(episode: Episode) -> None:
             if episode.id not in there:  # a member of a group of which a kill left some

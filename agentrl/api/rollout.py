@@ -60,6 +60,8 @@ def rollout(
         raise RecipeError("--script and --replay exclude each other", remedy="give one of them")
     recipe = given_recipe(recipe, overrides)
     parts = build(recipe)
+    if script is not None:
+        parts.check_script(script)
     source = None if replay is None else folder_of(replay)
     who = script or ("replay" if source is not None else recipe.engine.use.rpartition(":")[2])
     path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{who}"
@@ -70,7 +72,7 @@ def rollout(
     )
     with closing(run):
         run.update_info(planned=[spec.id for spec in planned], finished=False)
-        with reporting(run, recipe, *([Terminal()] if reporters is None else reporters)) as reporter:
+        with reporting(run, *([Terminal()] if reporters is None else reporters)) as reporter:
             event_loop.run(lambda: _collect(parts, run, planned, script, source, reporter))
         run.update_info(finished=True)
     return Run(path)

@@ -81,10 +81,22 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     base = str(recipe.base)
     code, data = code_beside(recipe.base), data_of(resolved, recipe.base)
     offered = [*{tool["function"]["name"]: tool for tool in tools}.values()]
-    if not (path / "run.json").exists():
-        _refuse_other_files(path)
-        return RunDir.create(path, {**described, "base": base, "code": code, "data": data, "tools": offered})
-    run = RunDir.open(path)
+    if (path / "run.json").exists():
+        return _continued(RunDir.open(path), recipe, described, code, data, offered)
+    _refuse_other_files(path)
+    return RunDir.create(path, {**described, "base": base, "code": code, "data": data, "tools": offered})
+
+
+def _continued(
+    run: RunDir,
+    recipe: Recipe,
+    described: dict[str, Any],
+    code: dict[str, str],
+    data: dict[str, str],
+    offered: list[dict[str, Any]],
+) -> RunDir:
+    """Checks that a run is of the same command and recipe, and notes what may change."""
+    path, base, resolved = run.path, str(recipe.base), described["recipe"]
     known = {key: run.info.get(key) for key in described}
     if known["recipe"] is not None:  # as this version reads and writes it
         known["recipe"] = json.loads(recipe_from_run({"base": base, **run.info}).model_dump_json())
@@ -96,7 +108,7 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and not may_change(Recipe, key.removeprefix("recipe.").split("."))
     }
-    if known["command"] == command and not _holds_data(run):
+    if known["command"] == described["command"] and not _holds_data(run):
         if differing:  # measurements of the first steps belong to the other recipe
             run.begin_again()
             forget(run.path)

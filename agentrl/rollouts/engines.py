@@ -16,6 +16,7 @@ from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.engine import EngineSettings
 from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
+from agentrl.config.scale import ScaleSettings
 from agentrl.engines.registry import ENGINES
 from agentrl.models.load import LoadedModel, chat_tokenizer, load_model, model_folder, on_cuda, sees
 from agentrl.registry.references import is_reference
@@ -113,13 +114,16 @@ def serving(parts: Parts, *, trains: bool = False) -> Serving:
     lora = recipe.train.lora if recipe.train is not None else None
     needed, allowed = needed_context(parts), _allowed_context(model)
     context = needed if needed is not None and allowed is not None and needed < allowed else None
-    gpus = _trainer_gpus(recipe) if trains else 0
+    gpus = _trainer_gpus(recipe.scale) if trains and on_cuda(model) else 0
     transfer = backend_of(recipe.engine, recipe.base)
     return Serving(model.dtype, context, None if lora is None else lora.rank, gpus, transfer, sees(model, FAMILIES))
 
 
-def check_servers(recipe: Recipe) -> None:
+def check_servers(recipe: Recipe, *, cuda: bool) -> None:
     """Checks that a training can start its servers, before the first episode.
+
+    Args:
+        cuda: whether the trainer uses GPUs.
 
     Raises:
         EngineError: the interpreter has no vLLM, or the GPUs are missing, too few, or used by the trainer.
@@ -127,7 +131,8 @@ def check_servers(recipe: Recipe) -> None:
     from agentrl.engines.vllm.launch import Serving, prepare
 
     if recipe.engine.use == "vllm" and not recipe.engine.urls and not recipe.launches_servers:
-        prepare(recipe.engine, Serving(recipe.required_model.dtype, trainer_gpus=_trainer_gpus(recipe)))
+        gpus = _trainer_gpus(recipe.scale) if cuda else 0
+        prepare(recipe.engine, Serving(recipe.required_model.dtype, trainer_gpus=gpus))
 
 
 def needed_context(parts: Parts) -> int | None:
@@ -160,10 +165,9 @@ def _allowed_context(model: ModelSettings) -> int | None:
     return None if found is None else int(found)
 
 
-def _trainer_gpus(recipe: Recipe) -> int:
-    """Returns the number of this machine's GPUs that the trainer uses: the first ones, one per rank."""
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(ranks, recipe.scale.trainer_ranks) if on_cuda(recipe.required_model) else 0
+def _trainer_gpus(scale: ScaleSettings) -> int:
+    """Returns the number of this machine's GPUs that a trainer on GPUs uses: the first ones, one per rank."""
+    return max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), scale.trainer_ranks)
 
 
 def named_model(recipe: Recipe) -> ModelSettings:

@@ -28,7 +28,8 @@ from agentrl.training.batch.beside import BesideBuilder
 from agentrl.training.batch.builder import BatchBuilder
 from agentrl.training.batch.companion import Companion
 from agentrl.training.batch.credit_giver import CreditGiver
-from agentrl.training.batch.recorded import Recorded, RecordedBuffer
+from agentrl.training.batch.recorded import Recorded
+from agentrl.training.batch.recorded_buffer import RecordedBuffer
 from agentrl.training.batch.truncation import Truncation
 from agentrl.training.canary import ROWS, Canary, canary_of
 from agentrl.training.compute_thread import compute_of

@@ -52,7 +52,9 @@ class Imitation:
     async def _play(self, script: str, prefix: str, ids: list[str], iteration: int) -> list[Episode]:
         """The scored demonstrations of some tasks, sorted by id. `prefix`: of their ids."""
         specs = [EpisodeSpec(f"{prefix}/{id}#0", f"{prefix}/{id}", self._tasks[id], iteration, "demo") for id in ids]
-        engine, renderer = self._collector.parts.scripted_engine(script)
+        parts = self._collector.parts
+        parts.check_script(script)  # a filter of the user's own may ask for any
+        engine, renderer = parts.scripted_engine(script)
         self._collector.reporter.phase(f"demonstrations by {script!r}", len(specs))
         await self._collector.collect(specs, engine, renderer)
         demos = [e for e in self._record.episodes(iteration, "demo") if e.id.startswith(prefix)]

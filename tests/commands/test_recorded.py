@@ -15,7 +15,8 @@ from agentrl.api.train import train
 from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
 from agentrl.store.run_dir import RunDir
-from agentrl.training.batch.recorded import Recorded, RecordedBuffer
+from agentrl.training.batch.recorded import Recorded
+from agentrl.training.batch.recorded_buffer import RecordedBuffer
 from agentrl.training.batch.truncation import Truncation
 from agentrl.types.episode import CallRecord, Episode, Turn
 from agentrl.types.errors import AgentRLError, RecipeError, TrainError

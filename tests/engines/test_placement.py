@@ -115,10 +115,10 @@ def test_each_rank_has_a_gpu_of_its_own(recipe: Any, on_gpus: None, monkeypatch:
     see(monkeypatch, "0,1,2")
     ranked: Recipe = recipe("scale={use: process, trainer_ranks: 2}", "engine.replicas=2")
     with pytest.raises(EngineError, match="take 2, the trainer 2, and this process sees 3"):
-        engines.check_servers(ranked)
+        engines.check_servers(ranked, cuda=True)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(EngineError, match="take 2, the trainer 2, and this process sees 3"):
-        engines.check_servers(recipe("engine.replicas=2"))
+        engines.check_servers(recipe("engine.replicas=2"), cuda=True)
 
 
 def test_a_servers_command_and_environment_follow_the_settings(

@@ -63,7 +63,7 @@ class Example:
 
 
 @contextmanager
-def stored_for(stage: Stage, run: RunDir | None, stages: Iterable[Stage]) -> Iterator[Stored | None]:
+def stored_for(stage: Stage, run: RunDir | None) -> Iterator[Stored | None]:
     """Opens the stored episodes that a stage learns from: of an earlier stage or of another run directory. None if the
     stage names neither, or names an earlier stage before the run has begun.
 
@@ -71,11 +71,10 @@ def stored_for(stage: Stage, run: RunDir | None, stages: Iterable[Stage]) -> Ite
         StoreError: the run directory does not exist.
     """
     name = getattr(stage.settings, "run", None)
-    earlier = next((each for each in stages if each.name == name), None)
     if name is None:
         yield None
-    elif earlier is not None:
-        yield None if run is None else Stored.of(run, earlier.prefix)
+    elif stage.source is not None:
+        yield None if run is None else Stored.of(run, stage.source)
     else:
         with RunDir.read(stage.recipe.base / name) as other:
             yield Stored.of(other)
