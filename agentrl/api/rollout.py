@@ -22,6 +22,7 @@ from agentrl.rollouts.engines import open_engine, start_to_sample
 from agentrl.rollouts.groups.stored import unscored_groups
 from agentrl.rollouts.specs import EpisodeSpec, missing, rollout_specs
 from agentrl.sandbox.pool import Pool
+from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
@@ -111,7 +112,7 @@ def named_engine(parts: Parts, script: str | None, replay: Path | None = None) -
     return open_engine(parts, LaunchedServers)
 
 
-def _tokenizer_of(run: RunDir) -> Tokenizer:
+def _tokenizer_of(run: RunReader) -> Tokenizer:
     """The tokenizer of a stored run's prompts."""
     from agentrl.chat.tokenizer import ByteTokenizer
     from agentrl.models.load import chat_tokenizer

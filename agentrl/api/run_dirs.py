@@ -17,6 +17,7 @@ from agentrl.config.sections import may_change
 from agentrl.config.tasks import ROWS
 from agentrl.reporters.tracker import forget
 from agentrl.store.checkpoints import latest
+from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import planned_id
 from agentrl.types.errors import AgentRLError, RecipeError, StoreError
@@ -186,7 +187,7 @@ def require_whole(path: Path) -> None:
     )
 
 
-def _holds_data(run: RunDir) -> bool:
+def _holds_data(run: RunReader) -> bool:
     ended = any(run.rows(status=status, limit=1) for status in ("done", "truncated"))
     return ended or latest(run.path / "checkpoints") is not None
 
@@ -254,7 +255,7 @@ def _hash(files: list[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _note_changed(run: RunDir, code: dict[str, str], data: dict[str, str]) -> None:
+def _note_changed(run: RunReader, code: dict[str, str], data: dict[str, str]) -> None:
     before = run.info.get("code", code)
     changed = sorted(name for name in before.keys() | code.keys() if before.get(name) != code.get(name))
     told = run.info.get("data", data)  # a stage that was added may name more

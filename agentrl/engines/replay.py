@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agentrl.store.run_dir import RunDir
+from agentrl.store.reader import RunReader
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.episode import MAIN, Episode, planned_id
 from agentrl.types.errors import StoreError
@@ -25,7 +25,7 @@ class ReplayEngine:
     max_context = 1_000_000_000
     checkpoint_names = takes_adapters = False
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunReader) -> None:
         self.run = run
         # Completions of a script or an API have no log-probabilities, and neither has their replay.
         text_only = run.info["recipe"].get("engine", {}).get("use") == "openai"

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from agentrl.reporters.relay import Several
-from agentrl.store.run_dir import RunDir
+from agentrl.store.reader import RunReader
 from agentrl.types.reporter import Reporter, RunStart
 
 
 @contextmanager
-def reporting(run: RunDir, *reporters: Reporter) -> Iterator[Reporter]:
+def reporting(run: RunReader, *reporters: Reporter) -> Iterator[Reporter]:
     """Reports to reporters that a run starts, and how it ends.
 
     Raises:
@@ -27,7 +27,7 @@ def reporting(run: RunDir, *reporters: Reporter) -> Iterator[Reporter]:
     told.ended(None)
 
 
-def run_start(run: RunDir) -> RunStart:
+def run_start(run: RunReader) -> RunStart:
     """The description of a run for reporters."""
     return RunStart(
         path=run.path,

@@ -8,6 +8,7 @@ from agentrl.rewards.components import RewardSet
 from agentrl.rollouts.specs import EpisodeSpec, missing
 from agentrl.store.group_scores import GroupScores
 from agentrl.store.openings import REMEDY, Openings, environment_of, lacks_tools
+from agentrl.store.reader import RunReader
 from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode, in_order
@@ -69,7 +70,7 @@ class StoredGroups:
                 self._report(member)
 
 
-def unscored_groups(rewards: RewardSet, specs: Sequence[EpisodeSpec], run: RunDir) -> list[str]:
+def unscored_groups(rewards: RewardSet, specs: Sequence[EpisodeSpec], run: RunReader) -> list[str]:
     """Returns the groups without scores whose episodes are all stored, because the run was killed or scoring failed."""
     if not rewards.of_group:
         return []

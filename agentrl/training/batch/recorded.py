@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agentrl.chat.renderer import Renderer
 from agentrl.config.recipe import recipe_from_run
-from agentrl.store.run_dir import RunDir
+from agentrl.store.reader import RunReader
 from agentrl.training.stages.runs import is_of
 from agentrl.training.stages.stage import stages_of
 from agentrl.types.errors import TrainError
@@ -24,12 +24,12 @@ class Recorded:
         passes: how often each group trains.
     """
 
-    run: RunDir
+    run: RunReader
     groups: list[list[str]]
     passes: int = 1
 
     @classmethod
-    def of(cls, run: RunDir, passes: int = 1) -> Recorded:
+    def of(cls, run: RunReader, passes: int = 1) -> Recorded:
         """Selects all groups of a run with an episode that can be trained on.
 
         Raises:
@@ -77,7 +77,7 @@ class Recorded:
                 )
 
 
-def check_sampled_whole(run: RunDir) -> None:
+def check_sampled_whole(run: RunReader) -> None:
     """Checks that the tokens of a run were sampled from the whole distribution, as the trainer assumes.
 
     Raises:

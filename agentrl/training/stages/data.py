@@ -16,6 +16,7 @@ from agentrl.config.stages import PreferenceStage, SftStage
 from agentrl.estimators.pairs import best_and_worst, check_prompts
 from agentrl.models.load import chat_tokenizer
 from agentrl.rollouts.builder import Parts
+from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.training.losses.loss import PreferenceLoss
 from agentrl.training.losses.registry import load_loss
@@ -63,7 +64,7 @@ class Example:
 
 
 @contextmanager
-def stored_for(stage: Stage, run: RunDir | None) -> Iterator[Stored | None]:
+def stored_for(stage: Stage, run: RunReader | None) -> Iterator[Stored | None]:
     """Opens the stored episodes that a stage learns from: of an earlier stage or of another run directory. None if the
     stage names neither, or names an earlier stage before the run has begun.
 

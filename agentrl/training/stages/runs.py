@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from agentrl.chat.renderer import Renderer
 from agentrl.store.index import EpisodeRow
-from agentrl.store.run_dir import RunDir
+from agentrl.store.reader import RunReader
 from agentrl.training.supervised.conversation import Conversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
@@ -26,11 +26,11 @@ class Stored:
         rows: rows of the index, sorted by id.
     """
 
-    run: RunDir
+    run: RunReader
     rows: list[EpisodeRow]
 
     @classmethod
-    def of(cls, run: RunDir, prefix: str = "") -> Stored:
+    def of(cls, run: RunReader, prefix: str = "") -> Stored:
         """Selects the episodes with this prefix of ids."""
         rows = [row for row in run.rows(order="id") if row.id.startswith(prefix) and row.split in LEARNED]
         return cls(run, [row for row in rows if row.status in ("done", "truncated") and _can_teach(row)])
