@@ -21,7 +21,7 @@ from agentrl.reporters.registry import trackers
 from agentrl.rollouts.builder import build
 from agentrl.store.checkpoints import about, latest
 from agentrl.store.run_dir import RunDir
-from agentrl.training.batch.recorded import Recorded
+from agentrl.training.batch.recorded import RecordedGroups
 from agentrl.training.stages.plan import RlPlan, StagePlan
 from agentrl.training.stages.stage import Stage, stage_of, stages_of
 from agentrl.types.errors import AgentRLError, RecipeError
@@ -46,7 +46,7 @@ class TrainingPlan:
     stages: tuple[StagePlan, ...]
     trackers: tuple[Reporter, ...]
     warnings: tuple[str, ...]
-    recorded: Recorded | None = None
+    recorded: RecordedGroups | None = None
     replay: ReplayEngine | None = None
 
     @property
@@ -90,7 +90,7 @@ def plan(recipe: Recipe, *, from_run: Path | None = None, passes: int = 1, repla
     Raises:
         AgentRLError: the first problem found.
     """
-    recorded = None if from_run is None else Recorded.of(RunDir.read(from_run), passes)
+    recorded = None if from_run is None else RecordedGroups.of(RunDir.read(from_run), passes)
     if recorded is not None:
         recipe = on_recorded(recipe, recorded)
     stages = tuple(map(_planned, stages_of(recipe)))

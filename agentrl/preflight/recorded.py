@@ -10,12 +10,12 @@ from agentrl.curriculum.parts import Filter
 from agentrl.engines.replay import ReplayEngine
 from agentrl.rollouts.specs import iteration_specs
 from agentrl.store.run_dir import RunDir
-from agentrl.training.batch.recorded import Recorded, check_sampled_whole
+from agentrl.training.batch.recorded import RecordedGroups, check_sampled_whole
 from agentrl.training.stages.plan import RlPlan
 from agentrl.types.errors import RecipeError
 
 
-def on_recorded(recipe: Recipe, recorded: Recorded) -> Recipe:
+def on_recorded(recipe: Recipe, recorded: RecordedGroups) -> Recipe:
     """Returns the recipe that trains on recorded groups: iterations as the data allows, without evaluation.
 
     Raises:

@@ -12,7 +12,7 @@ from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.training.compute_thread import Compute
 from agentrl.training.stages.course import CROSS_ENTROPY
 from agentrl.training.stages.record import StageRecord
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.training.trainer import Trainer
 from agentrl.types.episode import Episode
 
@@ -42,7 +42,7 @@ class Imitation:
                 continue
             script, lr, ids = asked
             demos = await self._play(script, f"{self._record.stage.prefix}{part.name}/{iteration:05d}", ids, iteration)
-            samples = [sample for demo in demos for sample in Conversation.of(demo).samples(self._renderer)]
+            samples = [sample for demo in demos for sample in SupervisedConversation.of(demo).samples(self._renderer)]
             if samples:
                 fit = partial(self._trainer.fit, samples, CROSS_ENTROPY, lr, fresh=True)
                 taught = await self._compute.call(fit)

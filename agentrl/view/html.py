@@ -43,7 +43,7 @@ def export_html(
     damaged: list[StoreError] = []
     rescores = {name: rescored.load(run.path, name) for name in rescored.names(run.path)}
     shown = run.episodes([row.id for row in chosen], damaged=damaged)
-    images = Images(run)
+    images = PageImages(run)
     records = [_record(run, episode, rescores, images) for episode in shown]
     data = {
         "name": _name(run),
@@ -95,7 +95,7 @@ def _spread(count: int) -> list[int]:
     return list(order)
 
 
-class Images:
+class PageImages:
     """The images of a page, as data URLs by their hash, up to `most` characters; the others are a line each."""
 
     def __init__(self, run: RunReader, most: int = 64_000_000) -> None:
@@ -114,7 +114,7 @@ class Images:
 
 
 def _record(
-    run: RunReader, episode: Episode, rescores: dict[str, dict[str, Rescore]], images: Images
+    run: RunReader, episode: Episode, rescores: dict[str, dict[str, Rescore]], images: PageImages
 ) -> dict[str, Any]:
     """Converts an episode for the page: as stored, with rounded log-probabilities and its credit."""
     record: dict[str, Any] = msgspec.to_builtins(episode)

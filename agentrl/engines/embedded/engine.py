@@ -22,7 +22,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from agentrl.engines.embedded.batch import Batch
-from agentrl.engines.embedded.request import Request
+from agentrl.engines.embedded.request import DecodeRequest
 from agentrl.engines.stops import StopStrings
 from agentrl.models.vision.processor import ImageProcessor
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
@@ -167,7 +167,7 @@ class TorchEngine:
         if sampling.max_tokens < 1:
             raise AgentRLError(f"max_tokens is {sampling.max_tokens}", remedy="ask for at least one token")
         future, reply = self._reply()
-        request = Request(
+        request = DecodeRequest(
             session=session,
             token_ids=prompt,
             sampling=sampling,

@@ -17,7 +17,7 @@ SPLITS = ("proxy", "rollout", "train")
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedGroups:
     """The scored episodes of a run, by group, in the order of their ids.
 
     Attributes:
@@ -29,7 +29,7 @@ class Recorded:
     passes: int = 1
 
     @classmethod
-    def of(cls, run: RunReader, passes: int = 1) -> Recorded:
+    def of(cls, run: RunReader, passes: int = 1) -> RecordedGroups:
         """Selects all groups of a run with an episode that can be trained on.
 
         Raises:

@@ -9,7 +9,7 @@ import msgspec
 
 from agentrl.store.index import blobs_of
 from agentrl.store.run_dir import RunDir
-from agentrl.training.batch.recorded import Recorded
+from agentrl.training.batch.recorded import RecordedGroups
 from agentrl.training.rollout_buffer import RolloutBatch
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
@@ -24,7 +24,7 @@ class RecordedBuffer:
         counts: whether an episode counts in its group.
     """
 
-    def __init__(self, recorded: Recorded, into: RunDir, size: int, counts: Callable[[Episode], bool]) -> None:
+    def __init__(self, recorded: RecordedGroups, into: RunDir, size: int, counts: Callable[[Episode], bool]) -> None:
         self._recorded, self._into, self._size, self._counts = recorded, into, size, counts
 
     async def next_batch(self, version: int) -> RolloutBatch:

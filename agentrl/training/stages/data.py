@@ -23,7 +23,7 @@ from agentrl.training.losses.registry import load_loss
 from agentrl.training.stages.files import conversations, preferences
 from agentrl.training.stages.runs import Stored, samples_of
 from agentrl.training.stages.stage import Stage
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, RenderError, TrainError
 from agentrl.types.figures.of_episodes import earned
@@ -40,14 +40,14 @@ class Example:
         label: 1 for a good conversation, 0 for a bad one.
     """
 
-    conversation: Conversation
+    conversation: SupervisedConversation
     episode: Episode | None = None
     label: float = 0.0
 
     @classmethod
     def of(cls, episode: Episode, label: float = 0.0) -> Example:
         """A stored episode."""
-        return cls(Conversation.of(episode), episode, label)
+        return cls(SupervisedConversation.of(episode), episode, label)
 
     def samples(self, renderer: Renderer) -> list[TrainingSample]:
         """The training samples under the renderer's tokenizer.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from agentrl.chat.renderer import Renderer
 from agentrl.store.index import EpisodeRow
 from agentrl.store.reader import RunReader
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
 from agentrl.types.figures.sums import reaches
@@ -66,7 +66,7 @@ def samples_of(episode: Episode, renderer: Renderer, label: float = 0.0) -> list
         label: the reward of the samples.
     """
     if not is_of(episode, renderer):
-        return Conversation.of(episode).samples(renderer, label)
+        return SupervisedConversation.of(episode).samples(renderer, label)
     return [replace(each, reward=label) for each in learned_samples(episode)]
 
 

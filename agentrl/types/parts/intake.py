@@ -19,7 +19,7 @@ SEE_BY_MODEL = ("torch", "vllm")
 """Built-in engines that take images only if their model does."""
 
 
-class Limits(Protocol):
+class ImageLimits(Protocol):
     """Limits on the size of an image: `limits` of a recipe."""
 
     @property
@@ -62,7 +62,7 @@ class Images:
     def __init__(
         self,
         engine: Any,
-        limits: Limits,
+        limits: ImageLimits,
         put: Callable[[bytes], str] | None = None,
         get: Callable[[str], bytes] | None = None,
     ) -> None:

@@ -17,7 +17,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.training.stages.data import Example, examples_of, fitting, stored_for
 from agentrl.training.stages.runs import is_of, samples_of
 from agentrl.training.stages.stage import Stage, stages_of
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Context, Episode, Node, Parent, Turn
 from agentrl.types.errors import StoreError, TrainError
 from agentrl.types.task import Task
@@ -140,7 +140,7 @@ def test_a_policys_own_tokens_are_kept(tmp_path: Path) -> None:
     assert sample.token_ids[sample.loss_mask].tolist() == [*b"well", 257]
     assert (sample.temperature, sample.reward, sample.behaviour_logprob.any()) == (1.0, 1.0, False)
     assert sample.advantage[sample.loss_mask].tolist() == [1.0] * 5
-    again = Conversation.of(played).samples(RENDERER, 1.0)[0]
+    again = SupervisedConversation.of(played).samples(RENDERER, 1.0)[0]
     assert np.array_equal(again.token_ids, sample.token_ids)
 
 
