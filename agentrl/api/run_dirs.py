@@ -18,6 +18,7 @@ from agentrl.config.sections import may_change, section_at
 from agentrl.config.tasks import ROWS
 from agentrl.reporters.tracker import forget
 from agentrl.store.checkpoints import latest
+from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import planned_id
 from agentrl.types.errors import AgentRLError, RecipeError, StoreError
@@ -82,10 +83,22 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     base = str(recipe.base)
     code, data = code_beside(recipe.base), data_of(resolved, recipe.base)
     offered = [*{tool["function"]["name"]: tool for tool in tools}.values()]
-    if not (path / "run.json").exists():
-        _refuse_other_files(path)
-        return RunDir.create(path, {**described, "base": base, "code": code, "data": data, "tools": offered})
-    run = RunDir.open(path)
+    if (path / "run.json").exists():
+        return _continued(RunDir.open(path), recipe, described, code, data, offered)
+    _refuse_other_files(path)
+    return RunDir.create(path, {**described, "base": base, "code": code, "data": data, "tools": offered})
+
+
+def _continued(
+    run: RunDir,
+    recipe: Recipe,
+    described: dict[str, Any],
+    code: dict[str, str],
+    data: dict[str, str],
+    offered: list[dict[str, Any]],
+) -> RunDir:
+    """Checks that a run is of the same command and recipe, and notes what may change."""
+    path, base, resolved = run.path, str(recipe.base), described["recipe"]
     known = {key: run.info.get(key) for key in described}
     if known["recipe"] is not None:  # as this version reads and writes it
         known["recipe"] = json.loads(recipe_from_run({"base": base, **run.info}).model_dump_json())
@@ -97,7 +110,7 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and not _may_change(key, resolved)
     }
-    if known["command"] == command and not _holds_data(run):
+    if known["command"] == described["command"] and not _holds_data(run):
         if differing:  # measurements of the first steps belong to the other recipe
             run.begin_again()
             forget(run.path)
@@ -187,7 +200,7 @@ def require_whole(path: Path) -> None:
     )
 
 
-def _holds_data(run: RunDir) -> bool:
+def _holds_data(run: RunReader) -> bool:
     ended = any(run.rows(status=status, limit=1) for status in ("done", "truncated"))
     return ended or latest(run.path / "checkpoints") is not None
 
@@ -255,7 +268,7 @@ def _hash(files: list[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _note_changed(run: RunDir, code: dict[str, str], data: dict[str, str]) -> None:
+def _note_changed(run: RunReader, code: dict[str, str], data: dict[str, str]) -> None:
     before = run.info.get("code", code)
     changed = sorted(name for name in before.keys() | code.keys() if before.get(name) != code.get(name))
     told = run.info.get("data", data)  # a stage that was added may name more

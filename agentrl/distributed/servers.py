@@ -80,7 +80,7 @@ class LaunchedServers:
 
     def __init__(self, recipe: Recipe, settings: VLLMSettings, model: Path, serving: Serving) -> None:
         self.urls: Sequence[str] = ()
-        self._recipe, self._settings, self._scale = recipe, settings, recipe.scale
+        self._settings, self._scale, self._base = settings, recipe.scale, recipe.base
         self._server = (settings, str(model), serving)
         self._launcher: Launcher | None = None
         self._handles: list[Handle] = []
@@ -103,7 +103,7 @@ class LaunchedServers:
             "engine.replicas", replicas, cpus=scale.server_cpus, spread=False, gpus_if_any=gpus is None,
             gpus=self._settings.tensor_parallel if gpus is None else gpus,
         )  # fmt: skip
-        self._launcher = await open_launcher(self._recipe, request)
+        self._launcher = await open_launcher(self._scale, self._base, request)
         try:
             begun = await asyncio.gather(*(self._begin() for _ in range(replicas)))
         except BaseException:

@@ -98,8 +98,8 @@ class WorkerPool:
     voices: Voices | None = None
 
     def __init__(self, recipe: Recipe) -> None:
-        check_launcher(recipe)
-        self._whole, self.settings, self._limits = recipe, recipe.scale, recipe.limits
+        check_launcher(recipe.scale, recipe.base)
+        self.settings, self._folder, self._limits = recipe.scale, recipe.base, recipe.limits
         # Each worker has the full concurrency: the last one alive runs all episodes.
         alone = recipe.model_copy(update={"scale": ScaleSettings()})
         self._recipe = json.loads(alone.model_dump_json())
@@ -261,7 +261,7 @@ class WorkerPool:
         request = ResourceRequest(
             "scale.rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus
         )
-        self._launcher = await open_launcher(self._whole, request)
+        self._launcher = await open_launcher(self.settings, self._folder, request)
         for _ in range(self.settings.rollout_workers):
             self._start()
         await asyncio.wait([worker.handle for worker in self._workers])

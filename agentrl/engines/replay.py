@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from agentrl.store.run_dir import RunDir
+from agentrl.store.reader import RunReader
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Finish, Sampling
 from agentrl.types.episode import MAIN, Episode, Turn, planned_id
 from agentrl.types.errors import StoreError
@@ -53,7 +53,7 @@ class ReplayEngine(Engine):
     sees = True
     takes_weights = False
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunReader) -> None:
         self.run = run
         # By planned id; of an episode that was repeated after a failure, the successful one.
         rows = sorted(run.rows(), key=lambda row: row.status in ("done", "truncated"))

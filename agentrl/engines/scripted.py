@@ -42,7 +42,7 @@ Script = Callable[..., Generator[Say, list[Message], None]]
 
 
 @dataclass
-class Live:
+class LiveScript:
     """State of a session.
 
     Attributes:
@@ -80,7 +80,7 @@ class ScriptedEngine(Engine):
     def __init__(self, script: Script, renderer: Renderer, parser: Parser, script_name: str = "") -> None:
         self.script, self.renderer, self.parser, self.script_name = script, renderer, parser, script_name
         self._takes = inspect.signature(script).parameters.keys() & {"tools", "messages", "context"}
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, LiveScript] = {}
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Starts the script of an episode. `messages` is the live conversation."""
@@ -93,7 +93,7 @@ class ScriptedEngine(Engine):
         tools = definitions_of(self.parser)
         more = {"tools": tools, "messages": messages, "context": name}
         script = self.script(task, random.Random(seed), **{key: more[key] for key in self._takes})
-        self._live[session] = Live(script, messages, self.renderer, tools)
+        self._live[session] = LiveScript(script, messages, self.renderer, tools)
 
     def use_tools(self, session: str, renderer: Renderer) -> None:
         """Sets the session's tools if they differ from the recipe's."""
@@ -126,11 +126,11 @@ class ScriptedEngine(Engine):
         """Marks a message of the script as seen, so that the script does not receive it."""
         self._live[session].seen[id(message)] = message
 
-    async def _said(self, live: Live) -> Say:
+    async def _said(self, live: LiveScript) -> Say:
         """The next turn of a session."""
         return self._played(live)
 
-    def _played(self, live: Live) -> Say:
+    def _played(self, live: LiveScript) -> Say:
         """Advances the script. Returns its next turn."""
         new, begun, live.begun = live.new(), live.begun, True
         try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentrl.config.recipe import Recipe, TrainingRecipe
+from agentrl.config.model import ModelSettings
+from agentrl.config.recipe import TrainingRecipe
 from agentrl.config.train import OptimiserSettings
 from agentrl.engines.registry import chosen_engine
-from agentrl.estimators.registry import CreditAssigner
 from agentrl.models.load import count_layers, sees
 from agentrl.preflight.signal import check_signal
 from agentrl.preflight.trainer import check_rl, chosen_trainer
@@ -64,7 +64,7 @@ def _rewards(plan: RlPlan) -> None:
 
 
 def _seats(plan: RlPlan) -> None:
-    check_seats(plan.parts, plan.parts.credit)
+    check_seats(plan.parts)
 
 
 def _states(plan: RlPlan) -> None:
@@ -130,7 +130,7 @@ def _policies(plan: RlPlan) -> None:
 
 
 def _model(plan: RlPlan) -> None:
-    check_model(plan.recipe, plan.recipe.train, begins=plan.stage.index == 0)
+    check_model(plan.recipe.model, plan.recipe.train, begins=plan.stage.index == 0)
 
 
 def _trainer(plan: RlPlan) -> None:
@@ -157,17 +157,17 @@ CHECKS: tuple[Callable[[RlPlan], None], ...] = (
 """In this order; the first that fails raises."""
 
 
-def check_seats(parts: Parts, credit: CreditAssigner) -> None:
+def check_seats(parts: Parts) -> None:
     """Checks that the estimator can credit the seats of an episode, where the agent has several.
 
     Raises:
         CreditError: it cannot.
     """
     if parts.make_agent().seats:
-        credit.estimator.check_seats(credit.settings, "credit.estimator")
+        parts.credit.estimator.check_seats(parts.credit.settings, "credit.estimator")
 
 
-def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> None:
+def check_model(model: ModelSettings | None, optimiser: OptimiserSettings, begins: bool) -> None:
     """Checks the model that is to be trained.
 
     Args:
@@ -176,18 +176,18 @@ def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> N
     Raises:
         RecipeError: the model is missing, has too few layers, does not see, or is a scratch model with adapters.
     """
-    if recipe.model is None:
+    if model is None:
         raise RecipeError("the recipe has no section 'model'", remedy="training needs it")
-    if optimiser.lora is not None and recipe.model.scratch is not None and begins:
+    if optimiser.lora is not None and model.scratch is not None and begins:
         raise RecipeError(
             "a scratch model has random weights: LoRA adapters alone cannot train it",
             place="train.lora",
             remedy="set model.path, or train without lora",
         )
-    if optimiser.freeze_vision_tower and not sees(recipe.model):
+    if optimiser.freeze_vision_tower and not sees(model):
         raise RecipeError("the model has no vision tower", place="train.freeze_vision_tower", remedy="leave it out")
     if optimiser.trainable is not None:
-        top, layers = optimiser.trainable.top_layers, count_layers(recipe.model)
+        top, layers = optimiser.trainable.top_layers, count_layers(model)
         if layers is not None and top > layers:
             raise RecipeError(
                 f"top_layers is {top}, but the model has {layers} layers",

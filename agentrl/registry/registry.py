@@ -22,7 +22,7 @@ from agentrl.types.errors import AgentRLError, RecipeError, nearest
 T = TypeVar("T")
 
 
-class Section(Protocol):
+class PlugInSection(Protocol):
     """A section of a recipe that names a plug-in: `agentrl.config.sections.PlugIn`."""
 
     @property
@@ -172,7 +172,7 @@ class Registry(Generic[T]):
         own = checked(declares.model, given, name, place, filled=self.filled, beside=beside, who_has=self._who_has)
         return Loaded(name, plug_in, own, declares.arguments(own), declares.wants)
 
-    def chosen(self, section: Section, base: Path | None = None, place: str | None = None) -> Loaded[T]:
+    def chosen(self, section: PlugInSection, base: Path | None = None, place: str | None = None) -> Loaded[T]:
         """The plug-in that a section of a recipe names, with its settings.
 
         Raises:

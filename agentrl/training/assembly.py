@@ -25,7 +25,8 @@ from agentrl.training.batch.beside import BesideBuilder
 from agentrl.training.batch.builder import BatchBuilder
 from agentrl.training.batch.companion import Companion
 from agentrl.training.batch.credit_giver import CreditGiver
-from agentrl.training.batch.recorded import Recorded, RecordedBuffer
+from agentrl.training.batch.recorded import RecordedGroups
+from agentrl.training.batch.recorded_buffer import RecordedBuffer
 from agentrl.training.batch.truncation import Truncation
 from agentrl.training.canary import ROWS, Canary, canary_of
 from agentrl.training.compute_thread import compute_of
@@ -55,7 +56,7 @@ async def training(
     *,
     engine_for: Callable[[LoadedModel], Engine] | None = None,
     ranks: Ranks | None = None,
-    recorded: Recorded | None = None,
+    recorded: RecordedGroups | None = None,
 ) -> AsyncIterator[TrainingLoop]:
     """The training loop of a stage of reinforcement learning, resumed if the run has begun. Closed with the block.
 
@@ -93,7 +94,7 @@ class _Assembly:
         players: Players,
         ranks: Ranks,
         stack: AsyncExitStack,
-        recorded: Recorded | None,
+        recorded: RecordedGroups | None,
     ) -> None:
         self.plan, self.recipe, self.parts, self.run = plan, plan.recipe, plan.parts, run
         self.reporter, self.ranks, self.stack = reporter, ranks, stack

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from agentrl.config.credit import CreditSettings
-from agentrl.curriculum import Context, CreditedEpisode, Curriculum, Group, GroupPlan
+from agentrl.curriculum import CreditedEpisode, Curriculum, CurriculumContext, Group, GroupPlan
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
 from agentrl.curriculum.methods.hints import Seele, rate_for
@@ -34,8 +34,8 @@ from agentrl.types.task import Task
 TABLES = json.loads((Path(__file__).parents[1] / "golden" / "scalar_tables.json").read_text())["expected"]
 
 
-def context(iteration: int = 0, iterations: int = 200, past: dict[str, Episode] | None = None) -> Context:
-    return Context(iteration, iterations, random.Random(iteration), (past or {}).__getitem__)
+def context(iteration: int = 0, iterations: int = 200, past: dict[str, Episode] | None = None) -> CurriculumContext:
+    return CurriculumContext(iteration, iterations, random.Random(iteration), (past or {}).__getitem__)
 
 
 def episode(

@@ -24,7 +24,7 @@ from agentrl.rollouts.player import LocalPlayer
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec, rollout_specs
 from agentrl.training.stages.course import Course
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.training.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample, training_samples
@@ -71,7 +71,9 @@ async def learn(folder: Path, python: str) -> None:
     parts = build(recipe)
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     demos = await demonstrations(parts, tasks)
-    loaded = load_model(recipe.model, texts=[text for demo in demos for text in Conversation.of(demo).texts()], seed=0)
+    loaded = load_model(
+        recipe.model, texts=[text for demo in demos for text in SupervisedConversation.of(demo).texts()], seed=0
+    )
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     imitate(loaded.model, renderer, demos)
     trainer = Trainer(loaded.model, recipe.train)
@@ -152,7 +154,7 @@ def worst_ratio(referee: Trainer, snapshots: dict[int, dict], rows: list[Trainin
 
 def imitate(model: Any, renderer: Renderer, demos: list[Episode]) -> None:
     """Trains the model on demonstrations."""
-    samples = [sample for demo in demos for sample in Conversation.of(demo).samples(renderer)]
+    samples = [sample for demo in demos for sample in SupervisedConversation.of(demo).samples(renderer)]
     course = Course(samples, steps=250, batch=16, lr=2e-3, seed=0)
     deque(taken(course, Trainer(model, TrainSettings())), maxlen=0)
 
@@ -163,7 +165,9 @@ async def imitating_model(folder: Path) -> None:
     parts = build(recipe)
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     demos = await demonstrations(parts, tasks)
-    loaded = load_model(recipe.model, texts=[text for demo in demos for text in Conversation.of(demo).texts()], seed=0)
+    loaded = load_model(
+        recipe.model, texts=[text for demo in demos for text in SupervisedConversation.of(demo).texts()], seed=0
+    )
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     imitate(loaded.model, renderer, demos)
     loaded.model.save_pretrained(folder / "model")

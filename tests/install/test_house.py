@@ -1,4 +1,5 @@
-"""The house: floors and circles of rooms (the import contract of pyproject.toml), and how long files may grow."""
+"""The house: floors and circles of rooms (the import contract of pyproject.toml), and how large files and classes may
+grow."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MOST_LINES, MOST_FLOORS = 600, 11
+MOST_LINES, MOST_FLOORS, MOST_METHODS = 600, 11, 30
 
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -99,6 +100,29 @@ def test_no_file_is_too_long() -> None:
         if (count := len(file.read_text().splitlines())) > MOST_LINES
     }
     assert not long
+
+
+def classes() -> list[tuple[str, ast.ClassDef]]:
+    """The classes of the package, each with its file."""
+    files = sorted((ROOT / "agentrl").rglob("*.py"))
+    nodes = [(str(file.relative_to(ROOT)), node) for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    return [(file, node) for file, node in nodes if isinstance(node, ast.ClassDef)]
+
+
+def test_no_class_has_too_many_methods() -> None:
+    counts = {
+        f"{file}:{node.name}": sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
+        for file, node in classes()
+    }
+    assert {name: count for name, count in counts.items() if count > MOST_METHODS} == {}
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    files: dict[str, list[str]] = {}
+    for file, node in classes():
+        if not node.name.startswith("_"):
+            files.setdefault(node.name, []).append(file)
+    assert {name: found for name, found in files.items() if len(found) > 1} == {}
 
 
 def test_the_floors_are_few_and_drawn() -> None:

@@ -22,7 +22,7 @@ from agentrl.rollouts.faults.budgets import EngineDown
 from agentrl.rollouts.summary import summary
 from agentrl.rollouts.voices.open import open_voices
 from agentrl.store import RunDir, check
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, RecipeError
 from agentrl.types.sample import training_samples
@@ -88,7 +88,7 @@ async def test_another_voice_is_recorded_as_text_and_never_trained(tmp_path: Pat
     (row,) = training_samples(episode, [1.0] * 5)
     assert [turn for turn, _, _ in row.turn_spans] == [0, 2, 4]
     assert (summary([episode])["turns"], summary([episode])["turns/critic"]) == (3, 2)
-    assert [said.trains for said in Conversation.of(episode).turns] == [True, False, True, False, True]
+    assert [said.trains for said in SupervisedConversation.of(episode).turns] == [True, False, True, False, True]
 
 
 async def test_credit_is_of_the_policy_alone(tmp_path: Path) -> None:

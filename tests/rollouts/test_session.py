@@ -300,13 +300,13 @@ async def test_a_reply_that_calls_and_answers_runs_its_calls_first(tmp_path: Pat
 
 async def test_random_agents_keep_within_bounds_and_speak_where_there_is_no_tool(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, tools=[])
-    episode = await play_one(make_context(parts, parts.script("random")))
+    episode = await play_one(make_context(parts, parts.scripts["random"]))
     assert (episode.status, len(episode.turns)) == ("done", 1)
     assert set((episode.answer or "").split()) <= {"Task", "0."}
     assert episode.answer
 
     parts = make_parts(tmp_path, tools=[f"{HERE}:Limited"], agent={"max_turns": 40})
-    episode = await play_one(make_context(parts, parts.script("random")))
+    episode = await play_one(make_context(parts, parts.scripts["random"]))
     calls = [call for turn in episode.turns for call in turn.calls]
     assert {call.arguments["cups"] for call in calls} == {1, 2, 3}
 

@@ -13,7 +13,7 @@ import pytest
 
 from agentrl.config.limits import Limits
 from agentrl.rollouts.faults import stalls
-from agentrl.rollouts.faults.stalls import STALL_S, Frame, Stall, Stalls, Watchdog, meant, watched
+from agentrl.rollouts.faults.stalls import STALL_S, StackFrame, Stall, Stalls, Watchdog, meant, watched
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.training.compute_thread import Inline
 from tests.stalls import PACKAGE, is_ours
@@ -187,8 +187,11 @@ async def test_the_scheduler_reports_stalls_with_its_metrics() -> None:
 
 
 def test_a_tool_of_ours_that_computes_fails_its_test() -> None:
-    ours = Frame(f"{PACKAGE}/tools/desk/calculator.py", 60, "Calculator.calculate", waits=True)
-    computes, of_a_test = Frame("lib.py", 1, "round", waits=False), Frame("tests/x.py", 2, "test_x", waits=True)
+    ours = StackFrame(f"{PACKAGE}/tools/desk/calculator.py", 60, "Calculator.calculate", waits=True)
+    computes, of_a_test = (
+        StackFrame("lib.py", 1, "round", waits=False),
+        StackFrame("tests/x.py", 2, "test_x", waits=True),
+    )
     assert is_ours(Stall(1.0, (computes, ours, of_a_test)))
     assert not is_ours(Stall(1.0, (computes, of_a_test, ours)))
     assert not is_ours(Stall(1.0, (computes,)))

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from agentrl.rollouts.specs import EpisodeSpec, missing
 from agentrl.store import RunDir, check
+from agentrl.store.reader import RunReader
 from agentrl.store.shards import Shards
 from agentrl.types.errors import StoreError
 from tests.store.make import make_episode
@@ -191,9 +192,17 @@ def test_a_reader_sees_what_the_writer_has_not_indexed_yet(path):
     assert reader.ids() == {"a", "b"}  # now in the file and in the reader's memory, still counted once
     assert len(reader.rows()) == 2
     assert reader.credit("a").estimator == "grpo"
-    with pytest.raises(StoreError, match="not open for writing"):
-        reader.add(make_episode("c"))
     writer.close()
+    with pytest.raises(StoreError, match="not open for writing"):
+        writer.add(make_episode("c"))
+
+
+def test_a_reader_cannot_write_by_type(path):
+    RunDir.create(path).close()
+    with RunDir.read(path) as reader:
+        assert isinstance(reader, RunReader)
+        assert not isinstance(reader, RunDir)
+        assert not {"add", "add_metrics", "put_blob", "update_info", "begin_again", "flush"} & set(dir(reader))
 
 
 def test_threads_may_share_a_run(path):

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from agentrl.config.recipe import Recipe
 from agentrl.config.sections import MAY_CHANGE, Section
-from agentrl.engines.embedded.request import Request
+from agentrl.engines.embedded.request import DecodeRequest
 from agentrl.engines.opening import Opening
 from agentrl.engines.stops import StopStrings
 from agentrl.models.load import cast_weights, load_model, sees
@@ -200,7 +200,7 @@ class TorchEngine(Engine):
         if sampling.max_tokens < 1:
             raise AgentRLError(f"max_tokens is {sampling.max_tokens}", remedy="ask for at least one token")
         future, reply = self._reply()
-        request = Request(
+        request = DecodeRequest(
             session=session,
             token_ids=prompt,
             sampling=sampling,

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Frame:
+class StackFrame:
     """Location of a function. `waits`: it is a coroutine, which should have awaited slow work."""
 
     file: str
@@ -55,7 +55,7 @@ class Stall:
     """
 
     seconds: float
-    stack: tuple[Frame, ...]
+    stack: tuple[StackFrame, ...]
 
     def __str__(self) -> str:
         return f"{self.seconds:.1f} s in {' < '.join(map(str, self.stack[:6]))}"
@@ -77,7 +77,7 @@ class Watchdog:
         self._rounds = _Rounds() if _is_foreign() else None
         self._since = self._last = time.clock_gettime(self._clock)
         self._lived = time.monotonic()  # without the time in which this machine did not run the watchdog
-        self._stack: tuple[Frame, ...] = ()
+        self._stack: tuple[StackFrame, ...] = ()
         self._over = threading.Lock()
         self._over.acquire()
         self._thread = threading.Thread(target=self._watch, name="agentrl-watchdog", daemon=True)
@@ -227,12 +227,12 @@ def _running(frame: FrameType | None) -> Any:
     return handle
 
 
-def _frames(frame: FrameType | None) -> Iterator[Frame]:
+def _frames(frame: FrameType | None) -> Iterator[StackFrame]:
     for _ in range(_FRAMES):
         if frame is None or frame.f_code is _RUN_ONCE:
             return
         code = frame.f_code
-        yield Frame(code.co_filename, frame.f_lineno, code.co_qualname, bool(code.co_flags & 0x80))
+        yield StackFrame(code.co_filename, frame.f_lineno, code.co_qualname, bool(code.co_flags & 0x80))
         frame = frame.f_back
 
 

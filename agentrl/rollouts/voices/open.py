@@ -15,14 +15,12 @@ from agentrl.config.agent import PolicySettings
 from agentrl.config.engine import EngineSettings
 from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
-from agentrl.engines.opening import named_model
 from agentrl.engines.registry import chosen_engine
-from agentrl.models.load import find_model
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.conversation.voice import Voice, Voices
 from agentrl.rollouts.engines import open_engine, start_to_sample
+from agentrl.rollouts.policy_models import weights_at
 from agentrl.rollouts.voices.league import League
-from agentrl.store.checkpoints import POLICIES, latest
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.errors import AgentRLError, RecipeError
@@ -41,29 +39,32 @@ async def open_voices(parts: Parts, *, trains: bool = False) -> AsyncIterator[Vo
         RecipeError: a checkpoint or script is missing.
         EngineError: an engine cannot be started.
     """
-    known: dict[str, Voice] = {}
-    leagues: dict[str, League] = {}
+    recipe, known, leagues = parts.recipe, dict[str, Voice](), dict[str, League]()
     async with AsyncExitStack() as stack:
-        for name, settings in parts.recipe.policies.items():
+        for name, settings in recipe.policies.items():
             if settings.train and trains:
                 continue
             if settings.selves is not None:
-                open_self = partial(_open_self, parts, name, settings)
-                leagues[name] = League(name, settings.selves, parts.recipe.seed, open_self)
+                leagues[name] = League(name, settings.selves, recipe.seed, partial(_open_self, parts, name, settings))
                 stack.push_async_callback(close_all, leagues[name])
                 continue
-            known[name] = await _voice(parts, name, settings)
+            known[name] = await _voice(parts, name, settings, parts.models[name])
             stack.push_async_callback(close_all, known[name].engine)
-        awaited = [name for name, each in parts.recipe.policies.items() if each.train] if trains else []
+        awaited = [name for name, each in recipe.policies.items() if each.train] if trains else []
         yield (voices := Voices(known, leagues, awaited=awaited))
         for name in voices.unheard:
             _log.info("policies.%s: no context of an episode named it", name)
 
 
-async def _voice(parts: Parts, name: str, settings: PolicySettings) -> Voice:
-    """Opens and starts an auxiliary policy."""
+async def _voice(parts: Parts, name: str, settings: PolicySettings, model: ModelSettings | None) -> Voice:
+    """Opens and starts an auxiliary policy.
+
+    Raises:
+        AgentRLError: it cannot be opened; the place names the policy.
+    """
     try:
-        engine, renderer = _opened(parts, name, settings)
+        engine, renderer = _engine(parts, name, settings, model)
+        sampling = parts.sampling(renderer, settings.sampling or parts.recipe.sampling)
         try:
             await start_to_sample(engine, _log.info)
         except BaseException:
@@ -72,12 +73,22 @@ async def _voice(parts: Parts, name: str, settings: PolicySettings) -> Voice:
     except AgentRLError as error:
         place = ", ".join(filter(None, [f"policies.{name}", error.place]))
         raise type(error)(error.message, place=place, remedy=error.remedy) from None
-    return Voice(engine, renderer, parts.sampling(renderer, settings.sampling or parts.recipe.sampling))
+    return Voice(engine, renderer, sampling)
+
+
+def _engine(parts: Parts, name: str, settings: PolicySettings, model: ModelSettings | None) -> tuple[Engine, Renderer]:
+    """Makes the engine of an auxiliary policy: a script, or that of the same recipe with another model and engine."""
+    if settings.script is not None:
+        return parts.scripted_engine(settings.script)
+    recipe = parts.recipe.with_sections(model=model, engine=settings.engine or EngineSettings())
+    opened, renderer = open_engine(replace(parts, recipe=recipe))
+    opened.called(f"policies.{name}")
+    return opened, renderer
 
 
 async def _open_self(parts: Parts, name: str, settings: PolicySettings, folder: Path) -> Voice:
     """Opens a past version of the policy."""
-    return await _voice(parts, name, settings.model_copy(update={"checkpoint": str(folder)}))
+    return await _voice(parts, name, settings, weights_at(folder, parts.recipe.model))
 
 
 def leagues_of(voices: Voices | None) -> list[League]:
@@ -92,11 +103,9 @@ def check_voices(parts: Parts) -> None:
     Raises:
         RecipeError: a checkpoint is missing, or opponent pools are not supported by the recipe's settings.
     """
-    recipe = parts.recipe
+    recipe, _ = parts.recipe, parts.models
     for name, settings in recipe.policies.items():
-        if isinstance(settings.checkpoint, str):
-            checkpoint_of(name, settings.checkpoint)
-        elif settings.selves is not None:
+        if settings.selves is not None:
             _check_place(recipe, f"policies.{name}.checkpoint", "earlier selves speak", "checkpoint: PATH")
         elif settings.train and recipe.train is not None:
             _check_place(recipe, f"policies.{name}.train", "a second policy trains", "checkpoint: PATH")
@@ -133,51 +142,3 @@ def _check_alone(parts: Parts, place: str) -> None:
             place=place,
             remedy=f"remove it, or change {bad[0]}",
         )
-
-
-def checkpoint_of(name: str, written: str) -> Path:
-    """Returns the model folder of a policy's `checkpoint`: itself, or the newest checkpoint of a run.
-
-    Raises:
-        RecipeError: it is neither, or the run has no checkpoint.
-    """
-    place, folder = f"policies.{name}.checkpoint", Path(written).expanduser()
-    if (folder / "run.json").is_file():
-        newest = latest(folder / "checkpoints")
-        if newest is None:
-            raise RecipeError(f"the run {written} has no checkpoint", place=place, remedy="agentrl train writes them")
-        return newest
-    try:
-        return find_model(written)
-    except RecipeError:
-        raise RecipeError(
-            f"{written!r} is neither a run nor a model",
-            place=place,
-            remedy="a run directory, a checkpoint in its folder 'checkpoints', a model folder or package:NAME",
-        ) from None
-
-
-def _opened(parts: Parts, name: str, settings: PolicySettings) -> tuple[Engine, Renderer]:
-    """Opens the engine of an auxiliary policy: that of the same recipe, with another model and engine."""
-    if settings.script is not None:
-        return parts.scripted_engine(settings.script)
-    recipe, model = parts.recipe, None
-    if isinstance(settings.checkpoint, str):
-        model = _model(recipe.model, checkpoint_of(name, settings.checkpoint))
-    elif settings.train:
-        model = _saved(named_model(recipe), name)
-    engine = settings.engine or EngineSettings()
-    opened, renderer = open_engine(replace(parts, recipe=recipe.with_sections(model=model, engine=engine)))
-    opened.called(f"policies.{name}")
-    return opened, renderer
-
-
-def _saved(model: ModelSettings, name: str) -> ModelSettings:
-    """Returns the saved weights of a trainable policy in a checkpoint of the main one; else the model itself."""
-    folder = Path(str(model.path)) / POLICIES / name
-    return model.at(folder) if folder.is_dir() else model
-
-
-def _model(trained: ModelSettings | None, folder: Path) -> ModelSettings:
-    """Returns the model in a folder, with the data type and device of the recipe's model."""
-    return ModelSettings(path=str(folder)) if trained is None else trained.at(folder)

@@ -30,7 +30,7 @@ from agentrl.training.stages.data import Example, examples_of, fitting, parser_o
 from agentrl.training.stages.plan import StagePlan
 from agentrl.training.stages.policy import start_of
 from agentrl.training.stages.record import StageRecord
-from agentrl.training.stages.stage import Stage, is_of
+from agentrl.training.stages.stage import is_of
 from agentrl.training.stages.stopping import reached
 from agentrl.types.closing import close_all
 from agentrl.types.episode import Episode
@@ -47,7 +47,6 @@ class OfflineTraining:
     """One stage. All stages of a run share the run directory.
 
     Args:
-        stages: all stages of the run; a stage may learn from the episodes of an earlier one.
         players: play the demonstrations.
         ranks: the processes that train the model; this process is rank 0.
     """
@@ -55,7 +54,6 @@ class OfflineTraining:
     def __init__(
         self,
         plan: StagePlan,
-        stages: Sequence[Stage],
         run: RunDir,
         reporter: Reporter,
         players: Players,
@@ -64,7 +62,7 @@ class OfflineTraining:
     ) -> None:
         stage = plan.stage
         assert isinstance(stage.settings, SftStage | PreferenceStage)
-        self.stage, self.stages, self.parts, self.run, self.reporter = stage, stages, plan.parts, run, reporter
+        self.stage, self.parts, self.run, self.reporter = stage, plan.parts, run, reporter
         self._make_trainer = plan.trainer.make
         self.players = players
         self.settings: OfflineStage = stage.settings
@@ -166,7 +164,7 @@ class OfflineTraining:
 
     async def _examples(self) -> list[Example]:
         parser, demonstrations = parser_of(self.parts), await self._demonstrations()
-        with stored_for(self.stage, self.run, self.stages) as stored:
+        with stored_for(self.stage, self.run) as stored:
             examples = examples_of(self.stage, parser, stored, demonstrations)
         if not examples:
             raise TrainError(f"stage {self.stage.name}: nothing to learn from, no episode could be scored")

@@ -16,7 +16,7 @@ TAKES_IMAGES = "engine.use: openai takes images in messages of users and tools; 
 """Remedy if an image cannot be shown."""
 
 
-class Limits(Protocol):
+class ImageLimits(Protocol):
     """Limits on the size of an image: `limits` of a recipe."""
 
     @property
@@ -62,7 +62,7 @@ class Images:
     def __init__(
         self,
         engine: Viewer | None,
-        limits: Limits,
+        limits: ImageLimits,
         put: Callable[[bytes], str] | None = None,
         get: Callable[[str], bytes] | None = None,
     ) -> None:

@@ -27,7 +27,7 @@ EXIT_S = 2.0
 _ID = re.compile(rb'"id"\s*:\s*(\d+)')
 
 
-class Server:
+class StdioServer:
     """Process of a server.
 
     Attributes:
@@ -39,7 +39,7 @@ class Server:
         self._stderr, self._first, self.garbage = b"", b"", 0
 
     @classmethod
-    async def start(cls, settings: McpSettings) -> Server:
+    async def start(cls, settings: McpSettings) -> StdioServer:
         """Starts the command of a recipe. It is killed when this process ends, in any way.
 
         Raises:
@@ -167,7 +167,7 @@ def _state(pid: int) -> str:
 
 
 @asynccontextmanager
-async def messages(server: Server) -> AsyncIterator[tuple[Any, Any]]:
+async def messages(server: StdioServer) -> AsyncIterator[tuple[Any, Any]]:
     """Opens the streams of the SDK's session to a server. Exit it in the task that entered it."""
     import anyio
     from mcp import types

@@ -217,7 +217,7 @@ class Search(Tool):
         return hashlib.sha256("\n".join(sorted(self._seen)).encode()).hexdigest()[:16]
 
 
-class Index:
+class SearchIndex:
     """Index of documents. Queries are thread-safe.
 
     BM25 is Lucene's variant, k1 1.5, b 0.75. Embeddings are of title and text, cut to 128 tokens.
@@ -317,11 +317,11 @@ def _singular(word: str) -> str:
 
 # Indexes of this process by source of documents. Values keep a reference to the corpus, so that an `id()` in a key
 # stays unique.
-_opened: dict[Any, tuple[Corpus, Index]] = {}
+_opened: dict[Any, tuple[Corpus, SearchIndex]] = {}
 _opening = threading.Lock()
 
 
-def open_index(corpus: Corpus, by: By = "bm25", told: Callable[[int], None] = lambda ready: None) -> Index:
+def open_index(corpus: Corpus, by: By = "bm25", told: Callable[[int], None] = lambda ready: None) -> SearchIndex:
     """Returns the index of a corpus: from this process, from the disk, or built. Blocks while another thread builds.
 
     Raises:
@@ -332,7 +332,7 @@ def open_index(corpus: Corpus, by: By = "bm25", told: Callable[[int], None] = la
     with _opening:
         key = (_source_key(corpus), by)
         if key not in _opened:
-            _opened[key] = (corpus, Index(read_documents(corpus), cache_folder(), by, told))
+            _opened[key] = (corpus, SearchIndex(read_documents(corpus), cache_folder(), by, told))
         return _opened[key][1]
 
 
