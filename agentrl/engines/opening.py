@@ -19,7 +19,7 @@ from agentrl.types.errors import RecipeError
 
 
 @dataclass(frozen=True, eq=False)
-class Opening:
+class EngineOpening:
     """A recipe's side of its engine.
 
     Attributes:

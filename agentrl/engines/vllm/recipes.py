@@ -7,7 +7,7 @@ import os
 from urllib.parse import urlsplit
 
 from agentrl.config.recipe import Recipe
-from agentrl.engines.opening import Opening, named_model
+from agentrl.engines.opening import EngineOpening, named_model
 from agentrl.engines.vllm.images import FAMILIES
 from agentrl.engines.vllm.launch import ServerGroup, Servers, Serving, prepare, start_servers
 from agentrl.engines.vllm.settings import VLLMSettings
@@ -90,7 +90,7 @@ class RecipeServers(Engine):
             prepare(settings, Serving(recipe.required_model.dtype, trainer_gpus=_trainer_gpus(recipe)))
 
     @classmethod
-    def serve(cls, opening: Opening) -> Servers:
+    def serve(cls, opening: EngineOpening) -> Servers:
         """Starts a server for each port of `urls`; without urls, `replicas` servers, from port 8000 on.
 
         Raises:
@@ -106,7 +106,7 @@ class RecipeServers(Engine):
         )
 
 
-def started(opening: Opening) -> ServerGroup:
+def started(opening: EngineOpening) -> ServerGroup:
     """Starts the servers of the recipe's engine, on this machine or on the recipe's cluster.
 
     Raises:
@@ -127,7 +127,7 @@ def started(opening: Opening) -> ServerGroup:
     return launched
 
 
-def serving(opening: Opening) -> Serving:
+def serving(opening: EngineOpening) -> Serving:
     """Returns the settings of servers that follow from the rest of the recipe."""
     recipe, model = opening.recipe, opening.recipe.required_model
     lora = recipe.train.lora if recipe.train is not None else None
