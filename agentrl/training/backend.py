@@ -165,7 +165,7 @@ class TrainerBackend(ABC):
         """
 
     async def column(self, name: Column, samples: Sequence[TrainingSample]) -> list[Floats]:
-        """A column of `TrainerCapabilities.columns` in the form of `logprobs`. `ref_logprob` is `logprobs(reference=True)`."""
+        """A column of `capabilities.columns`, in the form of `logprobs`. `ref_logprob`: `logprobs(reference=True)`."""
         raise TrainError(f"{type(self).__name__} declares the column {name}, and does not compute it")
 
     async def fit_column(
