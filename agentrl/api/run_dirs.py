@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe, recipe_from_run
-from agentrl.config.sections import may_change
+from agentrl.config.sections import may_change, section_at
 from agentrl.config.tasks import ROWS
 from agentrl.reporters.tracker import forget
 from agentrl.store.checkpoints import latest
@@ -107,7 +108,7 @@ def _continued(
     differing = {
         key.removeprefix("recipe."): f"{key}: {old.get(key)!r} -> {new.get(key)!r}"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not may_change(Recipe, key.removeprefix("recipe.").split("."))
+        if old.get(key) != new.get(key) and not _may_change(key, resolved)
     }
     if known["command"] == described["command"] and not _holds_data(run):
         if differing:  # measurements of the first steps belong to the other recipe
@@ -130,6 +131,18 @@ def _continued(
     if run.info.get("tools") != offered:
         run.update_info(tools=offered)
     return run
+
+
+def _may_change(key: str, recipe: dict[str, Any]) -> bool:
+    """Returns True if a run can continue with another value of a key (`sections.MayChange`)."""
+    path = key.removeprefix("recipe.").split(".")
+    section: Any = recipe
+    for at, part in enumerate(path):
+        section = section.get(part) if isinstance(section, dict) else None
+        if section is not None and section_at(Recipe, path[: at + 1]) is EngineSettings:  # settings of its own
+            engine = EngineSettings.model_validate(section).built_in
+            return engine is not None and may_change(type(engine.settings), path[at + 1 :])
+    return may_change(Recipe, path)
 
 
 def _added_stages(old: Any, new: Any) -> list[str]:

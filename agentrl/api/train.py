@@ -10,6 +10,7 @@ from agentrl.api import event_loop
 from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing
+from agentrl.engines.registry import chosen_engine
 from agentrl.preflight.plan import plan
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
@@ -51,7 +52,6 @@ def train(
     with needs("train"):
         from agentrl.api.train_stages import train_stages
         from agentrl.models.load import on_cuda
-        from agentrl.rollouts.engines import check_servers
         from agentrl.training.parallel.ranks import Ranks
         from agentrl.training.spmd import worker_loop
     from agentrl.view.curves import learning_curve
@@ -66,7 +66,8 @@ def train(
     cuda = on_cuda(planned.recipe.required_model)
     if planned.replay is None:
         for each in planned.rl:
-            check_servers(each.recipe, cuda=cuda)
+            engine = chosen_engine(each.recipe)
+            engine.plug_in.check_machine(engine.settings, each.recipe)
     how: dict[str, Any] = {"replay": None if repeated is None else str(repeated), "from_run": None}
     if recorded is not None:
         how = {"replay": None, "from_run": str(recorded), "passes": passes}

@@ -159,7 +159,7 @@ class PolicySettings(Section):
     @property
     def launches_servers(self) -> bool:
         """True if opening the policy starts a server."""
-        return self.engine is not None and self.engine.use == "vllm" and not self.engine.urls
+        return self.engine is not None and self.engine.starts_servers
 
     @property
     def selves(self) -> EarlierSelves | None:
@@ -184,14 +184,14 @@ class PolicySettings(Section):
     def _one_source(self) -> Self:
         if self.train:
             return self
-        runs_weights = self.engine is not None and self.engine.use in ("torch", "vllm")
+        weights = "any" if self.engine is None else self.engine.weights
         if self.script is not None and (self.engine is not None or self.checkpoint is not None):
             raise ValueError("'script' speaks alone: remove 'engine' and 'checkpoint'")
         if self.script is None and self.engine is None and self.checkpoint is None:
             raise ValueError("nobody speaks: give 'engine', 'checkpoint', 'script', or 'lora' and train: true")
-        if runs_weights and self.checkpoint is None:
+        if weights == "recipe" and self.checkpoint is None:
             raise ValueError("'engine' runs weights here: give 'checkpoint', or {use: openai, ...} for a served model")
-        if self.engine is not None and self.engine.use == "openai" and self.checkpoint is not None:
+        if weights == "own" and self.checkpoint is not None:
             raise ValueError("an API has weights of its own: remove 'checkpoint'")
         if self.selves is not None and self.engine is not None:
             raise ValueError("earlier selves speak in this process: remove 'engine'")

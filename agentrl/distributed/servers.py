@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe
 from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, spawn_within
 from agentrl.distributed.launchers import open_launcher
 from agentrl.engines.http import back_off
 from agentrl.engines.vllm.launch import Servers, Serving, start_servers
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.types.errors import RecipeError
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class VLLMServer:
         EngineError: vLLM is not installed for the interpreter.
     """
 
-    def __init__(self, settings: EngineSettings, model: str, serving: Serving) -> None:
+    def __init__(self, settings: VLLMSettings, model: str, serving: Serving) -> None:
         import ray
 
         self._host: str = ray.util.get_node_ip_address()
@@ -78,10 +78,10 @@ class LaunchedServers:
         urls: URLs of the servers that run now.
     """
 
-    def __init__(self, recipe: Recipe, model: Path, serving: Serving) -> None:
+    def __init__(self, recipe: Recipe, settings: VLLMSettings, model: Path, serving: Serving) -> None:
         self.urls: Sequence[str] = ()
-        self._settings, self._scale, self._base = recipe.engine, recipe.scale, recipe.base
-        self._server = (recipe.engine, str(model), serving)
+        self._settings, self._scale, self._base = settings, recipe.scale, recipe.base
+        self._server = (settings, str(model), serving)
         self._launcher: Launcher | None = None
         self._handles: list[Handle] = []
         self._keeping: list[asyncio.Task[None]] = []

@@ -174,19 +174,18 @@ class RolloutWorker:
     async def _sampler(self, source: Source, tokenizer: Tokenizer) -> tuple[Engine, Renderer]:
         if isinstance(source, Scripted):
             return self._parts.scripted_engine(source.script, tokenizer)
-        renderer = self._parts.renderer(tokenizer)
-        recipe = self._parts.recipe
         engine: Engine
         if isinstance(source, Attached):
-            engine = attach(recipe, source.urls, renderer, self._parts.definitions)
+            engine, renderer = attach(self._parts, source.urls, tokenizer)
         else:
+            renderer = self._parts.renderer(tokenizer)
             engine = GatewayEngine(
                 source.url,
                 source.token,
                 name=source.name,
                 trainable=source.trainable,
                 max_context=source.max_context,
-                timeout_s=recipe.limits.generate_s,
+                timeout_s=self._parts.recipe.limits.generate_s,
             )
         await engine.start()
         return engine, renderer

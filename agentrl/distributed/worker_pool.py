@@ -29,9 +29,6 @@ from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, Worker
 from agentrl.distributed.launchers import check_launcher, open_launcher
 from agentrl.distributed.pulse import silence
 from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted, Served, Setting, Source
-from agentrl.engines.openai import OpenAIEngine
-from agentrl.engines.scripted import ScriptedEngine
-from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.context import RolloutContext
 from agentrl.rollouts.conversation.voice import Voices
@@ -42,7 +39,7 @@ from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode, ErrorRecord
-from agentrl.types.errors import AgentRLError, EngineError, InfraError, RecipeError
+from agentrl.types.errors import AgentRLError, InfraError, RecipeError
 from agentrl.types.sandbox import Backend
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -186,24 +183,19 @@ class WorkerPool:
     async def _source(self, engine: Engine) -> Source:
         """How workers sample from `engine`: run its script, connect to its servers, or use the gateway."""
         assert self._launcher is not None
-        if isinstance(engine, ScriptedEngine):
+        if engine.script_name:
             return Scripted(engine.script_name)
-        if isinstance(engine, OpenAIEngine):
-            if self._launcher.host not in LOOPBACK and any(map(_of_this_machine, self._recipe["engine"]["urls"])):
-                raise RecipeError(
-                    "workers on other machines cannot reach a server at 127.0.0.1",
-                    place="engine.urls",
-                    remedy="use an address that they can reach, or set scale.use: process",
-                )
-            return Attached(())
+        urls = await engine.attachable()
+        if urls is not None and (self._launcher.host in LOOPBACK or not any(map(_of_this_machine, urls))):
+            return Attached(tuple(urls))
+        if engine.reads_messages:  # the gateway passes on tokens only
+            remote = "workers on other machines cannot reach a server at 127.0.0.1"
+            raise RecipeError(
+                remote if urls is not None else f"workers cannot reach {engine.name}, which reads messages, not tokens",
+                place="engine.urls",
+                remedy="use an address that they can reach, or set scale.use: process, or no workers",
+            )
         await engine.start()
-        if isinstance(engine, VLLMEngine) and engine.tells_versions:
-            # Leaves out servers that missed an update: workers cannot know of it.
-            urls = tuple(replica.url for replica in engine.replicas.all if not replica.unavailable_reason)
-            if not urls:
-                raise EngineError("no server took the last weights", remedy="restart the servers")
-            if self._launcher.host in LOOPBACK or not any(map(_of_this_machine, urls)):
-                return Attached(urls)
         if self._gateway is None:
             self._gateway = Gateway(self._launcher.host)
         url = await self._gateway.url(engine)

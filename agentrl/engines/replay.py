@@ -7,37 +7,61 @@ tests a trainer without a sampler.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from agentrl.store.reader import RunReader
-from agentrl.types.engine import Completion, ContextOverflow, Sampling
-from agentrl.types.episode import MAIN, Episode, planned_id
+from agentrl.types.engine import Completion, ContextOverflow, Engine, Finish, Sampling
+from agentrl.types.episode import MAIN, Episode, Turn, planned_id
 from agentrl.types.errors import StoreError
 from agentrl.types.task import Message, Task
 from agentrl.types.trajectory import Trajectory
 
 
-class ReplayEngine:
+class RecordedReplies:
+    """Replies in a stored episode, with their prompts. `--replay` and forks (docs/fork.md) repeat them.
+
+    Attributes:
+        turns: of one conversation, in order.
+    """
+
+    def __init__(self, episode: Episode, conversation: str = MAIN) -> None:
+        self.episode = episode
+        self.turns = [turn for turn in episode.turns if turn.context == conversation]
+        self._trajectory = Trajectory(episode.nodes)
+
+    def prompt(self, turn: Turn) -> list[int]:
+        """Returns all tokens before a reply."""
+        return self._trajectory.before(turn.node)
+
+    def shared(self, turn: Turn, token_ids: Sequence[int]) -> int:
+        """Returns the number of tokens in the common prefix of a reply's prompt and `token_ids`."""
+        return self._trajectory.shared_prefix(self.episode.nodes[turn.node].parent, token_ids)
+
+    def completion(self, turn: Turn) -> Completion:
+        """Returns a reply as its engine gave it."""
+        node, finish = self.episode.nodes[turn.node], cast("Finish", turn.finish)
+        return Completion(
+            token_ids=node.token_ids, logprobs=list(node.logprobs or []), finish=finish, versions=node.versions
+        )
+
+
+class ReplayEngine(Engine):
     """Replays the completions of the episodes of `run`, found by episode id."""
 
     name = "replay"
+    weights = "own"
     sees = True
-    max_context = 1_000_000_000
-    checkpoint_names = takes_adapters = False
+    takes_weights = False
 
     def __init__(self, run: RunReader) -> None:
         self.run = run
-        # Completions of a script or an API have no log-probabilities, and neither has their replay.
-        text_only = run.info["recipe"].get("engine", {}).get("use") == "openai"
-        self.trainable = run.info.get("script") is None and not text_only
         # By planned id; of an episode that was repeated after a failure, the successful one.
         rows = sorted(run.rows(), key=lambda row: row.status in ("done", "truncated"))
         self._stored = {planned_id(row.id): row.id for row in rows}
-        self._live: dict[str, tuple[Episode, str, int]] = {}
+        # Completions of a script or an API have no log-probabilities, and neither has their replay.
+        self.trainable = not rows or run.get(rows[-1].id).trainable
+        self._live: dict[str, tuple[RecordedReplies, int]] = {}  # By session, with the number of its next turn.
         self._top_p = run.info["recipe"].get("sampling", {}).get("top_p", 1.0)
-
-    async def start(self) -> None:
-        """Nothing to wait for."""
 
     def require(self, ids: Iterable[str]) -> None:
         """Checks that the stored run has these episodes. Called before the first episode runs.
@@ -73,7 +97,7 @@ class ReplayEngine:
             StoreError: the stored run lacks the episode.
         """
         id = planned_id(episode)
-        self._live[session] = (self.run.get(self._stored.get(id, id)), name, 0)
+        self._live[session] = RecordedReplies(self.run.get(self._stored.get(id, id)), name), 0
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """The next stored completion.
@@ -84,7 +108,8 @@ class ReplayEngine:
                 differently), the stored run cut the distribution where this one does not, or the stored episode has no
                 further turn.
         """
-        episode, name, turn = self._live[session]
+        recorded, turn = self._live[session]
+        episode, turns = recorded.episode, recorded.turns
         if self._top_p < 1 == sampling.top_p:
             raise StoreError(
                 f"was sampled with sampling.top_p {self._top_p:g}, and is replayed with 1: its log-probabilities would "
@@ -99,7 +124,6 @@ class ReplayEngine:
                 place=str(self.run.path),
                 remedy=f"set sampling.temperature={episode.temperature:g}, as it was recorded",
             )
-        turns = [each for each in episode.turns if each.context == name]
         if turn >= len(turns) and episode.stop == "tokens":
             raise ContextOverflow(f"episode {session} filled the context after {turn} turns")
         if turn >= len(turns):
@@ -108,31 +132,21 @@ class ReplayEngine:
                 place=str(self.run.path),
                 remedy="the environment answered differently than in the stored run",
             )
-        trajectory, index = Trajectory(episode.nodes), turns[turn].node
-        node, stored = episode.nodes[index], trajectory.before(index)
+        stored = recorded.prompt(turns[turn])
         if list(token_ids) != stored:
-            at = trajectory.shared_prefix(node.parent, token_ids)
+            at = recorded.shared(turns[turn], token_ids)
             raise StoreError(
                 f"episode {session}, turn {turn}: the prompt differs from the stored one at token {at}",
                 place=str(self.run.path),
                 remedy="the environment or the recipe has changed since the stored run",
             )
-        self._live[session] = (episode, name, turn + 1)
-        finish: Any = turns[turn].finish
-        return Completion(
-            token_ids=node.token_ids, logprobs=list(node.logprobs or []), finish=finish, versions=node.versions
-        )
+        self._live[session] = recorded, turn + 1
+        return recorded.completion(turns[turn])
 
     async def skip(self, token_ids: Sequence[int], session: str) -> None:
         """A turn that a fork took from its parent: the stored fork has it, too."""
-        episode, name, turn = self._live[session]
-        self._live[session] = (episode, name, turn + 1)
-
-    async def score(
-        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
-    ) -> list[list[float]]:
-        """Raises TypeError: a stored run only has log-probabilities of its sampled tokens."""
-        raise TypeError("the replay engine cannot score: use a model")
+        recorded, turn = self._live[session]
+        self._live[session] = recorded, turn + 1
 
     async def update(self, weights: Any, version: int) -> None:
         """Does nothing: the completions are fixed."""
@@ -140,6 +154,3 @@ class ReplayEngine:
     def end_session(self, session: str) -> None:
         """Drops the position in the episode."""
         self._live.pop(session, None)
-
-    async def close(self) -> None:
-        """Does nothing: the caller owns the run."""

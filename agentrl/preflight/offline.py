@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from agentrl.config.stages import PreferenceStage
+from agentrl.preflight.trainer import check_offline, chosen_trainer
 from agentrl.preflight.training import check_model
 from agentrl.rollouts.builder import Parts
 from agentrl.training.stages.data import examples_of, key_of, parser_of, preference_loss, seats_refused, stored_for
+from agentrl.training.stages.plan import StagePlan
 from agentrl.training.stages.stage import Stage
 from agentrl.types.errors import RecipeError
 
 
-def check_offline(stage: Stage, parts: Parts) -> None:
-    """Checks a stage without rollouts. Reads the files and the runs that it learns from.
+def offline_plan(stage: Stage, parts: Parts) -> StagePlan:
+    """The plan of a stage without rollouts, checked. Reads the files and the runs that it learns from.
 
     Raises:
         AgentRLError: the first problem found.
     """
-    settings = stage.settings
+    settings, plan = stage.settings, StagePlan(stage, parts, chosen_trainer(stage.recipe, stage.optimiser))
     check_model(stage.recipe.model, stage.optimiser, begins=stage.index == 0)
     if isinstance(settings, PreferenceStage):
         loss = preference_loss(stage)
@@ -26,12 +28,14 @@ def check_offline(stage: Stage, parts: Parts) -> None:
                 place=key_of(stage, "threshold"),
                 remedy="remove it, or use the loss kto",
             )
+    check_offline(plan)
     with stored_for(stage, None) as stored:
         if stored is None and getattr(settings, "run", None) is not None and _chooses(stage):
             if parts.make_agent().seats:  # the run's episodes will be of this recipe's agent
                 raise seats_refused(key_of(stage, "run"))
         elif getattr(settings, "jsonl", None) is not None or stored is not None:
             examples_of(stage, parser_of(parts), stored, [])
+    return plan
 
 
 def _chooses(stage: Stage) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentrl.config.recipe import Recipe
 from agentrl.engines.replay import ReplayEngine
-from agentrl.preflight.offline import check_offline
+from agentrl.preflight.offline import offline_plan
 from agentrl.preflight.recorded import check_recorded, check_replay, on_recorded, replay_of
 from agentrl.preflight.training import rl_plan
 from agentrl.preflight.warnings import cautions
@@ -112,8 +112,7 @@ def _planned(stage: Stage) -> StagePlan:
         parts = build(stage.recipe)
         if stage.kind == "rl":
             return rl_plan(stage, parts)
-        check_offline(stage, parts)
-        return StagePlan(stage, parts)
+        return offline_plan(stage, parts)
 
 
 @contextmanager

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import TrainingRecipe
 from agentrl.config.train import OptimiserSettings
-from agentrl.engines.registry import samples_tokens
+from agentrl.engines.registry import chosen_engine
 from agentrl.models.load import count_layers, sees
 from agentrl.preflight.signal import check_signal
+from agentrl.preflight.trainer import check_rl, chosen_trainer
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.engines import not_trainable
@@ -38,44 +38,17 @@ def rl_plan(stage: Stage, parts: Parts) -> RlPlan:
     """
     recipe = TrainingRecipe.of(parts.recipe)
     loss, _ = load_loss(recipe.train.loss, recipe.base)
-    plan = RlPlan(stage, parts, recipe, loss)
+    plan = RlPlan(stage, parts, chosen_trainer(recipe, recipe.train), recipe, loss)
     for check in CHECKS:
         check(plan)
     return plan
 
 
 def _engine(plan: RlPlan) -> None:
-    if not samples_tokens(plan.recipe.engine, plan.recipe.base):
+    engine = chosen_engine(plan.recipe)
+    if not engine.plug_in.trainable:
         raise not_trainable(plan.recipe.engine)
-
-
-def _servers(plan: RlPlan) -> None:
-    if plan.recipe.launches_servers and plan.recipe.model.scratch is not None:
-        raise RecipeError(
-            "vLLM servers on a cluster read the model from a folder, but model.scratch builds it during training",
-            place="model.scratch",
-            remedy="train it elsewhere first and set model.path to its folder; or set engine.urls to running servers",
-        )
-
-
-def _turns(plan: RlPlan) -> None:
-    """Trainer and servers can take turns on a GPU only if one waits for the other, with one trainer process."""
-    recipe = plan.recipe
-    if recipe.engine.colocate is None:
-        return
-    apart = {
-        "train.max_staleness": recipe.train.max_staleness > 0,
-        "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
-        "scale.use": recipe.launches_servers,
-        "engine.transfer": recipe.engine.transfer.use != "file",
-    }
-    if bad := [name for name, is_so in apart.items() if is_so]:
-        raise RecipeError(
-            "with engine.colocate, trainer and servers of one machine take turns: this needs one trainer process, "
-            "max_staleness 0, and weights through a file",
-            place=bad[0],
-            remedy=f"remove {bad[0]} or engine.colocate",
-        )
+    engine.plug_in.check_training(engine.settings, plan.recipe)
 
 
 def _rewards(plan: RlPlan) -> None:
@@ -160,14 +133,16 @@ def _model(plan: RlPlan) -> None:
     check_model(plan.recipe.model, plan.recipe.train, begins=plan.stage.index == 0)
 
 
+def _trainer(plan: RlPlan) -> None:
+    check_rl(plan)
+
+
 def _signal(plan: RlPlan) -> None:
     check_signal(plan.recipe, plan.parts, plan.parts.make_curriculum())
 
 
 CHECKS: tuple[Callable[[RlPlan], None], ...] = (
     _engine,
-    _servers,
-    _turns,
     _rewards,
     _seats,
     _states,
@@ -176,6 +151,7 @@ CHECKS: tuple[Callable[[RlPlan], None], ...] = (
     _stop_rule,
     _policies,
     _model,
+    _trainer,
     _signal,
 )
 """In this order; the first that fails raises."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from agentrl.config.recipe import EvalSettings, TrainSection
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
 from agentrl.curriculum.parts import Part, Solving
+from agentrl.engines.registry import chosen_engine
 from agentrl.estimators.registry import CreditAssigner
 from agentrl.preflight.bounds import unknown_bounds
 from agentrl.preflight.signal import reading_turns, unread_turn_rewards
@@ -89,11 +90,11 @@ def _of_the_loss(plan: RlPlan) -> Iterator[str]:
     wanted = LOSSES_OF.get(name, (loss,))
     if loss not in wanted:
         yield f"{name} was published with the loss {wanted[0]}, but train.loss is {loss}\n  -> train.loss={wanted[0]}"
-    rounded = plan.recipe.model.dtype != "float32" and plan.recipe.engine.use == "vllm"
+    rounded = plan.recipe.model.dtype != "float32" and chosen_engine(plan.recipe).plug_in.rounds_apart
     if rounded and not plan.recipe.train.corrects_stale_tokens:
         yield (
-            "vLLM's log-probabilities in half precision differ from the trainer's, and the loss does not correct for "
-            "that\n  -> train.importance={high: 2}, and watch the metric mismatch_mean"
+            f"{plan.recipe.engine.use}'s log-probabilities in half precision differ from the trainer's, and the loss "
+            "does not correct for that\n  -> train.importance={high: 2}, and watch the metric mismatch_mean"
         )
 
 

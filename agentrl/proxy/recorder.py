@@ -14,10 +14,9 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -29,12 +28,13 @@ from agentrl.proxy.door import texts_of
 from agentrl.proxy.messages import BadRequest, before_stop, calls_of, from_openai, key_of, refuse_image, to_openai
 from agentrl.store.index import with_images
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling, sample
-from agentrl.types.episode import Branch, CallRecord, Episode, Node, Turn
+from agentrl.types.episode import Branch, CallRecord, Episode, TurnDraft
 from agentrl.types.errors import AgentRLError, TaskError
 from agentrl.types.parts.content import Part, TakeImage, image_parts, text_of
+from agentrl.types.recording import Recording
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
-from agentrl.types.trajectory import ROOT, Trajectory
+from agentrl.types.trajectory import ROOT
 
 PIECE = 1 << 14
 """Characters that are tokenised at a time, where a conversation may be too long."""
@@ -121,29 +121,30 @@ class Recorder:
         name: the episode's id.
 
     Attributes:
+        recording: of the episode.
+        turns: its drafts, in the order in which they were sampled. Their `tools` are those offered, changed or not.
         conversations: by the id of their last answer, if the API lets programs refer to it (Responses).
-        tools: of the first request that can be recorded.
+        tools: of the first request that can be recorded; at the end, of the first turn.
         requests: requests in progress.
+        seconds: time that the engine took.
         touched: end of the last request, on the server's clock.
     """
 
     def __init__(self, name: str, context: ProxyContext, *, group: str | None = None) -> None:
         self.name, self.context, self.group = name, context, group or name
-        self.trajectory = Trajectory()
-        self.turns: list[Turn] = []
-        self.branches: list[Branch] = []
+        self.recording = Recording()
+        self.turns: list[TurnDraft] = []
         self.prompt: list[Message] = []
         self.conversations: dict[str, list[dict[str, Any]]] = {}
         self.tools: list[dict[str, Any]] | None = None
         self.requests, self.touched = 0, 0.0
-        self._created, self._seconds = time.time(), 0.0
-        self._tips: dict[str, int] = {}  # The turn that ended a conversation, by the conversation.
+        self._created, self.seconds = time.time(), 0.0
+        self._tips: dict[str, TurnDraft] = {}  # The turn that ended a conversation, by the conversation.
         self._asked = 0
         self._asks: dict[str, list[Request]] = {}  # By the hash of the request's body.
         self._examples: set[str] = set()  # Conversations up to a reply that was not sampled here, of first requests.
         self._undelivered: set[int] = set()
         self._shown: dict[str, Part] = {}  # Images by their hash.
-        self._offered: list[list[dict[str, Any]]] = []  # The tools of each turn.
 
     async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[ChatReply]:
         """Answers a request in the internal form, and records it: `n` replies, one branch each.
@@ -185,7 +186,7 @@ class Recorder:
         with reading():
             self.asked(messages, tools)
             parent, rendered, edited = self._place(messages, given, parser, renderer)
-        tokens = [*self.trajectory.tokens(parent), *rendered]
+        tokens = [*self.recording.trajectory.tokens(parent), *rendered]
         if len(tokens) >= self.context.engine.max_context:
             raise ContextOverflow(f"{len(tokens)} tokens, the engine takes {self.context.engine.max_context}")
         self._asked += 1
@@ -194,7 +195,7 @@ class Recorder:
         started = time.perf_counter()
         completion = await sample(self.context.engine, tokens, sampling, self.name)
         seconds = time.perf_counter() - started
-        self._seconds += seconds
+        self.seconds += seconds
         # From here on nothing waits: requests of one session may run side by side.
         if not self.prompt:
             self.prompt = self._ours(messages, parser)
@@ -202,15 +203,19 @@ class Recorder:
         text, reply = renderer.read(tokens, completion.token_ids, names)
         told, stop = before_stop(text, stops)
         message = to_openai(reply if stop is None else renderer.meaning(tokens, told, names), told, seed)
-        self._note_branch(parent, tokens, partial(self._ours, messages, parser), edited=edited)
-        self._offered.append(tools)
-        self._add(parent, rendered, completion, text, seconds)
-        turn = len(self.turns) - 1
-        ask.turns.append(turn)
+        branch = None
+        if self.turns and self.turns[-1].node != parent:  # It does not continue the newest reply.
+            shared = self.recording.trajectory.shared_prefix(self.turns[-1].node, tokens)
+            why: Literal["edit", "fork"] = "edit" if edited else "fork"
+            branch = Branch(turn=0, reason=why, at_token=shared, messages=self._ours(messages, parser))
+        turn = self._add(parent, rendered, completion, text, seconds)
+        turn.tools = tools
+        self.recording.place(turn, branch)
+        ask.turns.append(turn.index)
         for echo in _echoes(message, text, stop):
             self._tips[given + key_of([*messages, echo])] = turn
         finish = "tool_calls" if "tool_calls" in message else completion.finish if stop is None else "stop"
-        return ChatReply(turn, message, finish, len(tokens), len(completion.token_ids), stop)
+        return ChatReply(turn.index, message, finish, len(tokens), len(completion.token_ids), stop)
 
     async def _must_fit(self, given: Any, renderer: Renderer) -> None:
         """Counts the tokens of long texts piece by piece, with others served in between, until they are too many.
@@ -247,32 +252,35 @@ class Recorder:
         answer: str | None = None,
         data: dict[str, Any] | None = None,
     ) -> Episode:
-        """The episode so far. `rewards` are outcome components; their sum is the reward. `data` is the task's.
+        """Ends the session and returns its episode.
+
+        Args:
+            rewards: outcome components; their sum is the reward.
+            data: of the task.
 
         Raises:
             BadRequest: `data` is not JSON.
         """
-        nodes, turns, branches, tools = self._seen()
         question = next((text_of(m["content"]) for m in self.prompt if m["role"] == "user"), "")
+        task = _task(self.name, question, data or {})
+        self.finish()
         episode = Episode(
             id=self.name,
             group_id=self.group,
-            task=_task(self.name, question, data or {}),
+            task=task,
             status="done",
             split="proxy",
             prompt=self.prompt,
-            nodes=nodes,
-            turns=turns,
-            branches=branches,
             answer=answer,
             stop="answer",
             components=dict(rewards or {}),
             reward=sum(rewards.values()) if rewards else None,
             temperature=self.context.sampling.temperature,
-            timings={"generate": round(self._seconds, 6), "total": round(time.time() - self._created, 6)},
+            timings={"generate": round(self.seconds, 6), "total": round(time.time() - self._created, 6)},
             created_at=self._created,
             trainable=self.context.engine.trainable,
-            tools=tools,
+            tools=self.tools,
+            **self.recording.fields(),
         )
         return with_images(episode, self._shown)
 
@@ -281,22 +289,17 @@ class Recorder:
         self._shown[part["blob"]] = part
         return part
 
-    def _seen(self) -> tuple[list[Node], list[Turn], list[Branch], list[dict[str, Any]] | None]:
-        """The record without the replies that the program never saw, and the tools of its first turn."""
+    def finish(self) -> None:
+        """Ends the recording, without the replies that the program never saw. Of the tools, changes are recorded."""
         asks = [ask for same in self._asks.values() for ask in same if ask.turns]
         again = {turn for ask in asks for earlier in ask.before for turn in earlier.turns}
         lost = {turn for turn in again | self._undelivered if not self.turns[turn].observations}
-        nodes, moved = self.trajectory.without({self.turns[turn].node for turn in lost})
-        left = [turn for turn in self.turns if turn.index not in lost]
-        offered = [self._offered[turn.index] for turn in left]
-        changed = [new if new != old else None for old, new in zip(offered[:1] + offered, offered, strict=False)]
-        turns = [
-            msgspec.structs.replace(turn, index=k, node=moved[turn.node], tools=changed[k])
-            for k, turn in enumerate(left)
-        ]
-        numbers = {turn.index: k for k, turn in enumerate(left)}
-        branches = [msgspec.structs.replace(b, turn=numbers[b.turn]) for b in self.branches if b.turn not in lost]
-        return nodes, turns, branches, offered[0] if offered else self.tools
+        self.recording.drop(lost)
+        self.turns[:] = [turn for turn in self.turns if turn.index not in lost]
+        offered = [turn.tools for turn in self.turns]
+        for turn, old, new in zip(self.turns, offered[:1] + offered, offered, strict=False):
+            turn.tools = new if new != old else None
+        self.tools = offered[0] if offered else self.tools
 
     def _place(
         self, messages: list[dict[str, Any]], given: str, parser: Parser, renderer: Renderer
@@ -314,16 +317,14 @@ class Recorder:
             return ROOT, renderer.start(self._ours(messages, parser)), edited
         new = self._ours(messages[last + 1 :], parser)
         self._observe(turn, messages[last], new)
-        node = self.turns[turn].node
-        return node, renderer.extend(self.trajectory.nodes[node].token_ids, new), False
+        return turn.node, renderer.extend(self.recording.trajectory.nodes[turn.node].token_ids, new), False
 
-    def _observe(self, turn: int, reply: dict[str, Any], new: list[Message]) -> None:
+    def _observe(self, turn: TurnDraft, reply: dict[str, Any], new: list[Message]) -> None:
         """Records the first observations after a turn."""
-        before = self.turns[turn]
-        if before.observations:
+        if turn.observations:
             return
         results = {message.get("tool_call_id"): message["content"] for message in new if message["role"] == "tool"}
-        calls = [
+        turn.calls = [
             CallRecord(
                 id=call["id"],
                 name=call["function"]["name"],
@@ -336,25 +337,18 @@ class Recorder:
             for call in reply.get("tool_calls") or ()
             if call["id"] in results
         ]
-        self.turns[turn] = msgspec.structs.replace(before, observations=new, calls=calls)
+        turn.observations = new
 
     def _ours(self, messages: list[dict[str, Any]], parser: Parser) -> list[Message]:
         return [from_openai(message, parser, self._take) for message in messages]
 
-    def _note_branch(self, parent: int, tokens: list[int], asked: Callable[[], list[Message]], *, edited: bool) -> None:
-        """Records a branch if a request does not continue the newest reply."""
-        newest = self.turns[-1].node if self.turns else ROOT
-        if newest not in (ROOT, parent):
-            shared = self.trajectory.shared_prefix(newest, tokens)
-            why: Literal["edit", "fork"] = "edit" if edited else "fork"
-            self.branches.append(Branch(turn=len(self.turns), reason=why, at_token=shared, messages=asked()))
-
-    def _add(self, parent: int, rendered: list[int], completion: Completion, text: str, seconds: float) -> None:
-        """Adds nodes of the rendered tokens (unless present) and of the sampled ones, and the turn."""
-        node = self.trajectory.append_sampled(self.trajectory.append_rendered(parent, rendered), completion)
-        self.turns.append(
-            Turn(index=len(self.turns), node=node, text=text, finish=completion.finish, generate_s=seconds)
-        )
+    def _add(self, parent: int, rendered: list[int], completion: Completion, text: str, seconds: float) -> TurnDraft:
+        """Adds a turn, with nodes of its rendered tokens (unless present) and of the sampled ones."""
+        trajectory = self.recording.trajectory
+        node = trajectory.append_sampled(trajectory.append_rendered(parent, rendered), completion)
+        turn = TurnDraft(index=len(self.turns), node=node, text=text, finish=completion.finish, generate_s=seconds)
+        self.turns.append(turn)
+        return turn
 
 
 def _task(id: str, question: str, data: dict[str, Any]) -> Task:

@@ -14,8 +14,11 @@ from agentrl.rewards.components import OpenSandbox
 from agentrl.rewards.score import Live, Score
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.conversation.recording import EpisodeEnd, Keyed
+from agentrl.rollouts.conversation.calls import CallRunner
+from agentrl.rollouts.conversation.conversation import Policies, TurnSource
+from agentrl.rollouts.conversation.playback import RepeatedCalls, RepeatedTurns
 from agentrl.rollouts.conversation.resumption import Resumption, savers
+from agentrl.rollouts.conversation.state import EpisodeEnd, Keyed
 from agentrl.rollouts.faults.failures import TookTooLong, Verdict, describe, verdict, within
 from agentrl.rollouts.information_gain import AnswerScorer
 from agentrl.rollouts.session import Forkable, Session
@@ -29,7 +32,7 @@ from agentrl.tools.toolset import ToolBox
 from agentrl.tools.voice import info_of, openings
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.episode import Episode, ErrorRecord
-from agentrl.types.errors import StoreError, asked_to_stop
+from agentrl.types.errors import EngineError, StoreError, asked_to_stop
 from agentrl.types.parts.intake import Images
 from agentrl.types.sandbox import (
     Backend,
@@ -105,8 +108,7 @@ class Attempt:
         session.begin_engine()
         async with self.driven(session):
             await agent.run(session)
-            if session.recording.resumes is not None:
-                session.recording.resumes.check_reached(session.turns)
+            session.source.check_end(session.turns)
 
     async def open(self, own: Sequence[Tool] = (), agent: Agent | None = None) -> tuple[Session, list[Message]]:
         """Opens sandbox and tools; returns the session, and the opening messages of the environments.
@@ -127,18 +129,23 @@ class Attempt:
         shown = await self._open_tools(box, task, images)
         at = self.spec.iteration if self.spec.split == "eval" else None  # training may have continued in the meantime
         self.voices = await context.voices.bound(self.spec.group_id, at)
-        prefix = self.spec.resumes
-        resumes = None if prefix is None else Resumption(prefix, box.instances, self.sandbox, box.changes)
+        source: TurnSource = Policies()
+        calls = CallRunner(limits, self.sandbox, context.put_blob, images)
+        if (prefix := self.spec.resumes) is not None:
+            resumption = Resumption(prefix, box.instances, self.sandbox, box.changes)
+            source = RepeatedTurns(resumption)
+            calls = RepeatedCalls(limits, self.sandbox, context.put_blob, images, resumption=resumption)
         self.session = session = Session(
             self.spec.id, task, engine=context.engine, renderer=context.renderer, box=box,
-            sandbox=self.sandbox, sampling=context.sampling, limits=limits,
+            calls=calls, sampling=context.sampling,
             seed=derive_seed(context.seed, "episode", self.spec.id),
             max_turns=self.spec.max_turns or context.max_turns,
-            put_blob=context.put_blob, images=images, reserve=self._reserve,
+            reserve=self._reserve,
             keyed=_keyed(agent, box.instances) if context.keyed else (),
-            saves=savers(box.instances), resumes=resumes, voices=self.voices, forks=self.forkable,
+            saves=savers(box.instances), source=source, voices=self.voices, forks=self.forkable,
         )  # fmt: skip
-        session.recording.seats = agent is None or agent.seats
+        session.state.seats = agent is None or agent.seats
+        source.begin(session.state)
         return session, shown
 
     async def _open_tools(self, box: ToolBox, task: Task, images: Images) -> list[Message]:
@@ -160,7 +167,6 @@ class Attempt:
     @asynccontextmanager
     async def driven(self, session: Session) -> AsyncIterator[None]:
         """Runs the agent under the `limits.episode_s` deadline."""
-        resumes = session.recording.resumes
         try:
             async with self.clock:
                 yield
@@ -170,14 +176,14 @@ class Attempt:
             await check_answers(self.sandbox)
             for tool in self.opened:
                 await tool.check_answers()
-            if resumes is not None and not resumes.reached:
+            if session.source.repeats:
                 raise TookTooLong(
                     "playing back the turns before the fork took too long", remedy="raise limits.episode_s"
                 ) from None
             session.outcome = EpisodeEnd("wall")
             self.stop = "wall"
         finally:
-            await session.recording.settle()
+            await session.state.settle()
 
     def judge(self, error: BaseException) -> Verdict:
         """Returns the verdict on an exception; records the error with its stage."""
@@ -187,7 +193,7 @@ class Attempt:
         self.stop = judged.stop
         if judged.status not in ("done", "truncated"):
             inside = self.session is not None and self.stage == "agent"
-            self.error = describe(error, self.session.recording.stage if inside and self.session else self.stage)
+            self.error = describe(error, self.session.state.stage if inside and self.session else self.stage)
         return judged
 
     async def score(self) -> None:
@@ -222,19 +228,27 @@ class Attempt:
     async def _score_gold(self) -> None:
         """Scores the gold answer before the engine drops the session: its cache holds the prefixes of the answers."""
         scorer, session, context = self._scorer(), self.session, self.context
-        if scorer is None or session is None or not session.recording.turns:
+        if scorer is None or session is None or not len(session.state.recording):
             return
         self.enter("information_gain")
-        async with Deadline(context.limits.generate_s):
-            record = session.recording
-            record.turns = await scorer.score(
-                context.engine, context.renderer, self.spec.task, record.trajectory, record.turns
-            )
+        record, seconds = session.state.recording, context.limits.generate_s
+        drafts = record.drafts
+        try:
+            async with Deadline(seconds) as deadline:
+                found = await scorer.score(context.engine, context.renderer, self.spec.task, record.trajectory, drafts)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise EngineError(
+                f"no scores of the gold answer within {seconds:g} s", remedy="raise limits.generate_s"
+            ) from None
+        for draft, gold in zip(drafts, found, strict=True):
+            draft.gold_logprob = gold
 
     def _end_session(self) -> None:
         if self.session is not None and not self._session_ended:
             self._session_ended = True
-            self.close_errors += [describe(error, "close") for error in self.session.recording.end()]
+            self.close_errors += [describe(error, "close") for error in self.session.state.end()]
         self.voices.release()
         self.voices = self.context.voices
 
@@ -277,7 +291,7 @@ class Attempt:
         The garbage collector looks for cycles rarely while episodes run.
         """
         if self.session is not None:
-            self.session.recording.release()
+            self.session.state.release()
             self.session = None
 
     def record(self, judged: Verdict) -> tuple[Episode, Verdict]:
@@ -308,7 +322,7 @@ class Attempt:
             status = "truncated"
         timings = dict(self.timings, total=time.perf_counter() - self.started)
         if session is not None:
-            timings.update(session.recording.seconds)
+            timings.update(session.state.seconds)
         episode = Episode(
             id=spec.id, group_id=spec.group_id, task=self.task, iteration=spec.iteration, split=spec.split,
             attempt=self.number, status=status,
@@ -323,7 +337,7 @@ class Attempt:
             tools=session.definitions if session else None,
             info=self.info,
             parent=spec.resumes.parent if spec.resumes else None,
-            **(session.recording.fields() if session else {}),
+            **(session.state.fields() if session else {}),
         )  # fmt: skip
         return with_images(episode, self.images.taken if self.images is not None else {})
 

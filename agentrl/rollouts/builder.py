@@ -24,7 +24,7 @@ from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.parts import Part
 from agentrl.curriculum.task_source import TaskSource, load_tasks
 from agentrl.curriculum.task_sources import TOOLS_OF
-from agentrl.engines.registry import check_engine
+from agentrl.engines.registry import chosen_engine
 from agentrl.engines.scripted import Script, ScriptedEngine
 from agentrl.estimators.registry import CreditAssigner, load_credit
 from agentrl.registry.references import is_reference
@@ -33,8 +33,8 @@ from agentrl.rollouts.agent import AGENTS, Agent
 from agentrl.rollouts.context import RolloutContext
 from agentrl.rollouts.conversation.voice import Voices
 from agentrl.rollouts.information_gain import AnswerScorer, scorer_of
+from agentrl.rollouts.policy_models import model_of
 from agentrl.rollouts.scripts import load_scripts
-from agentrl.rollouts.voices.weights import model_of
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
@@ -314,7 +314,8 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
     if recipe.agent.format.use != AUTO:
         parser_of(recipe.agent.format, tools.definitions, recipe.base)
     BACKENDS.chosen(recipe.sandbox, recipe.base)
-    check_engine(recipe.engine, recipe.base)
+    engine = chosen_engine(recipe)
+    engine.plug_in.check(engine.settings, recipe)
     if recipe.model is not None and recipe.model.template is not None:
         template_text(recipe.model.template)
     return parts

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from agentrl.rollouts.attempt import Attempt
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.conversation.playback import play_back
+from agentrl.rollouts.conversation.playback import RepeatedTurns, play_back
 from agentrl.rollouts.conversation.resumption import Prefix, keeps_files_alone
 from agentrl.rollouts.faults.failures import Verdict, episode_of, verdict
 from agentrl.rollouts.session import Session
@@ -111,12 +111,11 @@ class ForkingAttempt(Attempt):
         super().release()
 
     async def _play_back(self, session: Session) -> None:
-        resumes = session.recording.resumes
-        assert resumes is not None
         self.enter("agent")
-        session.begin(resumes.record.prompt)
+        assert isinstance(session.source, RepeatedTurns)
+        session.begin(session.source.resumption.record.prompt)
         session.begin_engine()
-        await play_back(session, resumes)
+        await play_back(session, session.source)
 
     async def _close(self, fork: ForkingAttempt) -> None:
         await fork.close()
@@ -131,14 +130,14 @@ class ForkingAttempt(Attempt):
         """
         if self.session is None:
             raise ForkRefused("the episode has ended", place=self._place, remedy="fork while its agent runs")
-        turns = self.session.recording.turns
+        turns = self.session.state.recording.drafts
         at = len(turns) if turn is None else turn
         if (why := self._refusal(turn, at)) is not None:
             raise ForkRefused(why[0], place=self._place, remedy=why[1])
         self.trunk._begun += 1
         id = f"{self.trunk.spec.id}.{self.trunk._begun}"
         now = at == len(turns) and not self._session_ended  # Closed tools and sandboxes cannot be saved.
-        saved = await self.session.recording.saved() if now else None
+        saved = await self.session.state.saved() if now else None
         older = self.spec.resumes.parent if self.spec.resumes is not None else Parent(run="", episode="", turn=0)
         seeds = [*older.seeds, (older.turn, derive_seed(self.context.seed, "episode", self.spec.id))]
         origin = Parent(run="", episode=self.spec.id, turn=at, seeds=[each for each in seeds if each[0] < max(at, 1)])
@@ -156,7 +155,7 @@ class ForkingAttempt(Attempt):
         """Returns the reason that forbids a fork, and the remedy."""
         assert self.session is not None
         assert self.box is not None
-        turns = self.session.recording.turns
+        turns = self.session.state.recording.drafts
         if not self.forks_left:
             return self._none_left()
         if not 0 <= at <= len(turns):

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from agentrl.chat.renderer import Renderer
 from agentrl.config.credit import InformationGain
 from agentrl.estimators.registry import CreditAssigner
 from agentrl.types.engine import Engine, score
-from agentrl.types.episode import Node, Turn
+from agentrl.types.episode import Node, TurnDraft
 from agentrl.types.errors import CreditError
 from agentrl.types.task import Task
 from agentrl.types.trajectory import Trajectory
@@ -62,9 +60,9 @@ class AnswerScorer:
         return whole, min(same, len(whole) - 1)
 
     async def score(
-        self, engine: Engine, renderer: Renderer, task: Task, trajectory: Trajectory, turns: Sequence[Turn]
-    ) -> list[Turn]:
-        """Returns the turns with `gold_logprob`: the mean log-probability (nats, temperature 1) of the gold answer's
+        self, engine: Engine, renderer: Renderer, task: Task, trajectory: Trajectory, turns: Sequence[TurnDraft]
+    ) -> list[float | None]:
+        """Returns `gold_logprob` of each turn: the mean log-probability (nats, temperature 1) of the gold answer's
         tokens before the turn, of the likeliest one if there are several gold answers.
 
         Calls the engine once per branch of the episode, with the answers of all its turns as continuations, so that
@@ -88,7 +86,7 @@ class AnswerScorer:
             for (turn, _, _, lead), logprobs in zip(pairs, found, strict=True):
                 mean = sum(logprobs[lead:]) / len(logprobs[lead:])
                 scored[turn.index] = max(mean, scored.get(turn.index, mean))
-        return [msgspec.structs.replace(turn, gold_logprob=scored.get(turn.index)) for turn in turns]
+        return [scored.get(turn.index) for turn in turns]
 
 
 def _has_tokens(node: Node) -> bool:

@@ -8,7 +8,6 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from agentrl.engines.replay import ReplayEngine
 from agentrl.rollouts.context import RolloutContext
 from agentrl.rollouts.conversation.voice import Voices
 from agentrl.rollouts.forking import ForkingAttempt
@@ -111,8 +110,7 @@ def check_expected(context: RolloutContext, specs: Sequence[EpisodeSpec]) -> Non
         TaskError: a task names a tool, a reward component or a key of the sandbox that does not exist.
         StoreError: the replayed run lacks an episode.
     """
-    if isinstance(context.engine, ReplayEngine):
-        context.engine.require(spec.id for spec in specs)
+    context.engine.require(spec.id for spec in specs)
     if any(spec.split != "demo" for spec in specs):
         context.voices.require()
     for spec in specs:

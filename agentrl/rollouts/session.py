@@ -5,27 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agentrl.chat.renderer import Renderer
-from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.calls import CallRunner
-from agentrl.rollouts.conversation.conversation import Conversation
+from agentrl.rollouts.conversation.conversation import Conversation, Policies, TurnSource
 from agentrl.rollouts.conversation.offer import Offer
-from agentrl.rollouts.conversation.recording import Keyed, Recording, SessionMisused
-from agentrl.rollouts.conversation.resumption import Resumption
+from agentrl.rollouts.conversation.state import EpisodeState, Keyed, SessionMisused
 from agentrl.rollouts.conversation.voice import Voice, Voices
 from agentrl.tools.base import Environment
 from agentrl.tools.toolset import ToolBox
 from agentrl.types import values
 from agentrl.types.engine import Engine, Sampling
-from agentrl.types.episode import POLICY, Episode, Node, Turn
+from agentrl.types.episode import POLICY, Node, TurnDraft
 from agentrl.types.errors import nearest
-from agentrl.types.parts.intake import Images
 from agentrl.types.task import Message, Task
-
-if TYPE_CHECKING:
-    from agentrl.types.sandbox import Sandbox
 
 
 class Forkable(Protocol):
@@ -60,28 +54,23 @@ class Session(Conversation):
         engine: Engine,
         renderer: Renderer,
         box: ToolBox,
-        sandbox: Sandbox | None,
+        calls: CallRunner,
         sampling: Sampling,
-        limits: Limits,
         max_turns: int,
         seed: int,
-        put_blob: Callable[[bytes], str] | None = None,
-        images: Images | None = None,
         reserve: Callable[[Sequence[int]], int] = lambda prompt: 0,
         keyed: Sequence[Keyed] = (),
         saves: Sequence[Environment] = (),
-        resumes: Resumption | None = None,
+        source: TurnSource | None = None,
         voices: Voices | None = None,
         forks: Forkable | None = None,
     ) -> None:
-        calls = CallRunner(limits, sandbox, put_blob, images or Images(engine, limits))
-        recording = Recording(
-            episode_id, task, engine, calls, max_turns=max_turns, seed=seed, reserve=reserve, keyed=keyed,
-            saves=saves, resumes=resumes,
-        )  # fmt: skip
+        state = EpisodeState(
+            episode_id, task, engine, calls, max_turns=max_turns, seed=seed, reserve=reserve, keyed=keyed, saves=saves
+        )
         offer = Offer(box, renderer, sampling)
         box.check()
-        super().__init__(recording, offer)
+        super().__init__(state, offer, source or Policies())
         self._voices = voices or Voices()
         self._forks = forks
         self.info: dict[str, Any] = {}
@@ -89,7 +78,7 @@ class Session(Conversation):
     @property
     def rng(self) -> random.Random:
         """Random numbers for agents; fixed by the episode's id and the run's seed."""
-        return self.recording.rng
+        return self.state.rng
 
     def fork(self, turn: int | None = None) -> AbstractAsyncContextManager[Session]:
         """Forks the episode: opens a second session that continues from a turn of this one, for use in `async with`.
@@ -111,12 +100,12 @@ class Session(Conversation):
             )
         return self._forks.fork(turn)
 
-    def sampled(self, turn: Turn) -> Node | None:
+    def sampled(self, turn: TurnDraft) -> Node | None:
         """Returns the tokens of a turn, with their log-probabilities if the engine returns them.
 
         None if it was not sampled here: a fork takes turns of its parent, and other policies have no tokens.
         """
-        node = self.recording.trajectory.nodes[turn.node]
+        node = self.state.recording.trajectory.nodes[turn.node]
         return node if node.kind == "sampled" else None
 
     @property
@@ -124,10 +113,10 @@ class Session(Conversation):
         """Number of forks left; 0 in an evaluation, a demonstration and an episode that resumes a stored one."""
         return 0 if self._forks is None else self._forks.forks_left
 
-    def take(self, episode: Episode, tools: list[dict[str, Any]] | None) -> None:
-        """Replaces the record by an episode recorded elsewhere: turns, tokens, the opening and its tools."""
-        self.recording.take(episode, self.turns)
-        self.opening = episode.prompt or self.opening
+    def take(self, opening: list[Message], tools: list[dict[str, Any]] | None, seconds: float) -> None:
+        """Takes the opening and the tools of a program's requests, and the time that its replies took."""
+        self.state.seconds["generate"] = seconds
+        self.opening = opening or self.opening
         self._offer.definitions = tools if tools is not None else self.definitions
 
     def context(
@@ -155,7 +144,9 @@ class Session(Conversation):
         """
         voice = self._voice_of(name, policy)
         offer = self._offer.part(tools) if voice is None else self._offer.of_voice(voice, tools)
-        opened = Conversation(self.recording, offer, values.text(name), values.text(role or name), policy, voice)
+        opened = Conversation(
+            self.state, offer, self.source, values.text(name), values.text(role or name), policy, voice
+        )
         opened.begin(messages)
         opened.begin_engine()
         return opened

@@ -117,6 +117,7 @@ class Sqlite(Database):
 
     def _run(self, query: str, limits: QueryLimits) -> Result:
         left, until, over = STEPS // _EVERY, time.process_time() + limits.seconds, ""
+        locked_until = time.monotonic() + limits.seconds
 
         def tick() -> int:
             nonlocal left, over
@@ -135,7 +136,7 @@ class Sqlite(Database):
                     with closing(self.connection.execute(query.strip().rstrip(";"))) as cursor:
                         return read(_columns(cursor), cursor, limits)
                 except _FAILURES as error:
-                    if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _LOCKED or time.monotonic() > until:
+                    if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _LOCKED or time.monotonic() > locked_until:
                         raise QueryFailed(over or self._said(error)) from None
                 time.sleep(_LOCKED_S)
         finally:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from agentrl.chat.renderer import Renderer
 from agentrl.curriculum import Curriculum
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.rollouts.collector import Collector
 from agentrl.rollouts.specs import EpisodeSpec
-from agentrl.training.compute_thread import Compute
+from agentrl.training.backend import TrainerBackend
 from agentrl.training.stages.course import CROSS_ENTROPY
 from agentrl.training.stages.record import StageRecord
 from agentrl.training.supervised.conversation import SupervisedConversation
-from agentrl.training.trainer import Trainer
 from agentrl.types.episode import Episode
 
 
@@ -27,12 +24,11 @@ class Imitation:
         tasks: TaskSource,
         record: StageRecord,
         renderer: Renderer,
-        trainer: Trainer,
-        compute: Compute,
+        trainer: TrainerBackend,
     ) -> None:
         self._curriculum, self._collector, self._record = curriculum, collector, record
         self._tasks = {task.id: task for task in tasks.tasks}
-        self._renderer, self._trainer, self._compute = renderer, trainer, compute
+        self._renderer, self._trainer = renderer, trainer
 
     async def step(self, iteration: int) -> dict[str, float]:
         """Plays the demonstrations and trains on them. Returns metrics by filter."""
@@ -44,8 +40,7 @@ class Imitation:
             demos = await self._play(script, f"{self._record.stage.prefix}{part.name}/{iteration:05d}", ids, iteration)
             samples = [sample for demo in demos for sample in SupervisedConversation.of(demo).samples(self._renderer)]
             if samples:
-                fit = partial(self._trainer.fit, samples, CROSS_ENTROPY, lr, fresh=True)
-                taught = await self._compute.call(fit)
+                taught = await self._trainer.fit(samples, CROSS_ENTROPY, lr, fresh=True)
                 metrics |= {f"{part.name}_loss": taught["loss"], f"{part.name}_tasks": float(len(demos))}
         return metrics
 

@@ -41,10 +41,14 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
 
 def gap_in(versions: Sequence[VersionSpan], tokens: int) -> str | None:
     """Describes a gap or overlap in the version spans of a node of so many tokens; None if they cover it exactly."""
-    starts = [0, *(span.end for span in versions)]
-    empty = any(span.end <= span.start for span in versions) and tokens > 0  # an empty span covers an empty node
-    if not empty and starts[-1] == tokens and [span.start for span in versions] == starts[:-1]:
-        return None
+    end = 0
+    for span in versions:
+        if span.start != end or (span.end <= span.start and tokens > 0):  # an empty span covers an empty node
+            break
+        end = span.end
+    else:
+        if end == tokens:
+            return None
     return f"{tokens} tokens have the version spans {[(span.start, span.end) for span in versions]}"
 
 
@@ -109,10 +113,11 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     cost: float
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One model turn and everything until the next.
+class TurnDraft(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One model turn and everything until the next, while its episode runs: the draft of a `Turn`.
 
     Attributes:
+        index: number of the turn in the episode; in a draft, in the order in which turns began.
         node: index of the node that holds the sampled tokens.
         state: anchor key of the state that the turn acted on (joined `state_key()` of the tools), None if none.
         agent: the speaking role, for agents with several.
@@ -163,6 +168,17 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return self.text.strip()
         calls = [(call.name, call.arguments) for call in self.calls]
         return msgspec.json.encode(calls, order="sorted").decode()
+
+    def frozen(self, index: int) -> Turn:
+        """Returns the turn as it is now, at its place in the record. Later changes of the draft do not affect it."""
+        now = msgspec.structs.asdict(self)
+        now |= {"calls": [*self.calls], "observations": [*self.observations], "rewards": {**self.rewards}}
+        return Turn(**now | {"index": index, "points": [*self.points]})
+
+
+# The fields of a draft, which can no longer be set.
+class Turn(TurnDraft, frozen=True, kw_only=True, omit_defaults=True):  # type: ignore[misc]
+    """Turn of a record."""
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
@@ -372,6 +388,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def own_turns(self) -> list[Turn]:
         """Turns of the main policy, without those of other policies (`turns` has all)."""
+        if not self.contexts:
+            return list(self.turns)
         return [turn for turn in self.turns if self.policy_of(turn) == POLICY]
 
     @property

@@ -78,6 +78,10 @@ class Trajectory:
         )
         return self._append(sampled)
 
+    def take(self, node: Node) -> int:
+        """Adds a node of another trajectory, whose nodes before it are all here."""
+        return self._append(node)
+
     def path(self, at: int) -> list[int]:
         """Returns the nodes from the root to `at`; none to `ROOT`."""
         return path_to(self.nodes, at)

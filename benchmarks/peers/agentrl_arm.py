@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from agentrl.chat.tokenizer import HFTokenizer
-from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.collector import Collector
 from agentrl.rollouts.player import LocalPlayers
@@ -57,7 +57,7 @@ async def main(job: Job) -> None:
     parts = build(made)
     source = load_tasks(made.tasks, made.base, made.seed)
     renderer = parts.renderer(HFTokenizer.load(job.tokenizer))
-    engine = VLLMEngine(EngineSettings(use="vllm", urls=[job.url]), [job.url], tokenizer=renderer.tokenizer)
+    engine = VLLMEngine(VLLMSettings(urls=[job.url]), [job.url], tokenizer=renderer.tokenizer)
     progress = Reporter()
     await engine.start()
     with RunDir.create(f"{job.out}-warm-up") as run:

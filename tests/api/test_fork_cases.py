@@ -73,6 +73,13 @@ class Slowly(Saved):
             await asyncio.sleep(0)
         return 0
 
+class Twice(Saved):
+    info = {"restored": 0}
+    async def restore(self, state):
+        for _ in range(1000):  # others come first
+            await asyncio.sleep(0)
+        self.info["restored"] += 1
+
 class Pays(ToolAgent):
     async def run(self, session):
         while session.outcome is None:
@@ -174,6 +181,12 @@ def test_tokens_of_other_contexts_do_not_come_along(tmp_path: Path) -> None:
     assert [(turn.context, turn.node) for turn in parent.turns] == [("main", 3), ("critic", 2)]
     _, each = forked(run, 0)
     assert {node for turn in each.turns for node in each.path(turn.node)} == set(range(len(each.nodes)))
+
+
+def test_tools_are_restored_once_where_two_conversations_go_on_at_the_same_time(tmp_path: Path) -> None:
+    _, each = forked(play(tmp_path, "Twice", "Beside"), 0)
+    assert each.info == {"restored": 1}
+    assert len(each.turns) == 2
 
 
 def test_a_task_with_images(tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ from agentrl.chat.processor import expanded
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.agent import FormatSettings
-from agentrl.config.engine import EngineSettings
 from agentrl.config.model import ModelSettings, ScratchModel
 from agentrl.config.train import TrainSettings
 from agentrl.engines.http import HttpClient
 from agentrl.engines.vllm.check import check_server
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.engines.vllm.launch import Servers, Serving, start_servers
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.models.load import LoadedModel, load_model
 from agentrl.models.vision.album import Album
 from agentrl.models.vision.sight import Sight
@@ -45,7 +45,7 @@ from .vllm_world import PYTHON, row_of
 
 real = pytest.mark.family("vllm")
 
-SETTINGS = EngineSettings(use="vllm", python=PYTHON, timeout_s=120)
+SETTINGS = VLLMSettings(python=PYTHON, timeout_s=120)
 
 
 def tiny_qwen() -> LoadedModel:

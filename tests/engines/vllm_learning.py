@@ -29,6 +29,7 @@ from agentrl.training.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample, training_samples
 from tests.rollouts.world import collect
+from tests.training.make import taken
 
 STEPS, GROUPS, SIZE = 20, 8, 8
 
@@ -155,7 +156,7 @@ def imitate(model: Any, renderer: Renderer, demos: list[Episode]) -> None:
     """Trains the model on demonstrations."""
     samples = [sample for demo in demos for sample in SupervisedConversation.of(demo).samples(renderer)]
     course = Course(samples, steps=250, batch=16, lr=2e-3, seed=0)
-    deque(course.run(Trainer(model, TrainSettings())), maxlen=0)
+    deque(taken(course, Trainer(model, TrainSettings())), maxlen=0)
 
 
 async def imitating_model(folder: Path) -> None:

@@ -54,7 +54,8 @@ def episode(renderer: Renderer, task: Task) -> Episode:
 
 
 async def scored_by(scorer: AnswerScorer, played: Episode, engine: TorchEngine, renderer: Renderer) -> list[Turn]:
-    return await scorer.score(engine, renderer, played.task, Trajectory(played.nodes), played.turns)
+    found = await scorer.score(engine, renderer, played.task, Trajectory(played.nodes), played.turns)
+    return [msgspec.structs.replace(turn, gold_logprob=gold) for turn, gold in zip(played.turns, found, strict=True)]
 
 
 async def test_beliefs_equal_plain_forward_passes(renderer: Renderer, engine: TorchEngine) -> None:
@@ -144,6 +145,6 @@ async def test_an_answer_stands_behind_the_thought_that_a_prompt_opens() -> None
             return [[-1.0] * len(one) for one in continuations]
 
     scored = await scorer.score(Engine(), renderer, task, Trajectory(nodes), turns)  # type: ignore[arg-type]
-    assert [turn.gold_logprob for turn in scored] == [-1.0, -1.0]
+    assert scored == [-1.0, -1.0]
     assert [tokenizer.decode(ids) for ids in asked] == ["It is Oslo", "\n<channel|>\n\nIt is Oslo"]
     assert [scorer.room(renderer, task, prompt) for prompt in (start, seen)] == [len(ids) for ids in asked]

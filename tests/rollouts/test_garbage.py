@@ -14,14 +14,15 @@ from agentrl.engines.scripted import Say
 from agentrl.rollouts.agent import ToolAgent
 from agentrl.rollouts.attempt import Attempt
 from agentrl.rollouts.conversation.conversation import Conversation
-from agentrl.rollouts.conversation.recording import Recording
+from agentrl.rollouts.conversation.state import EpisodeState
 from agentrl.store import RunDir
+from agentrl.types.recording import Recording
 from tests.rollouts.world import collect, make_context, make_parts, specs
 
 pytestmark = pytest.mark.slow
 
 HERE = "tests.rollouts.test_garbage"
-HELD = (Attempt, Conversation, Recording)
+HELD = (Attempt, Conversation, EpisodeState, Recording)
 
 
 def held() -> Counter[str]:

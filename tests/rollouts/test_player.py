@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from agentrl.config.credit import InformationGain
 from agentrl.engines.scripted import Say
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.faults.budgets import TooManyUserErrors
+from agentrl.rollouts.information_gain import AnswerScorer
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.rollouts.summary import summary
 from agentrl.simulate.clock import simulated
@@ -429,6 +431,25 @@ async def test_a_program_that_does_not_start_casts_no_suspicion(tmp_path: Path) 
     )
     episode = await play_one(make_context(parts, calls("die")))
     assert (episode.status, episode.attempt) == ("done", 2)
+
+
+class NeverScores(FlakyEngine):
+    """Samples, and does not say what it makes of a gold answer."""
+
+    async def score(self, prefix: Any, continuations: Any, at: Any = None) -> Any:
+        await asyncio.Event().wait()
+
+
+def test_an_engine_that_scores_no_gold_answer_in_time_has_failed(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, limits={"backoff_s": 0.0, "retries": 1})
+    scorer = AnswerScorer(InformationGain())
+    context = make_context(parts, calls("echo", text="a"), NeverScores, answer_scorer=scorer)
+    failures: list[dict[str, Any]] = []
+    (episode,) = simulated(
+        collect(context, [EpisodeSpec("g#0", "g", specs(1)[0].task, split="train")], failures=failures)
+    )
+    assert (episode.status, len(failures)) == ("infra_error", 2)
+    assert "no scores of the gold answer within 600 s" in failures[0]["message"]
 
 
 async def test_other_outages_between_leave_the_suspicion(tmp_path: Path) -> None:

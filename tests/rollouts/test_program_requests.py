@@ -18,6 +18,7 @@ from agentrl.rollouts.programs import inside
 from agentrl.rollouts.programs.inside import relayed
 from agentrl.rollouts.programs.recorder import EpisodeRecorder
 from agentrl.rollouts.session import Session
+from agentrl.types.recording import Recording
 from agentrl.types.sandbox import Sandbox
 
 
@@ -102,7 +103,8 @@ async def test_requests_side_by_side_stay_within_the_turns(monkeypatch: pytest.M
     monkeypatch.setattr("agentrl.proxy.recorder.Recorder._reply", reply)
     parts = {"engine": None, "renderer": None, "sampling": None, "seed": 0, "id": "e"}
     limits, images = SimpleNamespace(generate_s=60), SimpleNamespace(take=None)
-    session = SimpleNamespace(**parts, images=images, limits=limits, max_turns=3)
+    state = SimpleNamespace(recording=Recording())
+    session = SimpleNamespace(**parts, state=state, turns=[], images=images, limits=limits, max_turns=3)
     recorder = EpisodeRecorder(cast("Session", session))
     await recorder.reply({"k": -1})
     found = await asyncio.gather(*(recorder.reply({"k": k}) for k in range(5)), return_exceptions=True)

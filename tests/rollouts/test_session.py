@@ -15,14 +15,16 @@ from agentrl.config.agent import FormatSettings
 from agentrl.config.limits import Limits
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollouts.agent import Agent
+from agentrl.rollouts.conversation.calls import CallRunner
 from agentrl.rollouts.session import Session
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.tools.methods import toolbox
 from agentrl.tools.toolset import ToolEntry, ToolSet
-from agentrl.types.engine import Completion, Sampling
+from agentrl.types.engine import Completion, Engine, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import InfraError, ToolError
+from agentrl.types.parts.intake import Images
 from agentrl.types.task import Task
 from tests.chat.families import gemma4_thinking
 from tests.rollouts.world import collect, make_context, make_parts, play_one
@@ -328,7 +330,7 @@ def looking(engine: Any, renderer: Renderer) -> Session:
     task = Task.of("t", "Where?")
     session = Session(
         "e", task, engine=engine, renderer=renderer, box=ToolSet((ToolEntry.of("look", Looking),)).box(task),
-        sandbox=None, sampling=Sampling(), limits=Limits(), max_turns=3, seed=0,
+        calls=CallRunner(Limits(), None, None, Images(engine, Limits())), sampling=Sampling(), max_turns=3, seed=0,
     )  # fmt: skip
     session.begin([{"role": "user", "content": "Where?"}])
     return session
@@ -360,16 +362,14 @@ async def test_a_thought_that_a_prompt_leaves_open_and_nothing_closes_is_no_answ
     tokenizer = renderer.tokenizer
     said = ['<|tool_call>call:look{at:<|"|>x<|"|>}<tool_call|><|tool_response>', "It must be room 7.<turn|>"]
 
-    class Engine:
-        max_context = 10_000
-
-        async def generate(self, prompt: list[int], sampling: Sampling, session: str) -> Completion:
+    class Thinks(Engine):
+        async def generate(self, prompt: Any, sampling: Sampling, session: str) -> Completion:
             ids = tokenizer.encode(said.pop(0), special=True)
             return Completion(
                 token_ids=ids, logprobs=[-1.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
             )
 
-    session = looking(Engine(), renderer)
+    session = looking(Thinks(), renderer)
     await session.run_tools(await session.generate())
     reply = await session.generate()
     assert (reply.answer, reply.text) == (None, "")

@@ -318,7 +318,7 @@ class Forger(Agent):
 
     async def run(self, session: Any) -> None:
         await session.generate()
-        session.turns[0] = msgspec.structs.replace(session.turns[0], text=5)
+        session.turns[0].text = 5
         session.finish()
 
 

@@ -221,7 +221,7 @@ async def test_the_path_of_a_script_is_read_as_the_script(tmp_path: Path, engine
 HELD = "BEGIN EXCLUSIVE; INSERT INTO item VALUES (4, 'cup', 4.0)"
 
 
-def test_a_file_that_is_written_is_waited_for(tmp_path: Path) -> None:
+def test_a_file_that_is_written_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as connection:
         connection.executescript(SHOP)
@@ -232,5 +232,7 @@ def test_a_file_that_is_written_is_waited_for(tmp_path: Path) -> None:
         shop.run("SELECT COUNT(*) FROM item", QueryLimits(seconds=0.1))
     with pytest.raises(QueryFailed, match="no such column"):  # at once: nothing is locked
         shop.run("SELECT 1 FROM item WHERE [is locked] = 1", QueryLimits(seconds=1000.0))
-    other.execute("COMMIT")
+    with monkeypatch.context() as patch:  # it is there as soon as somebody waits for it
+        patch.setattr("agentrl.sql.sqlite.time.sleep", lambda seconds: other.execute("COMMIT"))
+        assert shop.run("SELECT COUNT(*) AS n FROM item", QueryLimits(seconds=1000.0)) == Result(["n"], [(4,)])
     assert shop.run("SELECT COUNT(*) AS n FROM item", QueryLimits()) == Result(["n"], [(4,)])

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 from PIL import Image as PIL
 
-from agentrl.types.parts import content
+from agentrl.config.limits import Limits
+from agentrl.tools.base import ToolResult
+from agentrl.types.parts import content, image
 from agentrl.types.parts.image import ImageInfo, ImageRefused, checked_image, data_url, image_info
+from agentrl.types.parts.intake import Images
 from agentrl.types.task import Task
 from agentrl.types.values import ValueRefused
 from tests.images import RED, png
@@ -98,12 +101,12 @@ def test_a_part_that_is_none_is_refused(part: Any) -> None:
 
 
 def test_contents_are_joined() -> None:
-    image = {"type": "image", "blob": "ab"}
+    part = {"type": "image", "blob": "ab"}
     assert content.joined("a", "b") == "ab"
-    assert content.joined("a", [image], "", "b") == [
-        {"type": "text", "text": "a"}, image, {"type": "text", "text": "b"},
+    assert content.joined("a", [part], "", "b") == [
+        {"type": "text", "text": "a"}, part, {"type": "text", "text": "b"},
     ]  # fmt: skip
-    assert content.text_of(content.joined("a", [image], "b")) == "a[image]b"
+    assert content.text_of(content.joined("a", [part], "b")) == "a[image]b"
 
 
 def test_an_image_of_a_million_parts_is_refused() -> None:
@@ -117,3 +120,27 @@ def test_an_image_of_a_million_parts_is_refused() -> None:
             image_info(many)
     with pytest.raises(ImageRefused, match="damaged"):
         image_info(jpeg[:2] + b"\xff" * 500_000)
+
+
+def test_the_header_of_an_image_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a tool's result to the record and the engine's check."""
+    parsed: list[int] = []
+
+    def counted(data: bytes) -> ImageInfo | None:
+        parsed.append(len(data))
+        return image._png(data)
+
+    class Engine:
+        sees = True
+
+        def check_image(self, data: bytes) -> None:
+            assert image_info(data).width == 5
+
+    monkeypatch.setattr(image, "_READERS", ((b"\x89PNG", counted),))
+    result = ToolResult("", images=[png(5, 3)])
+    again = ToolResult(result.text, images=result.images)
+    part = Images(Engine(), Limits()).take(again.images[0])
+    assert (part["width"], part["height"], part["format"]) == (5, 3, "png")
+    assert len(parsed) == 1
+    with pytest.raises(ImageRefused):
+        ToolResult("", images=[bytes(again.images[0])[:-1]])

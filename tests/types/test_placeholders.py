@@ -264,8 +264,8 @@ def test_an_image_that_is_not_whole_is_named() -> None:
 
 
 async def test_engines_and_models_that_take_text_only_refuse_them_by_name(tmp_path: Any) -> None:
-    from agentrl.config.engine import EngineSettings
     from agentrl.engines.vllm.engine import VLLMEngine
+    from agentrl.engines.vllm.settings import VLLMSettings
     from agentrl.training.model.packing import pack
     from agentrl.training.model.policy import hidden_states
     from agentrl.types.errors import TrainError
@@ -273,7 +273,7 @@ async def test_engines_and_models_that_take_text_only_refuse_them_by_name(tmp_pa
     from tests.training.make import llama
 
     red = renderer_of("bytes").start(opening(RED))
-    engine = VLLMEngine(EngineSettings(use="vllm"), ["http://127.0.0.1:9"], tokenizer=ByteTokenizer())
+    engine = VLLMEngine(VLLMSettings(), ["http://127.0.0.1:9"], tokenizer=ByteTokenizer())
     with pytest.raises(CannotSee, match="the engine vllm takes text only"):
         await engine.generate(red, Sampling(), "s")
     await engine.close()

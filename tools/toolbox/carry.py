@@ -208,7 +208,9 @@ class Unpacker:
         parts = target.split(b"/")
         ups = len(list(itertools.takewhile(b"..".__eq__, parts)))
         inside = parts[0] and b".." not in parts[ups:] and ups < len(self.stack)
-        if kind != DATA or (self.bounds.bounded and not inside):
+        if kind != DATA or b"\0" in target:
+            raise Refused(errno.EPROTO, f"the link {ascii(name)[1:]} has no target")
+        if self.bounds.bounded and not inside:
             raise Refused(errno.EPERM, f"the link {ascii(name)[1:]} leads out of the folder")
         self.clear(here, name)
         os.symlink(target, name, dir_fd=here)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from agentrl.config.engine import EngineSettings
 from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.vllm.placement import assigned
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.models.load import LoadedModel, no_progress_bars
 from agentrl.types.errors import EngineError
 from agentrl.types.paths import data_path
@@ -157,7 +157,7 @@ class Servers:
 
 
 def start_servers(
-    settings: EngineSettings,
+    settings: VLLMSettings,
     model: Path | LoadedModel,
     serving: Serving,
     *,
@@ -199,7 +199,7 @@ def start_servers(
     return servers
 
 
-def prepare(settings: EngineSettings, serving: Serving) -> tuple[str, bool, list[list[str]]]:
+def prepare(settings: VLLMSettings, serving: Serving) -> tuple[str, bool, list[list[str]]]:
     """Returns the interpreter, whether its vLLM is for CPUs, and each server's GPUs. Starts nothing.
 
     Raises:
@@ -223,7 +223,7 @@ def prepare(settings: EngineSettings, serving: Serving) -> tuple[str, bool, list
     return python, cpu, [] if cpu else assigned(settings, serving.trainer_gpus)
 
 
-def arguments(settings: EngineSettings, model: Path, serving: Serving, port: int, host: str, *, cpu: bool) -> list[str]:
+def arguments(settings: VLLMSettings, model: Path, serving: Serving, port: int, host: str, *, cpu: bool) -> list[str]:
     """The command line of a server, without the interpreter.
 
     `processed_logprobs`: log-probabilities under the sampling temperature, which the importance ratio needs.
@@ -257,7 +257,7 @@ def arguments(settings: EngineSettings, model: Path, serving: Serving, port: int
     return [*found, *settings.args]
 
 
-def _environment(settings: EngineSettings, gpus: Sequence[str] | None) -> dict[str, str]:
+def _environment(settings: VLLMSettings, gpus: Sequence[str] | None) -> dict[str, str]:
     """Environment of a server on these GPUs; None: on CPUs."""
     plugin = str(data_path("tools", "vllm"))
     found = {

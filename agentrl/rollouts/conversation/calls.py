@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentrl.chat.formats.parser import ParsedCall, ParseFault, Reply
 from agentrl.config.limits import Limits
-from agentrl.rollouts.faults.failures import LimitReached, TookTooLong
+from agentrl.rollouts.faults.failures import LimitReached, TookTooLong, within
 from agentrl.sandbox.health import check_answers
-from agentrl.tools.base import ToolResult
+from agentrl.tools.base import Environment, Observation, ToolResult
 from agentrl.tools.calling import OutOfTime, timed
 from agentrl.tools.methods import ToolMethod
+from agentrl.tools.voice import answer_of
 from agentrl.types import values
 from agentrl.types.clocks.threads import give_way
 from agentrl.types.engine import ContextOverflow
-from agentrl.types.episode import CallRecord
+from agentrl.types.episode import CallRecord, TurnDraft
 from agentrl.types.errors import InfraError, RecipeError, ToolError, asked_to_stop, described, place_of
-from agentrl.types.parts.content import Part
+from agentrl.types.parts.content import Part, with_images
 from agentrl.types.parts.image import ImageRefused
 from agentrl.types.parts.intake import CannotSee, Images
+from agentrl.types.task import Message
 
 if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox
@@ -30,9 +32,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Heard:
+    """Answer of an environment to a reply.
+
+    Attributes:
+        said: as the environment gave it.
+        message: for the conversation: cut, with images as parts.
+        rewards: checked.
+    """
+
+    said: Observation
+    message: Message
+    rewards: dict[str, float]
+
+
 @dataclass
 class CallRunner:
-    """Runs the calls of one episode.
+    """Runs the calls of one episode, and takes the answers and rewards that follow replies.
 
     Attributes:
         put_blob: stores an output that is cut, returns its hash.
@@ -62,6 +79,27 @@ class CallRunner:
         placed = [(fault.at, _unread(k, fault)) for k, fault in enumerate(reply.errors)]
         placed += [(call.at, record) for call, (record, _) in zip(reply.calls, pairs, strict=True)]
         return [record for _, record in sorted(placed, key=lambda each: each[0])], [result for _, result in pairs]
+
+    async def respond(self, environments: Sequence[Environment], reply: Reply) -> Heard | None:
+        """Asks environments in order for an answer to a reply without calls; returns the first one.
+
+        Raises:
+            TookTooLong: an environment did not answer within its `timeout_s`.
+        """
+        for each in environments:
+            name = type(each).__name__
+            async with within(each.timeout_s, f"{name}.respond", f"timeout_s of {name}", self.sandbox):
+                said = await answer_of(each, reply)
+            if said is not None:
+                rewards = values.rewards(said.rewards, "respond")
+                text, _ = cut_middle(said.text, self.limits.observation_chars)
+                shown = [self.images.take(image) for image in said.images]
+                return Heard(said, {"role": said.role, "content": with_images(text, shown)}, rewards)
+        return None
+
+    def reward(self, turn: TurnDraft, given: dict[str, float]) -> None:
+        """Adds rewards that the agent gives to a turn."""
+        turn.rewards = values.added(turn.rewards, given)
 
     async def _call_in_turn(
         self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], ended: list[str]

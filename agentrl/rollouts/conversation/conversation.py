@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from agentrl.chat.formats.native_calls import reply_of
 from agentrl.chat.formats.parser import Reply
 from agentrl.chat.thread import Prompt
-from agentrl.rollouts.conversation.calls import cut_middle
-from agentrl.rollouts.conversation.recording import EpisodeEnd, SessionMisused
-from agentrl.rollouts.conversation.resumption import Resumption
+from agentrl.rollouts.conversation.calls import Heard
+from agentrl.rollouts.conversation.offer import Offer
 from agentrl.rollouts.conversation.standing import Standing
+from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState, SessionMisused
 from agentrl.rollouts.conversation.voice import Voice
-from agentrl.rollouts.faults.failures import raised_in, within
+from agentrl.rollouts.faults.failures import raised_in
 from agentrl.tools.asides import asides
 from agentrl.tools.base import Observation, ToolResult
-from agentrl.tools.voice import answer_of, voices
+from agentrl.tools.voice import voices
 from agentrl.types import values
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.engine import Completion, ContextOverflow, sample
-from agentrl.types.episode import MAIN, Branch, CallRecord, Drift, Turn
+from agentrl.types.episode import MAIN, POLICY, Branch, CallRecord, Drift, TurnDraft
 from agentrl.types.errors import EngineError
 from agentrl.types.parts import content
 from agentrl.types.seeds import derive_seed
@@ -35,6 +35,54 @@ SELF = "self"
 
 SPOKEN = Completion(token_ids=[], logprobs=[], finish="stop", versions=[])
 """Placeholder in the trajectory for a reply of another policy."""
+
+
+RecordedPrompt = tuple[Prompt, Branch | Drift | None]
+"""Prompt of a record, and the fork at it, if any."""
+
+
+class TurnSource(Protocol):
+    """Source of an episode's turns: its policies, or a record and then its policies.
+
+    Attributes:
+        repeats: whether turns of a record are repeated now.
+    """
+
+    @property
+    def repeats(self) -> bool: ...
+
+    def begin(self, state: EpisodeState) -> None:
+        """Prepares the state of the episode, before the agent runs."""
+        ...
+
+    async def turn(self, conversation: Conversation, number: int, agent: str) -> Reply:
+        """Adds the next turn to a conversation.
+
+        Args:
+            number: of the turn in the episode.
+            agent: the speaking role.
+        """
+        ...
+
+    def check_end(self, turns: Sequence[TurnDraft]) -> None:
+        """Checks at the end of the agent that the turns are all that it had to play."""
+        ...
+
+
+class Policies:
+    """Source of the turns of an episode that resumes no other: policies sample all of them."""
+
+    repeats = False
+
+    def begin(self, state: EpisodeState) -> None:
+        """Does nothing."""
+
+    async def turn(self, conversation: Conversation, number: int, agent: str) -> Reply:
+        """Samples the next turn."""
+        return await conversation.sample(number, agent)
+
+    def check_end(self, turns: Sequence[TurnDraft]) -> None:
+        """Does nothing: every turn was sampled."""
 
 
 class _Alone:
@@ -56,19 +104,36 @@ class _Alone:
                 place=f"episode {conversation.id}",
                 remedy="await one after the other; several replies to one prompt are several episodes of a group",
             )
-        self._begun = conversation.recording.begin_work()
+        self._begun = conversation.state.begin_work()
         conversation.under_way = self._what
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         conversation = self._conversation
         conversation.under_way = ""
-        conversation.recording.end_work(self._begun)
+        conversation.state.end_work(self._begun)
         if error is not None:
             raised_in(conversation.id, error)
 
 
 class Conversation(Standing):
-    """Conversation driven by an agent."""
+    """Conversation driven by an agent.
+
+    Attributes:
+        source: of its turns.
+    """
+
+    def __init__(
+        self,
+        state: EpisodeState,
+        offer: Offer,
+        source: TurnSource,
+        name: str = MAIN,
+        role: str = "agent",
+        policy: str = POLICY,
+        voice: Voice | None = None,
+    ) -> None:
+        super().__init__(state, offer, name, role, policy, voice)
+        self.source = source
 
     def begin(self, messages: list[Message], shown: Sequence[Message] = ()) -> None:
         """Opens the conversation. It is rendered for the first reply: until then, `say` adds to the opening.
@@ -90,84 +155,71 @@ class Conversation(Standing):
             SessionMisused: another `generate` or `run_tools` of this conversation is under way.
         """
         with _Alone(self, "generate()"):
-            number = self.recording.begin_turn()
+            number = self.state.begin_turn()
             try:
-                return await self._generate(number, self.role if agent is None else values.text(agent))
+                return await self.source.turn(self, number, self.role if agent is None else values.text(agent))
             finally:
-                self.recording.end_turn(number)
+                self.state.end_turn(number)
 
-    async def _generate(self, number: int, agent: str) -> Reply:
-        recording = self.recording
-        if (resumes := recording.resumes) is not None and not resumes.reached:
-            if number < resumes.turn:
-                return await self._played_back(resumes, number, agent)
-            await recording.reach()
-        self._read_tools()
-        prompt, engine, renderer = self._prompt(number), self.engine, self.renderer
-        reserved = recording.reserve(prompt.tokens) if self._voice is None else 0
+    async def sample(self, number: int, agent: str, recorded: RecordedPrompt | None = None) -> Reply:
+        """Runs one model turn: a `TurnSource` calls it.
+
+        Args:
+            number: of the turn in the episode.
+            recorded: the prompt, if it is one of a record; else it is rendered.
+        """
+        state = self.state
+        self.read_tools()
+        engine, renderer = self.engine, self.renderer
+        if recorded is None:
+            prompt = self._thread.prompt(renderer)
+            fork = self._noted(_fork(prompt, self._branch))
+        else:
+            prompt, fork = recorded
+        reserved = state.reserve(prompt.tokens) if self._voice is None else 0
         if len(prompt.tokens) + reserved >= engine.max_context:
             raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {engine.max_context}")
-        state = recording.state() if self._trains else None
-        saved = await recording.saved() if recording.saves else None
+        key = state.key() if self._trains else None
+        saved = await state.saved() if state.saves else None
         started = time.perf_counter()
         completion = await self._sampled(prompt.tokens)
         seconds = time.perf_counter() - started
-        recording.seconds["generate"] += seconds
+        state.seconds["generate"] += seconds
         text, reply = renderer.read(prompt.tokens, completion.token_ids, list(self.methods))
         if (native := completion.native) is not None:
             said = renderer.opened_by(prompt.tokens) + native.text
             reply = reply_of(renderer.parser, said, native.calls, list(self.methods))
         node = self._reply(prompt, completion, text)
-        self._tell_reply()
-        turn = Turn(
+        turn = TurnDraft(
             index=number,
             node=node,
             text=text,
             finish=completion.finish,
-            state=state,
+            state=key,
             agent=agent,
             generate_s=seconds,
             usage=completion.usage,
-            tools=self._offer.changed,
             context=self.name,
             saved=saved,
         )
-        self._offer.changed = None
-        recording.place(number, self.turns, turn, self._noted(_fork(prompt, self._branch)))
+        self._place(turn, fork)
         return reply
 
-    def _prompt(self, number: int) -> Prompt:
-        """Returns the prompt of a turn. That of the first turn after a resumption is taken from the record."""
-        resumes = self.recording.resumes
-        if resumes is None or resumes.live or number != resumes.turn:
-            return self._thread.prompt(self.renderer)
-        resumes.check(self.opening, self.turns, self.name)
-        node = resumes.record.nodes[resumes.record.turns[number].node].parent
-        fork = resumes.fork(number)
-        if isinstance(fork, Branch):
-            self._branch = fork
-        kind = fork.kind if isinstance(fork, Drift) else None
-        return Prompt(node, self.recording.trajectory.tokens(node), None if fork is None else fork.at_token, kind)
+    def adopt(self, turn: TurnDraft, opened: str, fork: Branch | Drift | None) -> None:
+        """Adds a recorded turn in place of a sampled one. Its calls are still to run.
 
-    async def _played_back(self, resumes: Resumption, number: int, agent: str) -> Reply:
-        """Replays a recorded turn; its calls are still to run."""
-        resumes.check(self.opening, self.turns, self.name)
-        self.recording.reseed(number)
-        self._read_tools()
-        recorded, trajectory = resumes.record.turns[number], self.recording.trajectory
-        prompt, said = trajectory.before(recorded.node), trajectory.nodes[recorded.node].token_ids
-        text, reply = self.renderer.read(prompt, said, list(self.methods))
-        resumes.check_text(number, text)
-        if (skip := getattr(self.engine, "skip", None)) is not None:
-            await skip(prompt, self.engine_session)
-        self._thread.adopt(recorded.node, text, self.renderer.opening_of(prompt))
+        Args:
+            opened: the mark of a thought that its prompt left open.
+        """
+        self._thread.adopt(turn.node, turn.text, opened)
+        self._place(turn, fork)
+
+    def _place(self, turn: TurnDraft, fork: Branch | Drift | None) -> None:
+        """Adds a turn, whose reply is in the messages, to this conversation and to the recording."""
         self._tell_reply()
-        again = {"calls": [], "observations": [], "generate_s": 0.0, "tools_s": 0.0, "usage": None, "reward": None}
-        rewards = recorded.rewards if resumes.restores else {}
-        turn = msgspec.structs.replace(recorded, agent=agent, rewards=rewards, tools=self._offer.changed, **again)
-        self._offer.changed = None
-        self.recording.place(number, self.turns, turn, resumes.fork(number))
-        return reply
+        turn.tools, self._offer.changed = self._offer.changed, None
+        self.turns.append(turn)
+        self.state.recording.place(turn, fork)
 
     def _reply(self, prompt: Prompt, completion: Completion, text: str) -> int:
         """Records a reply and returns its node: that of another policy holds no tokens."""
@@ -176,7 +228,7 @@ class Conversation(Standing):
         if self._kept:
             return node
         before = self.turns[-1].node if self.turns else ROOT
-        return self.recording.trajectory.append_sampled(before, SPOKEN, trained=False)
+        return self.state.recording.trajectory.append_sampled(before, SPOKEN, trained=False)
 
     def _noted(self, fork: Branch | Drift | None) -> Branch | Drift | None:
         """Returns the fork to record for a prompt: for another policy only a deliberate one, because its tokens are not
@@ -190,9 +242,9 @@ class Conversation(Standing):
         sampling = msgspec.structs.replace(
             self.sampling,
             stop_token_ids=tuple(self.renderer.stop_token_ids),
-            seed=derive_seed(self.recording.seed, "turn", *self._named, len(self.turns)),
+            seed=derive_seed(self.state.seed, "turn", *self._named, len(self.turns)),
         )
-        self.recording.stage = "generate"
+        self.state.stage = "generate"
         try:
             async with Deadline(self.limits.generate_s):
                 completion = await sample(self.engine, prompt, sampling, self.engine_session)
@@ -204,7 +256,7 @@ class Conversation(Standing):
             if self._voice is None or type(error) is not EngineError:
                 raise
             raise EngineError(self._whose + error.message, place=error.place, remedy=error.remedy) from error
-        self.recording.stage = "agent"
+        self.state.stage = "agent"
         return completion
 
     @property
@@ -224,10 +276,10 @@ class Conversation(Standing):
             SessionMisused: another `generate` or `run_tools` of this conversation is under way.
         """
         with _Alone(self, "run_tools()"), asides(self.aside):
-            started, self.recording.stage = time.perf_counter(), "tools"
-            records, results = self._recorded_calls() or await self.recording.calls.run(reply, self.methods)
+            started, self.state.stage = time.perf_counter(), "tools"
+            records, results = await self.state.calls.run(reply, self.methods)
             self._observe(records, time.perf_counter() - started, results)
-            self.recording.stage = "agent"
+            self.state.stage = "agent"
         for result in results:
             if result.done and self.outcome is None:
                 self.finish("answer" if result.answer is not None else "tool", result.answer)
@@ -244,7 +296,7 @@ class Conversation(Standing):
             version = None if voice is None else voice.version
             own = self._kept  # tokens of another policy are not the main one's
             voice, policy = Voice(self.engine, offer.renderer, offer.sampling, version=version, own=own), SELF
-        other = Conversation(self.recording, offer, self.recording.name_for(role), role, policy, voice)
+        other = Conversation(self.state, offer, self.source, self.state.name_for(role), role, policy, voice)
         before = [{"role": each["role"], "content": content.text_of(each["content"])} for each in self.messages]
         other.begin([*before, {"role": "user", "content": text}])
         other.begin_engine()
@@ -267,21 +319,16 @@ class Conversation(Standing):
         asked = voices(self._offer.box.environments) if self.name == MAIN else []
         if not asked:
             return None
-        if (past := self._past()) is not None:
-            return self._heard_before(past)
         with _Alone(self, "respond()"):
-            started, self.recording.stage = time.perf_counter(), "tools"
+            started, self.state.stage = time.perf_counter(), "tools"
             try:
-                for voice in asked:
-                    name = type(voice).__name__
-                    async with within(voice.timeout_s, f"{name}.respond", f"timeout_s of {name}", self.sandbox):
-                        said = await answer_of(voice, reply)
-                    if said is not None:
-                        self._hear(said, time.perf_counter() - started)
-                        return said
-                return None
+                heard = await self.state.calls.respond(asked, reply)
             finally:
-                self.recording.stage = "agent"
+                self.state.stage = "agent"
+            if heard is None:
+                return None
+            self._hear(heard, time.perf_counter() - started)
+            return heard.said
 
     def say(self, text: Any, *, role: str = "user") -> None:
         """Appends a message that no tool produced, for example a hint of the agent: text, or a list of parts.
@@ -315,9 +362,7 @@ class Conversation(Standing):
         """
         if not self.turns:
             raise SessionMisused("reward() belongs to a turn, and there is none yet", remedy="call it after generate()")
-        given = values.rewards(components, "session.reward")
-        if self._past() is None:  # otherwise they are in the record
-            self._add_rewards(given)
+        self.state.calls.reward(self.turns[-1], values.rewards(components, "session.reward"))
 
     def score(self, outcome: float) -> None:
         """Sets the outcome of the seat that speaks in this context: credit of its turns uses it in place of the
@@ -333,7 +378,7 @@ class Conversation(Standing):
                 place=f"episode {self.id}",
                 remedy="let a function under 'rewards' give it; score() is for session.context(...)",
             )
-        if not self.recording.seats:
+        if not self.state.seats:
             raise SessionMisused(
                 f"context {self.name!r} has an outcome of its own, and the agent's class does not say so",
                 place=f"episode {self.id}",
@@ -352,7 +397,7 @@ class Conversation(Standing):
         self.opening = messages
         self._thread.restart(messages)
 
-    def _read_tools(self) -> None:
+    def read_tools(self) -> None:
         """Reads the tools for the next turn. If prompts describe them and they changed, a new branch starts."""
         described = self.renderer.tools
         if not self._offer.read(first=not self.turns):
@@ -363,35 +408,13 @@ class Conversation(Standing):
                 self._branch = Branch(turn=0, reason="tools", at_token=0)
             self._thread.restart()
 
-    def _hear(self, said: Observation, seconds: float) -> None:
-        given = values.rewards(said.rewards, "respond")
-        text, _ = cut_middle(said.text, self.limits.observation_chars)
-        shown = [self.images.take(image) for image in said.images]
-        self._add_rewards(given)
-        self._note([{"role": said.role, "content": content.with_images(text, shown)}], seconds=seconds)
-        last = self.turns[-1]
-        self.turns[-1] = msgspec.structs.replace(last, heard=len(last.observations) - 1, points=list(said.points))
+    def _hear(self, heard: Heard, seconds: float) -> None:
+        said, last = heard.said, self.turns[-1]
+        last.rewards = values.added(last.rewards, heard.rewards)
+        self._note([heard.message], seconds=seconds)
+        last.heard, last.points = len(last.observations) - 1, [*said.points]
         if said.done and self.outcome is None:
             self.finish("answer" if said.answer is not None else "tool", said.answer)
-
-    def _past(self) -> Turn | None:
-        """Returns the record of the last turn, if its calls need not run again because the tools will be restored."""
-        resumes = self.recording.resumes
-        if resumes is None or resumes.reached or not resumes.restores:
-            return None
-        return resumes.record.turns[len(self.turns) - 1]
-
-    def _recorded_calls(self) -> tuple[list[CallRecord], list[ToolResult]] | None:
-        if (past := self._past()) is None:
-            return None
-        return past.calls, [ToolResult(call.result) for call in past.calls if call.valid]
-
-    def _heard_before(self, past: Turn) -> Observation | None:
-        if past.heard is None:
-            return None
-        said = past.observations[past.heard]
-        self._note([said])
-        return Observation(said["content"], role=said["role"])
 
     def _observe(self, records: list[CallRecord], seconds: float, results: list[ToolResult]) -> None:
         messages: list[Message] = [
@@ -403,24 +426,18 @@ class Conversation(Standing):
             }
             for record in records
         ]
-        for result in results:
-            self._add_rewards(result.rewards or {})
-        self._note(messages, records, seconds)
-
-    def _add_rewards(self, given: dict[str, float]) -> None:
         last = self.turns[-1]
-        self.turns[-1] = msgspec.structs.replace(last, rewards=values.added(last.rewards, given))
+        for result in results:
+            last.rewards = values.added(last.rewards, result.rewards or {})
+        self._note(messages, records, seconds)
 
     def _note(self, messages: list[Message], calls: Sequence[CallRecord] = (), seconds: float = 0.0) -> None:
         """Adds messages and calls after the last turn, for the record and for the next prompt."""
         last = self.turns[-1]
-        self.turns[-1] = msgspec.structs.replace(
-            last,
-            calls=[*last.calls, *calls],
-            observations=[*last.observations, *messages],
-            tools_s=last.tools_s + seconds,
-        )
-        self.recording.seconds["tools"] += seconds
+        last.calls += calls
+        last.observations += messages
+        last.tools_s += seconds
+        self.state.seconds["tools"] += seconds
         self._thread.add(messages)
         if self.rewritten and self._branch.messages is not None:  # the whole future prompt
             whole = [*self._branch.messages, *messages]

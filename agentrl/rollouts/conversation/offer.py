@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from agentrl.chat.renderer import Renderer
-from agentrl.rollouts.conversation.recording import SessionMisused
+from agentrl.rollouts.conversation.state import SessionMisused
 from agentrl.rollouts.conversation.voice import Voice
 from agentrl.tools.methods import ToolMethod
 from agentrl.tools.toolset import ToolBox

@@ -1,8 +1,7 @@
-"""Resumes a stored episode from one of its turns: the turns before it are replayed from the record.
+"""Record of an episode that is resumed from one of its turns, and its comparison with what is played again.
 
-The agent runs from its beginning, and its replies are taken from the record, token for token. Tools are restored to
-the state saved before the turn, or their calls run again, in order. A difference from the record is an error. From
-the turn on, the engine samples.
+Tools are restored to the state saved before the turn, or their calls run again, in order. A difference from the record
+is an error.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from agentrl.engines.replay import RecordedReplies
 from agentrl.tools.base import Environment, Tool
 from agentrl.tools.calling import called
-from agentrl.types.episode import Branch, CallRecord, Drift, Episode, Node, Parent, Turn
+from agentrl.types.episode import Branch, CallRecord, Drift, Episode, Parent, Turn, TurnDraft
 from agentrl.types.errors import AgentRLError
 from agentrl.types.sandbox import Sandbox
 from agentrl.types.task import Message
@@ -45,19 +45,24 @@ class Prefix:
 
 
 class Resumption:
-    """Replay of one episode.
+    """Record of the turns that one episode repeats.
 
     Attributes:
+        record: with these turns, and the next one if there is one.
+        replies: the replies in the record.
         turn: the first turn that is sampled.
         live: whether the parent is running. Its fork has no agent that runs from the beginning.
         restores: whether tools are restored to a saved state. Otherwise their calls run again.
         reached: whether `turn` has begun.
+        now: the recorded turn that is being repeated.
     """
 
     def __init__(self, prefix: Prefix, tools: Sequence[Tool], sandbox: Sandbox | None, changes: bool = False) -> None:
         self.parent, self.record, self.seed = prefix.parent, prefix.record, prefix.seed
         self.turn, self.reached = prefix.parent.turn, False
         self.record = _up_to(self.record, self.turn)
+        self.replies = RecordedReplies(self.record)
+        self.now: Turn | None = None
         self.live = not prefix.parent.run
         past = self.turn < len(prefix.record.turns)
         self.states = prefix.record.turns[self.turn].saved if past else prefix.saved
@@ -70,11 +75,9 @@ class Resumption:
         self.restores = plain and known and (prefix.files or sandbox is None) and same
 
     @property
-    def nodes(self) -> list[Node]:
-        """Tokens up to the end of the prompt of `turn`. None of them is trained."""
-        nodes, turns = self.record.nodes, self.record.turns
-        before = nodes[: turns[self.turn].node] if self.turn < len(turns) else nodes
-        return [msgspec.structs.replace(node, kind="spoken") if node.kind == "sampled" else node for node in before]
+    def past(self) -> Turn | None:
+        """The repeated turn, if its calls need not run again because the tools will be restored."""
+        return self.now if self.restores and not self.reached else None
 
     def fork(self, number: int) -> Drift | Branch | None:
         """Returns the branch or drift at the prompt of a turn, if any."""
@@ -86,7 +89,7 @@ class Resumption:
         for tool, state in zip(self._savers, self.states or () if self.restores else (), strict=False):
             await called(tool, tool.restore, msgspec.to_builtins(state))
 
-    def check(self, opening: list[Message], own: Sequence[Turn], context: str) -> None:
+    def check(self, opening: list[Message], own: Sequence[TurnDraft], context: str) -> None:
         """Compares the messages since the previous reply, or the opening, with the record.
 
         Raises:
@@ -115,7 +118,7 @@ class Resumption:
                 "use the run's model, or one with its tokenizer",
             )
 
-    def check_reached(self, own: Sequence[Turn]) -> None:
+    def check_reached(self, own: Sequence[TurnDraft]) -> None:
         """Checks that the agent reached `turn`.
 
         Raises:
@@ -127,7 +130,7 @@ class Resumption:
             self._compare_turn(self.record.turns[len(own) - 1], own[-1])
         raise self._differs("the agent", f"{self.turn + 1} turns or more", f"{len(own)} turns")
 
-    def _compare_turn(self, recorded: Turn, own: Turn) -> None:
+    def _compare_turn(self, recorded: Turn, own: TurnDraft) -> None:
         for index, (was, now) in enumerate(zip(recorded.calls, own.calls, strict=False)):
             if (was.outcome, was.result) != (now.outcome, now.result):
                 raise self._differs(f"turn {own.index}, call {index}, {_call(was)}", was.result, now.result)

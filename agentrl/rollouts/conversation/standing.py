@@ -11,12 +11,12 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.thread import Thread
 from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.offer import Offer
-from agentrl.rollouts.conversation.recording import EpisodeEnd, Recording
+from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState
 from agentrl.rollouts.conversation.voice import Voice
 from agentrl.tools.base import Tool
 from agentrl.tools.methods import ToolMethod
 from agentrl.types.engine import Engine, Sampling
-from agentrl.types.episode import MAIN, POLICY, Branch, Context, Turn
+from agentrl.types.episode import MAIN, POLICY, Branch, Context, TurnDraft
 from agentrl.types.parts.intake import Images
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
@@ -45,17 +45,17 @@ class Standing:
 
     def __init__(
         self,
-        recording: Recording,
+        state: EpisodeState,
         offer: Offer,
         name: str = MAIN,
         role: str = "agent",
         policy: str = POLICY,
         voice: Voice | None = None,
     ) -> None:
-        self.recording, self._offer = recording, offer
+        self.state, self._offer = state, offer
         self.name, self.role, self.policy = name, role, policy
         self.opening: list[Message] = []
-        self.turns: list[Turn] = []
+        self.turns: list[TurnDraft] = []
         self.outcome: EpisodeEnd | None = None
         self.seat_outcome: float | None = None
         self._voice = voice
@@ -63,16 +63,16 @@ class Standing:
         self._kept = self._trains or (voice is not None and voice.own)
         # Tokens of another policy are not part of the trajectory.
         count = offer.renderer.last_images
-        images = None if count is None else LastImages.of(count, recording.task.instruction)
-        self._thread = Thread(recording.trajectory if self._kept else Trajectory(), images)
+        images = None if count is None else LastImages.of(count, state.task.instruction)
+        self._thread = Thread(state.recording.trajectory if self._kept else Trajectory(), images)
         self._branch = Branch(turn=0, reason="tools", at_token=0)  # Reason, if the next prompt starts one.
         self.under_way = ""
-        recording.join(name, self)
+        state.join(name, self)
 
     @property
     def id(self) -> str:
         """Id of the episode."""
-        return self.recording.id
+        return self.state.id
 
     @property
     def engine_session(self) -> str:
@@ -91,33 +91,33 @@ class Standing:
 
     @property
     def task(self) -> Task:
-        return self.recording.task
+        return self.state.task
 
     @property
     def engine(self) -> Engine:
-        return self.recording.engine if self._voice is None else self._voice.engine
+        return self.state.engine if self._voice is None else self._voice.engine
 
     @property
     def sandbox(self) -> Sandbox | None:
-        return self.recording.calls.sandbox
+        return self.state.calls.sandbox
 
     @property
     def images(self) -> Images:
         """Images of the episode so far."""
-        return self.recording.calls.images
+        return self.state.calls.images
 
     @property
     def limits(self) -> Limits:
-        return self.recording.limits
+        return self.state.limits
 
     @property
     def seed(self) -> int:
         """Seed of the episode."""
-        return self.recording.seed
+        return self.state.seed
 
     @property
     def max_turns(self) -> int:
-        return self.recording.max_turns
+        return self.state.max_turns
 
     @property
     def tools(self) -> list[Tool]:
@@ -150,14 +150,13 @@ class Standing:
 
     def begin_engine(self) -> None:
         """Announces the conversation to the engine."""
-        seed = derive_seed(self.recording.seed, *self._named) if self._named else self.recording.seed
-        begin = getattr(self.engine, "begin_context", None)
-        if self._named and begin is not None:
-            begin(self.engine_session, self.task, self.messages, seed, episode=self.id, name=self.name)
+        seed = derive_seed(self.state.seed, *self._named) if self._named else self.state.seed
+        session, task, messages = self.engine_session, self.task, self.messages
+        if self._named:
+            self.engine.begin_context(session, task, messages, seed, episode=self.id, name=self.name)
         else:
-            self.engine.begin_session(self.engine_session, self.task, self.messages, seed)
-        if (use_images := getattr(self.engine, "use_images", None)) is not None:
-            use_images(self.engine_session, self.images.read)
+            self.engine.begin_session(session, task, messages, seed)
+        self.engine.use_images(session, self.images.read)
         if self.definitions is not None:
             self._tell_engine()
 
@@ -184,9 +183,7 @@ class Standing:
 
     def _tell_reply(self) -> None:
         """Passes the message of the last reply to the engine."""
-        if (replied := getattr(self.engine, "replied", None)) is not None:
-            replied(self.engine_session, self.messages[-1])
+        self.engine.replied(self.engine_session, self.messages[-1])
 
     def _tell_engine(self) -> None:
-        if (use_tools := getattr(self.engine, "use_tools", None)) is not None:
-            use_tools(self.engine_session, self.renderer)
+        self.engine.use_tools(self.engine_session, self.renderer)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import threading
 import time
@@ -71,6 +72,7 @@ class Watchdog:
         self._told = told
         self._loop = threading.get_ident()
         self._clock = time.pthread_getcpuclockid(self._loop)
+        _meant.pop(self._loop, None)  # of a thread that had this number before
         self._handle: Any = None
         self._rounds = _Rounds() if _is_foreign() else None
         self._since = self._last = time.clock_gettime(self._clock)
@@ -100,6 +102,12 @@ class Watchdog:
     def _look(self) -> None:
         # Must not wait before the stack is taken: the loop's thread would continue.
         used, frame = time.clock_gettime(self._clock), sys._current_frames().get(self._loop)
+        until = _meant.get(self._loop, 0.0)
+        if until == math.inf:
+            self._end(self._last)
+            self._last, self._lived = used, time.monotonic() - _starved_s()
+            return
+        self._since, self._last = max(self._since, until), max(self._last, until)
         handle = _running(frame) if self._rounds is None else self._rounds.number
         known = handle is self._handle
         long = handle is not None and used - (self._since if known else self._last) > STALL_S
@@ -121,6 +129,21 @@ class Watchdog:
         if self._stack:
             self._told(Stall(used - self._since, self._stack))
         self._handle, self._stack = None, ()
+
+
+_meant: dict[int, float] = {}
+"""By thread, the processor time until which it was meant to compute: infinite while it is."""
+
+
+@contextmanager
+def meant() -> Iterator[None]:
+    """What this thread computes inside is no stall: nothing else is to run meanwhile."""
+    thread = threading.get_ident()
+    _meant[thread] = math.inf
+    try:
+        yield
+    finally:
+        _meant[thread] = time.thread_time()
 
 
 class _Rounds:

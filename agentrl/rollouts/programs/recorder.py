@@ -31,6 +31,7 @@ class EpisodeRecorder(Recorder):
         take = session.images.take
         context = ProxyContext(session.engine, session.renderer, session.sampling, session.seed, take)
         super().__init__(session.id, context)
+        self.recording, self.turns = session.state.recording, session.turns
         self.session, self.closing_rewards = session, closing_rewards
         self.closing: Closing | None = None
         self.failed: InfraError | ContextOverflow | None = None
@@ -87,12 +88,11 @@ class EpisodeRecorder(Recorder):
         super().asked(messages, tools)
         parser, renderer = self.context.renderer_for(tools)
         self.session.messages[:] = [from_openai(message, parser, self.context.take_image) for message in messages]
-        if (use_tools := getattr(self.session.engine, "use_tools", None)) is not None:
-            use_tools(self.name, renderer)
+        self.session.engine.use_tools(self.name, renderer)
 
     def close(self) -> None:
-        """Ends the episode: requests under way are cancelled, and the session takes the record."""
+        """Ends the episode: requests under way are cancelled, and the session takes the opening and the tools."""
         for task in self._under_way:
             task.cancel()
-        episode = self.episode()
-        self.session.take(episode, episode.tools)
+        self.finish()
+        self.session.take(self.prompt, self.tools, self.seconds)

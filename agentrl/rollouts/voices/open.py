@@ -15,11 +15,12 @@ from agentrl.config.agent import PolicySettings
 from agentrl.config.engine import EngineSettings
 from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
+from agentrl.engines.registry import chosen_engine
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.conversation.voice import Voice, Voices
 from agentrl.rollouts.engines import open_engine, start_to_sample
+from agentrl.rollouts.policy_models import weights_at
 from agentrl.rollouts.voices.league import League
-from agentrl.rollouts.voices.weights import weights_at
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.errors import AgentRLError, RecipeError
@@ -79,10 +80,9 @@ def _engine(parts: Parts, name: str, settings: PolicySettings, model: ModelSetti
     """Makes the engine of an auxiliary policy: a script, or that of the same recipe with another model and engine."""
     if settings.script is not None:
         return parts.scripted_engine(settings.script)
-    recipe = parts.recipe.with_sections(model=model, engine=settings.engine or EngineSettings(use="torch"))
+    recipe = parts.recipe.with_sections(model=model, engine=settings.engine or EngineSettings())
     opened, renderer = open_engine(replace(parts, recipe=recipe))
-    if (called := getattr(opened, "called", None)) is not None:
-        called(f"policies.{name}")
+    opened.called(f"policies.{name}")
     return opened, renderer
 
 
@@ -113,7 +113,10 @@ def check_voices(parts: Parts) -> None:
 
 
 def _check_place(recipe: Recipe, place: str, what: str, instead: str) -> None:
-    apart = {"engine.use": recipe.engine.use != "torch", "scale.rollout_workers": recipe.scale.rollout_workers > 0}
+    apart = {
+        "engine.use": not chosen_engine(recipe).plug_in.holds_weights,
+        "scale.rollout_workers": recipe.scale.rollout_workers > 0,
+    }
     if bad := [key for key, is_so in apart.items() if is_so]:
         raise RecipeError(
             f"{what} in the process of the training, beside the embedded engine: not with {bad[0]}",

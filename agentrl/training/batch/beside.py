@@ -8,7 +8,7 @@ from typing import Any
 
 from agentrl.config.agent import PolicySettings
 from agentrl.estimators.registry import EpisodeCredit
-from agentrl.training.batch.credit_giver import CreditGiver
+from agentrl.training.batch.credit_giver import CreditGiver, Samples
 from agentrl.training.batch.truncation import Truncation
 from agentrl.training.batch.views import own_views
 from agentrl.types.episode import Episode
@@ -31,11 +31,19 @@ class BesideBuilder:
     def __init__(self, name: str, settings: PolicySettings, giver: CreditGiver, truncation: Truncation) -> None:
         self._name, self._settings, self._giver, self._truncation = name, settings, giver, truncation
 
-    def build(self, chosen: Sequence[Episode], iteration: int) -> BesideBatch:
+    async def build(self, chosen: Sequence[Episode], iteration: int) -> BesideBatch:
         """The batch of an iteration: of the episodes in which the policy spoke and has an outcome."""
+        seen, samples = await self._giver.call(self._laid_out, chosen)
+        credits, metrics = await self._giver.give(seen, samples, iteration)
+        return await self._giver.call(self._batch, seen, samples, credits, metrics)
+
+    def _laid_out(self, chosen: Sequence[Episode]) -> tuple[list[Episode], Samples]:
         seen = own_views(chosen, self._name, self._settings)
-        samples = {each.id: untrained_samples(each) for each in seen}
-        credits, told = self._giver.give(seen, samples, iteration)
+        return seen, {each.id: untrained_samples(each) for each in seen}
+
+    def _batch(
+        self, seen: list[Episode], samples: Samples, credits: list[EpisodeCredit], metrics: dict[str, Any]
+    ) -> BesideBatch:
         trained = {each.id for each in seen if self._truncation.of(each) != "mask"}
         training = [
             sample
@@ -44,5 +52,5 @@ class BesideBuilder:
             for sample in with_advantages(samples[credit.episode_id], credit.turn_advantages, credit.token_advantages)
         ]
         rewards = [earned(each) or 0.0 for each in seen]
-        told["reward"] = sum(rewards) / len(rewards) if rewards else None
-        return BesideBatch(training, credits, {f"{self._name}/{key}": value for key, value in told.items()})
+        metrics = {**metrics, "reward": sum(rewards) / len(rewards) if rewards else None}
+        return BesideBatch(training, credits, {f"{self._name}/{key}": value for key, value in metrics.items()})

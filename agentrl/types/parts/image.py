@@ -37,6 +37,12 @@ class ImageInfo(msgspec.Struct, frozen=True):
     height: int
 
 
+class ImageFile(bytes):
+    """File of an image with its header, so that the header is parsed once."""
+
+    info: ImageInfo
+
+
 def image_bytes(given: Any) -> bytes:
     """Returns the file of an image, from bytes, a path, a data URL, or a PIL image (as PNG).
 
@@ -56,15 +62,19 @@ def image_bytes(given: Any) -> bytes:
     raise ImageRefused(f"an image is {shown(given)}", remedy=_GIVE)
 
 
-def checked_image(given: Any) -> bytes:
-    """Returns the file of an image after checking that it is valid and complete.
+def checked_image(given: Any) -> ImageFile:
+    """Returns the file of an image after checking that it is valid and complete; one that was checked, unchanged.
 
     Raises:
         ImageRefused: as `image_bytes` and `image_info`.
     """
+    if isinstance(given, ImageFile):
+        return given
     data = image_bytes(given)
-    image_info(data)
-    return data
+    info = image_info(data)
+    file = ImageFile(data)
+    file.info = info
+    return file
 
 
 def is_pil(value: Any) -> bool:
@@ -78,6 +88,8 @@ def image_info(data: bytes) -> ImageInfo:
     Raises:
         ImageRefused: its format is not accepted, or it is truncated or damaged.
     """
+    if isinstance(data, ImageFile):
+        return data.info
     read = next((read for start, read in _READERS if data.startswith(start)), None)
     if read is None:
         begins = f"begins with {data[:12]!r}" if data else "is empty"

@@ -17,6 +17,7 @@ from agentrl.tools.builtin.gui.link import HostLink, Link, SandboxLink
 from agentrl.tools.builtin.gui.screen import Button, Direction, Element, Point, ScreenEnded, ScreenLost
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import RecipeError, SandboxError, ToolError
+from agentrl.types.parts.foreign_json import read_json
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import Sandbox, SandboxImageUnusable
 
@@ -132,7 +133,7 @@ class Desktop:
     async def elements(self) -> tuple[list[Element], bool]:
         """Returns the elements from top to bottom, and False if the list is incomplete (a program timed out)."""
         limit = self.settings.settle_s + 3
-        said = json.loads((await self._ask("elements", {"limit_s": limit}, limit))[1])
+        said = read_json((await self._ask("elements", {"limit_s": limit}, limit))[1])
         found = [
             Element(each["role"], each["name"], each["text"], tuple(each["states"]), tuple(each["box"]))
             for each in said["elements"]
@@ -207,10 +208,10 @@ class Desktop:
         try:
             async with Deadline(limit_s + MARGIN_S):
                 await self._link.send(json.dumps({"do": do, **(fields or {})}).encode() + b"\n")
-                said = json.loads(await self._line())
+                said = read_json(await self._line())
                 body = await self._exactly(int(said["size"]))
                 ok, kind, error = said["ok"], said.get("kind", ""), str(said.get("error", ""))
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as fault:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as fault:
             raise ScreenEnded(f"the desktop answered {do!r} with what is no answer: {str(fault)[:200]}") from None
         except TimeoutError:
             lost = ScreenLost if isinstance(self._link, HostLink) else ScreenEnded

@@ -17,6 +17,7 @@ from typing import Any
 
 from agentrl.tools.builtin.mcp.settings import McpSettings, filled
 from agentrl.types.clocks.deadline import Deadline
+from agentrl.types.parts.foreign_json import VALUES, has_many_values
 from agentrl.types.paths import data_path
 from agentrl.types.stdlib import piped
 
@@ -72,7 +73,10 @@ class StdioServer:
             for end in ends:
                 line += end
                 if dropped:
-                    yield self._too_long(bytes(line), dropped + len(end))
+                    size, most = (dropped + len(end)) / 1e6, self._most / 1e6
+                    yield _refused(bytes(line), f"its answer has {size:.3g} MB, and max_bytes is {most:.3g} MB")
+                elif has_many_values(line):
+                    yield _refused(bytes(line), f"its answer has more than {VALUES:,} values")
                 elif line.strip():
                     yield bytes(line)
                 line, dropped = bytearray(), 0
@@ -83,12 +87,6 @@ class StdioServer:
         with suppress(TimeoutError):  # for its exit code in messages
             async with Deadline(EXIT_S):
                 await self._process.wait()
-
-    def _too_long(self, ends: bytes, size: int) -> bytes:
-        found = _ID.search(ends)
-        said = f"its answer has {size / 1e6:.3g} MB, and max_bytes is {self._most / 1e6:.3g} MB"
-        error = b'{"code": -32603, "message": "%s"}' % said.encode()
-        return b'{"jsonrpc": "2.0", "id": %s, "error": %s}' % (found[1], error) if found else ends
 
     def refuse(self, line: bytes) -> None:
         """Counts a line that is not a message and keeps the first."""
@@ -138,6 +136,13 @@ class StdioServer:
             f"its stderr ends: {logged}" if logged else "",
         ]
         return "; ".join(filter(None, parts))
+
+
+def _refused(line: bytes, why: str) -> bytes:
+    """Returns an error reply to the call that a line answers; a line without an id is cut and passed on."""
+    found = _ID.search(line)
+    error = b'{"code": -32603, "message": "%s"}' % why.encode()
+    return b'{"jsonrpc": "2.0", "id": %s, "error": %s}' % (found[1], error) if found else line[:200]
 
 
 def _children(pid: int) -> list[int]:

@@ -51,6 +51,7 @@ from typing import Any, Self
 
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError, ToolServerEnded
+from agentrl.types.parts.foreign_json import read_json
 
 GRACE_S = 20.0
 """Seconds beyond the timeout of an operation after which a silent driver counts as dead."""
@@ -130,7 +131,7 @@ class Driver:
 
     def received(self, line: bytes) -> None:
         """Handles an output line of the driver."""
-        reply = json.loads(line)
+        reply = read_json(line)
         if (waiting := self._waiting.get(reply.get("id"))) is not None and not waiting.done():
             waiting.set_result(reply)
 

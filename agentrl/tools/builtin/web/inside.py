@@ -83,7 +83,7 @@ class InsideDriver:
         """
         rest, size = list[bytes](), 0
         try:
-            with suppress(SandboxError, OSError, ValueError, TypeError, AttributeError, RecursionError):
+            with suppress(SandboxError, OSError, ValueError, TypeError, AttributeError):
                 while (data := await self._process.read("stdout", 1 << 20)) and size < LARGEST:
                     *whole, last = data.split(b"\n")
                     for line in whole:

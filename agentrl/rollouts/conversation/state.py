@@ -1,4 +1,4 @@
-"""Recording of an episode: state shared by all its conversations."""
+"""State of a running episode, shared by all its conversations."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-import msgspec
-
 from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.calls import CallRunner
-from agentrl.rollouts.conversation.resumption import Resumption
 from agentrl.rollouts.faults.failures import LimitReached, within
 from agentrl.tools.base import Environment
 from agentrl.tools.calling import called
 from agentrl.types import values
 from agentrl.types.engine import Engine
-from agentrl.types.episode import MAIN, Branch, Context, Drift, Episode, Node, Turn
+from agentrl.types.episode import MAIN, Context
 from agentrl.types.errors import AgentRLError
+from agentrl.types.recording import Recording
 from agentrl.types.task import Task
-from agentrl.types.trajectory import ROOT, Trajectory
 
 
 class Keyed(Protocol):
@@ -62,16 +59,16 @@ class EpisodeEnd:
             object.__setattr__(self, "answer", values.text(self.answer))
 
 
-class Recording:
-    """Tokens, turns and limits of one episode.
+class EpisodeState:
+    """Recording, limits and random numbers of one episode.
 
     Args:
         reserve: returns the number of tokens that a prompt must leave free.
         keyed: objects that know the state that a turn acts on, if credit reads it.
         saves: environments whose state is stored with each turn.
-        resumes: prefix to replay first.
 
     Attributes:
+        recording: its turns, branches and tokens.
         stage: current stage, for errors: `agent`, `generate` or `tools`.
         seats: whether the agent may give contexts separate outcomes (`Agent.seats`).
     """
@@ -88,12 +85,11 @@ class Recording:
         reserve: Callable[[Sequence[int]], int],
         keyed: Sequence[Keyed],
         saves: Sequence[Environment] = (),
-        resumes: Resumption | None = None,
     ) -> None:
         self.id, self.task, self.engine, self.calls = id, task, engine, calls
         self.max_turns, self.seed, self.reserve = max_turns, seed, reserve
-        self.saves, self.resumes = saves, resumes
-        self.trajectory = Trajectory(() if resumes is None else resumes.nodes)
+        self.saves = saves
+        self.recording = Recording()
         self.stage = "agent"
         self.seats = False
         self.seconds = {"generate": 0.0, "tools": 0.0}
@@ -102,14 +98,12 @@ class Recording:
         self._under_way: set[int] = set()
         self._busy: set[asyncio.Task[Any] | None] = set()
         self._over = False
-        self._placed: dict[int, tuple[list[Turn], int]] = {}
-        self._forks: dict[int, Drift | Branch] = {}
         self._conversations: dict[str, Recorded] = {}
 
     @cached_property
     def rng(self) -> random.Random:
-        """Random numbers of the agent; a resumed one draws those of its parent up to the turn, then its own."""
-        return random.Random(self.seed if self.resumes is None else self.resumes.seed)
+        """Random numbers of the agent."""
+        return random.Random(self.seed)
 
     @property
     def limits(self) -> Limits:
@@ -121,7 +115,7 @@ class Recording:
         Raises:
             LimitReached: no turn is left.
         """
-        if len(self._placed) + len(self._under_way) >= self.max_turns:
+        if len(self.recording) + len(self._under_way) >= self.max_turns:
             raise LimitReached("turns")
         number, self._begun = self._begun, self._begun + 1
         self._under_way.add(number)
@@ -150,7 +144,7 @@ class Recording:
         self._busy.discard(begun)
 
     async def settle(self) -> None:
-        """Cancels remaining tasks after the end of the agent: from here on the record does not change."""
+        """Cancels remaining tasks after the end of the agent: from here on it does not change the record."""
         self._over = True
         tasks = [task for task in self._busy if task is not None and task is not asyncio.current_task()]
         for task in tasks:
@@ -173,44 +167,16 @@ class Recording:
         """Returns a name for one more conversation of a role: `search-1`, `search-2`, ..."""
         return f"{role}-{1 + sum(name.startswith(f'{role}-') for name in self._conversations)}"
 
-    def place(self, number: int, own: list[Turn], turn: Turn, fork: Drift | Branch | None) -> None:
-        """Appends a turn to those of its conversation, and stores its place among all."""
-        own.append(turn)
-        self._placed[number] = own, len(own) - 1
-        if fork is not None:
-            self._forks[number] = fork
-
-    def take(self, episode: Episode, own: list[Turn]) -> None:
-        """Replaces the recording by an episode recorded elsewhere: the turns become `own`."""
-        self.trajectory = Trajectory(episode.nodes)
-        self._begun, own[:] = len(episode.turns), episode.turns
-        self._placed = {k: (own, k) for k in range(len(own))}
-        self._forks = {branch.turn: branch for branch in episode.branches}
-        self._forks |= {drift.turn: drift for drift in episode.drift}
-        self.seconds["generate"] = episode.timings["generate"]
-
     def fields(self) -> dict[str, Any]:
         """Returns the recorded fields of an episode."""
-        turns, numbers = self.turns, {number: k for k, number in enumerate(sorted(self._placed))}
-        forks = [_with(self._forks[number], "turn", numbers[number]) for number in sorted(self._forks)]
-        spoken = {turn.context for turn in turns} - {MAIN}
-        return {
-            "nodes": self._nodes(turns),
-            "turns": turns,
-            "drift": [fork for fork in forks if isinstance(fork, Drift)],
-            "branches": [fork for fork in forks if isinstance(fork, Branch)],
-            "contexts": {name: each.record() for name, each in self._conversations.items() if name in spoken},
-        }
-
-    def _nodes(self, turns: Sequence[Turn]) -> list[Node]:
-        """Returns the tokens; if the episode ended during the replay, those of the replayed turns."""
-        nodes = self.trajectory.nodes
-        if self.resumes is None or self.resumes.reached:
-            return nodes
-        return nodes[: max((turn.node for turn in turns), default=ROOT) + 1]
+        fields = self.recording.fields()
+        spoken = {turn.context for turn in fields["turns"]} - {MAIN}
+        contexts = {name: each.record() for name, each in self._conversations.items() if name in spoken}
+        return {**fields, "contexts": contexts}
 
     def end(self) -> list[Exception]:
-        """Ends the conversations' sessions of the engines; returns their errors, after ending all."""
+        """Finishes the recording, and ends the conversations' sessions of the engines; returns their errors."""
+        self.recording.finish()
         raised = []
         for conversation in self._conversations.values():
             try:
@@ -222,32 +188,6 @@ class Recording:
     def release(self) -> None:
         """Drops the conversations, which refer to it."""
         self._conversations.clear()
-
-    @property
-    def turns(self) -> list[Turn]:
-        """Turns of all conversations, in the order in which they began."""
-        return [_with(own[at], "index", k) for k, (own, at) in enumerate(self._in_order())]
-
-    @turns.setter
-    def turns(self, turns: Sequence[Turn]) -> None:
-        for (own, at), turn in zip(self._in_order(), turns, strict=True):
-            own[at] = turn
-
-    def _in_order(self) -> list[tuple[list[Turn], int]]:
-        return [self._placed[number] for number in sorted(self._placed)]
-
-    def reseed(self, number: int) -> None:
-        """Reseeds the random numbers in the replay of a fork: from its own turns on, those of that fork."""
-        for first, seed in self.resumes.parent.seeds[1:] if self.resumes is not None else ():
-            if first == number:
-                self.rng.seed(seed)
-
-    async def reach(self) -> None:
-        """Ends the replay: the next turn is the episode's own."""
-        if self.resumes is not None:
-            await self.resumes.restore()
-            self.resumes.reached = True
-            self.rng.seed(self.seed)
 
     async def saved(self) -> list[Any] | None:
         """Returns the states of the tools before the next turn; None if none can be saved.
@@ -266,11 +206,7 @@ class Recording:
                 raise values.ValueRefused(error.message, place=f"{name}.save()", remedy=error.remedy) from None
         return found or None
 
-    def state(self) -> str | None:
+    def key(self) -> str | None:
         """Returns the state that the next turn acts on."""
         keys = [(each, key) for each in self._keyed if (key := each.state_key()) is not None]
         return "|".join(values.state_key(key, type(each).__name__) for each, key in keys) if keys else None
-
-
-def _with(record: Any, field: str, number: int) -> Any:
-    return record if getattr(record, field) == number else msgspec.structs.replace(record, **{field: number})
