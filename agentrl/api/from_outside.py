@@ -140,29 +140,28 @@ class OutsideSession:
         player = players.player(parts.context(engine, renderer, players.backend, players.voices))
         player.expect([spec])
         self._playing = asyncio.create_task(player.play(spec))
-        return await self._next()
+        return await self._next(self._playing)
 
     async def _step(self, said: Say) -> Observed:
-        if self._turn is None:
+        if self._turn is None or self._playing is None:
             raise AgentRLError("no episode is played", remedy="reset begins one")
         self._turn.set_result(said)
         self._turn = None
-        return await self._next()
+        return await self._next(self._playing)
 
     async def _ask(self, messages: list[Message], tools: list[dict[str, Any]]) -> Say:
         self._turn = asyncio.get_running_loop().create_future()
         self._asked.put_nowait(Observed(messages, tools))
         return await self._turn
 
-    async def _next(self) -> Observed:
+    async def _next(self, playing: asyncio.Task[Sequence[Episode]]) -> Observed:
         """Returns the observation at the next turn, or at the end."""
-        assert self._playing is not None
         asked = asyncio.create_task(self._asked.get())
-        await asyncio.wait({asked, self._playing}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({asked, playing}, return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
             return asked.result()
         asked.cancel()
-        playing, self._playing, self._turn = self._playing, None, None
+        self._playing = self._turn = None
         *_, episode = playing.result()
         if episode.error is not None:
             raise InfraError(f"{episode.status}: {episode.error.kind}: {episode.error.message}", place=episode.task.id)

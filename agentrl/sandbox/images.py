@@ -23,6 +23,7 @@ from pathlib import Path
 from agentrl.types.errors import nearest, needs
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import SandboxImageUnusable
+from agentrl.types.stdlib import piped
 
 MIRROR = "http://deb.debian.org/debian"
 REPOSITORY = "agentrl/"
@@ -83,7 +84,8 @@ def image_named(name: str) -> Image:
         raise ImageError(f"there is no sandbox image {name!r}", remedy=nearest(short, names))
     folder = data_path("sandboxes", short)
     start = re.search(r"^FROM (\S+)", (folder / "Dockerfile").read_text(), re.MULTILINE)
-    assert start is not None, f"{folder}/Dockerfile has no FROM"
+    if start is None:
+        raise ImageError("has no FROM", place=f"{folder}/Dockerfile", remedy="FROM debian:bookworm-slim")
     parent = image_named(start[1]) if start[1].startswith(REPOSITORY) else None
     suite = parent.suite if parent else start[1].removeprefix("debian:").removesuffix("-slim")
     inputs = [folder.parent / _SCRIPT, *(folder / name for name in ("packages.txt", "requirements.txt"))]
@@ -239,9 +241,8 @@ def import_image(name: str, *, say: Callable[[str], None] = print) -> str:
     except docker.errors.DockerException as error:
         raise NoEngine(f"no container engine answers: {error}", remedy="start one, or set DOCKER_HOST") from None
     with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as tar:
-        assert tar.stdout is not None
         said = api.import_image_from_stream(
-            tar.stdout,
+            piped(tar.stdout),
             repository=f"{REPOSITORY}{image.name}",
             tag="latest",
             changes=[f"LABEL agentrl.digest={image.digest}", "WORKDIR /work", 'CMD ["bash"]'],

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from agentrl.models.vision.album import Album, Ints, Places
-from agentrl.models.vision.families import family_of
+from agentrl.models.vision.families import FAMILIES
 from agentrl.models.vision.family import Pixels, Seen
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.placeholders import ids_of
@@ -68,10 +68,8 @@ class Sight:
 
     def __init__(self, model: Any, album: Album) -> None:
         self.model, self.album = model, album
-        family = family_of(model.config)
-        assert family is not None
-        self._family = family
-        self.in_grid = family.in_grid
+        self._family = FAMILIES[model.config.model_type]
+        self.in_grid = self._family.in_grid
         self.decoder = model.get_decoder()
         self.seen: dict[int, Seen] = {}
 

@@ -19,6 +19,7 @@ from agentrl.tools.builtin.mcp.settings import McpSettings, filled
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.parts.foreign_json import VALUES, has_many_values
 from agentrl.types.paths import data_path
+from agentrl.types.stdlib import piped
 
 CHUNK = 1 << 16
 EXIT_S = 2.0
@@ -64,8 +65,7 @@ class StdioServer:
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Yields the lines of its output; for one that is too long, an error answer to its call."""
-        output = self._process.stdout
-        assert output is not None
+        output = piped(self._process.stdout)
         line, dropped = bytearray(), 0
         while chunk := await output.read(CHUNK):
             await asyncio.sleep(0)  # a flood of output must not starve other tasks
@@ -95,15 +95,13 @@ class StdioServer:
 
     async def write(self, data: bytes) -> None:
         """Sends a line."""
-        entry = self._process.stdin
-        assert entry is not None
+        entry = piped(self._process.stdin)
         entry.write(data + b"\n")
         await entry.drain()
 
     async def listen(self) -> None:
         """Drains stderr and keeps the end: a full pipe would block the server."""
-        errors = self._process.stderr
-        assert errors is not None
+        errors = piped(self._process.stderr)
         while chunk := await errors.read(CHUNK):
             await asyncio.sleep(0)
             self._stderr = (self._stderr + chunk)[-1000:]

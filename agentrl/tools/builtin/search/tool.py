@@ -123,8 +123,7 @@ class Search(Tool):
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Gets the shared index; the first episode of the process builds or loads it."""
         self._task, self._noise = task, float(task.data.get("noise", 0.0))
-        if self.engine == "index":
-            assert self.corpus is not None
+        if self.engine == "index" and self.corpus is not None:
             # In a thread: the first index takes seconds and must not block other episodes.
             self._index = await asyncio.to_thread(open_index, self.corpus, self.by)
         elif self._noise and self.engine != "simulated":

@@ -22,6 +22,7 @@ from typing import Any
 from agentrl.tools.builtin.web.client import BrowserContext, BrowserLost, Driver
 from agentrl.types.errors import MissingExtra, RecipeError, require_versions
 from agentrl.types.paths import data_path
+from agentrl.types.stdlib import piped
 
 NAMES = ("chromium-headless-shell", "chrome-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """Program names of Chromium in order of preference: the headless shell is twice as fast as the full browser."""
@@ -141,15 +142,14 @@ def start(settings: dict[str, Any]) -> tuple[Driver, subprocess.Popen[bytes]]:
     last: deque[str] = deque(maxlen=20)
 
     async def send(line: bytes) -> None:
-        assert process.stdin is not None
-        await asyncio.to_thread(_write, process.stdin, line) if len(line) > 60_000 else _write(process.stdin, line)
+        entry = piped(process.stdin)
+        await asyncio.to_thread(_write, entry, line) if len(line) > 60_000 else _write(entry, line)
 
     driver = Driver(send, process.kill, lambda: "\n".join(last))
 
     def read() -> None:
-        assert process.stdout is not None
         with suppress(RuntimeError, ValueError):  # the loop was closed
-            for line in _lines(process.stdout):
+            for line in _lines(piped(process.stdout)):
                 loop.call_soon_threadsafe(driver.received, line)
             process.wait()
             loop.call_soon_threadsafe(driver.ended)
@@ -157,8 +157,7 @@ def start(settings: dict[str, Any]) -> tuple[Driver, subprocess.Popen[bytes]]:
         process.wait()
 
     def listen() -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
+        for line in piped(process.stderr):
             last.append(line.decode("utf-8", "replace").rstrip())
 
     for work in (read, listen):
@@ -198,9 +197,8 @@ def _end(key: tuple[asyncio.AbstractEventLoop, Launch]) -> None:
     driver, process = _drivers.pop(key)
     _starting.pop(key, None)
     driver.alive = False
-    assert process.stdin is not None
     with suppress(OSError):
-        process.stdin.close()
+        piped(process.stdin).close()
 
 
 def _drop_closed_loops() -> None:

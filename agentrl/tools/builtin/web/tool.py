@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urljoin, urlsplit
 
-from agentrl.tools.base import Tool, ToolResult, name_of, own_methods, tool
+from agentrl.tools.base import Tool, ToolResult, name_of, own, own_methods, tool
 from agentrl.tools.builtin.web.client import BrowserContext, BrowserLost, PageFailure
 from agentrl.tools.builtin.web.inside import InsideDriver
 from agentrl.tools.builtin.web.launching import Launch, open_context
@@ -119,8 +119,7 @@ class Web(Tool):
             "proxied": self.needs_sandbox,
         }
         if self.needs_sandbox:
-            assert sandbox is not None
-            self._inside = await InsideDriver.start(sandbox, self.launch)
+            self._inside = await InsideDriver.start(own(sandbox), self.launch)
             self._context = await self._inside.context(**options)
         else:
             self._context = await open_context(self.launch, **options)
