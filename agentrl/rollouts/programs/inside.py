@@ -104,7 +104,7 @@ async def relayed(sandbox: Sandbox, url: str) -> AsyncIterator[Relay]:
 
 @cache
 def _program() -> str:
-    return data_path("tools", "programs", "relay.py").read_text()
+    return data_path("tools", "programs", "policy_relay.py").read_text()
 
 
 async def _started(sandbox: Sandbox) -> Process:

@@ -5,42 +5,61 @@ on stdout, `{"id", "method", "path", "headers", "body"}`, its response a line on
 "body"}`; bodies are in Base64. A sandbox without a network thus reaches only this server.
 """
 
+from __future__ import annotations
+
 import base64
 import json
+import queue
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Message = dict[str, Any]
 
 PASSED = ("authorization", "content-type", "x-api-key", "x-session-id", "x-agentrl-group", "x-stainless-retry-count")
 
 
 class Relay:
-    def __init__(self):
-        self.lock, self.waiting, self.number = threading.Lock(), {}, 0
+    """Requests under way, by number."""
 
-    def ask(self, request):
+    def __init__(self) -> None:
+        self.lock, self.number = threading.Lock(), 0
+        self.waiting: dict[int, queue.SimpleQueue[Message]] = {}
+
+    def ask(self, request: Message) -> Message:
         """Sends a request and waits for the host's response."""
-        slot = [threading.Event(), None]
+        response: queue.SimpleQueue[Message] = queue.SimpleQueue()
         with self.lock:
             self.number += 1
-            self.waiting[self.number] = slot
+            self.waiting[self.number] = response
             print(json.dumps({**request, "id": self.number}), flush=True)
-        slot[0].wait()
-        return slot[1]
+        return response.get()
 
-    def listen(self):
+    def listen(self) -> None:
         """Receives responses until stdin is closed."""
         for line in sys.stdin:
             response = json.loads(line)
-            slot = self.waiting.pop(response["id"])
-            slot[1] = response
-            slot[0].set()
+            self.waiting.pop(response["id"]).put(response)
+
+
+class Server(ThreadingHTTPServer):
+    """Server on a free loopback port."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.relay = Relay()
 
 
 class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    """Passes a request on, and its response back."""
 
-    def handle_request(self):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def handle_request(self) -> None:
         if "Transfer-Encoding" in self.headers:
             self.send_error(411, explain="send the body with a Content-Length")
             return
@@ -48,23 +67,21 @@ class Handler(BaseHTTPRequestHandler):
         headers = {name: self.headers[name] for name in PASSED if name in self.headers}
         request = {"method": self.command, "path": self.path, "headers": headers}
         response = self.server.relay.ask({**request, "body": base64.b64encode(body).decode()})
-        said = base64.b64decode(response["body"])
+        content = base64.b64decode(response["body"])
         self.send_response(response["status"])
-        for name, value in {**response["headers"], "Content-Length": str(len(said))}.items():
+        for name, value in {**response["headers"], "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(content)
 
     do_GET = do_POST = do_PUT = do_DELETE = handle_request
 
-    def log_message(self, *said):
-        pass
+    def log_message(self, format: str, *words: object) -> None:
+        """Writes no log."""
 
 
 if __name__ == "__main__":
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.relay = Relay()
+    server = Server()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print("ready", server.server_address[1], flush=True)
     server.relay.listen()
