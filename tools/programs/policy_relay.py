@@ -1,22 +1,21 @@
 """Relay inside a sandbox: forwards HTTP requests of programs to the host over stdin and stdout.
 
-Usage: `python3 -I -S -B relay.py`. Listens on a free loopback port and prints `ready PORT`. A request is a line of JSON
-on stdout, `{"id", "method", "path", "headers", "body"}`, its response a line on stdin, `{"id", "status", "headers",
-"body"}`; bodies are in Base64. A sandbox without a network thus reaches only this server.
+Listens on a free loopback port; its first message is `{"port": PORT}`. A request is a message on stdout,
+`{"id", "method", "path", "headers"}`, its response one on stdin, `{"id", "status", "headers"}`, both with their bodies,
+in frames (`../shared/frames.py`). A sandbox without a network thus reaches only this server.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import queue
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Message = dict[str, Any]
+from frames import claimed_stdout, frame, next_frame
 
+Message = dict[str, Any]
 PASSED = ("authorization", "content-type", "x-api-key", "x-session-id", "x-agentrl-group", "x-stainless-retry-count")
 
 
@@ -24,23 +23,26 @@ class Relay:
     """Requests under way, by number."""
 
     def __init__(self) -> None:
-        self.lock, self.number = threading.Lock(), 0
-        self.waiting: dict[int, queue.SimpleQueue[Message]] = {}
+        self.out, self.lock, self.number = claimed_stdout(), threading.Lock(), 0
+        self.waiting: dict[int, queue.SimpleQueue[tuple[Message, bytes]]] = {}
 
-    def ask(self, request: Message) -> Message:
+    def ask(self, request: Message, body: bytes) -> tuple[Message, bytes]:
         """Sends a request and waits for the host's response."""
-        response: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        response: queue.SimpleQueue[tuple[Message, bytes]] = queue.SimpleQueue()
         with self.lock:
             self.number += 1
             self.waiting[self.number] = response
-            print(json.dumps({**request, "id": self.number}), flush=True)
+            self.send({**request, "id": self.number}, body)
         return response.get()
+
+    def send(self, message: Message, body: bytes = b"") -> None:
+        self.out.write(frame(message, body))
+        self.out.flush()
 
     def listen(self) -> None:
         """Receives responses until stdin is closed."""
-        for line in sys.stdin:
-            response = json.loads(line)
-            self.waiting.pop(response["id"]).put(response)
+        while (response := next_frame(sys.stdin.buffer)) is not None:
+            self.waiting.pop(response[0]["id"]).put(response)
 
 
 class Server(ThreadingHTTPServer):
@@ -66,8 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name: self.headers[name] for name in PASSED if name in self.headers}
         request = {"method": self.command, "path": self.path, "headers": headers}
-        response = self.server.relay.ask({**request, "body": base64.b64encode(body).decode()})
-        content = base64.b64decode(response["body"])
+        response, content = self.server.relay.ask(request, body)
         self.send_response(response["status"])
         for name, value in {**response["headers"], "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
@@ -83,5 +84,5 @@ class Handler(BaseHTTPRequestHandler):
 if __name__ == "__main__":
     server = Server()
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    print("ready", server.server_address[1], flush=True)
+    server.relay.send({"port": server.server_address[1]})
     server.relay.listen()
