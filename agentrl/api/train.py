@@ -63,11 +63,11 @@ def train(
     recorded = None if from_run is None else folder_of(from_run)
     repeated = None if replay is None else folder_of(replay)
     planned = plan(loaded, from_run=recorded, passes=passes, replay=repeated)
-    cuda = on_cuda(planned.recipe.required_model)
     if planned.replay is None:
         for each in planned.rl:
             engine = chosen_engine(each.recipe)
             engine.plug_in.check_machine(engine.settings, each.recipe)
+    cuda = on_cuda(planned.recipe.required_model)
     how: dict[str, Any] = {"replay": None if repeated is None else str(repeated), "from_run": None}
     if recorded is not None:
         how = {"replay": None, "from_run": str(recorded), "passes": passes}

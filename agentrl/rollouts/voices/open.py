@@ -6,14 +6,12 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentrl.chat.renderer import Renderer
 from agentrl.config.agent import PolicySettings
 from agentrl.config.engine import EngineSettings
-from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
 from agentrl.engines.registry import chosen_engine
 from agentrl.rollouts.builder import Parts
@@ -28,6 +26,66 @@ from agentrl.types.errors import AgentRLError, RecipeError
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class AuxiliaryPolicy:
+    """An auxiliary policy of a recipe, which is not open yet.
+
+    Attributes:
+        parts: those of the recipe, with the policy's model, engine and sampling.
+    """
+
+    name: str
+    settings: PolicySettings
+    parts: Parts
+
+    async def open(self) -> Voice:
+        """Opens its script or engine, and starts it.
+
+        Raises:
+            AgentRLError: it cannot be opened; the place names the policy.
+        """
+        try:
+            engine, renderer = self._made()
+            try:
+                await start_to_sample(engine, _log.info)
+            except BaseException:
+                await close_all(engine)
+                raise
+        except AgentRLError as error:
+            place = ", ".join(filter(None, [f"policies.{self.name}", error.place]))
+            raise type(error)(error.message, place=place, remedy=error.remedy) from None
+        return Voice(engine, renderer, self.parts.sampling(renderer, self.parts.recipe.sampling))
+
+    def _made(self) -> tuple[Engine, Renderer]:
+        if self.settings.script is not None:
+            return self.parts.scripted_engine(self.settings.script)
+        engine, renderer = open_engine(self.parts)
+        engine.called(f"policies.{self.name}")
+        return engine, renderer
+
+    async def at(self, folder: Path) -> Voice:
+        """Opens the policy with the weights of a folder: a past version of the main one."""
+        recipe = self.parts.recipe.with_model(weights_at(folder, self.parts.recipe.model))
+        return await replace(self, parts=replace(self.parts, recipe=recipe)).open()
+
+
+def policies_of(parts: Parts) -> list[AuxiliaryPolicy]:
+    """Returns the auxiliary policies of a recipe: the same recipe with another model, engine and sampling each.
+
+    Raises:
+        RecipeError: a checkpoint is missing.
+    """
+    found = []
+    for name, settings in parts.recipe.policies.items():
+        recipe = parts.recipe.with_sections(
+            model=parts.recipe.model if settings.selves is not None else parts.models[name],
+            engine=settings.engine or EngineSettings(),
+            sampling=settings.sampling or parts.recipe.sampling,
+        )
+        found.append(AuxiliaryPolicy(name, settings, replace(parts, recipe=recipe)))
+    return found
+
+
 @asynccontextmanager
 async def open_voices(parts: Parts, *, trains: bool = False) -> AsyncIterator[Voices]:
     """Opens and starts the auxiliary policies of a recipe; closes them with the block.
@@ -39,56 +97,20 @@ async def open_voices(parts: Parts, *, trains: bool = False) -> AsyncIterator[Vo
         RecipeError: a checkpoint or script is missing.
         EngineError: an engine cannot be started.
     """
-    recipe, known, leagues = parts.recipe, dict[str, Voice](), dict[str, League]()
+    seed, known, leagues, awaited = parts.recipe.seed, dict[str, Voice](), dict[str, League](), list[str]()
     async with AsyncExitStack() as stack:
-        for name, settings in recipe.policies.items():
-            if settings.train and trains:
-                continue
-            if settings.selves is not None:
-                leagues[name] = League(name, settings.selves, recipe.seed, partial(_open_self, parts, name, settings))
-                stack.push_async_callback(close_all, leagues[name])
-                continue
-            known[name] = await _voice(parts, name, settings, parts.models[name])
-            stack.push_async_callback(close_all, known[name].engine)
-        awaited = [name for name, each in recipe.policies.items() if each.train] if trains else []
+        for policy in policies_of(parts):
+            if policy.settings.train and trains:
+                awaited.append(policy.name)
+            elif policy.settings.selves is not None:
+                league = leagues[policy.name] = League(policy.name, policy.settings.selves, seed, policy.at)
+                stack.push_async_callback(close_all, league)
+            else:
+                voice = known[policy.name] = await policy.open()
+                stack.push_async_callback(close_all, voice.engine)
         yield (voices := Voices(known, leagues, awaited=awaited))
         for name in voices.unheard:
             _log.info("policies.%s: no context of an episode named it", name)
-
-
-async def _voice(parts: Parts, name: str, settings: PolicySettings, model: ModelSettings | None) -> Voice:
-    """Opens and starts an auxiliary policy.
-
-    Raises:
-        AgentRLError: it cannot be opened; the place names the policy.
-    """
-    try:
-        engine, renderer = _engine(parts, name, settings, model)
-        sampling = parts.sampling(renderer, settings.sampling or parts.recipe.sampling)
-        try:
-            await start_to_sample(engine, _log.info)
-        except BaseException:
-            await close_all(engine)
-            raise
-    except AgentRLError as error:
-        place = ", ".join(filter(None, [f"policies.{name}", error.place]))
-        raise type(error)(error.message, place=place, remedy=error.remedy) from None
-    return Voice(engine, renderer, sampling)
-
-
-def _engine(parts: Parts, name: str, settings: PolicySettings, model: ModelSettings | None) -> tuple[Engine, Renderer]:
-    """Makes the engine of an auxiliary policy: a script, or that of the same recipe with another model and engine."""
-    if settings.script is not None:
-        return parts.scripted_engine(settings.script)
-    recipe = parts.recipe.with_sections(model=model, engine=settings.engine or EngineSettings())
-    opened, renderer = open_engine(replace(parts, recipe=recipe))
-    opened.called(f"policies.{name}")
-    return opened, renderer
-
-
-async def _open_self(parts: Parts, name: str, settings: PolicySettings, folder: Path) -> Voice:
-    """Opens a past version of the policy."""
-    return await _voice(parts, name, settings, weights_at(folder, parts.recipe.model))
 
 
 def leagues_of(voices: Voices | None) -> list[League]:
