@@ -45,7 +45,7 @@ class EngineOpening:
 
     @property
     def settings(self) -> Any:
-        """The engine's own settings, an instance of its `Settings`."""
+        """Settings of the engine: an instance of its `Settings`."""
         return self.engine.settings
 
     @cached_property
