@@ -18,7 +18,7 @@ from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.replay import ReplayEngine
 from agentrl.models.load import LoadedModel
 from agentrl.rollouts.collector import Collector
-from agentrl.rollouts.conversation.voice import Voice
+from agentrl.rollouts.conversation.voice import TrainedVoice
 from agentrl.rollouts.engines import engine_of, note_fallback
 from agentrl.rollouts.player import Players
 from agentrl.rollouts.voices.open import leagues_of
@@ -200,7 +200,7 @@ class _Assembly:
         reference = copy.deepcopy(start.model) if refers else None
         trainer = await self._trainer(start, train, reference)
         sampling = self.parts.sampling(renderer, settings.sampling or recipe.sampling)
-        voices.trained[name] = Voice(engine, renderer, sampling, trains=True)
+        voices.trained[name] = TrainedVoice(name, engine, renderer, sampling)
         giver = CreditGiver(train, self.credit, trainer)
         canary = self._canary(engine, renderer, start)
         publisher = WeightPublisher(recipe, trainer, engine, canary, self.compute, self.reporter)

@@ -70,7 +70,7 @@ async def _voice(parts: Parts, name: str, settings: PolicySettings) -> Voice:
     except AgentRLError as error:
         place = ", ".join(filter(None, [f"policies.{name}", error.place]))
         raise type(error)(error.message, place=place, remedy=error.remedy) from None
-    return Voice(engine, renderer, parts.sampling(renderer, settings.sampling or parts.recipe.sampling))
+    return Voice(name, engine, renderer, parts.sampling(renderer, settings.sampling or parts.recipe.sampling))
 
 
 async def _open_self(parts: Parts, name: str, settings: PolicySettings, folder: Path) -> Voice:
