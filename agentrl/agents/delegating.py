@@ -38,7 +38,7 @@ class DelegatingAgent(ToolAgent):
         self.helper_system, self.helper_turns = helper_system, helper_turns
         self._delegate = Delegate(self)
         self._delegate.timeout_s = timeout_s
-        self._session: Session | None = None
+        self._session: Session  # Since `run`.
         self._helpers = 0
 
     def tools(self) -> list[Tool]:
@@ -57,7 +57,6 @@ class DelegatingAgent(ToolAgent):
             ToolError: the helper reached a limit before it answered.
         """
         session = self._session
-        assert session is not None
         self._helpers += 1
         messages = [{"role": "system", "content": self.helper_system}, {"role": "user", "content": task}]
         own = [name for name, method in session.methods.items() if method.owner is not self._delegate]

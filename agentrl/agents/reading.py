@@ -47,7 +47,7 @@ class ReadingAgent(ToolAgent):
         self.http = Http(http or HttpSettings())
         self._read = Read(self)
         self._read.timeout_s = timeout_s
-        self._session: Session | None = None
+        self._session: Session  # Since `run`.
         self._readers = 0
 
     def tools(self) -> list[Tool]:
@@ -79,7 +79,6 @@ class ReadingAgent(ToolAgent):
 
     async def _part(self, name: str, text: str) -> str:
         """Returns a reader's reply to one part."""
-        assert self._session is not None
         messages = [{"role": "system", "content": self.reader_system}, {"role": "user", "content": text}]
         reader = self._session.context(name, messages, tools=[], role="reader")
         try:

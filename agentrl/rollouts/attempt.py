@@ -15,10 +15,11 @@ from agentrl.rewards.score import Live, Score
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.context import RolloutContext
 from agentrl.rollouts.conversation.calls import CallRunner
-from agentrl.rollouts.conversation.conversation import Policies, TurnSource
+from agentrl.rollouts.conversation.conversation import SampledTurns, TurnSource
 from agentrl.rollouts.conversation.playback import RepeatedCalls, RepeatedTurns
 from agentrl.rollouts.conversation.resumption import Resumption, savers
-from agentrl.rollouts.conversation.state import EpisodeEnd, Keyed
+from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState, Keyed
+from agentrl.rollouts.conversation.voice import MainVoice
 from agentrl.rollouts.faults.failures import TookTooLong, Verdict, describe, verdict, within
 from agentrl.rollouts.information_gain import AnswerScorer
 from agentrl.rollouts.session import Forkable, Session
@@ -26,12 +27,12 @@ from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.sandbox.health import check_answers
 from agentrl.store.codec import must_be_storable
 from agentrl.store.index import with_images
-from agentrl.tools.base import Tool
+from agentrl.tools.base import Environment, Tool
 from agentrl.tools.calling import called
 from agentrl.tools.toolset import ToolBox
 from agentrl.tools.voice import info_of, openings
 from agentrl.types.clocks.deadline import Deadline
-from agentrl.types.episode import Episode, ErrorRecord
+from agentrl.types.episode import POLICY, Episode, ErrorRecord
 from agentrl.types.errors import EngineError, StoreError, asked_to_stop
 from agentrl.types.parts.intake import Images
 from agentrl.types.sandbox import (
@@ -63,7 +64,7 @@ class Attempt:
         self.images: Images | None = None
         self.session: Session | None = None
         self.sandbox: Sandbox | None = None
-        self.box: ToolBox | None = None
+        self.tools, self.environments = list[Tool](), list[Environment]()
         self.voices = context.voices
         self.info: dict[str, Any] = {}
         self.opened: list[Tool] = []
@@ -121,7 +122,8 @@ class Attempt:
         self.images = images
         self.task = self.spec.task.with_images(images.take)
         task = self.task.copied()  # the group's other episodes and the record share the task
-        self.box = box = context.tools.box(task, own)
+        box = context.tools.box(task, own)
+        self.tools, self.environments = box.instances, box.environments
         if context.backend is not None and self.sandbox is None and (spec := context.sandbox_of(task)) is not None:
             self.enter("sandbox")
             self.sandbox = await self._start(context.backend, spec, self.spec.id)
@@ -129,24 +131,28 @@ class Attempt:
         shown = await self._open_tools(box, task, images)
         at = self.spec.iteration if self.spec.split == "eval" else None  # training may have continued in the meantime
         self.voices = await context.voices.bound(self.spec.group_id, at)
-        source: TurnSource = Policies()
-        calls = CallRunner(limits, self.sandbox, context.put_blob, images)
-        if (prefix := self.spec.resumes) is not None:
-            resumption = Resumption(prefix, box.instances, self.sandbox, box.changes)
-            source = RepeatedTurns(resumption)
-            calls = RepeatedCalls(limits, self.sandbox, context.put_blob, images, resumption=resumption)
-        self.session = session = Session(
-            self.spec.id, task, engine=context.engine, renderer=context.renderer, box=box,
-            calls=calls, sampling=context.sampling,
-            seed=derive_seed(context.seed, "episode", self.spec.id),
+        calls, source = self._calls(box, images)
+        state = EpisodeState(
+            self.spec.id, task, calls,
             max_turns=self.spec.max_turns or context.max_turns,
-            reserve=self._reserve,
+            seed=derive_seed(context.seed, "episode", self.spec.id),
             keyed=_keyed(agent, box.instances) if context.keyed else (),
-            saves=savers(box.instances), source=source, voices=self.voices, forks=self.forkable,
+            saves=savers(box.instances),
         )  # fmt: skip
-        session.state.seats = agent is None or agent.seats
-        source.begin(session.state)
+        voice = MainVoice(POLICY, context.engine, context.renderer, context.sampling, reserve=self._reserve)
+        self.session = session = Session(state, box, voice, source, self.voices, self.forkable)
+        state.seats = agent is None or agent.seats
+        source.begin(state)
         return session, shown
+
+    def _calls(self, box: ToolBox, images: Images) -> tuple[CallRunner, TurnSource]:
+        """Returns what runs the calls and what gives the turns: first a record does both, if there is one."""
+        limits, put_blob = self.context.limits, self.context.put_blob
+        if self.spec.resumes is None:
+            return CallRunner(limits, self.sandbox, put_blob, images), SampledTurns()
+        resumption = Resumption(self.spec.resumes, box.instances, self.sandbox, box.changes)
+        calls = RepeatedCalls(limits, self.sandbox, put_blob, images, resumption=resumption)
+        return calls, RepeatedTurns(resumption)
 
     async def _open_tools(self, box: ToolBox, task: Task, images: Images) -> list[Message]:
         """Opens the tools; returns the opening messages of the environments."""
@@ -201,11 +207,9 @@ class Attempt:
         await self._score_gold()
         self._end_session()
         self.enter("score")
-        box = self.box
-        assert box is not None
-        self.info = {**(self.session.info if self.session is not None else {}), **info_of(box.environments)}
+        self.info = {**(self.session.info if self.session is not None else {}), **info_of(self.environments)}
         read = self.session.images.read if self.session is not None else None
-        live = Live(next(iter(box.environments), None), box.instances, self.info, read)
+        live = Live(next(iter(self.environments), None), self.tools, self.info, read)
         # Components see the episode as stored, but without its reward.
         try:
             async with within(self.context.limits.score_s, "scoring", "limits.score_s", self.sandbox):

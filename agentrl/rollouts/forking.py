@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from agentrl.rollouts.attempt import Attempt
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.conversation.playback import RepeatedTurns, play_back
 from agentrl.rollouts.conversation.resumption import Prefix, keeps_files_alone
 from agentrl.rollouts.faults.failures import Verdict, episode_of, verdict
 from agentrl.rollouts.session import Session
@@ -83,8 +82,7 @@ class ForkingAttempt(Attempt):
             for attempt in self.line:
                 stack.enter_context(attempt.clock.stopped())
             with fork._has_no_end("opening"):
-                if spec.resumes is not None and spec.resumes.files:
-                    assert self.sandbox is not None
+                if self.sandbox is not None and spec.resumes is not None and spec.resumes.files:
                     (fork.sandbox,) = await self.sandbox.fork(1)
                 session, _ = await fork.open()
             try:
@@ -112,10 +110,7 @@ class ForkingAttempt(Attempt):
 
     async def _play_back(self, session: Session) -> None:
         self.enter("agent")
-        assert isinstance(session.source, RepeatedTurns)
-        session.begin(session.source.resumption.record.prompt)
-        session.begin_engine()
-        await play_back(session, session.source)
+        await session.source.play_back(session)
 
     async def _close(self, fork: ForkingAttempt) -> None:
         await fork.close()
@@ -128,45 +123,41 @@ class ForkingAttempt(Attempt):
         Raises:
             ForkRefused: forking is not possible.
         """
-        if self.session is None:
+        if (session := self.session) is None:
             raise ForkRefused("the episode has ended", place=self._place, remedy="fork while its agent runs")
-        turns = self.session.state.recording.drafts
+        turns = session.state.recording.drafts
         at = len(turns) if turn is None else turn
-        if (why := self._refusal(turn, at)) is not None:
+        if (why := self._refusal(session, turn, at)) is not None:
             raise ForkRefused(why[0], place=self._place, remedy=why[1])
         self.trunk._begun += 1
         id = f"{self.trunk.spec.id}.{self.trunk._begun}"
         now = at == len(turns) and not self._session_ended  # Closed tools and sandboxes cannot be saved.
-        saved = await self.session.state.saved() if now else None
+        saved = await session.state.saved() if now else None
         older = self.spec.resumes.parent if self.spec.resumes is not None else Parent(run="", episode="", turn=0)
         seeds = [*older.seeds, (older.turn, derive_seed(self.context.seed, "episode", self.spec.id))]
         origin = Parent(run="", episode=self.spec.id, turn=at, seeds=[each for each in seeds if each[0] < max(at, 1)])
-        prefix = Prefix(origin, self.unscored(), seeds[0][1], saved, now and self._takes_snapshots)
+        prefix = Prefix(origin, self.unscored(), seeds[0][1], saved, now and self._takes_snapshots(session))
         return replace(self.trunk.spec, id=id, resumes=prefix)
 
-    @property
-    def _takes_snapshots(self) -> bool:
-        """True if the current sandbox can be copied, and is all that a fork needs."""
-        assert self.box is not None
+    def _takes_snapshots(self, session: Session) -> bool:
+        """Returns True if the current sandbox can be copied, and is all that a fork needs."""
         spec = None if self.sandbox is None else self.context.sandbox_of(self.task)
-        return spec is not None and spec.snapshots and keeps_files_alone(self.box.instances)
+        return spec is not None and spec.snapshots and keeps_files_alone(session.tools)
 
-    def _refusal(self, turn: int | None, at: int) -> tuple[str, str] | None:
+    def _refusal(self, session: Session, turn: int | None, at: int) -> tuple[str, str] | None:
         """Returns the reason that forbids a fork, and the remedy."""
-        assert self.session is not None
-        assert self.box is not None
-        turns = self.session.state.recording.drafts
+        turns = session.state.recording.drafts
         if not self.forks_left:
             return self._none_left()
         if not 0 <= at <= len(turns):
             return f"there is no turn {turn}: it has {len(turns)}", "give one of its turns, or None for the next one"
         if any(each.context != MAIN for each in turns[: at + 1]):
             return "another context had a turn before the fork", "fork before the context begins"
-        if at == len(turns) and self.session.under_way:
-            return f"{self.session.under_way} is under way", "fork after it, or from an earlier turn"
-        if at == len(turns) and self.session.rewritten:
+        if at == len(turns) and session.under_way:
+            return f"{session.under_way} is under way", "fork after it, or from an earlier turn"
+        if at == len(turns) and session.rewritten:
             return "the context was just replaced", "fork after the next reply, or from an earlier turn"
-        unable = next((tool for tool in self.box.instances if not tool.forkable), None)
+        unable = next((tool for tool in session.tools if not tool.forkable), None)
         if unable is not None:
             return f"the tool {type(unable).__name__} cannot be forked (forkable = False)", "leave the tool out"
         return None

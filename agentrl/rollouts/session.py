@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from agentrl.chat.renderer import Renderer
-from agentrl.rollouts.conversation.calls import CallRunner
-from agentrl.rollouts.conversation.conversation import Conversation, Policies, TurnSource
+from agentrl.rollouts.conversation.conversation import Conversation, SampledTurns, TurnSource
 from agentrl.rollouts.conversation.offer import Offer
-from agentrl.rollouts.conversation.state import EpisodeState, Keyed, SessionMisused
+from agentrl.rollouts.conversation.state import EpisodeState, SessionMisused
 from agentrl.rollouts.conversation.voice import Voice, Voices
-from agentrl.tools.base import Environment
 from agentrl.tools.toolset import ToolBox
 from agentrl.types import values
-from agentrl.types.engine import Engine, Sampling
 from agentrl.types.episode import POLICY, Node, TurnDraft
 from agentrl.types.errors import nearest
-from agentrl.types.task import Message, Task
+from agentrl.types.task import Message
 
 
 class Forkable(Protocol):
@@ -42,35 +38,30 @@ class Session(Conversation):
     and tokens are recorded here; nothing else writes the record. Values from agents and tools are checked here and
     converted to types that a record can hold (`agentrl/types/values.py`).
 
+    Args:
+        state: of the episode, shared by its conversations.
+        box: its tools.
+        voice: the main policy.
+        source: of its turns; default: the policies.
+        voices: auxiliary policies, for other conversations.
+        forks: implements `fork`; None: not supported.
+
     Attributes:
         info: data of the agent for reward functions, as JSON; environments override equal keys.
     """
 
     def __init__(
         self,
-        episode_id: str,
-        task: Task,
-        *,
-        engine: Engine,
-        renderer: Renderer,
+        state: EpisodeState,
         box: ToolBox,
-        calls: CallRunner,
-        sampling: Sampling,
-        max_turns: int,
-        seed: int,
-        reserve: Callable[[Sequence[int]], int] = lambda prompt: 0,
-        keyed: Sequence[Keyed] = (),
-        saves: Sequence[Environment] = (),
+        voice: Voice,
         source: TurnSource | None = None,
         voices: Voices | None = None,
         forks: Forkable | None = None,
     ) -> None:
-        state = EpisodeState(
-            episode_id, task, engine, calls, max_turns=max_turns, seed=seed, reserve=reserve, keyed=keyed, saves=saves
-        )
-        offer = Offer(box, renderer, sampling)
+        offer = Offer(box, voice.renderer, voice.sampling)
         box.check()
-        super().__init__(state, offer, source or Policies())
+        super().__init__(state, offer, voice, source or SampledTurns())
         self._voices = voices or Voices()
         self._forks = forks
         self.info: dict[str, Any] = {}
@@ -142,19 +133,15 @@ class Session(Conversation):
         Raises:
             SessionMisused: the name is taken, or a tool or the policy does not exist.
         """
-        voice = self._voice_of(name, policy)
-        offer = self._offer.part(tools) if voice is None else self._offer.of_voice(voice, tools)
-        opened = Conversation(
-            self.state, offer, self.source, values.text(name), values.text(role or name), policy, voice
-        )
+        voice = self.voice if policy == POLICY else self._voice_of(name, policy)
+        offer = self._offer.part(tools) if voice is self.voice else self._offer.of_voice(voice, tools)
+        opened = Conversation(self.state, offer, voice, self.source, values.text(name), values.text(role or name))
         opened.begin(messages)
         opened.begin_engine()
         return opened
 
-    def _voice_of(self, context: str, policy: str) -> Voice | None:
-        """Returns the auxiliary policy; None: the main policy."""
-        if policy == POLICY:
-            return None
+    def _voice_of(self, context: str, policy: str) -> Voice:
+        """Returns the auxiliary policy of a context."""
         voice = self._voices.find(policy)
         if voice is None:
             known = [POLICY, *self._voices.known, *self._voices.trained]

@@ -15,7 +15,7 @@ from agentrl.curriculum import Curriculum
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.models.load import LoadedModel
 from agentrl.rollouts.collector import Collector
-from agentrl.rollouts.conversation.voice import Voice
+from agentrl.rollouts.conversation.voice import TrainedVoice
 from agentrl.rollouts.engines import engine_of, note_fallback
 from agentrl.rollouts.player import Players
 from agentrl.rollouts.voices.open import leagues_of
@@ -198,7 +198,7 @@ class _Assembly:
         engine = self._closed(engine_of(replace(self.parts, recipe=recipe), loaded))
         await trainer.begin()
         sampling = self.parts.sampling(renderer, settings.sampling or recipe.sampling)
-        voices.trained[name] = Voice(engine, renderer, sampling, trains=True)
+        voices.trained[name] = TrainedVoice(name, engine, renderer, sampling)
         giver = CreditGiver(train, self.credit, trainer, self.compute)
         canary = self._canary(engine, renderer, loaded)
         publisher = WeightPublisher(recipe, trainer, engine, canary, self.reporter)

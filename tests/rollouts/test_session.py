@@ -16,13 +16,15 @@ from agentrl.config.limits import Limits
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.conversation.calls import CallRunner
+from agentrl.rollouts.conversation.state import EpisodeState
+from agentrl.rollouts.conversation.voice import MainVoice
 from agentrl.rollouts.session import Session
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.tools.methods import toolbox
 from agentrl.tools.toolset import ToolEntry, ToolSet
 from agentrl.types.engine import Completion, Engine, Sampling
-from agentrl.types.episode import VersionSpan
+from agentrl.types.episode import POLICY, VersionSpan
 from agentrl.types.errors import InfraError, ToolError
 from agentrl.types.parts.intake import Images
 from agentrl.types.task import Task
@@ -328,10 +330,10 @@ def gemma4() -> Renderer:
 
 def looking(engine: Any, renderer: Renderer) -> Session:
     task = Task.of("t", "Where?")
-    session = Session(
-        "e", task, engine=engine, renderer=renderer, box=ToolSet((ToolEntry.of("look", Looking),)).box(task),
-        calls=CallRunner(Limits(), None, None, Images(engine, Limits())), sampling=Sampling(), max_turns=3, seed=0,
-    )  # fmt: skip
+    calls = CallRunner(Limits(), None, None, Images(engine, Limits()))
+    state = EpisodeState("e", task, calls, max_turns=3, seed=0)
+    box = ToolSet((ToolEntry.of("look", Looking),)).box(task)
+    session = Session(state, box, MainVoice(POLICY, engine, renderer, Sampling()))
     session.begin([{"role": "user", "content": "Where?"}])
     return session
 

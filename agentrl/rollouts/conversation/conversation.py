@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
 from agentrl.chat.formats.native_calls import reply_of
 from agentrl.chat.formats.parser import Reply
-from agentrl.chat.thread import Prompt
+from agentrl.chat.last_images import LastImages
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.thread import Prompt, Thread
+from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.calls import Heard
 from agentrl.rollouts.conversation.offer import Offer
-from agentrl.rollouts.conversation.standing import Standing
 from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState, SessionMisused
 from agentrl.rollouts.conversation.voice import Voice
 from agentrl.rollouts.faults.failures import raised_in
 from agentrl.tools.asides import asides
-from agentrl.tools.base import Observation, ToolResult
+from agentrl.tools.base import Observation, Tool, ToolResult
+from agentrl.tools.methods import ToolMethod
 from agentrl.tools.voice import voices
 from agentrl.types import values
 from agentrl.types.clocks.deadline import Deadline
-from agentrl.types.engine import Completion, ContextOverflow, sample
-from agentrl.types.episode import MAIN, POLICY, Branch, CallRecord, Drift, TurnDraft
+from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling, sample
+from agentrl.types.episode import MAIN, Branch, CallRecord, Context, Drift, TurnDraft
 from agentrl.types.errors import EngineError
 from agentrl.types.parts import content
+from agentrl.types.parts.intake import Images
 from agentrl.types.seeds import derive_seed
-from agentrl.types.task import Message
+from agentrl.types.task import Message, Task
 from agentrl.types.trajectory import ROOT
 
-SELF = "self"
-"""Policy name of contexts in which the policy speaks without training."""
-
-SPOKEN = Completion(token_ids=[], logprobs=[], finish="stop", versions=[])
-"""Placeholder in the trajectory for a reply of another policy."""
-
+if TYPE_CHECKING:
+    from agentrl.types.sandbox import Sandbox
 
 RecordedPrompt = tuple[Prompt, Branch | Drift | None]
 """Prompt of a record, and the fork at it, if any."""
@@ -64,12 +64,16 @@ class TurnSource(Protocol):
         """
         ...
 
+    async def play_back(self, session: Conversation) -> None:
+        """Plays the turns of the record in a fork of a running episode, in which no agent runs from the beginning."""
+        ...
+
     def check_end(self, turns: Sequence[TurnDraft]) -> None:
         """Checks at the end of the agent that the turns are all that it had to play."""
         ...
 
 
-class Policies:
+class SampledTurns:
     """Source of the turns of an episode that resumes no other: policies sample all of them."""
 
     repeats = False
@@ -80,6 +84,9 @@ class Policies:
     async def turn(self, conversation: Conversation, number: int, agent: str) -> Reply:
         """Samples the next turn."""
         return await conversation.sample(number, agent)
+
+    async def play_back(self, session: Conversation) -> None:
+        """Does nothing: there is no record."""
 
     def check_end(self, turns: Sequence[TurnDraft]) -> None:
         """Does nothing: every turn was sampled."""
@@ -115,25 +122,159 @@ class _Alone:
             raised_in(conversation.id, error)
 
 
-class Conversation(Standing):
-    """Conversation driven by an agent.
+class Conversation:
+    """Conversation of a policy with tools and environments, driven by an agent.
+
+    Args:
+        offer: the tools that it offers.
+        voice: the speaking policy.
+        name: `main`, or the name of its context.
+        role: the speaking role.
 
     Attributes:
         source: of its turns.
+        opening: the messages before the first reply.
+        turns: its own turns so far, as drafts: calls, observations and rewards are added while it goes on.
+        outcome: set by `finish`; the agent should then return.
+        under_way: the running call, "" if none.
+        seat_outcome: set by `score`: outcome for the credit of its turns, in place of the episode's reward.
     """
 
     def __init__(
         self,
         state: EpisodeState,
         offer: Offer,
+        voice: Voice,
         source: TurnSource,
         name: str = MAIN,
         role: str = "agent",
-        policy: str = POLICY,
-        voice: Voice | None = None,
     ) -> None:
-        super().__init__(state, offer, name, role, policy, voice)
-        self.source = source
+        self.state, self.voice, self.source = state, voice, source
+        self.name, self.role = name, role
+        self.opening: list[Message] = []
+        self.turns: list[TurnDraft] = []
+        self.outcome: EpisodeEnd | None = None
+        self.seat_outcome: float | None = None
+        self.under_way = ""
+        self._offer = offer
+        count = offer.renderer.last_images
+        images = None if count is None else LastImages.of(count, state.task.instruction)
+        self._thread = Thread(voice.trajectory(state.recording), images)
+        self._branch = Branch(turn=0, reason="tools", at_token=0)  # Reason, if the next prompt starts one.
+        state.join(name, self)
+
+    @property
+    def id(self) -> str:
+        """Id of the episode."""
+        return self.state.id
+
+    @property
+    def engine_session(self) -> str:
+        """Session of the engine: those of one episode have different prefixes."""
+        return self.id if self.name == MAIN else f"{self.id}@{self.name}"
+
+    @property
+    def messages(self) -> list[Message]:
+        """Conversation so far, with the sampled replies. It grows with the conversation: copy what you store."""
+        return self._thread.messages
+
+    @property
+    def rewritten(self) -> bool:
+        """True if the context was replaced since the last reply."""
+        return self._thread.restarted
+
+    @property
+    def task(self) -> Task:
+        return self.state.task
+
+    @property
+    def policy(self) -> str:
+        """Name of the speaking policy."""
+        return self.voice.name
+
+    @property
+    def engine(self) -> Engine:
+        return self.voice.engine
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        return self.state.calls.sandbox
+
+    @property
+    def images(self) -> Images:
+        """Images of the episode so far."""
+        return self.state.calls.images
+
+    @property
+    def limits(self) -> Limits:
+        return self.state.limits
+
+    @property
+    def seed(self) -> int:
+        """Seed of the episode."""
+        return self.state.seed
+
+    @property
+    def max_turns(self) -> int:
+        return self.state.max_turns
+
+    @property
+    def tools(self) -> list[Tool]:
+        """Tool instances of the episode, opened."""
+        return self._offer.box.instances
+
+    @property
+    def methods(self) -> dict[str, ToolMethod]:
+        """Tools that the model may call now."""
+        return self._offer.methods
+
+    @property
+    def renderer(self) -> Renderer:
+        return self._offer.renderer
+
+    @property
+    def sampling(self) -> Sampling:
+        return self._offer.sampling
+
+    @property
+    def definitions(self) -> list[dict[str, Any]] | None:
+        """Definitions of the tools of the first turn; None: those of the recipe."""
+        return self._offer.definitions
+
+    def prompt_tokens(self) -> int:
+        """Returns the length of the next prompt. The engine takes `engine.max_context` tokens, prompt and reply
+        together.
+        """
+        return self._thread.length(self.renderer)
+
+    def begin_engine(self) -> None:
+        """Announces the conversation to the engine."""
+        seed = derive_seed(self.state.seed, *self._named) if self._named else self.state.seed
+        if self._named:
+            self.engine.begin_context(
+                self.engine_session, self.task, self.messages, seed, episode=self.id, name=self.name
+            )
+        else:
+            self.engine.begin_session(self.engine_session, self.task, self.messages, seed)
+        self.engine.use_images(self.engine_session, self.images.read)
+        if self.definitions is not None:
+            self._tell_engine()
+
+    def end_engine(self) -> None:
+        """Ends the conversation's session of the engine."""
+        self.engine.end_session(self.engine_session)
+
+    def record(self) -> Context:
+        """Returns the context for the episode's record."""
+        return Context(
+            role=self.role,
+            prompt=self.opening,
+            policy=self.policy,
+            tools=self.definitions,
+            version=self.voice.version,
+            trains=self.voice.further,
+            outcome=self.seat_outcome,
+        )
 
     def begin(self, messages: list[Message], shown: Sequence[Message] = ()) -> None:
         """Opens the conversation. It is rendered for the first reply: until then, `say` adds to the opening.
@@ -168,18 +309,17 @@ class Conversation(Standing):
             number: of the turn in the episode.
             recorded: the prompt, if it is one of a record; else it is rendered.
         """
-        state = self.state
+        state, voice = self.state, self.voice
         self.read_tools()
-        engine, renderer = self.engine, self.renderer
+        renderer = self.renderer
         if recorded is None:
             prompt = self._thread.prompt(renderer)
-            fork = self._noted(_fork(prompt, self._branch))
+            fork = voice.fork(_fork(prompt, self._branch))
         else:
             prompt, fork = recorded
-        reserved = state.reserve(prompt.tokens) if self._voice is None else 0
-        if len(prompt.tokens) + reserved >= engine.max_context:
-            raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {engine.max_context}")
-        key = state.key() if self._trains else None
+        if len(prompt.tokens) + voice.room(prompt.tokens) >= voice.engine.max_context:
+            raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {voice.engine.max_context}")
+        key = state.key() if voice.trains else None
         saved = await state.saved() if state.saves else None
         started = time.perf_counter()
         completion = await self._sampled(prompt.tokens)
@@ -189,10 +329,12 @@ class Conversation(Standing):
         if (native := completion.native) is not None:
             said = renderer.opened_by(prompt.tokens) + native.text
             reply = reply_of(renderer.parser, said, native.calls, list(self.methods))
-        node = self._reply(prompt, completion, text)
+        own = self._thread.reply(
+            prompt, completion, text, opened=renderer.opening_of(prompt.tokens), trained=voice.trains
+        )
         turn = TurnDraft(
             index=number,
-            node=node,
+            node=voice.node(state.recording, own, self.turns[-1].node if self.turns else ROOT),
             text=text,
             finish=completion.finish,
             state=key,
@@ -221,23 +363,6 @@ class Conversation(Standing):
         self.turns.append(turn)
         self.state.recording.place(turn, fork)
 
-    def _reply(self, prompt: Prompt, completion: Completion, text: str) -> int:
-        """Records a reply and returns its node: that of another policy holds no tokens."""
-        opened = self.renderer.opening_of(prompt.tokens)
-        node = self._thread.reply(prompt, completion, text, opened=opened, trained=self._trains)
-        if self._kept:
-            return node
-        before = self.turns[-1].node if self.turns else ROOT
-        return self.state.recording.trajectory.append_sampled(before, SPOKEN, trained=False)
-
-    def _noted(self, fork: Branch | Drift | None) -> Branch | Drift | None:
-        """Returns the fork to record for a prompt: for another policy only a deliberate one, because its tokens are not
-        recorded.
-        """
-        if self._kept:
-            return fork
-        return msgspec.structs.replace(fork, at_token=0) if isinstance(fork, Branch) else None
-
     async def _sampled(self, prompt: list[int]) -> Completion:
         sampling = msgspec.structs.replace(
             self.sampling,
@@ -250,19 +375,14 @@ class Conversation(Standing):
                 completion = await sample(self.engine, prompt, sampling, self.engine_session)
         except TimeoutError:
             raise EngineError(
-                f"{self._whose}no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
+                f"{self.voice.owner}no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
             ) from None
         except EngineError as error:
-            if self._voice is None or type(error) is not EngineError:
+            if not self.voice.owner or type(error) is not EngineError:
                 raise
-            raise EngineError(self._whose + error.message, place=error.place, remedy=error.remedy) from error
+            raise EngineError(self.voice.owner + error.message, place=error.place, remedy=error.remedy) from error
         self.state.stage = "agent"
         return completion
-
-    @property
-    def _whose(self) -> str:
-        """Owner of the engine, for errors: an auxiliary policy, or "" for the engine of the recipe."""
-        return "" if self._voice is None else f"policies.{self.policy}: "
 
     async def run_tools(self, reply: Reply) -> list[ToolResult]:
         """Runs the calls of the last turn and appends their results.
@@ -291,12 +411,9 @@ class Conversation(Standing):
         The reply is a turn of the episode, in a separate context that opens with this conversation as text. Its tokens
         are recorded, and train if `trained`; otherwise the context has the policy `self`.
         """
-        offer, voice, policy = self._offer.part(()), self._voice, self.policy
-        if not trained:
-            version = None if voice is None else voice.version
-            own = self._kept  # tokens of another policy are not the main one's
-            voice, policy = Voice(self.engine, offer.renderer, offer.sampling, version=version, own=own), SELF
-        other = Conversation(self.state, offer, self.source, self.state.name_for(role), role, policy, voice)
+        offer = self._offer.part(())
+        voice = self.voice if trained else self.voice.untrained(offer.renderer, offer.sampling)
+        other = Conversation(self.state, offer, voice, self.source, self.state.name_for(role), role)
         before = [{"role": each["role"], "content": content.text_of(each["content"])} for each in self.messages]
         other.begin([*before, {"role": "user", "content": text}])
         other.begin_engine()
@@ -396,6 +513,18 @@ class Conversation(Standing):
         """Sets the opening, before the first reply."""
         self.opening = messages
         self._thread.restart(messages)
+
+    @property
+    def _named(self) -> tuple[str, ...]:
+        """Names for seeds: those of the main conversation have none."""
+        return () if self.name == MAIN else ("context", self.name)
+
+    def _tell_reply(self) -> None:
+        """Passes the message of the last reply to the engine."""
+        self.engine.replied(self.engine_session, self.messages[-1])
+
+    def _tell_engine(self) -> None:
+        self.engine.use_tools(self.engine_session, self.renderer)
 
     def read_tools(self) -> None:
         """Reads the tools for the next turn. If prompts describe them and they changed, a new branch starts."""

@@ -1,7 +1,7 @@
 """Playback: turns of a record that an episode repeats before it continues with its own.
 
 Replies come from the record, token for token, and are not trained on. The agent runs from its beginning, or, in a fork
-of a running episode, its actions are repeated (`play_back`).
+of a running episode, its actions are repeated.
 """
 
 from __future__ import annotations
@@ -61,7 +61,25 @@ class RepeatedTurns:
         """
         self.resumption.check_reached(turns)
 
-    async def reach(self, state: EpisodeState) -> None:
+    async def play_back(self, session: Conversation) -> None:
+        """Plays the turns of a fork of a running episode up to its first new turn: no agent does.
+
+        Raises:
+            ReplayDiffers: calls that ran again gave other results than those of the record.
+        """
+        resumption = self.resumption
+        session.begin(resumption.record.prompt)
+        session.begin_engine()
+        for turn in resumption.record.turns[: resumption.turn]:
+            _rewrite(session, resumption, turn.index)
+            await _again(session, turn)
+            session.turns[-1].rewards = {**turn.rewards}  # Some come from the agent, which does not run again.
+        _rewrite(session, resumption, resumption.turn)
+        resumption.check(session.opening, session.turns, session.name)
+        await self._reach(session.state)
+        session.outcome = None
+
+    async def _reach(self, state: EpisodeState) -> None:
         """Ends the playback: restores the tools; the next turn is the episode's own."""
         await self.resumption.restore()
         self.resumption.reached = True
@@ -92,10 +110,10 @@ class RepeatedTurns:
         if resumption.reached:
             return None
         if number != resumption.turn:
-            await self.reach(conversation.state)
+            await self._reach(conversation.state)
             return None
         resumption.check(conversation.opening, conversation.turns, conversation.name)
-        await self.reach(conversation.state)
+        await self._reach(conversation.state)
         turn, fork = resumption.record.turns[number], resumption.fork(number)
         node, kind = resumption.record.nodes[turn.node].parent, fork.kind if isinstance(fork, Drift) else None
         tokens = resumption.replies.prompt(turn)
@@ -138,23 +156,6 @@ class RepeatedCalls(CallRunner):
         """Adds rewards of the agent; a repeated turn has them already."""
         if self.resumption.past is None:
             super().reward(turn, given)
-
-
-async def play_back(session: Conversation, source: RepeatedTurns) -> None:
-    """Repeats the turns of a fork of a running episode up to its first new turn, in a session that has been opened.
-
-    Raises:
-        ReplayDiffers: calls that ran again gave other results than those of the record.
-    """
-    resumption = source.resumption
-    for turn in resumption.record.turns[: resumption.turn]:
-        _rewrite(session, resumption, turn.index)
-        await _again(session, turn)
-        session.turns[-1].rewards = {**turn.rewards}  # Some come from the agent, which does not run again.
-    _rewrite(session, resumption, resumption.turn)
-    resumption.check(session.opening, session.turns, session.name)
-    await source.reach(session.state)
-    session.outcome = None
 
 
 def _rewrite(session: Conversation, resumption: Resumption, number: int) -> None:

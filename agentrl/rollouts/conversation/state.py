@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -15,7 +15,6 @@ from agentrl.rollouts.faults.failures import LimitReached, within
 from agentrl.tools.base import Environment
 from agentrl.tools.calling import called
 from agentrl.types import values
-from agentrl.types.engine import Engine
 from agentrl.types.episode import MAIN, Context
 from agentrl.types.errors import AgentRLError
 from agentrl.types.recording import Recording
@@ -63,7 +62,7 @@ class EpisodeState:
     """Recording, limits and random numbers of one episode.
 
     Args:
-        reserve: returns the number of tokens that a prompt must leave free.
+        calls: runs its tool calls, under its limits.
         keyed: objects that know the state that a turn acts on, if credit reads it.
         saves: environments whose state is stored with each turn.
 
@@ -77,18 +76,15 @@ class EpisodeState:
         self,
         id: str,
         task: Task,
-        engine: Engine,
         calls: CallRunner,
         *,
         max_turns: int,
         seed: int,
-        reserve: Callable[[Sequence[int]], int],
-        keyed: Sequence[Keyed],
+        keyed: Sequence[Keyed] = (),
         saves: Sequence[Environment] = (),
     ) -> None:
-        self.id, self.task, self.engine, self.calls = id, task, engine, calls
-        self.max_turns, self.seed, self.reserve = max_turns, seed, reserve
-        self.saves = saves
+        self.id, self.task, self.calls = id, task, calls
+        self.max_turns, self.seed, self.saves = max_turns, seed, saves
         self.recording = Recording()
         self.stage = "agent"
         self.seats = False

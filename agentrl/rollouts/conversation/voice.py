@@ -1,33 +1,131 @@
-"""Auxiliary policies: speakers in the contexts of an episode other than the main policy."""
+"""Voices: the policies that speak in the contexts of an episode, the main one and auxiliary ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
+
+import msgspec
 
 from agentrl.chat.renderer import Renderer
-from agentrl.types.engine import Engine, Sampling
+from agentrl.types.engine import Completion, Engine, Sampling
+from agentrl.types.episode import Branch, Drift
 from agentrl.types.errors import RecipeError
+from agentrl.types.recording import Recording
+from agentrl.types.trajectory import Trajectory
+
+SELF = "self"
+"""Policy name of contexts in which the policy speaks without training."""
+
+TEXT_ONLY = Completion(token_ids=[], logprobs=[], finish="stop", versions=[])
+"""Placeholder in the trajectory for a reply that is recorded as text only."""
+
+
+def _nothing(prompt: Sequence[int]) -> int:
+    return 0
 
 
 @dataclass(frozen=True)
 class Voice:
-    """Engine and renderer of an auxiliary policy. Unless it trains or is the main policy, its replies are recorded as
-    text only.
+    """Policy that speaks in conversations, with its engine and renderer.
+
+    One of this class is auxiliary and frozen. Its tokens may be those of another tokenizer, so its replies are recorded
+    as text only.
 
     Attributes:
-        trains: whether it is trainable, on the tokens of the main one.
+        name: in the recipe.
         version: for a past version of the policy, the update after which it was taken.
-        own: whether it is the main policy, not training on these replies: they are recorded token by token.
+        trains: whether its replies train.
+        further: whether it trains beside the main policy.
     """
 
+    name: str
     engine: Engine
     renderer: Renderer
     sampling: Sampling
     version: int | None = None
-    trains: bool = False
-    own: bool = False
+
+    trains: ClassVar[bool] = False
+    further: ClassVar[bool] = False
+
+    @property
+    def owner(self) -> str:
+        """Owner of the engine, for its errors."""
+        return f"policies.{self.name}: "
+
+    def room(self, prompt: Sequence[int]) -> int:
+        """Returns the number of tokens that a prompt must leave free, besides the reply."""
+        return 0
+
+    def trajectory(self, recording: Recording) -> Trajectory:
+        """Returns the trajectory of its prompts and replies."""
+        return Trajectory()
+
+    def node(self, recording: Recording, own: int, last: int) -> int:
+        """Returns the node of a reply in the recording.
+
+        Args:
+            own: its node in the trajectory of the voice.
+            last: node in the recording of the conversation's reply before it.
+        """
+        return recording.trajectory.append_sampled(last, TEXT_ONLY, trained=False)
+
+    def fork(self, fork: Branch | Drift | None) -> Branch | Drift | None:
+        """Returns the fork to record for a prompt: only a deliberate one, because its tokens are not recorded."""
+        return msgspec.structs.replace(fork, at_token=0) if isinstance(fork, Branch) else None
+
+    def untrained(self, renderer: Renderer, sampling: Sampling) -> Voice:
+        """Returns the same policy where its replies do not train, with a renderer for other tools."""
+        return Voice(SELF, self.engine, renderer, sampling, self.version)
+
+
+class RecordedVoice(Voice):
+    """The main policy where it does not train. Its replies are recorded token by token."""
+
+    def trajectory(self, recording: Recording) -> Trajectory:
+        """Returns the episode's trajectory."""
+        return recording.trajectory
+
+    def node(self, recording: Recording, own: int, last: int) -> int:
+        """Returns the node of a reply, which is in the recording."""
+        return own
+
+    def fork(self, fork: Branch | Drift | None) -> Branch | Drift | None:
+        """Returns the fork."""
+        return fork
+
+    def untrained(self, renderer: Renderer, sampling: Sampling) -> Voice:
+        """Returns the same policy where its replies do not train."""
+        return RecordedVoice(SELF, self.engine, renderer, sampling, self.version)
+
+
+class TrainedVoice(RecordedVoice):
+    """Further policy that trains, on tokens of the main policy's tokenizer."""
+
+    trains = further = True
+
+
+@dataclass(frozen=True)
+class MainVoice(TrainedVoice):
+    """The main policy.
+
+    Attributes:
+        reserve: returns the number of tokens that a prompt must leave free, besides the reply.
+    """
+
+    reserve: Callable[[Sequence[int]], int] = _nothing
+
+    further = False
+
+    @property
+    def owner(self) -> str:
+        """Nobody: it is the engine of the recipe."""
+        return ""
+
+    def room(self, prompt: Sequence[int]) -> int:
+        """Returns the result of `reserve`."""
+        return self.reserve(prompt)
 
 
 class Opponents(Protocol):

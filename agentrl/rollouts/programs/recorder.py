@@ -38,7 +38,7 @@ class EpisodeRecorder(Recorder):
         self.limit: LimitReached | None = None
         self.limited = asyncio.Event()
         self.strays: list[str] = []
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._under_way: set[asyncio.Task[Any] | None] = set()
         self._admitted = 0  # Replies that are not turns yet.
 
     async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[ChatReply]:
@@ -51,7 +51,6 @@ class EpisodeRecorder(Recorder):
         """
         self._admit(n)
         task = asyncio.current_task()
-        assert task is not None
         self._under_way.add(task)
         seconds = self.session.limits.generate_s
         try:
@@ -92,7 +91,7 @@ class EpisodeRecorder(Recorder):
 
     def close(self) -> None:
         """Ends the episode: requests under way are cancelled, and the session takes the opening and the tools."""
-        for task in self._under_way:
+        for task in filter(None, self._under_way):
             task.cancel()
         self.finish()
         self.session.take(self.prompt, self.tools, self.seconds)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentrl.config.agent import EarlierSelves
-from agentrl.rollouts.conversation.voice import Voice
+from agentrl.rollouts.conversation.voice import Voice, without_training
 from agentrl.types.closing import close_all
 from agentrl.types.seeds import derive_seed
 
@@ -34,7 +34,7 @@ class League:
         self._folder: Callable[[int], Path] | None = None
         self._iteration = 0
         self._voices: dict[int, Voice] = {}
-        self._playing = Counter[int]()
+        self._playing = Counter[int | None]()
         self._opening = asyncio.Lock()
 
     @property
@@ -54,14 +54,19 @@ class League:
             await close_all(self._voices.pop(version).engine)
 
     async def chosen(self, group: str, iteration: int | None) -> Voice:
-        """Chooses one of the last versions, all equally likely; the same for all episodes of a group."""
+        """Chooses one of the last versions, all equally likely; the same for all episodes of a group.
+
+        Raises:
+            RecipeError: no training has begun.
+        """
+        if self._folder is None:
+            raise without_training(self._name)
         among = self._settings.at(self._iteration if iteration is None else iteration)
         version = among[derive_seed(self._seed, "league", self._name, group) % len(among)]
         self._playing[version] += 1
         try:
             async with self._opening:
                 if version not in self._voices:
-                    assert self._folder is not None
                     self._voices[version] = replace(await self._open(self._folder(version)), version=version)
         except BaseException:
             self._playing[version] -= 1
@@ -70,7 +75,6 @@ class League:
 
     def release(self, voice: Voice) -> None:
         """Releases it after an episode."""
-        assert voice.version is not None
         self._playing[voice.version] -= 1
 
     async def close(self) -> None:

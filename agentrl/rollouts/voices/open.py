@@ -54,7 +54,7 @@ class AuxiliaryPolicy:
         except AgentRLError as error:
             place = ", ".join(filter(None, [f"policies.{self.name}", error.place]))
             raise type(error)(error.message, place=place, remedy=error.remedy) from None
-        return Voice(engine, renderer, self.parts.sampling(renderer, self.parts.recipe.sampling))
+        return Voice(self.name, engine, renderer, self.parts.sampling(renderer, self.parts.recipe.sampling))
 
     def _made(self) -> tuple[Engine, Renderer]:
         if self.settings.script is not None:
