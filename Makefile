@@ -36,6 +36,7 @@ ruff: setup
 
 types: setup
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tools/mypy.ini # programs for older Pythons
 
 imports: setup
 	$(BIN)/lint-imports

@@ -227,31 +227,32 @@ class HFTokenizer:
         return probe not in shown and probe in in_parts
 
 
-def _template_of(hf: Any) -> Callable[..., str]:
-    """Returns what renders a conversation by the chat template of a transformers tokenizer.
+class _Template:
+    """Renders conversations by the chat template of a transformers tokenizer.
 
-    As `apply_chat_template` does it, but the map of special tokens, which takes longer than a short template, is made
-    once.
+    As its `apply_chat_template` does it, but the map of special tokens, which takes longer than a short template, is
+    made once.
     """
-    from transformers import PreTrainedTokenizerBase
-    from transformers.utils.chat_template_utils import render_jinja_template
 
-    if getattr(type(hf), "apply_chat_template", None) is not PreTrainedTokenizerBase.apply_chat_template:
-        return partial(hf.apply_chat_template, tokenize=False)
-    special = dict(hf.special_tokens_map)
+    def __init__(self, hf: Any) -> None:
+        self._hf, self._special = hf, dict(hf.special_tokens_map)
 
-    def render(messages: list[Message], *, tools: list[dict[str, Any]] | None, add_generation_prompt: bool) -> str:
-        template = hf.get_chat_template(None, tools)
+    def __call__(self, messages: list[Message], *, tools: list[dict[str, Any]] | None, **settings: Any) -> str:
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        template = self._hf.get_chat_template(None, tools)
         texts, _ = render_jinja_template(
-            conversations=[messages],
-            tools=tools,
-            chat_template=template,
-            add_generation_prompt=add_generation_prompt,
-            **special,
+            conversations=[messages], tools=tools, chat_template=template, **settings, **self._special
         )
         return str(texts[0])
 
-    return render
+
+def _template_of(hf: Any) -> Callable[..., str]:
+    from transformers import PreTrainedTokenizerBase
+
+    if getattr(type(hf), "apply_chat_template", None) is PreTrainedTokenizerBase.apply_chat_template:
+        return _Template(hf)
+    return partial(hf.apply_chat_template, tokenize=False)
 
 
 def _in_parts(content: Any) -> Any:

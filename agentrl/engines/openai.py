@@ -19,7 +19,7 @@ from agentrl.chat.formats.parser import definitions_of
 from agentrl.chat.renderer import Renderer
 from agentrl.config.sections import MAY_CHANGE
 from agentrl.engines.http import HttpClient, Refused
-from agentrl.engines.opening import Opening
+from agentrl.engines.opening import EngineOpening
 from agentrl.engines.replicas import Replicas, ServerSettings
 from agentrl.types.engine import Completion, ContextOverflow, Engine, NativeCall, NativeReply, Sampling
 from agentrl.types.episode import Usage, VersionSpan
@@ -173,7 +173,7 @@ class OpenAIEngine(Engine):
         self._live: dict[str, _Live] = {}
 
     @classmethod
-    def open(cls, opening: Opening) -> Self:
+    def open(cls, opening: EngineOpening) -> Self:
         """Makes the engine with the recipe's tools."""
         return cls(opening.settings, opening.renderer, opening.definitions)
 

@@ -19,7 +19,7 @@ from agentrl.types.errors import RecipeError
 
 
 @dataclass(frozen=True, eq=False)
-class Opening:
+class EngineOpening:
     """A recipe's side of its engine.
 
     Attributes:
@@ -45,7 +45,7 @@ class Opening:
 
     @property
     def settings(self) -> Any:
-        """The engine's own settings, an instance of its `Settings`."""
+        """Settings of the engine: an instance of its `Settings`."""
         return self.engine.settings
 
     @cached_property

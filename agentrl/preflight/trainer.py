@@ -13,7 +13,7 @@ from agentrl.curriculum.parts import Filter
 from agentrl.models.load import sees
 from agentrl.registry.references import is_reference
 from agentrl.registry.registry import Loaded, name_of
-from agentrl.training.backend import COLUMNS, Capabilities, Column, Feature, TrainerBackend
+from agentrl.training.backend import COLUMNS, Column, Feature, TrainerBackend, TrainerCapabilities
 from agentrl.training.backends import TRAINERS
 from agentrl.training.stages.data import key_of, preference_loss
 from agentrl.training.stages.plan import RlPlan, StagePlan
@@ -142,7 +142,7 @@ def _imitated(plan: RlPlan) -> Iterator[tuple[str, str]]:
             yield "cross_entropy", f"curriculum.{index}"
 
 
-def _can(trainer: ChosenTrainer) -> Capabilities:
+def _can(trainer: ChosenTrainer) -> TrainerCapabilities:
     return trainer.plug_in.capabilities
 
 

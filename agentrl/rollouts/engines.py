@@ -11,7 +11,7 @@ import msgspec
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.engine import EngineSettings
-from agentrl.engines.opening import Opening, named_model
+from agentrl.engines.opening import EngineOpening, named_model
 from agentrl.engines.registry import chosen_engine
 from agentrl.models.load import LoadedModel, chat_tokenizer, sees
 from agentrl.registry.references import is_reference
@@ -59,12 +59,12 @@ def attach(parts: Parts, urls: Sequence[str], tokenizer: Tokenizer) -> tuple[Eng
     return opening.engine.plug_in.open(opening), opening.renderer
 
 
-def opening_of(parts: Parts, tokenizer: Tokenizer | None = None, **given: Any) -> Opening:
+def opening_of(parts: Parts, tokenizer: Tokenizer | None = None, **given: Any) -> EngineOpening:
     """Returns what a recipe gives its engine.
 
     Args:
         tokenizer: default: that of the recipe's model, or of text for an engine that needs no model.
-        given: further attributes of `Opening`.
+        given: further attributes of `EngineOpening`.
 
     Raises:
         RecipeError: the engine needs the recipe's model, and there is none, or training has not built it yet.
@@ -75,7 +75,7 @@ def opening_of(parts: Parts, tokenizer: Tokenizer | None = None, **given: Any) -
         as_text = weights == "own" or (weights == "any" and recipe.model is None)
         tokenizer = ByteTokenizer() if as_text else chat_tokenizer(named_model(recipe))
     needed = partial(needed_context, parts)
-    return Opening(engine, recipe, tokenizer, parts.definitions, parts.renderer, needed, **given)
+    return EngineOpening(engine, recipe, tokenizer, parts.definitions, parts.renderer, needed, **given)
 
 
 async def start_to_sample(engine: Engine, note: Callable[[str], None] = lambda line: None) -> None:

@@ -10,7 +10,7 @@ follows (the names are those of the Tinker API):
 | token weights (`losses/weights.py`), importance weights | folded into the advantages: the server sums over tokens |
 | `logprobs` | `forward` of the training client; with `reference` that of the base model, or of a saved path |
 | `update` | for each minibatch `forward_backward` and `optim_step`, both submitted before either is awaited |
-| a loss in `Capabilities.losses` | `forward_backward(loss_fn=...)` |
+| a loss in `TrainerCapabilities.losses` | `forward_backward(loss_fn=...)` |
 | any other loss (`loss_functions`) | `forward_backward_custom`: the gradient of `Objective` by log-probability |
 | `fit` | the same, one step |
 | `publish` | `save_weights_for_sampler`: the name of the sampler, which the engine made for it takes in `update` |
@@ -59,7 +59,7 @@ Feature = Literal[
 
 
 @dataclass(frozen=True)
-class Capabilities:
+class TrainerCapabilities:
     """What a trainer can do. A recipe that needs more is refused before the run (`agentrl/preflight/trainer.py`).
 
     Attributes:
@@ -135,7 +135,7 @@ class TrainerBackend(ABC):
         capabilities: what it can do; read from the class, before it is made.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities()
+    capabilities: ClassVar[TrainerCapabilities] = TrainerCapabilities()
 
     @abstractmethod
     async def open(self) -> LoadedModel:
@@ -165,7 +165,7 @@ class TrainerBackend(ABC):
         """
 
     async def column(self, name: Column, samples: Sequence[TrainingSample]) -> list[Floats]:
-        """A column of `Capabilities.columns` in the form of `logprobs`. `ref_logprob` is `logprobs(reference=True)`."""
+        """A column of `capabilities.columns`, in the form of `logprobs`. `ref_logprob`: `logprobs(reference=True)`."""
         raise TrainError(f"{type(self).__name__} declares the column {name}, and does not compute it")
 
     async def fit_column(

@@ -15,11 +15,11 @@ from agentrl.config.train import LossSettings
 from agentrl.models.load import LoadedModel, load_model
 from agentrl.training.backend import (
     COLUMNS,
-    Capabilities,
     Column,
     Feature,
     Floats,
     TrainerBackend,
+    TrainerCapabilities,
     TrainingJob,
 )
 from agentrl.types.engine import Adapter, ChangedWeights, Engine
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class LocalTrainer(TrainerBackend):
     """Trains in this process, alone or as rank 0. Every computation runs in `job.compute`."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
+    capabilities: ClassVar[TrainerCapabilities] = TrainerCapabilities(
         loss_functions=True, columns=frozenset(COLUMNS), features=frozenset(get_args(Feature))
     )
 

@@ -149,7 +149,7 @@ class Engine(ABC):
         """Makes the engine of a recipe. Default: the constructor, with the settings and what it takes by name.
 
         Args:
-            opening: what the recipe gives, an `agentrl.engines.opening.Opening`.
+            opening: what the recipe gives, an `agentrl.engines.opening.EngineOpening`.
         """
         return cls(**opening.arguments)
 
@@ -178,7 +178,7 @@ class Engine(ABC):
         """Receives the ids of the planned episodes before the first one. Raises StoreError if it cannot play one."""
 
     async def attachable(self) -> Sequence[str] | None:
-        """Returns the URLs of the servers that workers attach engines of their own to (`Opening.urls`).
+        """Returns the URLs of the servers that workers attach engines of their own to (`EngineOpening.urls`).
 
         Raises:
             EngineError: no server can be used.

@@ -77,7 +77,7 @@ def gives_no_marks(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[Namesp
 
 @broken("one_megabyte_of_output")
 def drains_after_exit(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
-    old = "            box.watch(fd, select.POLLIN, lambda fd=fd: self.output(fd))"
+    old = "            box.watch(fd, select.POLLIN, self.reader(fd))"
     new = "            os.set_blocking(fd, False)"
     other_toolbox(monkeypatch, folder, "jobs.py", old, new)
     return NamespaceBackend

@@ -242,8 +242,8 @@ def test_what_is_missing_is_asked_by_id(path, monkeypatch):
             run.add(make_episode(f"g{k}#0", turns=1, status="done" if k > 1 else "user_error"))
         run.add(make_episode("g0#0~1", turns=1, status="infra_error"))
         run.add(make_episode("g0#0~2", turns=1))
-        monkeypatch.delattr(RunDir, "rows")
-        monkeypatch.delattr(RunDir, "ids")
+        monkeypatch.delattr(RunReader, "rows")
+        monkeypatch.delattr(RunReader, "ids")
         assert [spec.id for spec in missing(specs, run)] == ["g1#0~1", *(f"g{k}#0" for k in range(1000, 1200))]
         assert run.statuses(["g0#0~1", "g2#0", "nothing"]) == {"g0#0~1": "infra_error", "g2#0": "done"}
         assert run.statuses([]) == {}

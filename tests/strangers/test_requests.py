@@ -110,7 +110,7 @@ async def test_a_request(dialect: str, case: Case, door: Door) -> None:
     if "turns" in case:
         assert list(prompt).count(ByteTokenizer.controls["<|im_start|>"]) == case["turns"] + 1
     assert holds(answer, case.get("gives", {})), answer
-    assert recorder.branches == []
+    assert recorder.episode().branches == []
 
 
 def filled(value: Any, given: dict[str, Any]) -> Any:

@@ -44,7 +44,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from agentrl.models.load import load_model
-from agentrl.training.backend import Capabilities, TrainerBackend
+from agentrl.training.backend import TrainerCapabilities, TrainerBackend
 from agentrl.types.engine import Completion, Engine
 from agentrl.types.episode import VersionSpan
 
@@ -52,7 +52,7 @@ SERVER = {}
 
 class Table(TrainerBackend):
     """A logit a token, whatever is before it, on a server: an engine gets the name of a sampler."""
-    capabilities = Capabilities(
+    capabilities = TrainerCapabilities(
         losses=frozenset({"reinforce"}), features=frozenset({"all_weights"}), unread=frozenset({"precision"})
     )
 

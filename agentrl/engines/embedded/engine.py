@@ -22,7 +22,7 @@ from pydantic import Field
 from agentrl.config.recipe import Recipe
 from agentrl.config.sections import MAY_CHANGE, Section
 from agentrl.engines.embedded.request import DecodeRequest
-from agentrl.engines.opening import Opening
+from agentrl.engines.opening import EngineOpening
 from agentrl.engines.stops import StopStrings
 from agentrl.models.load import cast_weights, load_model, sees
 from agentrl.models.vision.processor import ImageProcessor
@@ -133,7 +133,7 @@ class TorchEngine(Engine):
         return sees(recipe.required_model)
 
     @classmethod
-    def open(cls, opening: Opening) -> Self:
+    def open(cls, opening: EngineOpening) -> Self:
         """Loads the recipe's model; in training, copies the loaded one in the recipe's data type.
 
         Raises:

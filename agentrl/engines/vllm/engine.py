@@ -17,7 +17,7 @@ import msgspec
 
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.engines.http import HttpClient, Refused, back_off
-from agentrl.engines.opening import Opening
+from agentrl.engines.opening import EngineOpening
 from agentrl.engines.replicas import Replica, Replicas
 from agentrl.engines.stops import StopStrings, cut
 from agentrl.engines.vllm.check import ServerFacts, check_server
@@ -104,7 +104,7 @@ class VLLMEngine(RecipeServers):
         self._idle.set()
 
     @classmethod
-    def open(cls, opening: Opening) -> Self:
+    def open(cls, opening: EngineOpening) -> Self:
         """Attaches to the recipe's servers, or starts some.
 
         Raises:

@@ -7,7 +7,7 @@ import os
 from urllib.parse import urlsplit
 
 from agentrl.config.recipe import Recipe
-from agentrl.engines.opening import Opening, named_model
+from agentrl.engines.opening import EngineOpening, named_model
 from agentrl.engines.vllm.images import FAMILIES
 from agentrl.engines.vllm.launch import ServerGroup, Servers, Serving, prepare, start_servers
 from agentrl.engines.vllm.settings import VLLMSettings
@@ -34,11 +34,7 @@ class RecipeServers(Engine):
 
     @classmethod
     def check(cls, settings: VLLMSettings, recipe: Recipe) -> None:
-        """Checks the weight transfer, and that nothing but Ray places servers if they run there.
-
-        Raises:
-            RecipeError: the transfer does not exist, or a setting does not fit.
-        """
+        """Raises RecipeError if the weight transfer does not exist, or GPUs are named where Ray places servers."""
         TRANSFERS.chosen(settings.transfer, recipe.base)
         if recipe.launches_servers and settings.gpus is not None:
             raise RecipeError(
@@ -49,19 +45,15 @@ class RecipeServers(Engine):
 
     @classmethod
     def check_training(cls, settings: VLLMSettings, recipe: Recipe) -> None:
-        """Checks that servers have the model to load, and can take turns with the trainer.
+        """Raises RecipeError if servers have no model to load, or cannot take turns with the trainer.
 
         Trainer and servers can take turns on a GPU only if one waits for the other, with one trainer process.
-
-        Raises:
-            RecipeError: they have not, or cannot.
         """
         if recipe.launches_servers and recipe.required_model.scratch is not None:
             raise RecipeError(
                 "vLLM servers on a cluster read the model from a folder, but model.scratch builds it during training",
                 place="model.scratch",
-                remedy="train it elsewhere first and set model.path to its folder; or set engine.urls to running "
-                "servers",
+                remedy="train it elsewhere first and set model.path to its folder; or name servers in engine.urls",
             )
         if settings.colocate is None:
             return
@@ -81,16 +73,12 @@ class RecipeServers(Engine):
 
     @classmethod
     def check_machine(cls, settings: VLLMSettings, recipe: Recipe) -> None:
-        """Checks that servers can start on this machine, if they will.
-
-        Raises:
-            EngineError: the interpreter has no vLLM, or the GPUs are missing, too few, or used by the trainer.
-        """
+        """Raises EngineError if servers will start here and the interpreter has no vLLM, or GPUs are missing."""
         if cls.starts_servers(settings) and not recipe.launches_servers:
             prepare(settings, Serving(recipe.required_model.dtype, trainer_gpus=_trainer_gpus(recipe)))
 
     @classmethod
-    def serve(cls, opening: Opening) -> Servers:
+    def serve(cls, opening: EngineOpening) -> Servers:
         """Starts a server for each port of `urls`; without urls, `replicas` servers, from port 8000 on.
 
         Raises:
@@ -100,13 +88,11 @@ class RecipeServers(Engine):
         settings: VLLMSettings = opening.settings
         ports = [urlsplit(url).port or _FIRST_PORT for url in settings.urls]
         ports = ports or [_FIRST_PORT + index for index in range(settings.replicas)]
-        folder = model_folder(named_model(opening.recipe))
-        return start_servers(
-            settings.model_copy(update={"replicas": len(ports)}), folder, serving(opening), ports=ports
-        )
+        settings = settings.model_copy(update={"replicas": len(ports)})
+        return start_servers(settings, model_folder(named_model(opening.recipe)), serving(opening), ports=ports)
 
 
-def started(opening: Opening) -> ServerGroup:
+def started(opening: EngineOpening) -> ServerGroup:
     """Starts the servers of the recipe's engine, on this machine or on the recipe's cluster.
 
     Raises:
@@ -127,7 +113,7 @@ def started(opening: Opening) -> ServerGroup:
     return launched
 
 
-def serving(opening: Opening) -> Serving:
+def serving(opening: EngineOpening) -> Serving:
     """Returns the settings of servers that follow from the rest of the recipe."""
     recipe, model = opening.recipe, opening.recipe.required_model
     lora = recipe.train.lora if recipe.train is not None else None

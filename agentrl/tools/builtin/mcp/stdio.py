@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,8 +16,8 @@ from typing import Any
 
 from agentrl.tools.builtin.mcp.settings import McpSettings, filled
 from agentrl.types.clocks.deadline import Deadline
+from agentrl.types.lifeline import Lifeline
 from agentrl.types.parts.foreign_json import VALUES, has_many_values
-from agentrl.types.paths import data_path
 from agentrl.types.stdlib import piped
 
 CHUNK = 1 << 16
@@ -35,7 +34,7 @@ class StdioServer:
         garbage: number of output lines that were not messages.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, lifeline: int, most: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: Lifeline, most: int) -> None:
         self._process, self._lifeline, self._most = process, lifeline, most
         self._stderr, self._first, self.garbage = b"", b"", 0
 
@@ -48,19 +47,12 @@ class StdioServer:
         """
         from mcp.client.stdio import get_default_environment
 
-        inside, lifeline = os.pipe()
-        guard = [sys.executable, "-I", "-S", str(data_path("tools", "mcp", "guard.py")), str(inside)]
-        try:
+        with Lifeline() as lifeline:
             process = await asyncio.create_subprocess_exec(
-                *guard, *(settings.command or ()), env=get_default_environment() | filled(settings.env, "env"),
+                *lifeline.guard, *(settings.command or ()), env=get_default_environment() | filled(settings.env, "env"),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                pass_fds=(inside,), limit=CHUNK,
+                pass_fds=lifeline.pass_fds, limit=CHUNK,
             )  # fmt: skip
-        except BaseException:
-            os.close(lifeline)
-            raise
-        finally:
-            os.close(inside)
         return cls(process, lifeline, settings.max_bytes)
 
     async def lines(self) -> AsyncIterator[bytes]:
@@ -113,7 +105,7 @@ class StdioServer:
         with suppress(TimeoutError):
             async with Deadline(EXIT_S):
                 await self._process.wait()
-        os.close(self._lifeline)
+        self._lifeline.close()
         await self._process.wait()
 
     def stopped(self) -> bool:
