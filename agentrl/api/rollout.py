@@ -113,10 +113,12 @@ def named_engine(parts: Parts, script: str | None, replay: Path | None = None) -
 
 
 def _tokenizer_of(run: RunReader) -> Tokenizer:
-    """The tokenizer of a stored run's prompts."""
+    """The tokenizer of a stored run's prompts: that of the run which it replays, if it does."""
     from agentrl.chat.tokenizer import ByteTokenizer
     from agentrl.models.load import chat_tokenizer
 
+    while (source := run.info.get("replay")) is not None:
+        run = RunDir.read(source)
     if run.info.get("script") is not None:
         return ByteTokenizer()
     model = recipe_from_run(run.info).required_model

@@ -46,6 +46,12 @@ def train(
     """
     if replay is not None and from_run is not None:
         raise RecipeError("--from and --replay exclude each other", remedy="give one of them")
+    if passes != 1 and from_run is None:
+        raise RecipeError(
+            "--passes counts passes over the groups of a stored run, and none is named",
+            place="--passes",
+            remedy="add --from RUN; a training with rollouts is as long as train.iterations says",
+        )
     loaded = given_recipe(recipe, overrides)
     name = loaded.name if from_run is None else f"{loaded.name}-recorded"
     path = Path(out) if out is not None else Path("runs") / name

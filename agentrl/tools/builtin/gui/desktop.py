@@ -12,11 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from agentrl.registry.checks import not_installed
 from agentrl.sandbox.frames import Frames, frame
 from agentrl.tools.builtin.gui.link import HostLink, Link, SandboxLink
 from agentrl.tools.builtin.gui.screen import Button, Direction, Element, Point, ScreenEnded, ScreenLost
 from agentrl.types.clocks.deadline import Deadline
-from agentrl.types.errors import RecipeError, SandboxError, ToolError
+from agentrl.types.errors import SandboxError, ToolError
 from agentrl.types.parts.foreign_json import read_json
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import Sandbox, SandboxImageUnusable
@@ -232,7 +233,7 @@ class Desktop:
 
     def _missing(self, text: str) -> Exception:
         if isinstance(self._link, HostLink):
-            return RecipeError(f"{text} is not installed", place="gui", remedy=install(text))
+            return not_installed(text, install(text), "gui")
         remedy = "sandbox.spec.image: agentrl/desktop (agentrl sandbox build desktop); sandboxes without an image have "
         return SandboxImageUnusable(
             f"the sandbox of gui has no {text}", remedy=f"{remedy}what this machine has: {install(text)}"
@@ -252,7 +253,7 @@ def must_have(elements: bool) -> None:
         RecipeError: a program is missing; the remedy is the install command.
     """
     if (missing := missing_program(elements)) is not None:
-        raise RecipeError(f"{missing} is not installed", place="gui", remedy=install(missing))
+        raise not_installed(missing, install(missing), "gui")
 
 
 def missing_program(elements: bool = False) -> str | None:

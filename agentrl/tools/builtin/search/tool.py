@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import msgspec
 import numpy as np
 
+from agentrl.registry.checks import at_least_one
 from agentrl.registry.references import is_reference, load_object
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.builtin.search import served
@@ -97,9 +98,7 @@ class Search(Tool):
         timeout_s: float = 30.0,
         mask: bool = True,
     ) -> None:
-        for name, value in (("k", k), ("snippet", snippet), ("limit", limit)):
-            if value < 1:
-                raise RecipeError(f"search: {name} must be at least 1, found {value}")
+        at_least_one("search", k=k, snippet=snippet, limit=limit)
         if engine not in _NEEDS:
             raise RecipeError(f"search: engine is {engine!r}", remedy=f"give one of {', '.join(_NEEDS)}")
         given = {"corpus": corpus, "url": url, "model": model, "api_key_env": api_key_env}
