@@ -137,7 +137,7 @@ class OutsideSession:
         parts, players = self._driven.parts, self._driven.players
         renderer = parts.renderer(ByteTokenizer())
         engine, spec = AskingEngine(self._ask, renderer), self._driven.spec(index)
-        player = players.player(parts.context(engine, renderer, players.backend, players.voices))
+        player = players.player(parts.context(engine, renderer, players.backend, players.speakers))
         player.expect([spec])
         self._playing = asyncio.create_task(player.play(spec))
         return await self._next(self._playing)

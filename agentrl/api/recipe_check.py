@@ -15,8 +15,8 @@ from agentrl.preflight.plan import plan
 from agentrl.preflight.tasks import check_tasks
 from agentrl.preflight.training import check_seats
 from agentrl.reporters.registry import trackers
+from agentrl.rollouts.auxiliary.open import check_policies
 from agentrl.rollouts.builder import build
-from agentrl.rollouts.voices.open import check_voices
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def check(name: str, overrides: list[str]) -> CheckedRecipe:
     names, *_ = [check_tasks(each) for each in dict.fromkeys([parts, *trained])]
     check_seats(parts)
     parts.open_backend()
-    check_voices(parts)
+    check_policies(parts)
     check_launcher(recipe.scale, recipe.base)
     if planned is None:
         trackers(recipe.track, recipe.base)

@@ -14,7 +14,7 @@ from agentrl.training.assembly import training
 from agentrl.training.parallel.ranks import Ranks
 from agentrl.training.stages.offline import OfflineTraining
 from agentrl.training.stages.plan import RlPlan
-from agentrl.training.stages.policy import let_go
+from agentrl.training.stages.policy import free_models
 from agentrl.types.reporter import Reporter
 
 
@@ -45,7 +45,7 @@ async def train_stages(plan: TrainingPlan, run: RunDir, reporter: Reporter, join
                         )
                         async with stage_loop as loop:
                             await loop.run()
-                let_go()
+                free_models()
             run.update_info(finished=True)
 
         await placed.train(learn())

@@ -261,7 +261,7 @@ class Recipe(Section):
         default_factory=EngineSettings, description="The inference engine that samples from the policy."
     )
     policies: dict[str, PolicySettings] = Field(
-        {}, description="Further voices by name, of which adapters may train (docs/policies.md)."
+        {}, description="Further speakers by name, of which adapters may train (docs/policies.md)."
     )
     scripts: dict[str, str] = Field({}, description="Scripted policies in Python, by name (oracle, random, ...).")
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
@@ -361,10 +361,10 @@ class Recipe(Section):
             if self.scale.rollout_workers and policy.launches_servers:
                 why, remedy = "every rollout worker would start a server of its own", "start one, and name it in 'urls'"
                 raise misplaced(f"policies.{name}.engine", why, None, remedy)
-        voice = self.agent.talks_with
-        if voice is not None and voice not in (*self.policies, POLICY):
-            message = f"talks with the voice {voice!r}, and 'policies' has {[*self.policies] or 'none'}"
-            raise misplaced("agent", message, voice, f"policies: {{{voice}: {{engine: ...}}}}")
+        speaker = self.agent.talks_with
+        if speaker is not None and speaker not in (*self.policies, POLICY):
+            message = f"talks with the speaker {speaker!r}, and 'policies' has {[*self.policies] or 'none'}"
+            raise misplaced("agent", message, speaker, f"policies: {{{speaker}: {{engine: ...}}}}")
         return self
 
     @model_validator(mode="after")

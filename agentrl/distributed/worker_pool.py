@@ -29,12 +29,12 @@ from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, Worker
 from agentrl.distributed.launchers import check_launcher, open_launcher
 from agentrl.distributed.pulse import silence
 from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted, Served, Setting, Source
+from agentrl.rollouts.auxiliary.open import open_policies
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.conversation.voice import Voices
-from agentrl.rollouts.player import LocalPlayers, Players, check_expected
+from agentrl.rollouts.conversation.policies import EpisodePolicies
+from agentrl.rollouts.runner import EpisodeRunners, LocalRunners, check_expected
 from agentrl.rollouts.specs import EpisodeSpec
-from agentrl.rollouts.voices.open import open_voices
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
@@ -51,11 +51,11 @@ class WorkersGone(AgentRLError):
 
 
 @asynccontextmanager
-async def open_players(parts: Parts, *, trains: bool = False) -> AsyncIterator[Players]:
+async def open_players(parts: Parts, *, trains: bool = False) -> AsyncIterator[EpisodeRunners]:
     """The players of a recipe's episodes: a worker pool, or this process with a sandbox backend.
 
     Args:
-        trains: as for `open_voices`.
+        trains: as for `open_policies`.
     """
     pool = WorkerPool(parts.recipe) if parts.recipe.scale.rollout_workers else None
     backend = await asyncio.to_thread(parts.open_backend) if pool is None else None
@@ -63,8 +63,8 @@ async def open_players(parts: Parts, *, trains: bool = False) -> AsyncIterator[P
         if pool is not None:
             yield pool
         else:
-            async with open_voices(parts, trains=trains) as voices:
-                yield LocalPlayers(backend, voices)
+            async with open_policies(parts, trains=trains) as speakers:
+                yield LocalRunners(backend, speakers)
     finally:
         await close_all(pool, backend)
 
@@ -95,7 +95,7 @@ class WorkerPool:
     """Rollout workers for one recipe. Each has its own sandboxes. They start with the first episode."""
 
     backend: Backend | None = None
-    voices: Voices | None = None
+    speakers: EpisodePolicies | None = None
 
     def __init__(self, recipe: Recipe) -> None:
         check_launcher(recipe.scale, recipe.base)

@@ -12,9 +12,9 @@ from agentrl.models.load import count_layers, sees
 from agentrl.preflight.signal import check_signal
 from agentrl.preflight.trainer import check_rl, chosen_trainer
 from agentrl.rollouts.agent import Agent
+from agentrl.rollouts.auxiliary.open import check_policies
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.engines import not_trainable
-from agentrl.rollouts.voices.open import check_voices
 from agentrl.training.losses.registry import load_loss
 from agentrl.training.stages.plan import RlPlan
 from agentrl.training.stages.stage import Stage
@@ -119,7 +119,7 @@ def _stop_rule(plan: RlPlan) -> None:
 
 def _policies(plan: RlPlan) -> None:
     recipe = plan.recipe
-    check_voices(plan.parts)
+    check_policies(plan.parts)
     second = next((name for name, each in recipe.policies.items() if each.train), None)
     if second is not None and recipe.model.scratch is not None and plan.stage.index == 0:
         raise RecipeError(

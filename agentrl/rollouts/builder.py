@@ -31,7 +31,7 @@ from agentrl.registry.references import is_reference
 from agentrl.rewards.components import RewardSet
 from agentrl.rollouts.agent import AGENTS, Agent
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.conversation.voice import Voices
+from agentrl.rollouts.conversation.policies import EpisodePolicies
 from agentrl.rollouts.information_gain import AnswerScorer, scorer_of
 from agentrl.rollouts.policy_models import model_of
 from agentrl.rollouts.scripts import load_scripts
@@ -206,7 +206,7 @@ class Parts:
         engine: Engine,
         renderer: Renderer,
         backend: Backend | None,
-        voices: Voices | None = None,
+        speakers: EpisodePolicies | None = None,
         *,
         temperature: float | None = None,
     ) -> RolloutContext:
@@ -214,7 +214,7 @@ class Parts:
 
         Args:
             backend: sandbox backend; None if other processes run the episodes.
-            voices: open auxiliary policies; None: none.
+            speakers: open auxiliary policies; None: none.
             temperature: overrides the recipe's sampling temperature (evaluation).
         """
         recipe = self.recipe
@@ -237,7 +237,7 @@ class Parts:
             agent_needs_sandbox=recipe.agent.needs_sandbox,
             keyed=reads_states(self.credit),
             answer_scorer=self.answer_scorer if engine.trainable else None,
-            voices=voices or Voices(),
+            speakers=speakers or EpisodePolicies(),
         )
 
     def sampling(self, renderer: Renderer, settings: SamplingSettings) -> Sampling:

@@ -360,10 +360,10 @@ def _contexts(episode: Episode) -> str | None:
     if silent := episode.contexts.keys() - {turn.context for turn in episode.turns}:
         return f"the context {min(silent)!r} has no turn"
     for turn in episode.turns if episode.nodes else ():
-        voice = episode.policy_of(turn)
-        kind = "sampled" if voice in episode.trained_policies and turn.index >= episode.taken else "spoken"
+        speaker = episode.policy_of(turn)
+        kind = "sampled" if speaker in episode.trained_policies and turn.index >= episode.taken else "spoken"
         if episode.nodes[turn.node].kind != kind:
-            who = f"the voice {voice!r}" if turn.index >= episode.taken else "the resumed episode"
+            who = f"the speaker {speaker!r}" if turn.index >= episode.taken else "the resumed episode"
             return f"turn {turn.index} is of {who}, and its node is {episode.nodes[turn.node].kind}"
     return _forks(episode) if episode.nodes else None
 

@@ -14,19 +14,19 @@ from agentrl.config.recipe import TrainingRecipe
 from agentrl.curriculum import Curriculum
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.models.load import LoadedModel
+from agentrl.rollouts.auxiliary.open import opponent_pools_of
 from agentrl.rollouts.collector import Collector
-from agentrl.rollouts.conversation.voice import TrainedVoice
+from agentrl.rollouts.conversation.policies import TrainedPolicy
 from agentrl.rollouts.engines import engine_of, note_fallback
-from agentrl.rollouts.player import Players
-from agentrl.rollouts.voices.open import leagues_of
+from agentrl.rollouts.runner import EpisodeRunners
 from agentrl.store.run_dir import RunDir
 from agentrl.training.backend import Start, TrainerBackend, TrainingJob
-from agentrl.training.batch.beside import BesideBuilder
 from agentrl.training.batch.builder import BatchBuilder
-from agentrl.training.batch.companion import Companion
 from agentrl.training.batch.credit_giver import CreditGiver
 from agentrl.training.batch.recorded import RecordedGroups
 from agentrl.training.batch.recorded_buffer import RecordedBuffer
+from agentrl.training.batch.second_policy import SecondPolicy
+from agentrl.training.batch.second_policy_batch import SecondPolicyBuilder
 from agentrl.training.batch.truncation import Truncation
 from agentrl.training.canary import ROWS, Canary, canary_of
 from agentrl.training.compute_thread import compute_of
@@ -52,7 +52,7 @@ async def training(
     plan: RlPlan,
     run: RunDir,
     reporter: Reporter,
-    players: Players,
+    players: EpisodeRunners,
     *,
     engine_for: Callable[[LoadedModel], Engine] | None = None,
     ranks: Ranks | None = None,
@@ -91,7 +91,7 @@ class _Assembly:
         plan: RlPlan,
         run: RunDir,
         reporter: Reporter,
-        players: Players,
+        players: EpisodeRunners,
         ranks: Ranks,
         stack: AsyncExitStack,
         recorded: RecordedGroups | None,
@@ -124,12 +124,12 @@ class _Assembly:
         second = self._second_engine(engine, engine_for, loaded)
         await trainer.begin()
         first = Start(state.start.reference, resumes=state.start.resumes, refers=refers)
-        companions: dict[str, Companion] = {}
+        companions: dict[str, SecondPolicy] = {}
         for name, settings in beside.items():
             companions[name] = await self._companion(name, settings, first, renderer)
         canary = self._canary(engine, renderer, loaded)
         followers: list[Follower] = [each.publisher.publish for each in companions.values()]
-        for league in leagues_of(self.collector.players.voices):
+        for league in opponent_pools_of(self.collector.players.speakers):
             league.follow(state.record.folder)
             followers.append(league.turn_to)
         publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.reporter, followers)
@@ -177,14 +177,14 @@ class _Assembly:
             return None
         return self._closed(engine_for(loaded))
 
-    async def _companion(self, name: str, settings: PolicySettings, start: Start, renderer: Renderer) -> Companion:
+    async def _companion(self, name: str, settings: PolicySettings, start: Start, renderer: Renderer) -> SecondPolicy:
         """Builds the trainer of an auxiliary policy, which plays from now on.
 
         Args:
             start: the main policy at the start of the stage.
         """
-        lora, voices = settings.lora, self.collector.players.voices
-        if lora is None or voices is None:
+        lora, speakers = settings.lora, self.collector.players.speakers
+        if lora is None or speakers is None:
             raise RecipeError(
                 "a second policy needs players that have voices",
                 place=f"policies.{name}",
@@ -198,12 +198,14 @@ class _Assembly:
         engine = self._closed(engine_of(replace(self.parts, recipe=recipe), loaded))
         await trainer.begin()
         sampling = self.parts.sampling(renderer, settings.sampling or recipe.sampling)
-        voices.trained[name] = TrainedVoice(name, engine, renderer, sampling)
+        speakers.trained[name] = TrainedPolicy(name, engine, renderer, sampling)
         giver = CreditGiver(train, self.credit, trainer, self.compute)
         canary = self._canary(engine, renderer, loaded)
         publisher = WeightPublisher(recipe, trainer, engine, canary, self.reporter)
         await publisher.begin()
-        return Companion(name, trainer, BesideBuilder(name, settings, giver, Truncation.of_settings(train)), publisher)
+        return SecondPolicy(
+            name, trainer, SecondPolicyBuilder(name, settings, giver, Truncation.of_settings(train)), publisher
+        )
 
     def _trainer(self, recipe: TrainingRecipe, start: Start) -> TrainerBackend:
         job = TrainingJob(

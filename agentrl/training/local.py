@@ -124,7 +124,7 @@ class LocalTrainer(TrainerBackend):
 
     def _made(self) -> Trainer:
         from agentrl.training.auxiliary.models import required_models
-        from agentrl.training.model.sight import eyes_of
+        from agentrl.training.model.vision_inputs import vision_of
         from agentrl.training.spmd import driver_trainer
 
         job = self._job
@@ -135,7 +135,7 @@ class LocalTrainer(TrainerBackend):
             base=job.recipe.base,
             ranks=job.ranks,
             auxiliary=required_models(job.settings, job.needs),
-            eyes=eyes_of(self._loaded, job.image, job.settings),
+            eyes=vision_of(self._loaded, job.image, job.settings),
         )
 
     def _reference(self) -> Any | None:

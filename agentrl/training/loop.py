@@ -30,7 +30,7 @@ from agentrl.curriculum import Curriculum
 from agentrl.rollouts.summary import summary
 from agentrl.training.backend import TrainerBackend
 from agentrl.training.batch.builder import BatchBuilder, TrainingBatch
-from agentrl.training.batch.companion import Companion
+from agentrl.training.batch.second_policy import SecondPolicy
 from agentrl.training.compute_thread import Compute
 from agentrl.training.evaluator import Evaluator
 from agentrl.training.imitation import Imitation
@@ -64,7 +64,7 @@ class TrainingLoop:
     publisher: WeightPublisher
     evaluator: Evaluator
     state: RunState
-    companions: dict[str, Companion] = field(default_factory=dict)
+    companions: dict[str, SecondPolicy] = field(default_factory=dict)
     iteration: int = 0
 
     async def run(self) -> None:

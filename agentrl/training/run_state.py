@@ -11,7 +11,7 @@ from agentrl.store.checkpoints import POLICIES
 from agentrl.store.run_dir import RunDir
 from agentrl.training import checkpoint
 from agentrl.training.backend import TrainerBackend
-from agentrl.training.batch.companion import Companion
+from agentrl.training.batch.second_policy import SecondPolicy
 from agentrl.training.compute_thread import Compute
 from agentrl.training.stages.policy import start_of
 from agentrl.training.stages.record import StageRecord
@@ -41,7 +41,7 @@ class RunState:
         """The run directory."""
         return self._run.path
 
-    async def resume(self, trainer: TrainerBackend, companions: Mapping[str, Companion]) -> dict[str, Any] | None:
+    async def resume(self, trainer: TrainerBackend, companions: Mapping[str, SecondPolicy]) -> dict[str, Any] | None:
         """Restores the trainer and those of further policies from the newest checkpoint.
 
         Returns:
@@ -87,7 +87,7 @@ class RunState:
         iteration: int,
         parts: dict[str, Any],
         trainer: TrainerBackend,
-        companions: Mapping[str, Companion],
+        companions: Mapping[str, SecondPolicy],
         compute: Compute,
     ) -> None:
         """Writes a checkpoint.

@@ -203,11 +203,11 @@ def test_dart_masks_the_turns_of_least_entropy() -> None:
     assert [sorted(x.masked_turns) for x in out] == [[0, 1], []]
 
 
-def beside(one: Episode, *voices: int, taken: int = 0) -> Episode:
-    """The episode with turns of another voice, which have no tokens, and `taken` that its parent sampled."""
-    turns = [msgspec.structs.replace(turn, context="critic") if turn.index in voices else turn for turn in one.turns]
+def beside(one: Episode, *speakers: int, taken: int = 0) -> Episode:
+    """The episode with turns of another speaker, which have no tokens, and `taken` that its parent sampled."""
+    turns = [msgspec.structs.replace(turn, context="critic") if turn.index in speakers else turn for turn in one.turns]
     nodes = [
-        msgspec.structs.replace(node, kind="spoken", logprobs=None) if at - 1 in (*voices, *range(taken)) else node
+        msgspec.structs.replace(node, kind="spoken", logprobs=None) if at - 1 in (*speakers, *range(taken)) else node
         for at, node in enumerate(one.nodes)
     ]
     contexts = {"critic": Context_(role="critic", prompt=[], policy="critic")}

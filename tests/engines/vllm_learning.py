@@ -20,7 +20,7 @@ from agentrl.estimators.registry import load_credit
 from agentrl.models.load import load_model
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.engines import engine_of
-from agentrl.rollouts.player import LocalPlayer
+from agentrl.rollouts.runner import LocalRunner
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec, rollout_specs
 from agentrl.training.stages.course import Course
@@ -89,7 +89,7 @@ async def learn(folder: Path, python: str) -> None:
             yield EpisodeSpec(f"g{number // SIZE}#{number % SIZE}", f"g{number // SIZE}", task)
 
     scheduler = RolloutScheduler(
-        LocalPlayer(context), concurrency=GROUPS * SIZE, limits=recipe.limits, store=played.put_nowait
+        LocalRunner(context), concurrency=GROUPS * SIZE, limits=recipe.limits, store=played.put_nowait
     )
     # One for each that is taken: tokens stay at most a few updates old however slow the trainer is.
     planned = specs()

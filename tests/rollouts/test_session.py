@@ -16,8 +16,8 @@ from agentrl.config.limits import Limits
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.conversation.calls import CallRunner
+from agentrl.rollouts.conversation.policies import MainPolicy
 from agentrl.rollouts.conversation.state import EpisodeState
-from agentrl.rollouts.conversation.voice import MainVoice
 from agentrl.rollouts.session import Session
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.tools.base import Tool, ToolResult, tool
@@ -333,7 +333,7 @@ def looking(engine: Any, renderer: Renderer) -> Session:
     calls = CallRunner(Limits(), None, None, Images(engine, Limits()))
     state = EpisodeState("e", task, calls, max_turns=3, seed=0)
     box = ToolSet((ToolEntry.of("look", Looking),)).box(task)
-    session = Session(state, box, MainVoice(POLICY, engine, renderer, Sampling()))
+    session = Session(state, box, MainPolicy(POLICY, engine, renderer, Sampling()))
     session.begin([{"role": "user", "content": "Where?"}])
     return session
 

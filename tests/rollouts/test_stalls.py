@@ -165,14 +165,14 @@ async def test_many_short_callbacks_waiting_and_threads_are_no_stall() -> None:
 
 
 async def test_the_scheduler_reports_stalls_with_its_metrics() -> None:
-    class Player:
+    class EpisodeRunner:
         def expect(self, items: object) -> None: ...
 
         async def play(self, item: str) -> list[object]:
             compute(2 * STALL_S)
             raise asyncio.CancelledError
 
-    player: Any = Player()
+    player: Any = EpisodeRunner()
     async with RolloutScheduler[str](player, concurrency=1, limits=Limits()) as scheduler:
         assert "loop_stalls" not in scheduler.utilization()
         scheduler.submit("one")

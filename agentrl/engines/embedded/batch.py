@@ -24,9 +24,9 @@ from agentrl.engines.embedded.native import cached_model
 from agentrl.engines.embedded.request import DecodeRequest
 from agentrl.engines.embedded.tiles import TiledModel
 from agentrl.engines.embedded.weights import Weights
-from agentrl.models.vision.album import Album
+from agentrl.models.vision.encoder import KeptSight
+from agentrl.models.vision.image_registry import ImageRegistry
 from agentrl.models.vision.processor import ImageProcessor
-from agentrl.models.vision.sight import KeptSight
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import DeadPolicy, EngineError
 
@@ -66,7 +66,7 @@ class Batch:
         unpack(model)  # an engine before this one may have packed it
         self._cached: RowModel
         self.one_by_one: str | None = None
-        self.sight = None if processor is None else KeptSight(model, Album(processor), KEPT_FEATURES)
+        self.sight = None if processor is None else KeptSight(model, ImageRegistry(processor), KEPT_FEATURES)
         self._shown: dict[str, set[int]] = {}  # numbers of images by session
         self._over: set[str] = set()  # sessions that have ended
         if invariant and processor is not None:

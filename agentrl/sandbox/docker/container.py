@@ -20,7 +20,7 @@ from agentrl.sandbox.linux.bounds import ProcessBounds
 from agentrl.sandbox.linux.cgroups import Cgroup
 from agentrl.sandbox.toolbox.client import TOOLS, WIRE
 from agentrl.sandbox.toolbox.egress import proxy_environment
-from agentrl.sandbox.toolbox.inquest import Inquest
+from agentrl.sandbox.toolbox.postmortem import Postmortem
 from agentrl.sandbox.toolbox.wire import Wire
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
@@ -160,7 +160,7 @@ class Container:
         self.group = _group_of(pid)
         if self.group is not None:
             self.group.limit_tcp(ProcessBounds.of(container.spec).memory_mb)  # the engine does not
-        Inquest(self.group, pid, self._killed_for_memory).attach(wire)
+        Postmortem(self.group, pid, self._killed_for_memory).attach(wire)
 
     async def _caller(self, listener: socket.socket) -> socket.socket:
         """Accepts the toolbox's connection; gives up early if the container ends."""

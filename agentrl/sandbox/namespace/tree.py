@@ -14,7 +14,7 @@ from typing import Any
 from agentrl.sandbox.linux.bounds import ProcessBounds
 from agentrl.sandbox.linux.cgroups import Cgroup, CgroupFamily, CgroupLimits
 from agentrl.sandbox.namespace.rootfs import RootFS
-from agentrl.sandbox.toolbox.inquest import Inquest
+from agentrl.sandbox.toolbox.postmortem import Postmortem
 from agentrl.sandbox.toolbox.wire import Wire
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
@@ -81,7 +81,7 @@ class ProcessTree:
         self.init_pid = int(os.read(self._about, 4096).partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
         if family is not None:
             self._confine(family, CgroupLimits(bounds.memory_mb, bounds.pids, spec.cpu))
-        Inquest(self.group, self.init_pid).attach(wire)
+        Postmortem(self.group, self.init_pid).attach(wire)
 
     def _confine(self, family: CgroupFamily, limits: CgroupLimits) -> None:
         try:

@@ -14,8 +14,8 @@ from agentrl.config.recipe import TrainSection
 from agentrl.curriculum import CreditedEpisode, Curriculum, Group
 from agentrl.estimators.registry import CreditAssigner, EpisodeCredit
 from agentrl.store.run_dir import RunDir
-from agentrl.training.batch.beside import BesideBatch, BesideBuilder
 from agentrl.training.batch.credit_giver import CreditGiver, Samples
+from agentrl.training.batch.second_policy_batch import SecondPolicyBatch, SecondPolicyBuilder
 from agentrl.training.batch.truncation import Truncation
 from agentrl.training.batch.views import together
 from agentrl.types.episode import Episode
@@ -55,7 +55,7 @@ class BatchBuilder:
         curriculum: Curriculum,
         credit: CreditAssigner,
         giver: CreditGiver,
-        beside: Mapping[str, BesideBuilder] | None = None,
+        beside: Mapping[str, SecondPolicyBuilder] | None = None,
     ) -> None:
         self._settings, self._run, self._reporter = settings, run, reporter
         self._curriculum, self._credit, self._beside = curriculum, credit, beside or {}
@@ -83,7 +83,7 @@ class BatchBuilder:
         chosen: list[Episode],
         samples: Samples,
         credits: list[EpisodeCredit],
-        beside: Mapping[str, BesideBatch],
+        beside: Mapping[str, SecondPolicyBatch],
         iteration: int,
     ) -> list[TrainingSample]:
         """Stores the credit of all policies. Returns the samples of the main one that train."""

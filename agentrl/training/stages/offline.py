@@ -17,7 +17,7 @@ from typing import Any
 from agentrl.config.stages import OfflineStage, PreferenceStage, SftStage
 from agentrl.config.train import TrainSettings
 from agentrl.rollouts.collector import Collector
-from agentrl.rollouts.player import Players
+from agentrl.rollouts.runner import EpisodeRunners
 from agentrl.rollouts.specs import rollout_specs
 from agentrl.store.checkpoints import about, latest
 from agentrl.store.run_dir import RunDir
@@ -56,7 +56,7 @@ class OfflineTraining:
         plan: StagePlan,
         run: RunDir,
         reporter: Reporter,
-        players: Players,
+        players: EpisodeRunners,
         *,
         ranks: Ranks | None = None,
     ) -> None:

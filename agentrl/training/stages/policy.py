@@ -42,7 +42,7 @@ def start_of(
     return Start(weights, resumes, carries, refers, reference, texts), saved
 
 
-def let_go() -> None:
+def free_models() -> None:
     """Frees the models of a finished stage, before those of the next stage are loaded."""
     gc.collect()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

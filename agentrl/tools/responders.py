@@ -28,15 +28,15 @@ async def openings(environments: Sequence[Environment], take: content.TakeImage 
     return shown
 
 
-def voices(environments: Sequence[Environment]) -> list[Environment]:
+def speakers(environments: Sequence[Environment]) -> list[Environment]:
     """Returns the environments that override `respond`."""
     return [each for each in environments if type(each).respond is not Environment.respond]
 
 
-async def answer_of(voice: Environment, reply: Reply) -> Observation | None:
+async def answer_of(speaker: Environment, reply: Reply) -> Observation | None:
     """Returns an environment's answer to a reply without a tool call; a `ToolError` becomes an answer."""
     try:
-        said = await called(voice, voice.respond, reply)
+        said = await called(speaker, speaker.respond, reply)
     except ToolError as error:
         return Observation(f"Error: {values.said(error)}")
     if said is None or isinstance(said, Observation):

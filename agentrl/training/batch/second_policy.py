@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.training.backend import TrainerBackend
-from agentrl.training.batch.beside import BesideBuilder
+from agentrl.training.batch.second_policy_batch import SecondPolicyBuilder
 from agentrl.training.publisher import WeightPublisher
 from agentrl.types.errors import AgentRLError
 from agentrl.types.sample import TrainingSample
@@ -14,7 +14,7 @@ from agentrl.types.seeds import derive_seed
 
 
 @dataclass(frozen=True)
-class Companion:
+class SecondPolicy:
     """A trainer with its engine and its batches.
 
     Attributes:
@@ -24,7 +24,7 @@ class Companion:
 
     name: str
     trainer: TrainerBackend
-    builder: BesideBuilder
+    builder: SecondPolicyBuilder
     publisher: WeightPublisher
 
     async def update(self, samples: list[TrainingSample], seed: int, progress: float) -> dict[str, Any]:

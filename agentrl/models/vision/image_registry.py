@@ -25,7 +25,7 @@ class Places(NamedTuple):
     place: Ints
 
 
-class Album:
+class ImageRegistry:
     """Images by number (`agentrl.types.parts.placeholders`)."""
 
     def __init__(self, processor: ImageProcessor) -> None:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agentrl.models.vision.album import Album, Ints, Places
 from agentrl.models.vision.families import FAMILIES
 from agentrl.models.vision.family import Pixels, Seen
+from agentrl.models.vision.image_registry import ImageRegistry, Ints, Places
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.placeholders import ids_of
 
@@ -54,7 +54,7 @@ def grid_positions(count: int, places: Places, grids: Grids, base: int = 0) -> t
     return positions, following
 
 
-class Sight:
+class VisionEncoder:
     """Vision encoder of a model, with a cache of image features.
 
     Args:
@@ -66,7 +66,7 @@ class Sight:
         in_grid: positions follow the rows and columns of images.
     """
 
-    def __init__(self, model: Any, album: Album) -> None:
+    def __init__(self, model: Any, album: ImageRegistry) -> None:
         self.model, self.album = model, album
         self._family = FAMILIES[model.config.model_type]
         self.in_grid = self._family.in_grid
@@ -151,14 +151,14 @@ class Sight:
         return logits
 
 
-class KeptSight(Sight):
+class KeptSight(VisionEncoder):
     """A sight that keeps features, up to a number of bytes, the most recently used ones. Without gradients.
 
     Args:
         keep: bytes of features.
     """
 
-    def __init__(self, model: Any, album: Album, keep: int) -> None:
+    def __init__(self, model: Any, album: ImageRegistry, keep: int) -> None:
         super().__init__(model, album)
         self._keep, self._used = keep, 0
         self.seen: OrderedDict[int, Seen] = OrderedDict()
@@ -188,7 +188,7 @@ class KeptSight(Sight):
         self._used = 0
 
 
-def sample_image(album: Album) -> list[int]:
+def sample_image(album: ImageRegistry) -> list[int]:
     """Adds a small image to an album. Returns its tokens, for a comparison with transformers' own forward pass."""
     data = _stripes()
     number = album.add(_SAMPLE, lambda _: data)
@@ -213,7 +213,7 @@ def _stripes() -> bytes:
     return image_bytes(Image.fromarray(ramp.astype(np.uint8)))
 
 
-def in_micro_batches(album: Album, numbers: Iterable[int], most: int) -> Iterator[dict[int, Pixels]]:
+def in_micro_batches(album: ImageRegistry, numbers: Iterable[int], most: int) -> Iterator[dict[int, Pixels]]:
     """Images with at most `most` patches together; a larger one is alone. Files are read as they are needed."""
     some: dict[int, Pixels] = {}
     for number in numbers:

@@ -17,7 +17,7 @@ from agentrl.types.sample import TrainingSample, untrained_samples, with_advanta
 
 
 @dataclass(frozen=True)
-class BesideBatch:
+class SecondPolicyBatch:
     """Training data of a second policy in an update."""
 
     samples: list[TrainingSample]
@@ -25,13 +25,13 @@ class BesideBatch:
     metrics: dict[str, Any]
 
 
-class BesideBuilder:
+class SecondPolicyBuilder:
     """Builds its batches from the episodes that the main policy trains on."""
 
     def __init__(self, name: str, settings: PolicySettings, giver: CreditGiver, truncation: Truncation) -> None:
         self._name, self._settings, self._giver, self._truncation = name, settings, giver, truncation
 
-    async def build(self, chosen: Sequence[Episode], iteration: int) -> BesideBatch:
+    async def build(self, chosen: Sequence[Episode], iteration: int) -> SecondPolicyBatch:
         """The batch of an iteration: of the episodes in which the policy spoke and has an outcome."""
         seen, samples = await self._giver.call(self._laid_out, chosen)
         credits, metrics = await self._giver.give(seen, samples, iteration)
@@ -43,7 +43,7 @@ class BesideBuilder:
 
     def _batch(
         self, seen: list[Episode], samples: Samples, credits: list[EpisodeCredit], metrics: dict[str, Any]
-    ) -> BesideBatch:
+    ) -> SecondPolicyBatch:
         trained = {each.id for each in seen if self._truncation.of(each) != "mask"}
         training = [
             sample
@@ -53,4 +53,4 @@ class BesideBuilder:
         ]
         rewards = [earned(each) or 0.0 for each in seen]
         metrics = {**metrics, "reward": sum(rewards) / len(rewards) if rewards else None}
-        return BesideBatch(training, credits, {f"{self._name}/{key}": value for key, value in metrics.items()})
+        return SecondPolicyBatch(training, credits, {f"{self._name}/{key}": value for key, value in metrics.items()})

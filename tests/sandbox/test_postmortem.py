@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentrl.sandbox.toolbox import inquest
-from agentrl.sandbox.toolbox.inquest import Inquest
+from agentrl.sandbox.toolbox.postmortem import Postmortem
 
 
 class Counts:
@@ -62,7 +62,7 @@ async def test_programs_that_starve_their_toolbox_are_to_blame(
     monkeypatch.setattr(inquest, "_exertion", lambda pid: 5)
     monkeypatch.setattr(inquest, "_LOOK_S", 0.0)
     group: Any = Busy(taken)
-    assert bool(await Inquest(group, 1)._look(silent=True)) is blamed
+    assert bool(await Postmortem(group, 1)._look(silent=True)) is blamed
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ async def test_a_silent_toolbox(
     monkeypatch.setattr(inquest, "_exertion", lambda pid: next(found))
     monkeypatch.setattr(inquest, "_LOOK_S", 0.0)
     group: Any = Counts(full, kills)
-    assert bool(await Inquest(group, 1)._look(silent=True)) is blamed
+    assert bool(await Postmortem(group, 1)._look(silent=True)) is blamed
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ async def test_who_stops_what_a_toolbox_is_about_to_start_is_to_blame(
     monkeypatch.setattr(inquest, "_stat", lambda pid: [told[pid][0], *["0"] * 19, told[pid][1]])
     monkeypatch.setattr(inquest, "_children", lambda pid: [*told][1:])
     monkeypatch.setattr(inquest, "_LOOK_S", 0.0)
-    assert bool(await Inquest(None, 1)._look(silent=True)) is blamed
+    assert bool(await Postmortem(None, 1)._look(silent=True)) is blamed

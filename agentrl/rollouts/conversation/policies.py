@@ -27,7 +27,7 @@ def _nothing(prompt: Sequence[int]) -> int:
 
 
 @dataclass(frozen=True)
-class Voice:
+class EpisodePolicy:
     """Policy that speaks in conversations, with its engine and renderer.
 
     One of this class is auxiliary and frozen. Its tokens may be those of another tokenizer, so its replies are recorded
@@ -66,7 +66,7 @@ class Voice:
         """Returns the node of a reply in the recording.
 
         Args:
-            own: its node in the trajectory of the voice.
+            own: its node in the trajectory of the speaker.
             last: node in the recording of the conversation's reply before it.
         """
         return recording.trajectory.append_sampled(last, TEXT_ONLY, trained=False)
@@ -75,12 +75,12 @@ class Voice:
         """Returns the fork to record for a prompt: only a deliberate one, because its tokens are not recorded."""
         return msgspec.structs.replace(fork, at_token=0) if isinstance(fork, Branch) else None
 
-    def untrained(self, renderer: Renderer, sampling: Sampling) -> Voice:
+    def untrained(self, renderer: Renderer, sampling: Sampling) -> EpisodePolicy:
         """Returns the same policy where its replies do not train, with a renderer for other tools."""
-        return Voice(SELF, self.engine, renderer, sampling, self.version)
+        return EpisodePolicy(SELF, self.engine, renderer, sampling, self.version)
 
 
-class RecordedVoice(Voice):
+class RecordedPolicy(EpisodePolicy):
     """The main policy where it does not train. Its replies are recorded token by token."""
 
     def trajectory(self, recording: Recording) -> Trajectory:
@@ -95,19 +95,19 @@ class RecordedVoice(Voice):
         """Returns the fork."""
         return fork
 
-    def untrained(self, renderer: Renderer, sampling: Sampling) -> Voice:
+    def untrained(self, renderer: Renderer, sampling: Sampling) -> EpisodePolicy:
         """Returns the same policy where its replies do not train."""
-        return RecordedVoice(SELF, self.engine, renderer, sampling, self.version)
+        return RecordedPolicy(SELF, self.engine, renderer, sampling, self.version)
 
 
-class TrainedVoice(RecordedVoice):
+class TrainedPolicy(RecordedPolicy):
     """Further policy that trains, on tokens of the main policy's tokenizer."""
 
     trains = further = True
 
 
 @dataclass(frozen=True)
-class MainVoice(TrainedVoice):
+class MainPolicy(TrainedPolicy):
     """The main policy.
 
     Attributes:
@@ -136,7 +136,7 @@ class Opponents(Protocol):
         """True if the pool has any yet."""
         ...
 
-    async def chosen(self, group: str, iteration: int | None) -> Voice:
+    async def chosen(self, group: str, iteration: int | None) -> EpisodePolicy:
         """Chooses the opponent of a group's episodes. It stays open until it is released.
 
         Args:
@@ -144,13 +144,13 @@ class Opponents(Protocol):
         """
         ...
 
-    def release(self, voice: Voice) -> None:
+    def release(self, speaker: EpisodePolicy) -> None:
         """Releases it after an episode."""
         ...
 
 
 @dataclass(frozen=True)
-class Voices:
+class EpisodePolicies:
     """Auxiliary policies of a recipe by name.
 
     Attributes:
@@ -160,13 +160,13 @@ class Voices:
         heard: names that some context has used.
     """
 
-    known: Mapping[str, Voice] = field(default_factory=dict)
+    known: Mapping[str, EpisodePolicy] = field(default_factory=dict)
     opponents: Mapping[str, Opponents] = field(default_factory=dict)
-    trained: dict[str, Voice] = field(default_factory=dict)
+    trained: dict[str, EpisodePolicy] = field(default_factory=dict)
     awaited: Sequence[str] = ()
     heard: set[str] = field(default_factory=set)
 
-    async def bound(self, group: str, iteration: int | None) -> Voices:
+    async def bound(self, group: str, iteration: int | None) -> EpisodePolicies:
         """Returns the policies of one episode, with chosen opponents."""
         there = {name: each for name, each in self.opponents.items() if each.ready}
         chosen = {name: await each.chosen(group, iteration) for name, each in there.items()}
@@ -188,7 +188,7 @@ class Voices:
             if not opponents.ready:
                 raise without_training(name)
 
-    def find(self, name: str) -> Voice | None:
+    def find(self, name: str) -> EpisodePolicy | None:
         """Returns a policy by name; None if it does not exist.
 
         Raises:

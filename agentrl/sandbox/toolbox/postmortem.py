@@ -27,7 +27,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _SIZE = 20  # the place of the size of virtual memory in `_stat`
 
 
-class Inquest:
+class Postmortem:
     """Looks for evidence that the programs of a sandbox ended it, or silenced it.
 
     The evidence is the kernel's: counts of the sandbox's own control group. A toolbox killed from outside, a container

@@ -287,7 +287,7 @@ def standing_calls(task: Any, rng: Any) -> Any:
 def test_a_process_that_was_stopped_costs_the_episode_no_time(tmp_path: Path) -> None:
     parts = make_parts(
         tmp_path,
-        tools=["tests.rollouts.test_player:Sleepers"],
+        tools=["tests.rollouts.test_runner:Sleepers"],
         limits={"episode_s": 30, "open_s": 5, "score_s": 5, "generate_s": 5},
         rewards={"tool_success": {}},
     )
@@ -319,9 +319,9 @@ def test_nor_while_tools_open_and_close_and_rewards_score(tmp_path: Path) -> Non
     failures: list[dict[str, Any]] = []
     parts = make_parts(
         tmp_path,
-        tools=["tests.rollouts.test_player:SlowToOpen"],
+        tools=["tests.rollouts.test_runner:SlowToOpen"],
         limits={"open_s": 5, "score_s": 5, "close_s": 5},
-        rewards={"late": "tests.rollouts.test_player:late"},
+        rewards={"late": "tests.rollouts.test_runner:late"},
     )
     (episode,) = standing(collect(make_context(parts, calls()), specs(1), failures=failures))
     assert (episode.status, episode.reward, failures) == ("done", 1.0, [])
@@ -382,8 +382,8 @@ async def test_a_tool_s_program_is_started_again_and_who_ends_it_again_is_scored
     Served.ends = ends
     parts = make_parts(
         tmp_path,
-        tools=["tests.rollouts.test_player:Served"],
-        rewards={"found": "tests.rollouts.test_player:found"},
+        tools=["tests.rollouts.test_runner:Served"],
+        rewards={"found": "tests.rollouts.test_runner:found"},
         limits={"backoff_s": 0.0, "retries": retries},
     )
     failures: list[dict[str, Any]] = []
@@ -406,7 +406,7 @@ def test_a_program_that_does_not_answer_after_a_time_limit_counts_as_ended(
 ) -> None:
     Served.ends = ends
     parts = make_parts(
-        tmp_path, tools=["tests.rollouts.test_player:Silent"], limits={"backoff_s": 0.0, "retries": 2, **limit}
+        tmp_path, tools=["tests.rollouts.test_runner:Silent"], limits={"backoff_s": 0.0, "retries": 2, **limit}
     )
     (episode,) = simulated(collect(make_context(parts, calls("hang")), specs(1)))
     assert (episode.attempt, episode.stop) == (attempt, stop or ("wall" if limit else "answer"))
@@ -427,7 +427,7 @@ class BreaksAtFirst(Served):
 async def test_a_program_that_does_not_start_casts_no_suspicion(tmp_path: Path) -> None:
     BreaksAtFirst.starts, Served.ends = 0, 1
     parts = make_parts(
-        tmp_path, tools=["tests.rollouts.test_player:BreaksAtFirst"], limits={"backoff_s": 0.0, "retries": 2}
+        tmp_path, tools=["tests.rollouts.test_runner:BreaksAtFirst"], limits={"backoff_s": 0.0, "retries": 2}
     )
     episode = await play_one(make_context(parts, calls("die")))
     assert (episode.status, episode.attempt) == ("done", 2)
@@ -465,7 +465,7 @@ async def test_other_outages_between_leave_the_suspicion(tmp_path: Path) -> None
             return await super().generate(token_ids, sampling, session)
 
     Served.ends = 2
-    parts = make_parts(tmp_path, tools=["tests.rollouts.test_player:Served"], limits={"backoff_s": 0.0, "retries": 2})
+    parts = make_parts(tmp_path, tools=["tests.rollouts.test_runner:Served"], limits={"backoff_s": 0.0, "retries": 2})
     episode = await play_one(make_context(parts, calls("die"), Between))
     assert (episode.status, episode.stop, episode.attempt) == ("truncated", "tool_broken", 2)
 
@@ -500,7 +500,7 @@ class Forgetful(Agent):
 
 
 async def test_an_edited_context_is_a_new_branch_and_every_sampled_token_trains_once(tmp_path: Path) -> None:
-    parts = make_parts(tmp_path, agent={"use": "tests.rollouts.test_player:Forgetful"})
+    parts = make_parts(tmp_path, agent={"use": "tests.rollouts.test_runner:Forgetful"})
 
     def script(task: Any, rng: Any) -> Any:
         yield Say(calls=[("echo", {"text": "x"})])

@@ -14,11 +14,11 @@ from agentrl.config.agent import PolicySettings
 from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe
 from agentrl.engines.registry import chosen_engine
+from agentrl.rollouts.auxiliary.opponent_pool import OpponentPool
 from agentrl.rollouts.builder import Parts
-from agentrl.rollouts.conversation.voice import Voice, Voices
+from agentrl.rollouts.conversation.policies import EpisodePolicies, EpisodePolicy
 from agentrl.rollouts.engines import open_engine, start_to_sample
 from agentrl.rollouts.policy_models import weights_at
-from agentrl.rollouts.voices.league import League
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.errors import AgentRLError, RecipeError
@@ -38,7 +38,7 @@ class AuxiliaryPolicy:
     settings: PolicySettings
     parts: Parts
 
-    async def open(self) -> Voice:
+    async def open(self) -> EpisodePolicy:
         """Opens its script or engine, and starts it.
 
         Raises:
@@ -54,7 +54,7 @@ class AuxiliaryPolicy:
         except AgentRLError as error:
             place = ", ".join(filter(None, [f"policies.{self.name}", error.place]))
             raise type(error)(error.message, place=place, remedy=error.remedy) from None
-        return Voice(self.name, engine, renderer, self.parts.sampling(renderer, self.parts.recipe.sampling))
+        return EpisodePolicy(self.name, engine, renderer, self.parts.sampling(renderer, self.parts.recipe.sampling))
 
     def _made(self) -> tuple[Engine, Renderer]:
         if self.settings.script is not None:
@@ -63,7 +63,7 @@ class AuxiliaryPolicy:
         engine.called(f"policies.{self.name}")
         return engine, renderer
 
-    async def at(self, folder: Path) -> Voice:
+    async def at(self, folder: Path) -> EpisodePolicy:
         """Opens the policy with the weights of a folder: a past version of the main one."""
         recipe = self.parts.recipe.with_model(weights_at(folder, self.parts.recipe.model))
         return await replace(self, parts=replace(self.parts, recipe=recipe)).open()
@@ -87,7 +87,7 @@ def policies_of(parts: Parts) -> list[AuxiliaryPolicy]:
 
 
 @asynccontextmanager
-async def open_voices(parts: Parts, *, trains: bool = False) -> AsyncIterator[Voices]:
+async def open_policies(parts: Parts, *, trains: bool = False) -> AsyncIterator[EpisodePolicies]:
     """Opens and starts the auxiliary policies of a recipe; closes them with the block.
 
     Args:
@@ -97,29 +97,30 @@ async def open_voices(parts: Parts, *, trains: bool = False) -> AsyncIterator[Vo
         RecipeError: a checkpoint or script is missing.
         EngineError: an engine cannot be started.
     """
-    seed, known, leagues, awaited = parts.recipe.seed, dict[str, Voice](), dict[str, League](), list[str]()
+    seed, awaited = parts.recipe.seed, list[str]()
+    known, pools = dict[str, EpisodePolicy](), dict[str, OpponentPool]()
     async with AsyncExitStack() as stack:
         for policy in policies_of(parts):
             if policy.settings.train and trains:
                 awaited.append(policy.name)
             elif policy.settings.selves is not None:
-                league = leagues[policy.name] = League(policy.name, policy.settings.selves, seed, policy.at)
+                league = pools[policy.name] = OpponentPool(policy.name, policy.settings.selves, seed, policy.at)
                 stack.push_async_callback(close_all, league)
             else:
-                voice = known[policy.name] = await policy.open()
-                stack.push_async_callback(close_all, voice.engine)
-        yield (voices := Voices(known, leagues, awaited=awaited))
-        for name in voices.unheard:
+                speaker = known[policy.name] = await policy.open()
+                stack.push_async_callback(close_all, speaker.engine)
+        yield (speakers := EpisodePolicies(known, pools, awaited=awaited))
+        for name in speakers.unheard:
             _log.info("policies.%s: no context of an episode named it", name)
 
 
-def leagues_of(voices: Voices | None) -> list[League]:
+def opponent_pools_of(speakers: EpisodePolicies | None) -> list[OpponentPool]:
     """Returns the opponent pools among the auxiliary policies."""
-    every = () if voices is None else voices.opponents.values()
-    return [each for each in every if isinstance(each, League)]
+    every = () if speakers is None else speakers.opponents.values()
+    return [each for each in every if isinstance(each, OpponentPool)]
 
 
-def check_voices(parts: Parts) -> None:
+def check_policies(parts: Parts) -> None:
     """Checks the auxiliary policies without opening them.
 
     Raises:

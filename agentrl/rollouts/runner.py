@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.conversation.voice import Voices
+from agentrl.rollouts.conversation.policies import EpisodePolicies
 from agentrl.rollouts.forking import ForkingAttempt
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.sandbox.pool import Pool
@@ -19,7 +19,7 @@ from agentrl.types.sandbox import Backend
 Item = TypeVar("Item", contravariant=True)
 
 
-class Player(Protocol[Item]):
+class EpisodeRunner(Protocol[Item]):
     """Runs an episode for each item. Failures are recorded in the episode; an exception ends the run."""
 
     def expect(self, items: Sequence[Item]) -> None:
@@ -35,23 +35,23 @@ class Player(Protocol[Item]):
         ...
 
 
-class Players(Protocol):
+class EpisodeRunners(Protocol):
     """Makes the players of a recipe's episodes.
 
     Attributes:
         backend: sandbox backend of this process; None if no episode needs one here.
-        voices: auxiliary policies of this process; None if no episode runs here.
+        speakers: auxiliary policies of this process; None if no episode runs here.
     """
 
     backend: Backend | None
-    voices: Voices | None
+    speakers: EpisodePolicies | None
 
-    def player(self, context: RolloutContext) -> Player[EpisodeSpec]:
+    def player(self, context: RolloutContext) -> EpisodeRunner[EpisodeSpec]:
         """Makes a player for episodes that share `context`."""
         ...
 
 
-class LocalPlayer:
+class LocalRunner:
     """Runs episodes in this process, with fresh attempts after infrastructure failures."""
 
     def __init__(self, context: RolloutContext) -> None:
@@ -90,15 +90,15 @@ class LocalPlayer:
         )
 
 
-class LocalPlayers:
+class LocalRunners:
     """Players in this process, with one sandbox backend and one set of auxiliary policies. The caller closes both."""
 
-    def __init__(self, backend: Backend | None, voices: Voices | None = None) -> None:
-        self.backend, self.voices = backend, voices
+    def __init__(self, backend: Backend | None, speakers: EpisodePolicies | None = None) -> None:
+        self.backend, self.speakers = backend, speakers
 
-    def player(self, context: RolloutContext) -> LocalPlayer:
+    def player(self, context: RolloutContext) -> LocalRunner:
         """Makes a player for episodes that share `context`."""
-        return LocalPlayer(context)
+        return LocalRunner(context)
 
 
 def check_expected(context: RolloutContext, specs: Sequence[EpisodeSpec]) -> None:
@@ -112,7 +112,7 @@ def check_expected(context: RolloutContext, specs: Sequence[EpisodeSpec]) -> Non
     """
     context.engine.require(spec.id for spec in specs)
     if any(spec.split != "demo" for spec in specs):
-        context.voices.require()
+        context.speakers.require()
     for spec in specs:
         if spec.task.tools is not None:
             context.tools.part(spec.task)

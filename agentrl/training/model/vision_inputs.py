@@ -15,11 +15,11 @@ from torch import Tensor
 
 from agentrl.config.train import OptimiserSettings
 from agentrl.models.load import LoadedModel
-from agentrl.models.vision.album import Album
+from agentrl.models.vision.encoder import VisionEncoder, in_micro_batches, sample_image
 from agentrl.models.vision.families import family_of
 from agentrl.models.vision.family import Pixels, Seen
+from agentrl.models.vision.image_registry import ImageRegistry
 from agentrl.models.vision.processor import ImageProcessor
-from agentrl.models.vision.sight import Sight, in_micro_batches, sample_image
 from agentrl.training.model.packing import Ints, Pack
 from agentrl.types.errors import TrainError
 from agentrl.types.parts.image import ImageRefused
@@ -27,7 +27,7 @@ from agentrl.types.sample import TrainingSample
 
 
 @dataclass(frozen=True)
-class Eyes:
+class VisionInputs:
     """Inputs of a trainer for samples with images.
 
     Attributes:
@@ -41,9 +41,9 @@ class Eyes:
     budget: int
 
 
-def eyes_of(loaded: LoadedModel, read: Callable[[str], bytes], settings: OptimiserSettings) -> Eyes | None:
+def vision_of(loaded: LoadedModel, read: Callable[[str], bytes], settings: OptimiserSettings) -> VisionInputs | None:
     """The eyes of a loaded model; None if it takes text only."""
-    return None if loaded.processor is None else Eyes(loaded.processor, read, settings.patch_budget)
+    return None if loaded.processor is None else VisionInputs(loaded.processor, read, settings.patch_budget)
 
 
 def freeze_vision_tower(model: Any) -> None:
@@ -60,11 +60,11 @@ def freeze_vision_tower(model: Any) -> None:
         module.requires_grad_(False)
 
 
-class TrainedSight(Sight):
+class TrainedSight(VisionEncoder):
     """The sight of a model that trains. It knows images within `minibatch` only."""
 
-    def __init__(self, model: Any, eyes: Eyes) -> None:
-        super().__init__(model, Album(eyes.processor))
+    def __init__(self, model: Any, eyes: VisionInputs) -> None:
+        super().__init__(model, ImageRegistry(eyes.processor))
         self._eyes = eyes
 
     @property
@@ -83,7 +83,7 @@ class TrainedSight(Sight):
         Raises:
             TrainError: an image cannot be read, or is of no episode.
         """
-        album = self.album = Album(self._eyes.processor)
+        album = self.album = ImageRegistry(self._eyes.processor)
         self.seen = {}
         for blob in {blob for sample in samples for blob in sample.images}:
             album.add(blob, self._eyes.read)
@@ -101,7 +101,7 @@ class TrainedSight(Sight):
             raise TrainError(error.message, place="training samples", remedy=error.remedy) from error
         finally:
             if self.album is album:  # not yet that of a later block
-                self.seen, self.album = {}, Album(self._eyes.processor)
+                self.seen, self.album = {}, ImageRegistry(self._eyes.processor)
 
     @contextmanager
     def sample(self) -> Iterator[list[int]]:
@@ -112,7 +112,7 @@ class TrainedSight(Sight):
             self.seen = self.tower(self._pixels([number]))
             yield tokens
         finally:
-            self.seen, self.album = {}, Album(self._eyes.processor)
+            self.seen, self.album = {}, ImageRegistry(self._eyes.processor)
 
     def _numbers(self, samples: Sequence[TrainingSample]) -> list[int]:
         """The images among the samples' tokens."""

@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentrl.config.agent import EarlierSelves
-from agentrl.rollouts.conversation.voice import Voice, without_training
+from agentrl.rollouts.conversation.policies import EpisodePolicy, without_training
 from agentrl.types.closing import close_all
 from agentrl.types.seeds import derive_seed
 
-OpenVoice = Callable[[Path], Awaitable[Voice]]
+OpenVoice = Callable[[Path], Awaitable[EpisodePolicy]]
 
 
-class League:
+class OpponentPool:
     """Opponent pool: past versions of one training's policy. Each active one has an engine in this process.
 
     Args:
@@ -33,7 +33,7 @@ class League:
         self._name, self._settings, self._seed, self._open = name, settings, seed, open
         self._folder: Callable[[int], Path] | None = None
         self._iteration = 0
-        self._voices: dict[int, Voice] = {}
+        self._voices: dict[int, EpisodePolicy] = {}
         self._playing = Counter[int | None]()
         self._opening = asyncio.Lock()
 
@@ -53,7 +53,7 @@ class League:
         for version in self._voices.keys() - kept:
             await close_all(self._voices.pop(version).engine)
 
-    async def chosen(self, group: str, iteration: int | None) -> Voice:
+    async def chosen(self, group: str, iteration: int | None) -> EpisodePolicy:
         """Chooses one of the last versions, all equally likely; the same for all episodes of a group.
 
         Raises:
@@ -73,10 +73,10 @@ class League:
             raise
         return self._voices[version]
 
-    def release(self, voice: Voice) -> None:
+    def release(self, speaker: EpisodePolicy) -> None:
         """Releases it after an episode."""
-        self._playing[voice.version] -= 1
+        self._playing[speaker.version] -= 1
 
     async def close(self) -> None:
         """Closes all engines."""
-        await close_all(*(voice.engine for voice in self._voices.values()))
+        await close_all(*(speaker.engine for speaker in self._voices.values()))

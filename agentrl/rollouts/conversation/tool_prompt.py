@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from agentrl.chat.renderer import Renderer
+from agentrl.rollouts.conversation.policies import EpisodePolicy
 from agentrl.rollouts.conversation.state import SessionMisused
-from agentrl.rollouts.conversation.voice import Voice
 from agentrl.tools.methods import ToolMethod
 from agentrl.tools.toolset import ToolBox
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import nearest
 
 
-class Offer:
+class ToolPrompt:
     """Tools of one conversation, read again before every turn if they may change.
 
     Args:
@@ -41,23 +41,23 @@ class Offer:
         if not box.as_in_recipe or names is not None:
             self.definitions = self._show()
 
-    def part(self, names: Sequence[str] | None) -> Offer:
+    def part(self, names: Sequence[str] | None) -> ToolPrompt:
         """Returns the tools of another conversation of the episode.
 
         Raises:
             SessionMisused: a tool does not exist.
         """
-        return self._with(Offer(self.box, *self._of_recipe, None if names is None else tuple(names)), names)
+        return self._with(ToolPrompt(self.box, *self._of_recipe, None if names is None else tuple(names)), names)
 
-    def of_voice(self, voice: Voice, names: Sequence[str] | None) -> Offer:
+    def of_policy(self, speaker: EpisodePolicy, names: Sequence[str] | None) -> ToolPrompt:
         """Returns the tools of a conversation of another policy: none, unless they are named.
 
         Raises:
             SessionMisused: a tool does not exist.
         """
-        return self._with(Offer(self.box, voice.renderer, voice.sampling, tuple(names or ())), names)
+        return self._with(ToolPrompt(self.box, speaker.renderer, speaker.sampling, tuple(names or ())), names)
 
-    def _with(self, other: Offer, names: Sequence[str] | None) -> Offer:
+    def _with(self, other: ToolPrompt, names: Sequence[str] | None) -> ToolPrompt:
         missing = next((name for name in names or () if name not in other.methods), None)
         if missing is not None and not self.box.changes:
             raise SessionMisused(f"there is no tool {missing!r}", remedy=nearest(missing, list(self.box.read())))
