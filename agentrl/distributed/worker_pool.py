@@ -261,23 +261,22 @@ class WorkerPool:
         request = ResourceRequest(
             "scale.rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus
         )
-        self._launcher = await open_launcher(self.settings, self._folder, request)
+        launcher = self._launcher = await open_launcher(self.settings, self._folder, request)
         for _ in range(self.settings.rollout_workers):
-            self._start()
+            self._start(launcher)
         await asyncio.wait([worker.handle for worker in self._workers])
 
-    def _start(self) -> None:
+    def _start(self, launcher: Launcher) -> None:
         name = f"worker {self._started}"
         self._started += 1
-        worker = _Worker(name, asyncio.create_task(self._spawn(name)))
+        worker = _Worker(name, asyncio.create_task(self._spawn(launcher, name)))
         worker.watching = asyncio.create_task(self._watch(worker))
         self._workers.append(worker)
 
-    async def _spawn(self, name: str) -> Handle:
-        assert self._launcher is not None
+    async def _spawn(self, launcher: Launcher, name: str) -> Handle:
         beside = self.settings.rollout_workers if self.settings.use == "process" else 1
         given = self._recipe, self._base, beside
-        return await spawn_within(self.settings.start_s, self._launcher, name, RolloutWorker, *given)
+        return await spawn_within(self.settings.start_s, launcher, name, RolloutWorker, *given)
 
     async def _watch(self, worker: _Worker) -> None:
         with suppress(Exception):  # it is gone, or did not start: its episodes see to it
@@ -294,9 +293,9 @@ class WorkerPool:
         closing = asyncio.create_task(_close(worker))
         self._closings.add(closing)
         closing.add_done_callback(self._closings.discard)
-        if self._restarts < self.settings.restarts:
+        if self._launcher is not None and self._restarts < self.settings.restarts:
             self._restarts += 1
-            self._start()
+            self._start(self._launcher)
         self._notice()
 
     async def close(self) -> None:
