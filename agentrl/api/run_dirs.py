@@ -42,7 +42,7 @@ _WHY = {
     "gate": "the run would mix episodes scored by different rules",
     "credit": "the run would mix updates with different credit",
     "model": "the run would mix tokens of different policies",
-    "policies": "the run would mix episodes with different voices",
+    "policies": "the run would mix episodes with different policies",
     "engine": "the run would mix tokens sampled in different ways",
     "sampling": "the run would mix tokens sampled in different ways",
     "train": "the run would mix steps of different trainings",

@@ -350,7 +350,7 @@ class Recipe(Section):
             raise misplaced(f"stages.{index}.{kind}.run", f"stage {name!r} plays no episodes", name, remedy)
 
     @model_validator(mode="after")
-    def _names_of_voices(self) -> Recipe:
+    def _names_of_policies(self) -> Recipe:
         if POLICY in self.policies:
             raise misplaced(
                 f"policies.{POLICY}", "is the name of the policy that trains, the section 'model'", None, "another name"

@@ -114,7 +114,7 @@ class RolloutWorker:
         self._backend: Backend | None = None
         self._contexts: dict[Setting, RolloutContext] = {}
         self._engines: dict[Source, tuple[Engine, Renderer]] = {}
-        self._voices: EpisodePolicies | None = None
+        self._speakers: EpisodePolicies | None = None
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
         self._calm = ExitStack()
@@ -141,8 +141,8 @@ class RolloutWorker:
             self._engines[setting.source] = await self._sampler(setting.source, tokenizer)
         engine, renderer = self._engines[setting.source]
         async with self._opening:
-            self._voices = self._voices or await self._open.enter_async_context(open_policies(self._parts))
-        context = self._parts.context(engine, renderer, self._backend, self._voices, temperature=setting.temperature)
+            self._speakers = self._speakers or await self._open.enter_async_context(open_policies(self._parts))
+        context = self._parts.context(engine, renderer, self._backend, self._speakers, temperature=setting.temperature)
         self._contexts[setting] = context
 
     async def play(self, setting: Setting, spec: EpisodeSpec) -> Played:

@@ -62,7 +62,7 @@ class Session(Conversation):
         tool_prompt = ToolPrompt(box, speaker.renderer, speaker.sampling)
         box.check()
         super().__init__(state, tool_prompt, speaker, source or SampledTurns())
-        self._voices = speakers or EpisodePolicies()
+        self._speakers = speakers or EpisodePolicies()
         self._forks = forks
         self.info: dict[str, Any] = {}
 
@@ -143,9 +143,9 @@ class Session(Conversation):
 
     def _speaker_of(self, context: str, policy: str) -> EpisodePolicy:
         """Returns the auxiliary policy of a context."""
-        speaker = self._voices.find(policy)
+        speaker = self._speakers.find(policy)
         if speaker is None:
-            known = [POLICY, *self._voices.known, *self._voices.trained]
+            known = [POLICY, *self._speakers.known, *self._speakers.trained]
             raise SessionMisused(
                 f"context {context!r} names the policy {policy!r}, and the run has {', '.join(map(repr, known))}",
                 place=f"episode {self.id}",

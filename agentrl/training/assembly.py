@@ -124,14 +124,14 @@ class _Assembly:
         second = self._second_engine(engine, engine_for, loaded)
         await trainer.begin()
         first = Start(state.start.reference, resumes=state.start.resumes, refers=refers)
-        companions: dict[str, SecondPolicy] = {}
+        second_policies: dict[str, SecondPolicy] = {}
         for name, settings in beside.items():
-            companions[name] = await self._companion(name, settings, first, renderer)
+            second_policies[name] = await self._second_policy(name, settings, first, renderer)
         canary = self._canary(engine, renderer, loaded)
-        followers: list[Follower] = [each.publisher.publish for each in companions.values()]
-        for league in opponent_pools_of(self.collector.players.speakers):
-            league.follow(state.record.folder)
-            followers.append(league.turn_to)
+        followers: list[Follower] = [each.publisher.publish for each in second_policies.values()]
+        for pool in opponent_pools_of(self.collector.players.speakers):
+            pool.follow(state.record.folder)
+            followers.append(pool.turn_to)
         publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.reporter, followers)
         await publisher.begin()
         loop = TrainingLoop(
@@ -147,20 +147,20 @@ class _Assembly:
                 self.curriculum,
                 self.credit,
                 CreditGiver(self.recipe.train, self.credit, trainer, self.compute),
-                {name: each.builder for name, each in companions.items()},
+                {name: each.builder for name, each in second_policies.items()},
             ),
             trainer,
             Imitation(self.curriculum, self.collector, self.tasks, state.record, renderer, trainer),
             publisher,
             self._evaluator(engine, second, renderer, publisher, state),
             state,
-            companions,
+            second_policies,
         )
         await self._restore(loop)
         return loop
 
     async def _restore(self, loop: TrainingLoop) -> None:
-        saved = await loop.state.resume(loop.trainer, loop.companions)
+        saved = await loop.state.resume(loop.trainer, loop.second_policies)
         if saved is None:
             return await loop.commit()
         loop.load_state_dict(saved)
@@ -177,7 +177,9 @@ class _Assembly:
             return None
         return self._closed(engine_for(loaded))
 
-    async def _companion(self, name: str, settings: PolicySettings, start: Start, renderer: Renderer) -> SecondPolicy:
+    async def _second_policy(
+        self, name: str, settings: PolicySettings, start: Start, renderer: Renderer
+    ) -> SecondPolicy:
         """Builds the trainer of an auxiliary policy, which plays from now on.
 
         Args:
@@ -186,7 +188,7 @@ class _Assembly:
         lora, speakers = settings.lora, self.collector.players.speakers
         if lora is None or speakers is None:
             raise RecipeError(
-                "a second policy needs players that have voices",
+                "a second policy needs players that have policies",
                 place=f"policies.{name}",
                 remedy="async with open_players(parts, trains=True) as players (agentrl.distributed.worker_pool)",
             )

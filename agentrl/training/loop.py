@@ -49,7 +49,7 @@ class TrainingLoop:
 
     Attributes:
         compute: where this process computes batches and checkpoints, and the local trainer its steps.
-        companions: the further policies that train, by name. They are updated with the main one.
+        second_policies: the further policies that train, by name. They are updated with the main one.
         iteration: updates that are done, which is also the version of the policy.
     """
 
@@ -64,7 +64,7 @@ class TrainingLoop:
     publisher: WeightPublisher
     evaluator: Evaluator
     state: RunState
-    companions: dict[str, SecondPolicy] = field(default_factory=dict)
+    second_policies: dict[str, SecondPolicy] = field(default_factory=dict)
     iteration: int = 0
 
     async def run(self) -> None:
@@ -116,7 +116,7 @@ class TrainingLoop:
     async def commit(self) -> None:
         """Writes a checkpoint. Work before it is not repeated after a kill."""
         parts = {"curriculum": self.curriculum.state_dict(), **self.buffer.state_dict()}
-        await self.state.commit(self.iteration, parts, self.trainer, self.companions, self.compute)
+        await self.state.commit(self.iteration, parts, self.trainer, self.second_policies, self.compute)
         if not self.evaluator.busy:
             await self.compute.call(self.state.record.prune)
 
@@ -134,7 +134,7 @@ class TrainingLoop:
         progress = self.iteration / self.recipe.train.iterations
         if batch.samples:
             found |= await self.trainer.update(batch.samples, seed=seed, progress=progress)
-        for name, each in self.companions.items():
+        for name, each in self.second_policies.items():
             found |= await each.update(batch.beside[name], seed, progress)
         batch.metrics.update(await self.compute.call(self.curriculum.observe, batch.groups, self.iteration))
         return batch, found

@@ -41,7 +41,9 @@ class RunState:
         """The run directory."""
         return self._run.path
 
-    async def resume(self, trainer: TrainerBackend, companions: Mapping[str, SecondPolicy]) -> dict[str, Any] | None:
+    async def resume(
+        self, trainer: TrainerBackend, second_policies: Mapping[str, SecondPolicy]
+    ) -> dict[str, Any] | None:
         """Restores the trainer and those of further policies from the newest checkpoint.
 
         Returns:
@@ -53,7 +55,7 @@ class RunState:
         await trainer.load(saved.trainer)
         if not self.start.resumes:
             return None
-        for name, each in companions.items():
+        for name, each in second_policies.items():
             await each.trainer.load(saved.trainer["policies"][name])
         return saved.extra
 
@@ -87,7 +89,7 @@ class RunState:
         iteration: int,
         parts: dict[str, Any],
         trainer: TrainerBackend,
-        companions: Mapping[str, SecondPolicy],
+        second_policies: Mapping[str, SecondPolicy],
         compute: Compute,
     ) -> None:
         """Writes a checkpoint.
@@ -104,6 +106,6 @@ class RunState:
         with checkpoint.writing(folder) as new:
             state = dict(await trainer.save(new))
             state["policies"] = {
-                name: dict(await each.trainer.save(new / POLICIES / name)) for name, each in companions.items()
+                name: dict(await each.trainer.save(new / POLICIES / name)) for name, each in second_policies.items()
             }
             await compute.call(checkpoint.complete, new, folder, state, extra)

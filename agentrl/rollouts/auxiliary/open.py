@@ -104,8 +104,8 @@ async def open_policies(parts: Parts, *, trains: bool = False) -> AsyncIterator[
             if policy.settings.train and trains:
                 awaited.append(policy.name)
             elif policy.settings.selves is not None:
-                league = pools[policy.name] = OpponentPool(policy.name, policy.settings.selves, seed, policy.at)
-                stack.push_async_callback(close_all, league)
+                pool = pools[policy.name] = OpponentPool(policy.name, policy.settings.selves, seed, policy.at)
+                stack.push_async_callback(close_all, pool)
             else:
                 speaker = known[policy.name] = await policy.open()
                 stack.push_async_callback(close_all, speaker.engine)

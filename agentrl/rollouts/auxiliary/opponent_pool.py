@@ -33,7 +33,7 @@ class OpponentPool:
         self._name, self._settings, self._seed, self._open = name, settings, seed, open
         self._folder: Callable[[int], Path] | None = None
         self._iteration = 0
-        self._voices: dict[int, EpisodePolicy] = {}
+        self._speakers: dict[int, EpisodePolicy] = {}
         self._playing = Counter[int | None]()
         self._opening = asyncio.Lock()
 
@@ -50,8 +50,8 @@ class OpponentPool:
         """Sets the number of updates. Versions that no episode will choose again are closed."""
         self._iteration = iteration
         kept = {*self._settings.at(iteration), *(version for version, count in self._playing.items() if count)}
-        for version in self._voices.keys() - kept:
-            await close_all(self._voices.pop(version).engine)
+        for version in self._speakers.keys() - kept:
+            await close_all(self._speakers.pop(version).engine)
 
     async def chosen(self, group: str, iteration: int | None) -> EpisodePolicy:
         """Chooses one of the last versions, all equally likely; the same for all episodes of a group.
@@ -66,12 +66,12 @@ class OpponentPool:
         self._playing[version] += 1
         try:
             async with self._opening:
-                if version not in self._voices:
-                    self._voices[version] = replace(await self._open(self._folder(version)), version=version)
+                if version not in self._speakers:
+                    self._speakers[version] = replace(await self._open(self._folder(version)), version=version)
         except BaseException:
             self._playing[version] -= 1
             raise
-        return self._voices[version]
+        return self._speakers[version]
 
     def release(self, speaker: EpisodePolicy) -> None:
         """Releases it after an episode."""
@@ -79,4 +79,4 @@ class OpponentPool:
 
     async def close(self) -> None:
         """Closes all engines."""
-        await close_all(*(speaker.engine for speaker in self._voices.values()))
+        await close_all(*(speaker.engine for speaker in self._speakers.values()))

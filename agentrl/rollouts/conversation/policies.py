@@ -1,4 +1,4 @@
-"""Voices: the policies that speak in the contexts of an episode, the main one and auxiliary ones."""
+"""The policies that speak in the contexts of an episode: the main one and auxiliary ones."""
 
 from __future__ import annotations
 
