@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.sandbox.toolbox import inquest
+from agentrl.sandbox.toolbox import postmortem
 from agentrl.sandbox.toolbox.postmortem import Postmortem
 
 
@@ -58,9 +58,9 @@ async def test_programs_that_starve_their_toolbox_are_to_blame(
         found = next(seen)
         return None if found is None else found - used_s
 
-    monkeypatch.setattr(inquest, "_waits_since", waits)
-    monkeypatch.setattr(inquest, "_exertion", lambda pid: 5)
-    monkeypatch.setattr(inquest, "_LOOK_S", 0.0)
+    monkeypatch.setattr(postmortem, "_waits_since", waits)
+    monkeypatch.setattr(postmortem, "_exertion", lambda pid: 5)
+    monkeypatch.setattr(postmortem, "_LOOK_S", 0.0)
     group: Any = Busy(taken)
     assert bool(await Postmortem(group, 1)._look(silent=True)) is blamed
 
@@ -80,8 +80,8 @@ async def test_a_silent_toolbox(
     exertion: Sequence[int], full: Sequence[bool], kills: Sequence[int], blamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = itertools.chain(exertion, itertools.repeat(list(exertion)[-1]))
-    monkeypatch.setattr(inquest, "_exertion", lambda pid: next(found))
-    monkeypatch.setattr(inquest, "_LOOK_S", 0.0)
+    monkeypatch.setattr(postmortem, "_exertion", lambda pid: next(found))
+    monkeypatch.setattr(postmortem, "_LOOK_S", 0.0)
     group: Any = Counts(full, kills)
     assert bool(await Postmortem(group, 1)._look(silent=True)) is blamed
 
@@ -103,7 +103,7 @@ async def test_who_stops_what_a_toolbox_is_about_to_start_is_to_blame(
     own: tuple[str, str], child: list[tuple[str, str]], blamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = dict(enumerate([own, *child], 1))
-    monkeypatch.setattr(inquest, "_stat", lambda pid: [told[pid][0], *["0"] * 19, told[pid][1]])
-    monkeypatch.setattr(inquest, "_children", lambda pid: [*told][1:])
-    monkeypatch.setattr(inquest, "_LOOK_S", 0.0)
+    monkeypatch.setattr(postmortem, "_stat", lambda pid: [told[pid][0], *["0"] * 19, told[pid][1]])
+    monkeypatch.setattr(postmortem, "_children", lambda pid: [*told][1:])
+    monkeypatch.setattr(postmortem, "_LOOK_S", 0.0)
     assert bool(await Postmortem(None, 1)._look(silent=True)) is blamed

@@ -48,7 +48,7 @@ class Postmortem:
 
     def attach(self, wire: Wire) -> None:
         """Registers with a wire, which asks here from now on."""
-        wire.heard, wire.inquest = self._heard, self._look
+        wire.heard, wire.postmortem = self._heard, self._look
 
     def _heard(self) -> None:
         """Records that the toolbox lives: kills until now did not hit it."""
