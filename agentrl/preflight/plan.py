@@ -97,12 +97,14 @@ def plan(recipe: Recipe, *, from_run: Path | None = None, passes: int = 1, repla
     reinforced = [each for each in stages if isinstance(each, RlPlan)]
     warnings = tuple(line for each in reinforced for line in cautions(each))
     told = tuple(trackers(recipe.track, recipe.base))
+    first = reinforced[:1]
+    if recorded is not None:
+        for each in first:
+            check_recorded(each)
     source = replay or from_run
     repeated = None if source is None else replay_of(source)
-    for each in reinforced[:1]:
-        if recorded is not None:
-            check_recorded(each)
-        elif repeated is not None:
+    if recorded is None and repeated is not None:
+        for each in first:
             check_replay(each, repeated)
     return TrainingPlan(recipe, stages, told, warnings, recorded, repeated)
 

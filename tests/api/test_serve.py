@@ -14,6 +14,7 @@ import pytest
 from agentrl.api.serve import _keep, serve
 from agentrl.engines.vllm.launch import Server, Servers
 from agentrl.types.errors import EngineError, RecipeError
+from agentrl.types.lifeline import Lifeline
 
 
 class Ready(Servers):
@@ -25,7 +26,7 @@ class Ready(Servers):
 
 def servers(folder: Path, program: str) -> Servers:
     process = subprocess.Popen([sys.executable, "-c", program])
-    return Ready(folder, [Server("http://127.0.0.1:1", process, folder / "server-0.log")])
+    return Ready(folder, [Server("http://127.0.0.1:1", process, folder / "server-0.log", Lifeline())])
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def test_what_was_recorded_trains(folder: Path) -> None:
     ("run", "overrides", "said"),
     [
         ("empty", {}, "no recorded episode was scored"),
-        ("empty", {"scripts.o": "./oracle.py:oracle", "warm_start": "o"}, "without stages before"),
+        ("other", {"scripts.o": "./oracle.py:oracle", "warm_start": "o"}, "without stages before"),
         ("other", {}, "was not sampled by a model with the recipe's tokenizer"),
         (None, {}, "the recipe has no tasks"),
     ],
@@ -201,6 +201,7 @@ def test_what_was_sampled_from_a_part_of_the_distribution_does_not_train(
 def test_a_recipe_whose_loss_or_curriculum_cannot_train_on_recordings(
     folder: Path, overrides: dict[str, Any], passes: int, said: str
 ) -> None:
+    (folder / "oracle.py").write_text("def oracle(task, rng):\n    yield\n")
     path = recorded(folder / "run", {id: [make_episode("e")] for id in "abc"})
     given = {"scripts.o": "./oracle.py:oracle", **overrides}
     with pytest.raises(RecipeError, match=said):

@@ -130,7 +130,7 @@ def forgets_the_list_of_hosts(monkeypatch: pytest.MonkeyPatch, folder: Path) -> 
 
 @broken("requests_are_read_in_one_way")
 def reads_requests_loosely(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
-    old = " or not all(map(FIELD.fullmatch, lines))"
+    old = " or not all(map(FIELD.fullmatch, fields))"
     other_program(monkeypatch, egress, folder, "egress/proxy.py", old, "")
     return NamespaceBackend
 
