@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,9 @@ from agentrl.config.limits import Limits
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.conversation.calls import CallRunner
+from agentrl.rollouts.conversation.conversation import Conversation
 from agentrl.rollouts.conversation.policies import MainPolicy
+from agentrl.rollouts.conversation.resumption import Resumption
 from agentrl.rollouts.conversation.state import EpisodeState
 from agentrl.rollouts.session import Session
 from agentrl.rollouts.specs import EpisodeSpec
@@ -402,3 +405,9 @@ async def test_what_came_back_is_in_the_order_of_the_calls(tmp_path: Path, order
         f"said {k}" for k, kind in enumerate(order) if kind == "whole"
     ]
     assert [message["tool_call_id"] for message in turn.observations] == [call.id for call in turn.calls]
+
+
+def test_a_session_takes_few_things_and_so_does_what_carries_the_rest() -> None:
+    most = {Session: 6, Conversation: 6, EpisodeState: 8, MainPolicy: 8, CallRunner: 8, Resumption: 8}
+    taken = {each: len(inspect.signature(each).parameters) for each in most}
+    assert {each.__name__: count for each, count in taken.items() if count > most[each]} == {}

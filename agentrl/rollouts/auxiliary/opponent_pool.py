@@ -17,7 +17,7 @@ from agentrl.rollouts.conversation.policies import EpisodePolicy, without_traini
 from agentrl.types.closing import close_all
 from agentrl.types.seeds import derive_seed
 
-OpenVoice = Callable[[Path], Awaitable[EpisodePolicy]]
+OpenPolicy = Callable[[Path], Awaitable[EpisodePolicy]]
 
 
 class OpponentPool:
@@ -29,7 +29,7 @@ class OpponentPool:
         open: opens a checkpoint as an auxiliary policy.
     """
 
-    def __init__(self, name: str, settings: EarlierSelves, seed: int, open: OpenVoice) -> None:
+    def __init__(self, name: str, settings: EarlierSelves, seed: int, open: OpenPolicy) -> None:
         self._name, self._settings, self._seed, self._open = name, settings, seed, open
         self._folder: Callable[[int], Path] | None = None
         self._iteration = 0

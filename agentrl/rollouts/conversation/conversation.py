@@ -364,11 +364,8 @@ class Conversation:
         self.state.recording.place(turn, fork)
 
     async def _sampled(self, prompt: list[int]) -> Completion:
-        sampling = msgspec.structs.replace(
-            self.sampling,
-            stop_token_ids=tuple(self.renderer.stop_token_ids),
-            seed=derive_seed(self.state.seed, "turn", *self._named, len(self.turns)),
-        )
+        seed = derive_seed(self.state.seed, "turn", *self._named, len(self.turns))
+        sampling = msgspec.structs.replace(self.sampling, seed=seed)
         self.state.stage = "generate"
         try:
             async with Deadline(self.limits.generate_s):

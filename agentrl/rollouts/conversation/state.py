@@ -29,7 +29,7 @@ class HasStateKey(Protocol):
         ...
 
 
-class Recorded(Protocol):
+class RecordedConversation(Protocol):
     """Conversation, for its record."""
 
     def end_engine(self) -> None:
@@ -94,7 +94,7 @@ class EpisodeState:
         self._under_way: set[int] = set()
         self._busy: set[asyncio.Task[Any] | None] = set()
         self._over = False
-        self._conversations: dict[str, Recorded] = {}
+        self._conversations: dict[str, RecordedConversation] = {}
 
     @cached_property
     def rng(self) -> random.Random:
@@ -147,7 +147,7 @@ class EpisodeState:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def join(self, name: str, conversation: Recorded) -> None:
+    def join(self, name: str, conversation: RecordedConversation) -> None:
         """Registers a conversation of the episode.
 
         Raises:

@@ -24,7 +24,8 @@ class ToolPrompt:
 
     Attributes:
         methods: callable tools now.
-        renderer, sampling: under these tools; their closing tags are stop strings in some formats.
+        renderer, sampling: under these tools; their closing tags are stop strings in some formats. The sampling is that
+            of every turn, but for its seed.
         definitions: of the tools available in the first turn; None: the tools of the recipe.
         changed: definitions under which no turn has been sampled yet.
     """
@@ -32,7 +33,8 @@ class ToolPrompt:
     def __init__(
         self, box: ToolBox, renderer: Renderer, sampling: Sampling, names: Sequence[str] | None = None
     ) -> None:
-        self.box, self.renderer, self.sampling = box, renderer, sampling
+        self.box, self.renderer = box, renderer
+        self.sampling = msgspec.structs.replace(sampling, stop_token_ids=tuple(renderer.stop_token_ids))
         self._of_recipe, self._names = (renderer, sampling), names
         self.methods = self._now()
         self.definitions: list[dict[str, Any]] | None = None
@@ -97,5 +99,9 @@ class ToolPrompt:
         self.renderer = self._of_recipe[0].for_tools(definitions)
         if before and stops[-len(before) :] == before:  # after the recipe's own, which may be equal
             stops = stops[: -len(before)]
-        self.sampling = msgspec.structs.replace(self.sampling, stop=(*stops, *self.renderer.parser.stops()))
+        self.sampling = msgspec.structs.replace(
+            self.sampling,
+            stop=(*stops, *self.renderer.parser.stops()),
+            stop_token_ids=tuple(self.renderer.stop_token_ids),
+        )
         return definitions
