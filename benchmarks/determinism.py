@@ -35,7 +35,7 @@ from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.cached_model import CachedModel
 from agentrl.engines.embedded.draw import Drawn, draw
 from agentrl.engines.embedded.forward.prefill import Fill
-from agentrl.engines.embedded.request import Request
+from agentrl.engines.embedded.request import DecodeRequest
 from agentrl.engines.embedded.tiles import TiledModel
 from agentrl.types.engine import Sampling
 from benchmarks.harness import Benchmark, Report, Row
@@ -180,7 +180,7 @@ def step_ms(model: Any, context: int, steps: int, *, invariant: bool) -> tuple[f
     batch = Batch(model, max_batch=ROWS, parked_bytes=0, invariant=invariant)
     vocabulary, rng = model.config.vocab_size, random.Random(0)
     batch.waiting.extend(
-        Request(
+        DecodeRequest(
             f"{row}", [rng.randrange(vocabulary) for _ in range(context)], Sampling(), steps + 4, row, lambda *_: None
         )
         for row in range(ROWS)

@@ -4,6 +4,8 @@ A mock model server in a process of its own answers at once or after 50 ms. Ever
 process of its own, so that its CPU seconds are its own; the arms of a scenario run one after another. The last line is
 JSON.
 
+`--profile` plays the first scenario once under a profiler and shows where a turn of ours goes.
+
 The latency bound is the time that the model alone would take: turns x latency, when all episodes are in flight at once.
 """
 
@@ -13,6 +15,7 @@ import argparse
 import itertools
 import json
 import os
+import pstats
 import subprocess
 import sys
 import tempfile
@@ -86,6 +89,18 @@ class Played(Row):
     episodes_s: float
     bound_ratio: float | None
     grown_kb_episode: float
+
+
+PARTS = {  # of a turn: the file and the name of the function that does it, all that it calls included
+    "render the prompt: the chat template, tokens, their proof": ("agentrl/chat/thread.py", "prompt"),
+    "of it, the chat template itself": ("jinja2/environment.py", "render"),
+    "ask the engine: JSON, choice of a server, checks of the reply": ("agentrl/types/engine.py", "sample"),
+    "of it, aiohttp": ("aiohttp/client.py", "__aenter__"),
+    "read the reply: text of its tokens, calls in it, faults": ("agentrl/chat/renderer.py", "read"),
+    "run the calls": ("rollouts/conversation/calls.py", "run"),
+    "score the episode": ("agentrl/rollouts/attempt.py", "score"),
+    "store the episode": ("rollouts/groups/stored.py", "keep"),
+}
 
 
 class Failed(Exception):
@@ -216,6 +231,28 @@ def table(scenario: Scenario, rows: Rows, arms: list[str]) -> Table:
     return made
 
 
+def profile(say: Console) -> None:
+    """Shows the share of each part in the CPU time of a turn. The profiler makes small functions look dearer."""
+    scenario, tokenizer = SCENARIOS[0], tokenizer_in(BUILD / "tokenizer")
+    with (
+        mock_server(tokenizer, scenario.turns, scenario.latency_s) as url,
+        tempfile.TemporaryDirectory(prefix="agentrl-benchmark-") as folder,
+    ):
+        os.environ["PROFILE"] = stats = str(Path(folder) / "stats")
+        play("agentrl", scenario, url, tokenizer, Path(folder) / "run")
+        found: dict[tuple[str, int, str], Any] = pstats.Stats(stats).stats  # type: ignore[attr-defined]
+    total = sum(own for _, _, own, _, _ in found.values())
+    made = Table(title=f"A turn, {scenario.name}", title_justify="left")
+    made.add_column("part")
+    made.add_column("share", justify="right")
+    for part, (file, function) in PARTS.items():
+        inclusive = [each[3] for (at, _, name), each in found.items() if at.endswith(file) and name == function]
+        made.add_row(part, f"{100 * max(inclusive) / total:.0f} %")
+    calls = sum(each[1] for each in found.values())
+    made.add_row("function calls a turn", f"{calls / scenario.episodes / scenario.turns:,.0f}")
+    say.print(made)
+
+
 def compare(rows: Rows, report: Report) -> None:
     """Ratios to the other arms, and promises."""
     for (scenario, arm), row in rows.items():
@@ -241,6 +278,10 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=[s.name for s in SCENARIOS], help="a scenario; repeatable")
     parser.add_argument("--arm", action="append", choices=list(ARMS), help="an arm; repeatable")
     parser.add_argument("--rounds", type=int, default=2, help="the best of so many is taken (default 2)")
+    parser.add_argument("--profile", action="store_true", help="show where a turn of ours goes, and measure nothing")
+    if "--profile" in sys.argv:
+        profile(Console(width=120))
+        return 0
     return BENCHMARK.run(parser, measure_all)
 
 

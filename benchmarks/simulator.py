@@ -34,7 +34,7 @@ from agentrl.simulate.simulator import predict
 from agentrl.training.assembly import training
 from agentrl.training.batch.builder import TrainingBatch
 from agentrl.training.rollout_buffer import RolloutBatch
-from agentrl.types.engine import Completion, Sampling
+from agentrl.types.engine import Completion, Engine, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
@@ -121,19 +121,16 @@ class SleepingReplica:
                     request.set_result(None)
 
 
-class SleepingEngine:
+class SleepingEngine(Engine):
     """Says `CALL` in every turn, after the time that a replica would have taken."""
 
     name, trainable, max_context = "sleeping", True, 4096
-    checkpoint_names = takes_adapters = False
 
     def __init__(self, pipeline: Pipeline, loaded: LoadedModel) -> None:
         tokenizer = HFTokenizer(loaded.tokenizer)
         self.reply = [*tokenizer.encode(CALL, special=False), tokenizer.stop_ids[0]]
         self.replicas = [SleepingReplica(pipeline.engine) for _ in range(pipeline.engine.replicas)]
         self.pipeline, self.version = pipeline, 0
-
-    async def start(self) -> None: ...
 
     def begin_session(self, session: str, task_: Task, messages: list[Message], seed: int) -> None:
         # train/ITERATION/INDEX-TASK#MEMBER: the simulator numbers episodes in that order.
@@ -149,17 +146,10 @@ class SleepingEngine:
         spans = [VersionSpan(version, 0, len(ids))]
         return Completion(token_ids=ids, logprobs=[-0.5] * len(ids), finish="stop", versions=spans)
 
-    async def score(self, prefix: Any, continuations: Any, at: Any = None) -> list[list[float]]:
-        raise TypeError("not asked for")
-
     async def update(self, weights: Any, version: int) -> None:
         if version:
             await asyncio.sleep(self.pipeline.trainer.sync_s)
         self.version = version
-
-    def end_session(self, session: str) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, int]:

@@ -32,7 +32,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import no_progress_bars
 from agentrl.preflight.plan import plan
-from agentrl.rollouts.player import LocalPlayers
+from agentrl.rollouts.runner import LocalRunners
 from agentrl.training.assembly import training
 from agentrl.training.stages.offline import OfflineTraining
 from agentrl.types.reporter import Reporter
@@ -95,7 +95,7 @@ async def _imitate(recipe: Recipe, folder: Path) -> None:
     """The first stage of a recipe, which is its warm start."""
     run = begin_run(folder, recipe, "train")
     stages = plan(recipe).stages
-    players = LocalPlayers(stages[0].parts.open_backend())
+    players = LocalRunners(stages[0].parts.open_backend())
     try:
         await OfflineTraining(stages[0], [each.stage for each in stages], run, Reporter(), players).train()
     finally:
@@ -108,7 +108,7 @@ async def _loop(recipe: Recipe, folder: Path, steps: int) -> dict[str, list[floa
     found: dict[str, list[float]] = {"cpu_s": [], "sampled": []}
     stage = plan(recipe).rl[-1]
     try:
-        async with training(stage, run, Reporter(), LocalPlayers(stage.parts.open_backend())) as loop:
+        async with training(stage, run, Reporter(), LocalRunners(stage.parts.open_backend())) as loop:
             for step in range(steps):
                 began = time.process_time()
                 await loop.step()

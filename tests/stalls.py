@@ -12,6 +12,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ CHECKS = PACKAGE / "sandbox" / "conformance"
 BETWEEN_STAGES = "train.<locals>.learn"
 """The coroutine that frees the models of a stage: no episode is in flight that could wait."""
 
+RUN_FOREVER = asyncio.BaseEventLoop.run_forever
+
 
 def is_ours(stall: Stall) -> bool:
     """Whether the coroutine that was at work is agentrl's, and not one of a test."""
@@ -35,8 +38,9 @@ def is_ours(stall: Stall) -> bool:
     return PACKAGE in Path(at_work.file).parents and CHECKS not in Path(at_work.file).parents
 
 
-@pytest.fixture(autouse=True)
-def no_stalls(request: pytest.FixtureRequest) -> Iterator[None]:
+@contextmanager
+def stalls_of_ours() -> Iterator[list[Stall]]:
+    """Collects those of agentrl's coroutines, in each event loop that runs inside; nested, the innermost collects."""
     found: list[Stall] = []
     collected, begun = 0.0, 0.0
 
@@ -47,12 +51,10 @@ def no_stalls(request: pytest.FixtureRequest) -> Iterator[None]:
         else:
             collected += time.thread_time() - begun
 
-    run_forever = asyncio.BaseEventLoop.run_forever
-
     def watched(loop: asyncio.BaseEventLoop) -> None:
-        watchdog = Watchdog(found.append)
+        watchdog = Watchdog(lambda stall: found.append(stall) if is_ours(stall) else None)
         try:
-            run_forever(loop)
+            RUN_FOREVER(loop)
         finally:
             watchdog.stop()
 
@@ -60,9 +62,16 @@ def no_stalls(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(asyncio.BaseEventLoop, "run_forever", watched)
         gc.callbacks.append(collects)
         try:
-            yield
+            yield found
         finally:
             gc.callbacks.remove(collects)
     # The garbage collector looks at all that the tests of this process have left.
-    if ours := [str(stall) for stall in found if stall.seconds - collected > LONG_S and is_ours(stall)]:
-        pytest.fail("the event loop stood still: " + "; ".join(ours), pytrace=False)
+    found[:] = [stall for stall in found if stall.seconds - collected > LONG_S]
+
+
+@pytest.fixture(autouse=True)
+def no_stalls(request: pytest.FixtureRequest) -> Iterator[None]:
+    with stalls_of_ours() as found:
+        yield
+    if found:
+        pytest.fail("the event loop stood still: " + "; ".join(map(str, found)), pytrace=False)

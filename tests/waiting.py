@@ -50,6 +50,18 @@ async def turns(count: int = 50) -> None:
         await asyncio.sleep(0)
 
 
+def children_of(pid: int) -> list[int]:
+    """Returns the processes that a process started, or that were left to it."""
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return sorted(int(child) for each in threads for child in each.read_text().split())
+
+
+def descendants_of(pid: int) -> list[int]:
+    """Returns all processes below one."""
+    children = children_of(pid)
+    return [*children, *(each for child in children for each in descendants_of(child))]
+
+
 def wait_for_end(pid: int) -> None:
     """Returns when a process has ended, whosever child it is."""
     with suppress(ProcessLookupError):

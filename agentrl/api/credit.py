@@ -19,6 +19,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.parts import Filter
 from agentrl.estimators.registry import CreditAssigner, EpisodeCredit, load_credit
+from agentrl.store.reader import RunReader
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
 from agentrl.training.batch.truncation import Truncation
@@ -91,7 +92,7 @@ def credit(
             the training, which needs the models of the training.
     """
     path = folder_of(run)
-    with RunDir.open(path) if save else RunDir.read(path) as stored:
+    with RunDir.read(path) as stored:
         stages = RunStages(stored)
         credit, prefix = _chosen(stored, stages, stage, estimator, settings_of(as_lines(overrides)))
         trained = _trained_in(stored)
@@ -107,14 +108,11 @@ def credit(
             for of in {batch.prefix for batch in batches}:
                 _same_as_trained(stages.recipe_of(of), path)
         found = []
-        note = "agentrl credit --save" + (f", rewards {rewards!r}" if rewards is not None else "")
         for batch in batches:
             batch.credits, metrics = _of_all_policies(credit, batch, stages.recipe_of(batch.prefix))
             found.append({**batch.named, **metrics})
-            for one in batch.credits if save else ():
-                stored.add_credit(
-                    one.episode_id, one.estimator, one.turn_advantages, one.parts, iteration=batch.iteration, note=note
-                )
+    if save:
+        _store(path, batches, "agentrl credit --save" + (f", rewards {rewards!r}" if rewards is not None else ""))
     counted = {episode.id: episode for batch in batches for episode in batch.members}
     return CreditedRun(credit, counted, [one for batch in batches for one in batch.credits], found)
 
@@ -142,7 +140,16 @@ class _Batch:
         return {"split": self.split, **stage, "iteration": self.iteration}
 
 
-def _trained_in(run: RunDir) -> dict[str, int]:
+def _store(path: Path, batches: Iterable[_Batch], note: str) -> None:
+    with RunDir.open(path) as run:
+        for batch in batches:
+            for one in batch.credits:
+                run.add_credit(
+                    one.episode_id, one.estimator, one.turn_advantages, one.parts, iteration=batch.iteration, note=note
+                )
+
+
+def _trained_in(run: RunReader) -> dict[str, int]:
     """The iteration, from 0, in which each group trained."""
     lines = [line for line in run.metrics() if line.get("split") == "train"]
     return {group: line["iteration"] - 1 for line in lines for group in line.get("trained_groups", ())}
@@ -200,7 +207,7 @@ def _same_as_trained(recipe: Recipe | None, path: Path) -> None:
 
 
 def _chosen(
-    run: RunDir, stages: RunStages, stage: str | None, estimator: str | None, settings: dict[str, Any]
+    run: RunReader, stages: RunStages, stage: str | None, estimator: str | None, settings: dict[str, Any]
 ) -> tuple[CreditAssigner, str]:
     """Returns the credit assigner, and the prefix of the ids of the episodes that it applies to."""
     if estimator is not None:

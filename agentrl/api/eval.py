@@ -51,7 +51,7 @@ def eval(
     """
     recipe, iteration = evaluated(what, overrides)
     parts = build(recipe)
-    told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe)]
+    told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe.track, recipe.base)]
     settings = recipe.eval or EvalSettings()
     if n is not None:
         settings = settings.model_copy(update={"episodes": n})
@@ -60,7 +60,7 @@ def eval(
     run = begin_run(path, recipe, "eval", tools=parts.definitions, episodes=settings.episodes)
     again = "the same command continues" if out else f"--out {path} continues; without it the command starts again"
     with closing(run, again):
-        with reporting(run, recipe, *told) as reporter:
+        with reporting(run, *told) as reporter:
             if recipe.model is not None:
                 reporter.note(f"model: {recipe.model.path or 'from scratch'}")
             event_loop.run(lambda: _evaluate(parts, settings, tasks, run, reporter, iteration))

@@ -10,6 +10,8 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from agentrl.types.stdlib import running_task
+
 T = TypeVar("T")
 _LOOK_S = 0.2
 
@@ -65,9 +67,7 @@ def _in_this_thread(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     interrupts = 0
 
     async def attend() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        main_tasks.append(task)
+        main_tasks.append(running_task())
         return await main()
 
     def interrupt(*_: object) -> None:

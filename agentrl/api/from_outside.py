@@ -26,7 +26,7 @@ from agentrl.types.task import Message
 T = TypeVar("T")
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Observed(msgspec.Struct, frozen=True):
     """Observation after an action.
 
     Attributes:
@@ -68,7 +68,7 @@ class Driven:
         self._count = itertools.count()
         self._stack = AsyncExitStack()
         self._loop = asyncio.new_event_loop()
-        self._sessions: set[Session] = set()
+        self._sessions: set[OutsideSession] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agentrl-driven", daemon=True)
         self._thread.start()
         self.players = self.run(self._stack.enter_async_context(open_players(self.parts)))
@@ -77,13 +77,13 @@ class Driven:
         """Runs a coroutine in the thread of the episodes. Returns its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def session(self) -> Session:
+    def session(self) -> OutsideSession:
         """Opens a session, which plays one episode after the other. Sessions run concurrently."""
-        session = Session(self)
+        session = OutsideSession(self)
         self._sessions.add(session)
         return session
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: OutsideSession) -> None:
         """Aborts a session and its episode."""
         self._sessions.discard(session)
         self.run(session.leave())
@@ -103,16 +103,16 @@ class Driven:
         self._loop.close()
 
 
-class Session:
+class OutsideSession:
     """Plays one episode at a time."""
 
     def __init__(self, driven: Driven) -> None:
         self._driven = driven
         self._playing: asyncio.Task[Sequence[Episode]] | None = None
-        self._asked: asyncio.Queue[Seen] = asyncio.Queue()
+        self._asked: asyncio.Queue[Observed] = asyncio.Queue()
         self._turn: asyncio.Future[Say] | None = None
 
-    def reset(self, index: int = 0) -> Seen:
+    def reset(self, index: int = 0) -> Observed:
         """Begins an episode of a task, by its position. Aborts a running one.
 
         Raises:
@@ -120,7 +120,7 @@ class Session:
         """
         return self._driven.run(self._reset(index))
 
-    def step(self, said: Say) -> Seen:
+    def step(self, said: Say) -> Observed:
         """Plays the next turn: text as the model would write it, calls by name and arguments, or both.
 
         Raises:
@@ -132,41 +132,40 @@ class Session:
         """Gives up the episode that is played."""
         self._driven.forget(self)
 
-    async def _reset(self, index: int) -> Seen:
+    async def _reset(self, index: int) -> Observed:
         await self.leave()
         parts, players = self._driven.parts, self._driven.players
         renderer = parts.renderer(ByteTokenizer())
         engine, spec = AskingEngine(self._ask, renderer), self._driven.spec(index)
-        player = players.player(parts.context(engine, renderer, players.backend, players.voices))
+        player = players.player(parts.context(engine, renderer, players.backend, players.speakers))
         player.expect([spec])
         self._playing = asyncio.create_task(player.play(spec))
-        return await self._next()
+        return await self._next(self._playing)
 
-    async def _step(self, said: Say) -> Seen:
-        if self._turn is None:
+    async def _step(self, said: Say) -> Observed:
+        if self._turn is None or self._playing is None:
             raise AgentRLError("no episode is played", remedy="reset begins one")
         self._turn.set_result(said)
         self._turn = None
-        return await self._next()
+        return await self._next(self._playing)
 
     async def _ask(self, messages: list[Message], tools: list[dict[str, Any]]) -> Say:
         self._turn = asyncio.get_running_loop().create_future()
-        self._asked.put_nowait(Seen(messages, tools))
+        self._asked.put_nowait(Observed(messages, tools))
         return await self._turn
 
-    async def _next(self) -> Seen:
+    async def _next(self, playing: asyncio.Task[Sequence[Episode]]) -> Observed:
         """Returns the observation at the next turn, or at the end."""
-        assert self._playing is not None
         asked = asyncio.create_task(self._asked.get())
-        await asyncio.wait({asked, self._playing}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({asked, playing}, return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
             return asked.result()
         asked.cancel()
-        playing, self._playing, self._turn = self._playing, None, None
+        self._playing = self._turn = None
         *_, episode = playing.result()
         if episode.error is not None:
             raise InfraError(f"{episode.status}: {episode.error.kind}: {episode.error.message}", place=episode.task.id)
-        return Seen(episode.turns[-1].observations if episode.turns else [], [], episode)
+        return Observed(episode.turns[-1].observations if episode.turns else [], [], episode)
 
     async def leave(self) -> None:
         """Gives up the episode that is played, in the thread of the episodes."""

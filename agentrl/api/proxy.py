@@ -18,7 +18,7 @@ from agentrl.api.run_dirs import begin_run, closing
 from agentrl.config.limits import Limits
 from agentrl.config.recipe import Recipe
 from agentrl.distributed.servers import LaunchedServers
-from agentrl.engines.registry import samples_tokens
+from agentrl.engines.registry import chosen_engine
 from agentrl.proxy.recorder import ProxyContext
 from agentrl.proxy.server import Proxy
 from agentrl.proxy.web import listening
@@ -119,7 +119,7 @@ def proxy(
         RecipeError: the recipe's engine returns text only, or a reward needs what a recorded session lacks.
     """
     recipe = given_recipe(recipe, overrides)
-    if not samples_tokens(recipe.engine, recipe.base):
+    if not chosen_engine(recipe).plug_in.trainable:
         raise RecipeError(
             f"engine.use is {recipe.engine.use}, which gives text only: nothing would be token-exact",
             place="engine",

@@ -13,6 +13,7 @@ from typing import Any
 from agentrl.api.run_dirs import free_folder
 from agentrl.api.train import train
 from agentrl.config.loader import load_recipe
+from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
@@ -34,7 +35,7 @@ def quickstart(seed: int, out: Path | None, overrides: Sequence[str]) -> Path:
     return path
 
 
-def before_and_after(run: RunDir) -> tuple[Episode, Episode] | None:
+def before_and_after(run: RunReader) -> tuple[Episode, Episode] | None:
     """An episode of the first iteration and a solved one of a late iteration, of one maze; None if none was solved.
 
     Takes the solved episode with the largest credit: where all of a group were solved, all credit is 0.
@@ -48,7 +49,7 @@ def before_and_after(run: RunDir) -> tuple[Episode, Episode] | None:
     return run.get(early[len(early) // 2].id), after
 
 
-def turn_credit(run: RunDir, episode_id: str) -> list[float]:
+def turn_credit(run: RunReader, episode_id: str) -> list[float]:
     """The advantage of each turn; empty for an episode without credit."""
     credit = run.credit(episode_id)
     return credit.turn_advantages if credit is not None else []

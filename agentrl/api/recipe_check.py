@@ -8,15 +8,15 @@ from typing import Any
 
 from agentrl.api.certify.certificate import told
 from agentrl.config.loader import load_recipe
-from agentrl.config.recipe import Recipe
+from agentrl.config.model import ModelSettings
 from agentrl.distributed.launchers import check_launcher
 from agentrl.integrations.harbor import cautions as of_harbor
 from agentrl.preflight.plan import plan
 from agentrl.preflight.tasks import check_tasks
 from agentrl.preflight.training import check_seats
 from agentrl.reporters.registry import trackers
+from agentrl.rollouts.auxiliary.open import check_policies
 from agentrl.rollouts.builder import build
-from agentrl.rollouts.voices.open import check_voices
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,12 @@ def check(name: str, overrides: list[str]) -> CheckedRecipe:
     # Where the recipe lists no stages, its training is of the recipe itself.
     parts = trained[0] if trained and not recipe.stages else build(recipe)
     names, *_ = [check_tasks(each) for each in dict.fromkeys([parts, *trained])]
-    check_seats(parts, parts.credit)
+    check_seats(parts)
     parts.open_backend()
-    check_voices(parts)
-    check_launcher(recipe)
-    trackers(recipe)
+    check_policies(parts)
+    check_launcher(recipe.scale, recipe.base)
+    if planned is None:
+        trackers(recipe.track, recipe.base)
     return CheckedRecipe(
         name=recipe.name,
         tasks=len(parts.tasks),
@@ -71,7 +72,7 @@ def check(name: str, overrides: list[str]) -> CheckedRecipe:
         rewards={component.name: list(component.costs) for component in parts.rewards.components},
         credit=parts.credit.estimator.name,
         credit_settings=parts.credit.settings.model_dump(mode="json"),
-        model=_model(recipe),
+        model=_model(recipe.model),
         scripts=list(recipe.scripts),
         stages={stage.name: stage.kind for stage in recipe.stages},
         certificate=told(recipe),
@@ -83,11 +84,11 @@ def check(name: str, overrides: list[str]) -> CheckedRecipe:
     )
 
 
-def _model(recipe: Recipe) -> str | None:
-    if recipe.model is None or recipe.model.scratch is not None:
-        return None if recipe.model is None else "from scratch"
+def _model(model: ModelSettings | None) -> str | None:
+    if model is None or model.scratch is not None:
+        return None if model is None else "from scratch"
     if importlib.util.find_spec("transformers") is None:
-        return str(recipe.model.path)
+        return str(model.path)
     from agentrl.models.load import find_model
 
-    return str(find_model(str(recipe.model.path)))
+    return str(find_model(str(model.path)))

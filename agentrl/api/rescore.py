@@ -25,6 +25,7 @@ from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.store.index import EpisodeRow
+from agentrl.store.reader import RunReader
 from agentrl.store.rescored import Rescore, add, begin
 from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all
@@ -73,7 +74,7 @@ def rescore(
         left_out = _left_out(rows, path)
         there = begin(path, name, described)
         todo = _todo(rows, there, rewards)
-        earlier = {name for each in stages.recipes() for name in scoring_functions(each)}
+        earlier = {name for each in stages.recipes() for name in scoring_functions(each.rewards)}
 
         def store(episode: Episode) -> None:
             if episode.id not in there:  # a member of a group of which a kill left some
@@ -132,7 +133,7 @@ def _code(component: Component) -> str:
 
 
 async def _score(
-    run: RunDir,
+    run: RunReader,
     ids: list[str],
     rewards: RewardSet,
     recipe: Recipe,

@@ -22,6 +22,7 @@ from agentrl.rollouts.engines import open_engine, start_to_sample
 from agentrl.rollouts.groups.stored import unscored_groups
 from agentrl.rollouts.specs import EpisodeSpec, missing, rollout_specs
 from agentrl.sandbox.pool import Pool
+from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
@@ -60,6 +61,8 @@ def rollout(
         raise RecipeError("--script and --replay exclude each other", remedy="give one of them")
     recipe = given_recipe(recipe, overrides)
     parts = build(recipe)
+    if script is not None:
+        parts.check_script(script)
     source = None if replay is None else folder_of(replay)
     who = script or ("replay" if source is not None else recipe.engine.use.rpartition(":")[2])
     path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{who}"
@@ -70,7 +73,7 @@ def rollout(
     )
     with closing(run):
         run.update_info(planned=[spec.id for spec in planned], finished=False)
-        with reporting(run, recipe, *([Terminal()] if reporters is None else reporters)) as reporter:
+        with reporting(run, *([Terminal()] if reporters is None else reporters)) as reporter:
             event_loop.run(lambda: _collect(parts, run, planned, script, source, reporter))
         run.update_info(finished=True)
     return Run(path)
@@ -109,11 +112,13 @@ def named_engine(parts: Parts, script: str | None, replay: Path | None = None) -
     return open_engine(parts, LaunchedServers)
 
 
-def _tokenizer_of(run: RunDir) -> Tokenizer:
-    """The tokenizer of a stored run's prompts."""
+def _tokenizer_of(run: RunReader) -> Tokenizer:
+    """The tokenizer of a stored run's prompts: that of the run which it replays, if it does."""
     from agentrl.chat.tokenizer import ByteTokenizer
     from agentrl.models.load import chat_tokenizer
 
+    while (source := run.info.get("replay")) is not None:
+        run = RunDir.read(source)
     if run.info.get("script") is not None:
         return ByteTokenizer()
     model = recipe_from_run(run.info).required_model

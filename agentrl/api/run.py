@@ -13,6 +13,7 @@ from agentrl.api.tables import Table
 from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.store.codec import StoredCredit
 from agentrl.store.index import EpisodeRow
+from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.view.summary import Summary, summarise
@@ -88,11 +89,11 @@ class Run:
         self.path = Path(path)
 
     @cached_property
-    def _opened(self) -> RunDir:
+    def _opened(self) -> RunReader:
         return RunDir.read(self.path)
 
     @property
-    def dir(self) -> RunDir:
+    def dir(self) -> RunReader:
         """The store's view of the run, for data that this class does not offer: credit, blobs, failures.
 
         Raises:

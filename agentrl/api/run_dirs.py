@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe, recipe_from_run
-from agentrl.config.sections import may_change
+from agentrl.config.sections import may_change, section_at
 from agentrl.config.tasks import ROWS
 from agentrl.reporters.tracker import forget
 from agentrl.store.checkpoints import latest
+from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import planned_id
 from agentrl.types.errors import AgentRLError, RecipeError, StoreError
@@ -40,7 +42,7 @@ _WHY = {
     "gate": "the run would mix episodes scored by different rules",
     "credit": "the run would mix updates with different credit",
     "model": "the run would mix tokens of different policies",
-    "policies": "the run would mix episodes with different voices",
+    "policies": "the run would mix episodes with different policies",
     "engine": "the run would mix tokens sampled in different ways",
     "sampling": "the run would mix tokens sampled in different ways",
     "train": "the run would mix steps of different trainings",
@@ -81,10 +83,22 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     base = str(recipe.base)
     code, data = code_beside(recipe.base), data_of(resolved, recipe.base)
     offered = [*{tool["function"]["name"]: tool for tool in tools}.values()]
-    if not (path / "run.json").exists():
-        _refuse_other_files(path)
-        return RunDir.create(path, {**described, "base": base, "code": code, "data": data, "tools": offered})
-    run = RunDir.open(path)
+    if (path / "run.json").exists():
+        return _continued(RunDir.open(path), recipe, described, code, data, offered)
+    _refuse_other_files(path)
+    return RunDir.create(path, {**described, "base": base, "code": code, "data": data, "tools": offered})
+
+
+def _continued(
+    run: RunDir,
+    recipe: Recipe,
+    described: dict[str, Any],
+    code: dict[str, str],
+    data: dict[str, str],
+    offered: list[dict[str, Any]],
+) -> RunDir:
+    """Checks that a run is of the same command and recipe, and notes what may change."""
+    path, base, resolved = run.path, str(recipe.base), described["recipe"]
     known = {key: run.info.get(key) for key in described}
     if known["recipe"] is not None:  # as this version reads and writes it
         known["recipe"] = json.loads(recipe_from_run({"base": base, **run.info}).model_dump_json())
@@ -94,9 +108,9 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     differing = {
         key.removeprefix("recipe."): f"{key}: {old.get(key)!r} -> {new.get(key)!r}"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not may_change(Recipe, key.removeprefix("recipe.").split("."))
+        if old.get(key) != new.get(key) and not _may_change(key, resolved)
     }
-    if known["command"] == command and not _holds_data(run):
+    if known["command"] == described["command"] and not _holds_data(run):
         if differing:  # measurements of the first steps belong to the other recipe
             run.begin_again()
             forget(run.path)
@@ -117,6 +131,18 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     if run.info.get("tools") != offered:
         run.update_info(tools=offered)
     return run
+
+
+def _may_change(key: str, recipe: dict[str, Any]) -> bool:
+    """Returns True if a run can continue with another value of a key (`sections.MayChange`)."""
+    path = key.removeprefix("recipe.").split(".")
+    section: Any = recipe
+    for at, part in enumerate(path):
+        section = section.get(part) if isinstance(section, dict) else None
+        if section is not None and section_at(Recipe, path[: at + 1]) is EngineSettings:  # settings of its own
+            engine = EngineSettings.model_validate(section).built_in
+            return engine is not None and may_change(type(engine.settings), path[at + 1 :])
+    return may_change(Recipe, path)
 
 
 def _added_stages(old: Any, new: Any) -> list[str]:
@@ -174,7 +200,7 @@ def require_whole(path: Path) -> None:
     )
 
 
-def _holds_data(run: RunDir) -> bool:
+def _holds_data(run: RunReader) -> bool:
     ended = any(run.rows(status=status, limit=1) for status in ("done", "truncated"))
     return ended or latest(run.path / "checkpoints") is not None
 
@@ -242,7 +268,7 @@ def _hash(files: list[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _note_changed(run: RunDir, code: dict[str, str], data: dict[str, str]) -> None:
+def _note_changed(run: RunReader, code: dict[str, str], data: dict[str, str]) -> None:
     before = run.info.get("code", code)
     changed = sorted(name for name in before.keys() | code.keys() if before.get(name) != code.get(name))
     told = run.info.get("data", data)  # a stage that was added may name more

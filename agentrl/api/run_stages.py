@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentrl.config.recipe import Recipe, recipe_from_run
-from agentrl.store.run_dir import RunDir
+from agentrl.store.reader import RunReader
 from agentrl.training.stages.stage import Stage, stages_of
 from agentrl.types.errors import StoreError, nearest
 from agentrl.types.reporter import UNNAMED
@@ -16,7 +16,7 @@ class RunStages:
         recipe: of the run; None without one.
     """
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunReader) -> None:
         self.recipe = recipe_from_run(run.info) if "recipe" in run.info else None
         self._run = run
         self._listed = [] if self.recipe is None else [stage for stage in stages_of(self.recipe) if stage.listed]

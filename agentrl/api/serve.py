@@ -6,18 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from agentrl.api import event_loop
 from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.recipe import Recipe
-from agentrl.engines.vllm.launch import START_S, Servers, start_servers
-from agentrl.models.load import model_folder
+from agentrl.engines.vllm.launch import START_S, Servers
 from agentrl.rollouts.builder import build
-from agentrl.rollouts.engines import named_model, serving
-from agentrl.types.errors import EngineError, RecipeError
-
-_FIRST_PORT = 8000
+from agentrl.rollouts.engines import opening_of
+from agentrl.types.errors import EngineError
 
 
 def serve(recipe: str | Path | Recipe, overrides: Overrides = (), *, note: Callable[[str], None]) -> None:
@@ -31,18 +28,9 @@ def serve(recipe: str | Path | Recipe, overrides: Overrides = (), *, note: Calla
         RecipeError: the recipe's engine is not vllm, or its model does not exist yet.
         EngineError: a server exited.
     """
-    recipe = given_recipe(recipe, overrides)
-    settings = recipe.engine
-    if settings.use != "vllm":
-        raise RecipeError(
-            f"engine.use is {settings.use!r}, which needs no server", place="engine", remedy="--set engine=vllm"
-        )
-    ports = [urlsplit(url).port or _FIRST_PORT for url in settings.urls]
-    ports = ports or [_FIRST_PORT + index for index in range(settings.replicas)]
-    folder = model_folder(named_model(recipe))
-    settings = settings.model_copy(update={"replicas": len(ports)})
-    servers = start_servers(settings, folder, serving(build(recipe)), ports=ports)
-    note(f"starting {len(ports)} server(s), logs in {servers.folder}")
+    opening = opening_of(build(given_recipe(recipe, overrides)), ByteTokenizer())  # servers have their own
+    servers: Servers = opening.engine.plug_in.serve(opening)
+    note(f"starting {len(servers.urls)} server(s), logs in {servers.folder}")
     event_loop.run(lambda: _keep(servers, note))
 
 

@@ -174,9 +174,9 @@ def _pieces(renderer: Renderer, whole: str, replies: list[int], calls: set[int])
                 remedy=KEEP_TURNS,
             )
         pieces.append(piece)
-        if index in calls:
-            assert renderer._call_close is not None
-            rest = renderer._call_close.end + rest.partition(renderer._call_close.end)[2]
+        close = renderer._call_close
+        if index in calls and close is not None:
+            rest = close.end + rest.partition(close.end)[2]
     return [*pieces, rest]
 
 

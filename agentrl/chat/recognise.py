@@ -12,7 +12,7 @@ from agentrl.chat.formats.parser import Parser
 from agentrl.chat.formats.registry import AUTO, FORMATS, parser_of, prepared
 from agentrl.chat.samples import STAND_IN, USER
 from agentrl.chat.tokenizer import Tokenizer
-from agentrl.registry.registry import Section
+from agentrl.registry.registry import PlugInSection
 from agentrl.types.errors import RenderError
 from agentrl.types.task import Message
 
@@ -39,7 +39,7 @@ def called_message(name: str, long_ids: bool, *, as_text: bool = False, argument
 
 
 def parser_for(
-    format: Section, tokenizer: Tokenizer, definitions: Sequence[Mapping[str, Any]], base: Path | None = None
+    format: PlugInSection, tokenizer: Tokenizer, definitions: Sequence[Mapping[str, Any]], base: Path | None = None
 ) -> Parser:
     """Returns the parser of a recipe's `agent.format` for the template of a model.
 

@@ -13,9 +13,10 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from agentrl.chat.encoder import TextEncoder
+from agentrl.chat.endings import Close, call_close_of, closes_of, how_results_go, passes, stops_of
 from agentrl.chat.formats.native_calls import in_call_order, told, with_long_ids
 from agentrl.chat.formats.parser import Parser, Reply
 from agentrl.chat.guard import Guard, frames
@@ -25,7 +26,7 @@ from agentrl.chat.recognise import called_message, writes_calls_of
 from agentrl.chat.roles import Roles
 from agentrl.chat.samples import MARK, PROBE, REPLY, STAND_IN, USER, result
 from agentrl.chat.template import KEEP_TURNS
-from agentrl.chat.tokenizer import CALL_ENDS, Tokenizer, break_up, control_pattern
+from agentrl.chat.tokenizer import Tokenizer, break_up, control_pattern
 from agentrl.types.errors import RecipeError, RenderError
 from agentrl.types.parts.content import image_parts, joined
 from agentrl.types.task import Message
@@ -35,18 +36,6 @@ KEPT = 64
 
 History = Literal["as_sampled", "as_template"]
 """Form of earlier turns in the next prompt."""
-
-
-class Close(NamedTuple):
-    """End of a reply.
-
-    Attributes:
-        end: the control token.
-        text: everything that the template writes behind a reply, up to and including it.
-    """
-
-    end: str
-    text: str
 
 
 class Renderer:
@@ -86,23 +75,23 @@ class Renderer:
         self._opens_none: set[tuple[int, ...]] = set()  # ends of prompts that never open a thought
         # A vocabulary without these tokens (a script's bytes) ends replies like its template.
         self._own_ends = parser.ends if tokenizer.controls.keys() >= set(parser.ends or ()) else None
-        self._system_role = self._passes([{"role": "system", "content": PROBE}, USER])
-        self._results = self._how_results_go()
+        self._system_role = passes(tokenizer, [{"role": "system", "content": PROBE}, USER])
+        self._results = how_results_go(tokenizer)
         self._template_tools = self._tools_for_template()
         self._template_describes = self._template_tools is not None if self.tools else None  # None: unknown yet
         answered = [called_message("probe", self._results[1]), result("", self._results[1])]
-        self._user_after_results = self._passes([USER, *answered, {"role": "user", "content": PROBE}])
+        self._user_after_results = passes(tokenizer, [USER, *answered, {"role": "user", "content": PROBE}])
         own_form = self._results[0] == "calls" and writes_calls_of(tokenizer, type(parser))
         self._calls_as_keys = self._own_ends is not None or own_form
         scaffold = tokenizer.render([USER, REPLY, USER], None, True)
-        self._closes = self._find_closes(scaffold)
-        self._call_close = self._find_call_close()
+        self._closes = closes_of(tokenizer, scaffold, self._results)
+        self._call_close = call_close_of(tokenizer, self._results, self._own_ends, self._closes)
         if self._results[0] == "calls" and self._call_close is None:
             self._results = "", False
         self._end_text = self._closes[0].end
         self._encode = TextEncoder(tokenizer, self._end_text)
         self._head: tuple[str, list[int]] | None = None
-        self.stop_token_ids = self._stops()
+        self.stop_token_ids = stops_of(tokenizer, parser, self._own_ends, self._closes, self._call_close)
         written = {text for text in tokenizer.controls if text in scaffold}
         ends = {close.end for close in (*self._closes, *([self._call_close] if self._call_close else []))}
         seen = {self.processor.placeholder} if self.processor else set()
@@ -124,7 +113,8 @@ class Renderer:
         # Text that the template writes before a reply but not in the generation prompt: the model samples it itself.
         # Known for prompts with the same opening.
         before = scaffold[: scaffold.index(STAND_IN)]
-        self._leads = {self._opened_in(prompt): before.removeprefix(prompt) if before.startswith(prompt) else ""}
+        lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
+        self._leads = {_opened_in(prompt, parser.thought[0]): lead}
 
     def for_tools(self, definitions: Sequence[dict[str, Any]]) -> Renderer:
         """Returns this renderer for other tools; findings about the template are reused: they do not depend on tools.
@@ -200,7 +190,7 @@ class Renderer:
             if any(self._stripped(token) for token in end if token >= 0):
                 self._opens_none.add(end)
             return ""
-        return self._opened_in(self.tokenizer.decode(prompt))
+        return _opened_in(self.tokenizer.decode(prompt), mark)
 
     def _stripped(self, token: int) -> str:
         """Returns the text of a single token, without trailing blanks."""
@@ -298,7 +288,7 @@ class Renderer:
             generation: whether to include the opening of the next reply.
         """
         called = called and self._call_close is not None and new_messages[0]["role"] == "tool"
-        stand_in = called_message(self._called_name(new_messages), self._results[1]) if called else REPLY
+        stand_in = called_message(str(new_messages[0].get("name") or "tool"), self._results[1]) if called else REPLY
         text = self._text([USER, stand_in, *new_messages], None, generation)
         _, found, tail = text.partition(STAND_IN)
         if called and self._call_close is not None:
@@ -313,13 +303,6 @@ class Renderer:
         if self._call_close is None:
             return False
         return bool(sampled_ids) and sampled_ids[-1] == self.tokenizer.controls[self._call_close.end]
-
-    def _called_name(self, messages: Sequence[Message]) -> str:
-        return str(messages[0].get("name") or "tool")
-
-    def _opened_in(self, prompt: str) -> str:
-        mark = self.parser.thought[0]
-        return prompt[prompt.rindex(mark) :] if prompt.rstrip().endswith(mark) else ""
 
     def _begun(self, text: str, prompt: Sequence[int]) -> str:
         """Returns a reply as the model samples it: with the template's text before it, unless the reply has that."""
@@ -409,25 +392,6 @@ class Renderer:
             return False
         return self.processor is not None and PROBE in shown and self.processor.placeholder in shown
 
-    def _passes(self, messages: list[Message]) -> bool:
-        try:
-            return PROBE in self.tokenizer.render(messages, None, True)
-        except RenderError:
-            return False
-
-    def _how_results_go(self) -> tuple[str, bool]:
-        """Returns the way to show a tool's result, and whether ids of nine characters are required (by Mistral's).
-
-        `plain`: after any reply; `calls`: only after a reply with calls in the template's own form (Mistral's count the
-        others as turns, which must alternate with those of the user); "": not at all.
-        """
-        for how in ("plain", "calls"):
-            for long_ids in (False, True):
-                reply = REPLY if how == "plain" else called_message("probe", long_ids)
-                if self._passes([USER, reply, result(PROBE, long_ids), REPLY, USER]):
-                    return how, long_ids
-        return "", False
-
     def _tools_for_template(self) -> list[dict[str, Any]] | None:
         """Returns the tools if the template describes them for the parser's own format, else None."""
         if not self.tools:
@@ -441,57 +405,9 @@ class Renderer:
         native = self.parser.native is not None and self.parser.native.search(taught) is not None
         return self.tools if native or writes_calls_of(self.tokenizer, type(self.parser)) else None
 
-    def _find_closes(self, scaffold: str) -> list[Close]:
-        """Returns the ends of a reply before a user message, and before a result if that differs.
 
-        GLM ends a reply with the token of the next role.
-        """
-        tails = [scaffold.partition(STAND_IN)[2]]
-        if self._results[0] == "plain":
-            answered = self.tokenizer.render([USER, REPLY, result(PROBE, self._results[1])], None, True)
-            tails.append(answered.partition(STAND_IN)[2])
-        controls, closes = control_pattern(self.tokenizer.controls), []
-        for tail in tails:
-            if controls is None or (found := controls.search(tail)) is None:
-                raise RenderError(
-                    "the chat template ends a reply with text, not with a control token: sampling would not know when "
-                    f"to stop (after a reply comes {tail[:40]!r})",
-                    place=self.tokenizer.name,
-                    remedy="model.template: a template whose replies end with the tokenizer's eos token",
-                )
-            closes.append(Close(found[0], tail[: found.end()]))
-        return list(dict.fromkeys(closes))
-
-    def _find_call_close(self) -> Close | None:
-        """Returns the end of a reply with calls, if results follow only such replies."""
-        if self._results[0] != "calls":
-            return None
-        messages = [USER, called_message("probe", self._results[1]), result(PROBE, self._results[1])]
-        tail = self.tokenizer.render(messages, None, True).partition(STAND_IN)[2]
-        controls = self.tokenizer.controls.keys()
-        known = {text for text in controls if self.tokenizer.controls[text] in self.tokenizer.stop_ids}
-        ends = control_pattern(
-            self._own_ends[1:] if self._own_ends else {*known, *CALL_ENDS, self._closes[0].end} & controls
-        )
-        if ends is None or (found := ends.search(tail)) is None:
-            return None
-        return Close(found[0], found[0])
-
-    def _stops(self) -> tuple[int, ...]:
-        controls, ends = self.tokenizer.controls, self._own_ends
-        if ends is None:
-            if "<|call|>" in controls and "<|return|>" in controls:
-                raise RenderError(
-                    f"the chat template speaks harmony, and the calls are read as {self.parser.name}",
-                    place=self.tokenizer.name,
-                    remedy="agent.format: harmony (or auto)",
-                )
-            own = [close.end for close in (*self._closes, *([self._call_close] if self._call_close else []))]
-            return tuple(dict.fromkeys([*(controls[text] for text in own), *self.tokenizer.stop_ids]))
-        inner = controls[self._closes[0].end]  # ends a message of a reply, not the reply
-        return tuple(
-            dict.fromkeys([*(controls[text] for text in ends), *self.tokenizer.stop_ids]) - {inner: None}.keys()
-        )
+def _opened_in(prompt: str, mark: str) -> str:
+    return prompt[prompt.rindex(mark) :] if prompt.rstrip().endswith(mark) else ""
 
 
 _TAG = re.compile(r"<[^<>]+>")

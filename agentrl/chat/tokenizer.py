@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -167,6 +168,7 @@ class HFTokenizer:
         eos = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
         self.stop_ids = tuple(dict.fromkeys([*eos, *ends, *_generation_ends(self.name, self.vocab_size)]))
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._render = _template_of(tokenizer)
         self._in_parts = processor is not None and self._drops_strings()
 
     @classmethod
@@ -206,11 +208,7 @@ class HFTokenizer:
         if self._in_parts:
             messages = [message | {"content": _in_parts(message["content"])} for message in messages]
         try:
-            return str(
-                self.hf.apply_chat_template(
-                    messages, tools=tools, add_generation_prompt=add_generation_prompt, tokenize=False
-                )
-            )
+            return str(self._render(messages, tools=tools, add_generation_prompt=add_generation_prompt))
         except Exception as error:  # a template may raise anything: it is a program
             raise RenderError(
                 f"the chat template refuses the conversation: {type(error).__name__}: {error}",
@@ -227,6 +225,34 @@ class HFTokenizer:
         except Exception:  # a template is a program; the proof of rendering reports its faults
             return False
         return probe not in shown and probe in in_parts
+
+
+class _Template:
+    """Renders conversations by the chat template of a transformers tokenizer.
+
+    As its `apply_chat_template` does it, but the map of special tokens, which takes longer than a short template, is
+    made once.
+    """
+
+    def __init__(self, hf: Any) -> None:
+        self._hf, self._special = hf, dict(hf.special_tokens_map)
+
+    def __call__(self, messages: list[Message], *, tools: list[dict[str, Any]] | None, **settings: Any) -> str:
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        template = self._hf.get_chat_template(None, tools)
+        texts, _ = render_jinja_template(
+            conversations=[messages], tools=tools, chat_template=template, **settings, **self._special
+        )
+        return str(texts[0])
+
+
+def _template_of(hf: Any) -> Callable[..., str]:
+    from transformers import PreTrainedTokenizerBase
+
+    if getattr(type(hf), "apply_chat_template", None) is PreTrainedTokenizerBase.apply_chat_template:
+        return _Template(hf)
+    return partial(hf.apply_chat_template, tokenize=False)
 
 
 def _in_parts(content: Any) -> Any:

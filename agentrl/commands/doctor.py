@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One line of the report. `fix` is a command, or empty."""
 
     what: str
@@ -25,20 +25,20 @@ class Finding:
     fix: str = ""
 
 
-def _python() -> Finding:
+def _python() -> Diagnosis:
     ok = sys.version_info >= (3, 11)
-    return Finding("Python 3.11 or newer", ok, sys.version.split()[0], "" if ok else "install python3.11 or newer")
+    return Diagnosis("Python 3.11 or newer", ok, sys.version.split()[0], "" if ok else "install python3.11 or newer")
 
 
-def _package(module: str, purpose: str, fix: str) -> Callable[[], Finding]:
-    def look() -> Finding:
+def _package(module: str, purpose: str, fix: str) -> Callable[[], Diagnosis]:
+    def look() -> Diagnosis:
         ok = importlib.util.find_spec(module) is not None
-        return Finding(f"{module} ({purpose})", ok, "installed" if ok else "missing", "" if ok else fix)
+        return Diagnosis(f"{module} ({purpose})", ok, "installed" if ok else "missing", "" if ok else fix)
 
     return look
 
 
-def _versions() -> Finding:
+def _versions() -> Diagnosis:
     """Checks the versions of the optional packages."""
     from agentrl.types.packages import extras, installed
 
@@ -46,56 +46,58 @@ def _versions() -> Finding:
     wrong = [found for found in packages if found.too_old or found.too_new]
     said = ", ".join(f"{found.name} {found.version} ({found.extra} wants {found.wanted})" for found in wrong)
     fix = "pip install " + " ".join(f"'{found.wanted}'" for found in wrong) if wrong else ""
-    return Finding("versions of optional packages", not wrong, said or f"{len(packages)} packages fit", fix)
+    return Diagnosis("versions of optional packages", not wrong, said or f"{len(packages)} packages fit", fix)
 
 
-def _bubblewrap() -> Finding:
+def _bubblewrap() -> Diagnosis:
     path = shutil.which("bwrap")
-    return Finding(
+    return Diagnosis(
         "bubblewrap (namespace sandbox)", path is not None, path or "missing", "" if path else install_command()
     )
 
 
-def _debootstrap() -> Finding:
+def _debootstrap() -> Diagnosis:
     path = shutil.which("debootstrap")
     fix = "" if path else "apt-get install -y debootstrap"
-    return Finding("debootstrap (agentrl sandbox build)", path is not None, path or "missing", fix)
+    return Diagnosis("debootstrap (agentrl sandbox build)", path is not None, path or "missing", fix)
 
 
-def _namespaces() -> Finding:
+def _namespaces() -> Diagnosis:
     what = "namespaces (namespace sandbox)"
     bwrap = shutil.which("bwrap")
     if bwrap is None:
-        return Finding(what, False, "needs bubblewrap", install_command())
+        return Diagnosis(what, False, "needs bubblewrap", install_command())
     ran = subprocess.run(
         [bwrap, "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "/bin/true"],
         capture_output=True, text=True, timeout=20, check=False,
     )  # fmt: skip
     if ran.returncode == 0:
-        return Finding(what, True, "work")
+        return Diagnosis(what, True, "work")
     fix = "as root: sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0"
-    return Finding(what, False, ran.stderr.strip() or f"bwrap exited with {ran.returncode}", fix)
+    return Diagnosis(what, False, ran.stderr.strip() or f"bwrap exited with {ran.returncode}", fix)
 
 
-def _engine() -> Finding:
+def _engine() -> Diagnosis:
     """Checks that a container engine answers."""
     what = "container engine (docker sandbox)"
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     start = "apt-get install -y docker.io && (systemctl start docker || dockerd &)  (as root)"
     if importlib.util.find_spec("docker") is None:
-        return Finding(what, False, "the package docker is missing", "pip install 'agentrl[docker]'")
+        return Diagnosis(what, False, "the package docker is missing", "pip install 'agentrl[docker]'")
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(5)
         try:
             link.connect(host.removeprefix("unix://"))
         except PermissionError:
-            return Finding(what, False, f"no permission for {host}", "sudo usermod -aG docker $USER, and log in again")
+            return Diagnosis(
+                what, False, f"no permission for {host}", "sudo usermod -aG docker $USER, and log in again"
+            )
         except OSError:
-            return Finding(what, False, f"none at {host}", start)
-    return Finding(what, True, host)
+            return Diagnosis(what, False, f"none at {host}", start)
+    return Diagnosis(what, True, host)
 
 
-def _limits() -> Finding:
+def _limits() -> Diagnosis:
     """Checks that the memory, processes and processor time of a whole sandbox can be limited."""
     from agentrl.sandbox.linux.cgroups import found_family
     from agentrl.sandbox.owner import new_label
@@ -104,59 +106,59 @@ def _limits() -> Finding:
     family = found_family(new_label())
     if family is not None:
         family.close()
-        return Finding(what, True, family.means + ("" if family.cpu else ", not of processor time"))
+        return Diagnosis(what, True, family.means + ("" if family.cpu else ", not of processor time"))
     fix = "run as root, or in a delegated group: systemd-run --user --scope -p Delegate=yes agentrl ..."
-    return Finding(what, False, "no writable control group: limits hold per process only", fix)
+    return Diagnosis(what, False, "no writable control group: limits hold per process only", fix)
 
 
-def _seccomp() -> Finding:
+def _seccomp() -> Diagnosis:
     """Checks that system calls can be filtered."""
     from agentrl.sandbox.linux.seccomp import filter_program
 
     found = filter_program() is not None
     fix = "" if found else install_command().replace("bubblewrap", "libseccomp2")
     what = "libseccomp (sandboxes: filter of system calls)"
-    return Finding(what, found, "installed" if found else "missing", fix)
+    return Diagnosis(what, found, "installed" if found else "missing", fix)
 
 
-def _chromium() -> Finding:
+def _chromium() -> Diagnosis:
     """Checks that the web tool has a browser and its driver."""
     from agentrl.tools.builtin.web.launching import find_chromium
     from agentrl.types.errors import AgentRLError
 
     what = "Chromium (web tool)"
     try:
-        return Finding(what, True, find_chromium())
+        return Diagnosis(what, True, find_chromium())
     except AgentRLError as error:
-        return Finding(what, False, error.message, error.remedy or "")
+        return Diagnosis(what, False, error.message, error.remedy or "")
 
 
-def _desktop() -> Finding:
+def _desktop() -> Diagnosis:
     """Checks that this machine can run desktops."""
     from agentrl.tools.builtin.gui.desktop import install, missing_program
 
     missing = missing_program(elements=True)
     found = "installed" if missing is None else f"{missing} is missing"
-    return Finding("Xvfb, openbox (gui tool)", missing is None, found, "" if missing is None else install(missing))
+    return Diagnosis("Xvfb, openbox (gui tool)", missing is None, found, "" if missing is None else install(missing))
 
 
-def _threads() -> Finding:
+def _threads() -> Diagnosis:
     value = os.environ.get("OMP_NUM_THREADS", "")
     ok = value == "1"
     fix = "export OMP_NUM_THREADS=1 (more is far slower when processes share the cores)"
-    return Finding("OMP_NUM_THREADS", ok, value or "unset", "" if ok else fix)
+    return Diagnosis("OMP_NUM_THREADS", ok, value or "unset", "" if ok else fix)
 
 
-def _gpu() -> Finding:
+def _gpu() -> Diagnosis:
     if importlib.util.find_spec("torch") is None:
-        return Finding("GPU", True, "torch is not installed")
+        return Diagnosis("GPU", True, "torch is not installed")
     import torch
 
     found = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none: models run on the CPU"
-    return Finding("GPU", True, found)
+    return Diagnosis("GPU", True, found)
 
 
-CHECKS: list[Callable[[], Finding]] = [
+CHECKS: list[Callable[[], Diagnosis]] = [
     _python,
     _bubblewrap,
     _namespaces,
@@ -177,7 +179,7 @@ CHECKS: list[Callable[[], Finding]] = [
 ]
 
 
-def examine() -> list[Finding]:
+def examine() -> list[Diagnosis]:
     """All findings."""
     return [check() for check in CHECKS]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from agentrl.commands.output import Json, write, write_json
@@ -51,6 +52,22 @@ def check_command(
         verdict = "certified" if certificate.certified else f"not certified, {failed} checks failed"
         print(f"{certificate.recipe}: {verdict}; {certificate.tasks} tasks")
     sys.exit(0 if certificate.certified else 1)
+
+
+@app.command("list")
+def list_command(as_json: Json = False) -> None:
+    """List the built-in environments: what each is, and whether its episodes can be played on this machine."""
+    from agentrl.api.shipped import shipped_environments
+
+    found = shipped_environments()
+    if as_json:
+        write_json(found)
+        return
+    table = Table("environment", "what it is", "checked", "runs here", box=None)
+    for each in found:
+        here = Text("yes", "green") if each.why_not is None else Text(f"no: {each.why_not}", "yellow")
+        table.add_row(Text(each.name), Text(each.does), Text(each.certificate), here)
+    write(table)
 
 
 @app.command("export")

@@ -13,6 +13,7 @@ from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.commands.output import write, write_all, write_json
 from agentrl.store.check import check as check_run
 from agentrl.store.checkpoints import checkpoints
+from agentrl.store.reader import RunReader
 from agentrl.store.rescored import of_episode
 from agentrl.store.run_dir import RunDir
 from agentrl.view.html import export_html
@@ -21,7 +22,7 @@ from agentrl.view.summary import summarise
 from agentrl.view.terminal import visible
 
 
-def token_text(run: RunDir) -> Callable[[int], str] | None:
+def token_text(run: RunReader) -> Callable[[int], str] | None:
     """Returns a decoder of single tokens of this run; None if the tokenizer is not available."""
     if run.info.get("script") is not None:
         return lambda token: _unless_image(token, ByteTokenizer().decode)

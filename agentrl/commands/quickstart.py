@@ -16,6 +16,7 @@ from rich.text import Text
 from agentrl.api import quickstart as api
 from agentrl.api.run_dirs import require_whole
 from agentrl.commands.output import write_json
+from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import earned, turns_of
@@ -87,7 +88,7 @@ def _formatted(metrics: dict[str, Any], name: str, form: str) -> str:
     return "none" if metrics[name] is None else format(metrics[name], form)
 
 
-def _panel(run: RunDir, episode: Episode, when: str) -> Panel:
+def _panel(run: RunReader, episode: Episode, when: str) -> Panel:
     """An episode, a line per turn, with the credit of each."""
     advantages = api.turn_credit(run, episode.id)
     scale = max(map(abs, advantages), default=0.0) or 1.0

@@ -1,10 +1,15 @@
-"""`agentrl recipe check`: output of the result."""
+"""`agentrl recipe`: output of its commands."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+
+from rich.table import Table
+from rich.text import Text
 
 from agentrl.api.recipe_check import CheckedRecipe
+from agentrl.api.shipped import ShippedRecipe
 
 
 def described(found: CheckedRecipe) -> str:
@@ -23,3 +28,16 @@ def described(found: CheckedRecipe) -> str:
     }
     told = [f"  {name:8} {line}" for name, line in lines.items() if line]
     return "\n".join([f"{found.name}: ok", *told, *(f"warning: {warning}" for warning in found.warnings)])
+
+
+def listed(recipes: Iterable[ShippedRecipe]) -> Table:
+    """A table of the built-in recipes. What is missing here has a colour, and the command that gets it."""
+    table = Table("recipe", "what it is", "needs", box=None)
+    for recipe in recipes:
+        lacks = recipe.lacks
+        needs = Text("\n").join(
+            Text(command, "yellow") if command in lacks else Text(", ".join(items))
+            for command, items in recipe.needs.items()
+        )
+        table.add_row(Text(recipe.name), Text(recipe.does), needs)
+    return table

@@ -21,7 +21,7 @@ class FormatSettings(PlugIn):
     )
 
 
-class LastImages(Section):
+class LastImagesSettings(Section):
     """The value `{last_images: N}` of the key `agent.history`."""
 
     last_images: int = Field(gt=0, description="How many images the next prompt shows, beside those of the task.")
@@ -53,7 +53,7 @@ class AgentSettings(WithPlugIn):
         True, description="Describe the tools in the prompt; false for a model that knows them from demonstrations."
     )
     format: FormatSettings = Field(default_factory=FormatSettings, description="How tool calls are written.")
-    history: Literal["as_sampled", "as_template"] | LastImages = Field(
+    history: Literal["as_sampled", "as_template"] | LastImagesSettings = Field(
         "as_sampled",
         description="What earlier turns look like in the next prompt. as_sampled: their own tokens. as_template: each "
         "prompt is rendered whole by the chat template, which may drop earlier thoughts; a branch starts where the "
@@ -63,12 +63,12 @@ class AgentSettings(WithPlugIn):
     @property
     def replies(self) -> Literal["as_sampled", "as_template"]:
         """Form of earlier replies in the next prompt."""
-        return "as_sampled" if isinstance(self.history, LastImages) else self.history
+        return "as_sampled" if isinstance(self.history, LastImagesSettings) else self.history
 
     @property
     def last_images(self) -> int | None:
         """Number of images that prompts show, besides those of the task; None: all."""
-        return self.history.last_images if isinstance(self.history, LastImages) else None
+        return self.history.last_images if isinstance(self.history, LastImagesSettings) else None
 
     @property
     def is_program(self) -> bool:
@@ -159,7 +159,7 @@ class PolicySettings(Section):
     @property
     def launches_servers(self) -> bool:
         """True if opening the policy starts a server."""
-        return self.engine is not None and self.engine.use == "vllm" and not self.engine.urls
+        return self.engine is not None and self.engine.starts_servers
 
     @property
     def selves(self) -> EarlierSelves | None:
@@ -184,14 +184,14 @@ class PolicySettings(Section):
     def _one_source(self) -> Self:
         if self.train:
             return self
-        runs_weights = self.engine is not None and self.engine.use in ("torch", "vllm")
+        weights = "any" if self.engine is None else self.engine.weights
         if self.script is not None and (self.engine is not None or self.checkpoint is not None):
             raise ValueError("'script' speaks alone: remove 'engine' and 'checkpoint'")
         if self.script is None and self.engine is None and self.checkpoint is None:
             raise ValueError("nobody speaks: give 'engine', 'checkpoint', 'script', or 'lora' and train: true")
-        if runs_weights and self.checkpoint is None:
+        if weights == "recipe" and self.checkpoint is None:
             raise ValueError("'engine' runs weights here: give 'checkpoint', or {use: openai, ...} for a served model")
-        if self.engine is not None and self.engine.use == "openai" and self.checkpoint is not None:
+        if weights == "own" and self.checkpoint is not None:
             raise ValueError("an API has weights of its own: remove 'checkpoint'")
         if self.selves is not None and self.engine is not None:
             raise ValueError("earlier selves speak in this process: remove 'engine'")

@@ -261,7 +261,7 @@ class Recipe(Section):
         default_factory=EngineSettings, description="The inference engine that samples from the policy."
     )
     policies: dict[str, PolicySettings] = Field(
-        {}, description="Further voices by name, of which adapters may train (docs/policies.md)."
+        {}, description="Further speakers by name, of which adapters may train (docs/policies.md)."
     )
     scripts: dict[str, str] = Field({}, description="Scripted policies in Python, by name (oracle, random, ...).")
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
@@ -350,7 +350,7 @@ class Recipe(Section):
             raise misplaced(f"stages.{index}.{kind}.run", f"stage {name!r} plays no episodes", name, remedy)
 
     @model_validator(mode="after")
-    def _names_of_voices(self) -> Recipe:
+    def _names_of_policies(self) -> Recipe:
         if POLICY in self.policies:
             raise misplaced(
                 f"policies.{POLICY}", "is the name of the policy that trains, the section 'model'", None, "another name"
@@ -360,11 +360,11 @@ class Recipe(Section):
         for name, policy in self.policies.items():
             if self.scale.rollout_workers and policy.launches_servers:
                 why, remedy = "every rollout worker would start a server of its own", "start one, and name it in 'urls'"
-                raise misplaced(f"policies.{name}.engine", why, "vllm", remedy)
-        voice = self.agent.talks_with
-        if voice is not None and voice not in (*self.policies, POLICY):
-            message = f"talks with the voice {voice!r}, and 'policies' has {[*self.policies] or 'none'}"
-            raise misplaced("agent", message, voice, f"policies: {{{voice}: {{engine: ...}}}}")
+                raise misplaced(f"policies.{name}.engine", why, None, remedy)
+        speaker = self.agent.talks_with
+        if speaker is not None and speaker not in (*self.policies, POLICY):
+            message = f"talks with the speaker {speaker!r}, and 'policies' has {[*self.policies] or 'none'}"
+            raise misplaced("agent", message, speaker, f"policies: {{{speaker}: {{engine: ...}}}}")
         return self
 
     @model_validator(mode="after")
@@ -407,8 +407,6 @@ class Recipe(Section):
         scale = self.scale
         if scale.use == "ray" and not scale.rollout_workers and scale.trainer_ranks == 1 and not self.launches_servers:
             raise ValueError("scale.use is 'ray', but nothing runs there: set for example scale.rollout_workers: 2")
-        if self.launches_servers and self.engine.gpus is not None:
-            raise ValueError("'engine.gpus' selects GPUs of one machine, but Ray places servers: set scale.server_gpus")
         return self
 
     @property
@@ -425,8 +423,8 @@ class Recipe(Section):
 
     @property
     def launches_servers(self) -> bool:
-        """True if vLLM servers are started on the Ray cluster of `scale`."""
-        return self.scale.use == "ray" and self.engine.use == "vllm" and not self.engine.urls
+        """True if the engine's servers are started on the Ray cluster of `scale`."""
+        return self.scale.use == "ray" and self.engine.starts_servers
 
 
 class TrainingRecipe(Recipe):

@@ -27,7 +27,7 @@ class Noise(Section):
         return self
 
 
-class Step(Section):
+class RewardStep(Section):
     """One step that transforms a reward; exactly one key.
 
     Noise corrections: arXiv:2510.00915. `backward` gives an unbiased reward (R - rho0) / (1 - rho0 - rho1); it is a
@@ -70,7 +70,7 @@ class RewardSettings(PlugIn):
     required: bool | None = Field(
         None, description="true: an episode without this value is not scored; default: true for judges, else false."
     )
-    then: list[Step] = Field([], description="Steps that transform the value, in order: normalise, clip, ...")
+    then: list[RewardStep] = Field([], description="Steps that transform the value, in order: normalise, clip, ...")
 
     @classmethod
     def spelled_out(cls, value: Any) -> Any:

@@ -111,12 +111,11 @@ def misplaced(key: str, message: str, value: Any, remedy: str | None = None) -> 
     """Returns the error for a setting that conflicts with another one, for validators of the whole recipe.
 
     Args:
-        key: the dotted key of the setting, which becomes the location of the error.
+        key: the dotted key of the setting, which becomes the location of the error; "": the section itself.
         message: description of the conflict.
     """
-    told = message.replace("{", "{{").replace("}", "}}")
-    why = PydanticCustomError("misplaced", told, {"remedy": remedy})
-    where = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+    why = PydanticCustomError("misplaced", "{message}", {"remedy": remedy, "message": message})
+    where = tuple(int(part) if part.isdigit() else part for part in key.split(".") if part)
     return ValidationError.from_exception_data("recipe", [{"type": why, "loc": where, "input": value}])
 
 

@@ -130,9 +130,18 @@ class ImportanceSettings(Section):
         return self
 
 
+class TrainerSettings(PlugIn):
+    """The `train.backend` key: a name, or `{use: NAME, ...}` with the trainer's own settings."""
+
+    use: str = Field("local", description="local: this process, or several ranks; or ./file.py:Trainer.")
+
+
 class OptimiserSettings(Section):
     """Settings of every kind of training: trained parameters, precision, and the optimiser."""
 
+    backend: TrainerSettings = Field(
+        default_factory=TrainerSettings, description="The trainer: what keeps the policy and takes the steps."
+    )
     betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's decay rates of the two moments.")
     weight_decay: float = Field(
         0.0, ge=0, description="AdamW's decoupled weight decay of matrices (never of norms and biases)."

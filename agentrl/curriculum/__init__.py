@@ -6,12 +6,21 @@ the iteration, the stored episodes and a seed, so that a killed run plans the sa
 """
 
 from agentrl.curriculum.curriculum import Curriculum
-from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, Part, Sampler, Schedule
+from agentrl.curriculum.parts import (
+    CreditedEpisode,
+    CurriculumContext,
+    Filter,
+    Group,
+    GroupPlan,
+    Part,
+    Sampler,
+    Schedule,
+)
 
 __all__ = [
-    "Context",
     "CreditedEpisode",
     "Curriculum",
+    "CurriculumContext",
     "Filter",
     "Group",
     "GroupPlan",

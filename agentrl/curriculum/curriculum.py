@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config.tasks import CurriculumPart
-from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, Part, Sampler, Schedule
+from agentrl.curriculum.parts import (
+    CreditedEpisode,
+    CurriculumContext,
+    Filter,
+    Group,
+    GroupPlan,
+    Part,
+    Sampler,
+    Schedule,
+)
 from agentrl.curriculum.registry import load_part
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.types.episode import Episode
@@ -86,9 +95,9 @@ class Curriculum:
         for part, saved in zip(self.parts, state["parts"], strict=True):
             part.load_state_dict(saved)
 
-    def _context(self, part: Part, iteration: int, *more: object) -> Context:
+    def _context(self, part: Part, iteration: int, *more: object) -> CurriculumContext:
         rng = random.Random(derive_seed(self.seed, "curriculum", self.parts.index(part), iteration, *more))
-        return Context(iteration, self.iterations, rng, self._episode)
+        return CurriculumContext(iteration, self.iterations, rng, self._episode)
 
 
 def load_parts(entries: Sequence[CurriculumPart], base: Path, scripts: Collection[str]) -> list[Part]:

@@ -23,7 +23,7 @@ from agentrl.types.task import Task
 
 
 @dataclass(frozen=True)
-class Context:
+class CurriculumContext:
     """The context of a call of a part.
 
     Attributes:
@@ -145,7 +145,7 @@ class Part:
     def check(self, scripts: Collection[str]) -> None:
         """Raises RecipeError if the recipe lacks a requirement of the part. `scripts`: the scripts of the recipe."""
 
-    def observe(self, groups: Sequence[Group], context: Context) -> None:
+    def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         """Receives all groups of an iteration at its end, unfiltered, with their credit."""
 
     def metrics(self) -> dict[str, float]:
@@ -157,7 +157,7 @@ class Sampler(Part, ABC):
     """Selects the tasks of an iteration. A curriculum has at most one sampler; without one, tasks come in order."""
 
     @abstractmethod
-    def draw(self, tasks: TaskSource, count: int, context: Context) -> list[Task]:
+    def draw(self, tasks: TaskSource, count: int, context: CurriculumContext) -> list[Task]:
         """`count` tasks; a task may occur twice."""
 
 
@@ -165,7 +165,7 @@ class Schedule(Part, ABC):
     """Changes planned groups over iterations: task data, size, number of turns."""
 
     @abstractmethod
-    def plan(self, group: GroupPlan, context: Context) -> GroupPlan:
+    def plan(self, group: GroupPlan, context: CurriculumContext) -> GroupPlan:
         """The group with its changes."""
 
 
@@ -176,11 +176,11 @@ class Filter(Part):
         """Number of further groups that the iteration needs, after `rounds` rounds, to have `wanted` groups."""
         return 0
 
-    def select(self, groups: list[Group], wanted: int, context: Context) -> list[Group]:
+    def select(self, groups: list[Group], wanted: int, context: CurriculumContext) -> list[Group]:
         """Before credit: selects the groups, with their members, that form baselines."""
         return groups
 
-    def refine(self, credited: list[CreditedEpisode], context: Context) -> list[CreditedEpisode]:
+    def refine(self, credited: list[CreditedEpisode], context: CurriculumContext) -> list[CreditedEpisode]:
         """Selects the trained episodes and turns, after credit."""
         return credited
 

@@ -28,7 +28,7 @@ class Row(NamedTuple):
     data: dict[str, Any]
 
 
-def tasks_of_rows(settings: TaskSettings, base: Path) -> Iterator[Task]:
+def tasks_of_rows(kind: str, settings: TaskSettings, base: Path) -> Iterator[Task]:
     """Reads the tasks of a source of rows.
 
     Raises:
@@ -36,9 +36,8 @@ def tasks_of_rows(settings: TaskSettings, base: Path) -> Iterator[Task]:
             column.
         MissingExtra: the package that reads it is not installed.
     """
-    assert settings.rows is not None
     asked, places = _Asked(settings), dict[str, str]()
-    for row in _READERS[settings.rows](settings, base):
+    for row in _READERS[kind](getattr(settings, kind), settings, base):
         try:
             task = asked.task(row)
         except TaskError as error:
@@ -99,9 +98,8 @@ class _Asked:
         if settings.messages:
             messages = _messages(held["messages"], settings.messages)
             return [*messages[:-1], {**messages[-1], "content": _with(messages[-1].get("content"), images)}]
-        assert settings.prompt is not None
         try:
-            text = settings.prompt.format(**data)
+            text = (settings.prompt or "").format(**data)
         except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:  # e.g. {price:d} of a text
             raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}") from None
         return [{"role": "user", "content": _with(text, images)}]
@@ -189,19 +187,17 @@ def _files(given: str, base: Path, suffix: str, key: str) -> list[Path]:
     return found
 
 
-def _jsonl(settings: TaskSettings, base: Path) -> Iterator[Row]:
-    assert settings.jsonl is not None
-    for path in _files(settings.jsonl, base, ".jsonl", "jsonl"):
+def _jsonl(name: str, settings: TaskSettings, base: Path) -> Iterator[Row]:
+    for path in _files(name, base, ".jsonl", "jsonl"):
         for number, place, data in read_rows(path, "tasks.jsonl"):
             yield Row(path.stem, number, place, path.parent, data)
 
 
-def _parquet(settings: TaskSettings, base: Path) -> Iterator[Row]:
-    assert settings.parquet is not None
+def _parquet(name: str, settings: TaskSettings, base: Path) -> Iterator[Row]:
     with needs("tables"):
         import pyarrow
         import pyarrow.parquet as parquet
-    for path in _files(settings.parquet, base, ".parquet", "parquet"):
+    for path in _files(name, base, ".parquet", "parquet"):
         if not path.is_file():
             raise TaskError(
                 f"there is no file {path}", place="tasks.parquet", remedy="paths are relative to the recipe"
@@ -217,30 +213,29 @@ def _parquet(settings: TaskSettings, base: Path) -> Iterator[Row]:
             raise TaskError(f"cannot be read as Parquet: {error}", place=str(path), remedy=remedy) from None
 
 
-def _hf(settings: TaskSettings, base: Path) -> Iterator[Row]:
-    assert settings.hf is not None
-    local = (base / settings.hf).resolve()
-    if settings.hf.startswith(("./", "../", "/")) and not local.exists():  # a name of the hub does not begin so
+def _hf(name: str, settings: TaskSettings, base: Path) -> Iterator[Row]:
+    local = (base / name).resolve()
+    if name.startswith(("./", "../", "/")) and not local.exists():  # a name of the hub does not begin so
         raise TaskError(f"there is no folder {local}", place="tasks.hf", remedy="paths are relative to the recipe")
     with needs("hf"):
         import datasets
-    name = str(local) if local.exists() else settings.hf
+    there = str(local) if local.exists() else name
     try:
         if local.is_dir() and any((local / file).exists() for file in ("dataset_dict.json", "state.json")):
-            found = datasets.load_from_disk(name)
+            found = datasets.load_from_disk(there)
         else:
-            found = datasets.load_dataset(name, settings.subset)
+            found = datasets.load_dataset(there, settings.subset)
     except Exception as error:  # the package raises all kinds: of the hub, of scripts, of files
         remedy = "give a folder beside the recipe, or the hub name of a data set that this machine can reach"
         if "onfig" in str(error) and settings.subset is None:
             remedy = "name the configuration: tasks: {hf: ..., subset: ...}"
-        raise TaskError(f"{type(error).__name__}: {error}"[:600], place=f"tasks.hf {name}", remedy=remedy) from None
-    chosen = _split(found, settings, name)
-    stem, number = Path(name).name, 0
+        raise TaskError(f"{type(error).__name__}: {error}"[:600], place=f"tasks.hf {there}", remedy=remedy) from None
+    chosen = _split(found, settings, there)
+    stem, number = Path(there).name, 0
     for table in chosen.with_format("arrow").iter(_BATCH):
         for data in table.to_pylist():
             number += 1
-            yield Row(stem, number, f"{settings.hf}, row {number}", local if local.is_dir() else base, _plain(data))
+            yield Row(stem, number, f"{name}, row {number}", local if local.is_dir() else base, _plain(data))
 
 
 def _split(found: Any, settings: TaskSettings, name: str) -> Any:
@@ -268,4 +263,5 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, decimal.Decimal | datetime.timedelta) else value
 
 
-_READERS: dict[str, Callable[[TaskSettings, Path], Iterator[Row]]] = {"jsonl": _jsonl, "parquet": _parquet, "hf": _hf}
+_Reader = Callable[[str, TaskSettings, Path], Iterator[Row]]
+_READERS: dict[str, _Reader] = {"jsonl": _jsonl, "parquet": _parquet, "hf": _hf}

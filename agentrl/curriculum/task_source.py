@@ -62,13 +62,15 @@ def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
             id occurs twice, or an excluded one does not occur.
         RecipeError: the source cannot be found or imported.
     """
-    if settings.rows is None and settings.source is None:
+    skipped: dict[str, str] = {}
+    if (rows := settings.rows) is not None:
+        found = tasks_of_rows(rows, settings, base)
+    elif settings.source is not None:
+        found = _from_callable(settings.source, settings, base, seed, skipped)
+    else:
         raise RecipeError(
             "the recipe has no tasks", place="tasks", remedy="tasks: {source: ./task.py:NAME}, or {jsonl: ./file.jsonl}"
         )
-    skipped: dict[str, str] = {}
-    by_rows = settings.rows is not None
-    found = tasks_of_rows(settings, base) if by_rows else _from_callable(settings, base, seed, skipped)
     used: set[str] = set()
     tasks = list(itertools.islice(_without(settings, found, used), settings.limit or MOST + 1))
     where = getattr(settings, settings.rows or "source")
@@ -106,30 +108,31 @@ def _without(settings: TaskSettings, found: Iterator[Task], used: set[str]) -> I
             yield task
 
 
-def _from_callable(settings: TaskSettings, base: Path, seed: int, skipped: dict[str, str]) -> Iterator[Task]:
-    assert settings.source is not None
-    function, args = _function(settings.source, base), dict(settings.args)
+def _from_callable(
+    source: str, settings: TaskSettings, base: Path, seed: int, skipped: dict[str, str]
+) -> Iterator[Task]:
+    function, args = _function(source, base), dict(settings.args)
     parameters = inspect.signature(function).parameters
     filled: dict[str, Any] = {}
-    if not is_reference(settings.source):
+    if not is_reference(source):
         args = resolve_references(args, base)
         filled = {"base": base, "excluded_by": settings.excluded_by, "skipped": skipped}
     own = [name for name in parameters if name not in filled]
     unknown = [name for name in args if name not in own]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         raise TaskError(
-            f"{settings.source} takes no argument {unknown[0]!r}",
+            f"{source} takes no argument {unknown[0]!r}",
             place="tasks.args",
             remedy=f"it takes: {', '.join(own) or 'none'}",
         )
     if "seed" in parameters:
         args.setdefault("seed", seed)
     args |= {name: value for name, value in filled.items() if name in parameters}
-    for index, task in enumerate(_calling(settings.source, function, args)):
+    for index, task in enumerate(_calling(source, function, args)):
         if not isinstance(task, Task):
             raise TaskError(
                 f"item {index} is a {type(task).__name__}, not a Task",
-                place=settings.source,
+                place=source,
                 remedy='return Task.of("id", "instruction", key=value)',
             )
         yield task.checked()

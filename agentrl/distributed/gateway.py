@@ -137,7 +137,7 @@ _CALLS: dict[str, tuple[Any, Callable[[Engine, Any], Awaitable[Any]]]] = {
 }
 
 
-class GatewayEngine:
+class GatewayEngine(Engine):
     """Client of an engine behind a gateway.
 
     Args:
@@ -146,17 +146,12 @@ class GatewayEngine:
         timeout_s: timeout of one request in seconds.
     """
 
-    checkpoint_names = takes_adapters = False  # only the driver updates the engine
-
     def __init__(self, url: str, token: str, *, name: str, trainable: bool, max_context: int, timeout_s: float) -> None:
         self.name, self.trainable, self.max_context = name, trainable, max_context
         self._url = url
         self._client = HttpClient(timeout_s=timeout_s, headers={"Authorization": f"Bearer {token}"})
         self._begun: dict[str, _Begin] = {}
         self._chores: set[asyncio.Task[None]] = set()
-
-    async def start(self) -> None:
-        """Does nothing: the driver has started the engine."""
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Sent to the engine with the session's first request."""
@@ -182,10 +177,6 @@ class GatewayEngine:
         asked = _Score(list(prefix), [list(one) for one in continuations], None if at is None else list(at))
         scores: list[list[float]] = await self._post("score", asked, list[list[float]])
         return scores
-
-    async def update(self, weights: Any, version: int) -> None:
-        """Raises TypeError: only the driver updates the engine."""
-        raise TypeError("a worker cannot update the driver's engine")
 
     def end_session(self, session: str) -> None:
         """Sends the end of the session in the background."""

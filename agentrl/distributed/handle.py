@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agentrl.types.errors import AgentRLError, InfraError
+from agentrl.types.stdlib import running_task
 
 CLOSE_S = 30.0
 """Seconds an object has to close itself before its process or actor is killed."""
@@ -150,8 +151,7 @@ class ActorHost:
         """Calls a method. Returns (exception, None) or (None, result)."""
         if self._closed:
             return WorkerDied("was closed"), None
-        task = asyncio.current_task()
-        assert task is not None
+        task = running_task()
         self._running.add(task)
         try:
             return None, await getattr(self._object, method)(*args)

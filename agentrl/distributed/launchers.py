@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from agentrl.config.recipe import Recipe
+from pathlib import Path
+
+from agentrl.config.scale import ScaleSettings
 from agentrl.distributed.handle import Launcher, ResourceRequest
 from agentrl.registry.registry import Registry, any_class
 
@@ -21,22 +23,25 @@ LAUNCHERS: Registry[type] = Registry(
 )
 
 
-def check_launcher(recipe: Recipe) -> None:
-    """Checks the recipe's launcher and its settings. Opens nothing.
+def check_launcher(scale: ScaleSettings, base: Path) -> None:
+    """Checks the launcher and its settings. Opens nothing.
+
+    Args:
+        base: folder of the recipe.
 
     Raises:
         RecipeError: the class is not a launcher, or a setting is wrong.
     """
-    LAUNCHERS.chosen(recipe.scale, recipe.base)
+    LAUNCHERS.chosen(scale, base)
 
 
-async def open_launcher(recipe: Recipe, request: ResourceRequest) -> Launcher:
-    """Makes the recipe's launcher and reserves the requested resources.
+async def open_launcher(scale: ScaleSettings, base: Path, request: ResourceRequest) -> Launcher:
+    """Makes the launcher and reserves the requested resources.
 
     Raises:
         RecipeError: see `check_launcher`.
         AgentRLError: the resources are not available.
     """
-    launcher: Launcher = LAUNCHERS.chosen(recipe.scale, recipe.base).make(scale=recipe.scale, request=request)
+    launcher: Launcher = LAUNCHERS.chosen(scale, base).make(scale=scale, request=request)
     await launcher.open()
     return launcher

@@ -14,16 +14,16 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from agentrl.config.recipe import Recipe
+from agentrl.config.scale import ScaleSettings
 from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, WorkerDied, spawn_within
 from agentrl.distributed.launchers import check_launcher, open_launcher
 from agentrl.distributed.ray_cluster import GpuReservation
-from agentrl.models.load import on_cuda
 from agentrl.training.compute_thread import in_thread
 from agentrl.training.parallel.ranks import Ranks
 from agentrl.training.spmd import worker_loop
@@ -141,11 +141,13 @@ class LaunchedRanks:
 
 
 @asynccontextmanager
-async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[LaunchedRanks]:
+async def trainer_ranks(scale: ScaleSettings, base: Path, joined: Ranks, *, cuda: bool) -> AsyncIterator[LaunchedRanks]:
     """The trainer ranks: started by torchrun, launched for `scale.trainer_ranks`, or this process alone.
 
     Args:
+        base: folder of the recipe.
         joined: rank and size of this process under torchrun.
+        cuda: whether the model trains on GPUs.
 
     Raises:
         RecipeError: torchrun has started ranks and the recipe asks for more, or a rank has no resources.
@@ -153,15 +155,14 @@ async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[Launched
         RankDied: a rank died before all had joined the process group.
         RankFailed: the ranks did not meet within `scale.start_s`.
     """
-    scale = recipe.scale
     if joined.size > 1 and scale.trainer_ranks > 1:
         raise RecipeError(
             "torchrun has started the ranks already",
             place="scale.trainer_ranks",
             remedy="start without torchrun, or set scale.trainer_ranks=1",
         )
-    check_launcher(recipe)
-    gpus = _gpus_each(recipe)
+    check_launcher(scale, base)
+    gpus = float(cuda) if scale.rank_gpus is None else scale.rank_gpus
     if scale.use == "ray" and not gpus and not scale.rank_cpus:
         raise RecipeError(
             "a rank takes neither CPUs nor GPUs", place="scale.rank_cpus", remedy="leave it out, or set scale.rank_gpus"
@@ -173,13 +174,13 @@ async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[Launched
         "scale.trainer_ranks", scale.trainer_ranks, cpus=scale.rank_cpus, gpus=gpus, spread=False, beside_driver=True
     )
     environment = {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME")}
-    launcher = await open_launcher(recipe, request)
+    launcher = await open_launcher(scale, base, request)
     handles: list[Handle] = []
     following: list[asyncio.Task[Any]] = []
     try:
         if scale.use == "ray":
             handles.append(await _reserve_gpus(launcher, gpus))
-        yield await _launch_ranks(recipe, launcher, handles, following)
+        yield await _launch_ranks(scale, launcher, handles, following, cuda)
     finally:
         for task in following:
             task.cancel()
@@ -199,18 +200,17 @@ async def _reserve_gpus(launcher: Launcher, gpus: float) -> Handle:
 
 
 async def _launch_ranks(
-    recipe: Recipe, launcher: Launcher, handles: list[Handle], following: list[asyncio.Task[Any]]
+    scale: ScaleSettings, launcher: Launcher, handles: list[Handle], following: list[asyncio.Task[Any]], cuda: bool
 ) -> LaunchedRanks:
     """Spawns the other ranks, and waits until all ranks have joined the process group."""
-    size, start_s, restarts = recipe.scale.trainer_ranks, recipe.scale.start_s, recipe.scale.restarts
+    size, start_s, restarts = scale.trainer_ranks, scale.start_s, scale.restarts
     if size == 1:
         return LaunchedRanks(Ranks(), [])
-    cuda = on_cuda(recipe.required_model)
     _speak_towards((launcher.host, 9))
     store = TCPStore(launcher.host, 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=start_s))
 
     async def start(rank: int) -> None:
-        device = 0 if recipe.scale.use == "ray" else rank  # Ray shows each rank only its own GPUs
+        device = 0 if scale.use == "ray" else rank  # Ray shows each rank only its own GPUs
         handle = await spawn_within(start_s, launcher, f"trainer rank {rank}", RankWorker, device)
         handles.append(handle)
         call = handle.call("run", rank, size, (launcher.host, store.port), start_s, cuda)
@@ -255,8 +255,3 @@ def _speak_towards(address: tuple[str, int]) -> None:
                 found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
                 if found[20:24] == own:
                     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-
-
-def _gpus_each(recipe: Recipe) -> float:
-    given = recipe.scale.rank_gpus
-    return float(on_cuda(recipe.required_model)) if given is None else given

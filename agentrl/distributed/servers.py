@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe
 from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, spawn_within
 from agentrl.distributed.launchers import open_launcher
 from agentrl.engines.http import back_off
 from agentrl.engines.vllm.launch import Servers, Serving, start_servers
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.types.errors import RecipeError
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class VLLMServer:
         EngineError: vLLM is not installed for the interpreter.
     """
 
-    def __init__(self, settings: EngineSettings, model: str, serving: Serving) -> None:
+    def __init__(self, settings: VLLMSettings, model: str, serving: Serving) -> None:
         import ray
 
         self._host: str = ray.util.get_node_ip_address()
@@ -78,10 +78,10 @@ class LaunchedServers:
         urls: URLs of the servers that run now.
     """
 
-    def __init__(self, recipe: Recipe, model: Path, serving: Serving) -> None:
+    def __init__(self, recipe: Recipe, settings: VLLMSettings, model: Path, serving: Serving) -> None:
         self.urls: Sequence[str] = ()
-        self._recipe, self._settings, self._scale = recipe, recipe.engine, recipe.scale
-        self._server = (recipe.engine, str(model), serving)
+        self._settings, self._scale, self._base = settings, recipe.scale, recipe.base
+        self._server = (settings, str(model), serving)
         self._launcher: Launcher | None = None
         self._handles: list[Handle] = []
         self._keeping: list[asyncio.Task[None]] = []
@@ -103,13 +103,13 @@ class LaunchedServers:
             "engine.replicas", replicas, cpus=scale.server_cpus, spread=False, gpus_if_any=gpus is None,
             gpus=self._settings.tensor_parallel if gpus is None else gpus,
         )  # fmt: skip
-        self._launcher = await open_launcher(self._recipe, request)
+        launcher = self._launcher = await open_launcher(self._scale, self._base, request)
         try:
-            begun = await asyncio.gather(*(self._begin() for _ in range(replicas)))
+            begun = await asyncio.gather(*(self._begin(launcher) for _ in range(replicas)))
         except BaseException:
             await self.close()
             raise
-        self._keeping = [asyncio.create_task(self._keep(*each)) for each in begun]
+        self._keeping = [asyncio.create_task(self._keep(launcher, *each)) for each in begun]
 
     async def close(self) -> None:
         """Stops all servers."""
@@ -122,16 +122,15 @@ class LaunchedServers:
             launcher, self._launcher = self._launcher, None
             await launcher.close()
 
-    async def _begin(self) -> tuple[Handle, str]:
+    async def _begin(self, launcher: Launcher) -> tuple[Handle, str]:
         """Starts a server. Returns its handle and URL."""
-        assert self._launcher is not None
         name = f"server {self._started}"
         self._started += 1
-        handle = await spawn_within(self._scale.start_s, self._launcher, name, VLLMServer, *self._server)
+        handle = await spawn_within(self._scale.start_s, launcher, name, VLLMServer, *self._server)
         self._handles.append(handle)
         try:
             url: str = await handle.call("ready")
-            self._check_way(url)
+            self._check_way(launcher.host, url)
         except BaseException:
             await self._end(handle)
             raise
@@ -144,7 +143,7 @@ class LaunchedServers:
         if handle in self._handles:
             self._handles.remove(handle)
 
-    async def _keep(self, handle: Handle, url: str) -> None:
+    async def _keep(self, launcher: Launcher, handle: Handle, url: str) -> None:
         """Watches a server and replaces it when it dies, while `scale.restarts` last."""
         running: tuple[Handle, str] | None = (handle, url)
         while running is not None:
@@ -157,25 +156,24 @@ class LaunchedServers:
                 self.urls = tuple(each for each in self.urls if each != url)
                 await self._end(handle)
             _log.warning("%s", why)
-            running = await self._another()
+            running = await self._another(launcher)
 
-    async def _another(self) -> tuple[Handle, str] | None:
+    async def _another(self, launcher: Launcher) -> tuple[Handle, str] | None:
         """Starts a replacement for a dead server. None when no restart is left."""
         while self._restarts < self._scale.restarts:
             self._restarts += 1
             # Ray notices a dead node after some seconds, and schedules actors on it until then.
             await back_off(self._restarts, most_s=10.0)
             try:
-                return await self._begin()
+                return await self._begin(launcher)
             except Exception as error:  # a background task: nobody awaits the error
                 _log.warning("the replacement server did not start: %s", error)
         _log.warning("the server is not replaced: scale.restarts is %d", self._scale.restarts)
         return None
 
-    def _check_way(self, url: str) -> None:
+    def _check_way(self, host: str, url: str) -> None:
         """Checks that weights transferred through a file are in a folder that the server's machine can read."""
-        assert self._launcher is not None
-        elsewhere = urlsplit(url).hostname != self._launcher.host
+        elsewhere = urlsplit(url).hostname != host
         if elsewhere and self._settings.transfer.use == "file" and not self._settings.weights_dir:
             raise RecipeError(
                 f"the server at {url} cannot read weights that this machine writes to its own memory (/dev/shm)",

@@ -17,15 +17,15 @@ from agentrl.chat.tokenizer import Tokenizer
 from agentrl.config.recipe import recipe_from_run
 from agentrl.distributed.gateway import GatewayEngine
 from agentrl.rewards.grading import share_places
+from agentrl.rollouts.auxiliary.open import open_policies
 from agentrl.rollouts.builder import Parts, build
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.conversation.voice import Voices
+from agentrl.rollouts.conversation.policies import EpisodePolicies
 from agentrl.rollouts.engines import attach
 from agentrl.rollouts.faults.stalls import Stall, watched
 from agentrl.rollouts.garbage import rare_collections
-from agentrl.rollouts.player import LocalPlayer
+from agentrl.rollouts.runner import LocalRunner
 from agentrl.rollouts.specs import EpisodeSpec
-from agentrl.rollouts.voices.open import open_voices
 from agentrl.sandbox.pool import Pool
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
@@ -114,7 +114,7 @@ class RolloutWorker:
         self._backend: Backend | None = None
         self._contexts: dict[Setting, RolloutContext] = {}
         self._engines: dict[Source, tuple[Engine, Renderer]] = {}
-        self._voices: Voices | None = None
+        self._speakers: EpisodePolicies | None = None
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
         self._calm = ExitStack()
@@ -141,8 +141,8 @@ class RolloutWorker:
             self._engines[setting.source] = await self._sampler(setting.source, tokenizer)
         engine, renderer = self._engines[setting.source]
         async with self._opening:
-            self._voices = self._voices or await self._open.enter_async_context(open_voices(self._parts))
-        context = self._parts.context(engine, renderer, self._backend, self._voices, temperature=setting.temperature)
+            self._speakers = self._speakers or await self._open.enter_async_context(open_policies(self._parts))
+        context = self._parts.context(engine, renderer, self._backend, self._speakers, temperature=setting.temperature)
         self._contexts[setting] = context
 
     async def play(self, setting: Setting, spec: EpisodeSpec) -> Played:
@@ -158,7 +158,7 @@ class RolloutWorker:
             # The worker does not know the next episodes (probably its group): it keeps the pool full.
             self._backend.prefetch([wanted] * self._backend.ahead)
         own = replace(context, put_blob=put_blob, get_blob=blobs.__getitem__, on_failure=failures.append)
-        tree = await LocalPlayer(own).play(spec)
+        tree = await LocalRunner(own).play(spec)
         stalls = [self._stalls.pop(0) for _ in range(len(self._stalls))]  # its thread may append meanwhile
         return Played(list(tree), list(blobs.values()), failures, stalls)
 
@@ -174,19 +174,18 @@ class RolloutWorker:
     async def _sampler(self, source: Source, tokenizer: Tokenizer) -> tuple[Engine, Renderer]:
         if isinstance(source, Scripted):
             return self._parts.scripted_engine(source.script, tokenizer)
-        renderer = self._parts.renderer(tokenizer)
-        recipe = self._parts.recipe
         engine: Engine
         if isinstance(source, Attached):
-            engine = attach(recipe, source.urls, renderer, self._parts.definitions)
+            engine, renderer = attach(self._parts, source.urls, tokenizer)
         else:
+            renderer = self._parts.renderer(tokenizer)
             engine = GatewayEngine(
                 source.url,
                 source.token,
                 name=source.name,
                 trainable=source.trainable,
                 max_context=source.max_context,
-                timeout_s=recipe.limits.generate_s,
+                timeout_s=self._parts.recipe.limits.generate_s,
             )
         await engine.start()
         return engine, renderer

@@ -29,20 +29,17 @@ from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, Worker
 from agentrl.distributed.launchers import check_launcher, open_launcher
 from agentrl.distributed.pulse import silence
 from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted, Served, Setting, Source
-from agentrl.engines.openai import OpenAIEngine
-from agentrl.engines.scripted import ScriptedEngine
-from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.rollouts.auxiliary.open import open_policies
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.conversation.voice import Voices
-from agentrl.rollouts.player import LocalPlayers, Players, check_expected
+from agentrl.rollouts.conversation.policies import EpisodePolicies
+from agentrl.rollouts.runner import EpisodeRunners, LocalRunners, check_expected
 from agentrl.rollouts.specs import EpisodeSpec
-from agentrl.rollouts.voices.open import open_voices
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode, ErrorRecord
-from agentrl.types.errors import AgentRLError, EngineError, InfraError, RecipeError
+from agentrl.types.errors import AgentRLError, InfraError, RecipeError
 from agentrl.types.sandbox import Backend
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -54,11 +51,11 @@ class WorkersGone(AgentRLError):
 
 
 @asynccontextmanager
-async def open_players(parts: Parts, *, trains: bool = False) -> AsyncIterator[Players]:
+async def open_players(parts: Parts, *, trains: bool = False) -> AsyncIterator[EpisodeRunners]:
     """The players of a recipe's episodes: a worker pool, or this process with a sandbox backend.
 
     Args:
-        trains: as for `open_voices`.
+        trains: as for `open_policies`.
     """
     pool = WorkerPool(parts.recipe) if parts.recipe.scale.rollout_workers else None
     backend = await asyncio.to_thread(parts.open_backend) if pool is None else None
@@ -66,8 +63,8 @@ async def open_players(parts: Parts, *, trains: bool = False) -> AsyncIterator[P
         if pool is not None:
             yield pool
         else:
-            async with open_voices(parts, trains=trains) as voices:
-                yield LocalPlayers(backend, voices)
+            async with open_policies(parts, trains=trains) as speakers:
+                yield LocalRunners(backend, speakers)
     finally:
         await close_all(pool, backend)
 
@@ -98,11 +95,11 @@ class WorkerPool:
     """Rollout workers for one recipe. Each has its own sandboxes. They start with the first episode."""
 
     backend: Backend | None = None
-    voices: Voices | None = None
+    speakers: EpisodePolicies | None = None
 
     def __init__(self, recipe: Recipe) -> None:
-        check_launcher(recipe)
-        self._whole, self.settings, self._limits = recipe, recipe.scale, recipe.limits
+        check_launcher(recipe.scale, recipe.base)
+        self.settings, self._folder, self._limits = recipe.scale, recipe.base, recipe.limits
         # Each worker has the full concurrency: the last one alive runs all episodes.
         alone = recipe.model_copy(update={"scale": ScaleSettings()})
         self._recipe = json.loads(alone.model_dump_json())
@@ -186,24 +183,19 @@ class WorkerPool:
     async def _source(self, engine: Engine) -> Source:
         """How workers sample from `engine`: run its script, connect to its servers, or use the gateway."""
         assert self._launcher is not None
-        if isinstance(engine, ScriptedEngine):
+        if engine.script_name:
             return Scripted(engine.script_name)
-        if isinstance(engine, OpenAIEngine):
-            if self._launcher.host not in LOOPBACK and any(map(_of_this_machine, self._recipe["engine"]["urls"])):
-                raise RecipeError(
-                    "workers on other machines cannot reach a server at 127.0.0.1",
-                    place="engine.urls",
-                    remedy="use an address that they can reach, or set scale.use: process",
-                )
-            return Attached(())
+        urls = await engine.attachable()
+        if urls is not None and (self._launcher.host in LOOPBACK or not any(map(_of_this_machine, urls))):
+            return Attached(tuple(urls))
+        if engine.reads_messages:  # the gateway passes on tokens only
+            remote = "workers on other machines cannot reach a server at 127.0.0.1"
+            raise RecipeError(
+                remote if urls is not None else f"workers cannot reach {engine.name}, which reads messages, not tokens",
+                place="engine.urls",
+                remedy="use an address that they can reach, or set scale.use: process, or no workers",
+            )
         await engine.start()
-        if isinstance(engine, VLLMEngine) and engine.tells_versions:
-            # Leaves out servers that missed an update: workers cannot know of it.
-            urls = tuple(replica.url for replica in engine.replicas.all if not replica.unavailable_reason)
-            if not urls:
-                raise EngineError("no server took the last weights", remedy="restart the servers")
-            if self._launcher.host in LOOPBACK or not any(map(_of_this_machine, urls)):
-                return Attached(urls)
         if self._gateway is None:
             self._gateway = Gateway(self._launcher.host)
         url = await self._gateway.url(engine)
@@ -269,23 +261,22 @@ class WorkerPool:
         request = ResourceRequest(
             "scale.rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus
         )
-        self._launcher = await open_launcher(self._whole, request)
+        launcher = self._launcher = await open_launcher(self.settings, self._folder, request)
         for _ in range(self.settings.rollout_workers):
-            self._start()
+            self._start(launcher)
         await asyncio.wait([worker.handle for worker in self._workers])
 
-    def _start(self) -> None:
+    def _start(self, launcher: Launcher) -> None:
         name = f"worker {self._started}"
         self._started += 1
-        worker = _Worker(name, asyncio.create_task(self._spawn(name)))
+        worker = _Worker(name, asyncio.create_task(self._spawn(launcher, name)))
         worker.watching = asyncio.create_task(self._watch(worker))
         self._workers.append(worker)
 
-    async def _spawn(self, name: str) -> Handle:
-        assert self._launcher is not None
+    async def _spawn(self, launcher: Launcher, name: str) -> Handle:
         beside = self.settings.rollout_workers if self.settings.use == "process" else 1
         given = self._recipe, self._base, beside
-        return await spawn_within(self.settings.start_s, self._launcher, name, RolloutWorker, *given)
+        return await spawn_within(self.settings.start_s, launcher, name, RolloutWorker, *given)
 
     async def _watch(self, worker: _Worker) -> None:
         with suppress(Exception):  # it is gone, or did not start: its episodes see to it
@@ -302,9 +293,9 @@ class WorkerPool:
         closing = asyncio.create_task(_close(worker))
         self._closings.add(closing)
         closing.add_done_callback(self._closings.discard)
-        if self._restarts < self.settings.restarts:
+        if self._launcher is not None and self._restarts < self.settings.restarts:
             self._restarts += 1
-            self._start()
+            self._start(self._launcher)
         self._notice()
 
     async def close(self) -> None:

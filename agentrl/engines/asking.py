@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from agentrl.chat.renderer import Renderer
-from agentrl.engines.scripted import Live, Say, ScriptedEngine
+from agentrl.engines.scripted import LiveScript, Say, ScriptedEngine
 from agentrl.types.task import Message, Task
 
 Ask = Callable[[list[Message], list[dict[str, Any]]], Awaitable[Say]]
@@ -23,7 +23,7 @@ class AskingEngine(ScriptedEngine):
         super().__init__(_no_script, renderer, renderer.parser)
         self._ask = ask
 
-    async def _said(self, live: Live) -> Say:
+    async def _said(self, live: LiveScript) -> Say:
         return await self._ask(live.new(), [*live.tools])
 
 

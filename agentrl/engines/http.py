@@ -84,9 +84,7 @@ class HttpClient:
     async def _request(self, method: str, url: str, data: bytes | None, kind: type[T]) -> T:
         try:
             async with self._open().request(method, url, data=data) as response:
-                body = await whole(
-                    response.content.iter_any(), response.headers.get("Content-Encoding", ""), self._bounds
-                )
+                body = await self._body(response)
         except aiohttp.ConnectionTimeoutError:
             raise EngineError(f"no connection within {self._timeout.sock_connect:g} s", place=url) from None
         except TimeoutError:
@@ -105,6 +103,12 @@ class HttpClient:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise EngineError(f"a reply that cannot be read: {error}: {_text(body)}", place=url) from None
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes | bytearray:
+        encoding, size = response.headers.get("Content-Encoding", ""), response.content_length
+        if not encoding and size is not None and size <= self._bounds.most:
+            return await response.read()  # no more arrives than its head says
+        return await whole(response.content.iter_any(), encoding, self._bounds)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -136,5 +140,5 @@ async def back_off(attempt: int, first_s: float = 0.25, most_s: float = 15.0) ->
     await asyncio.sleep(min(most_s, first_s * 2**attempt))
 
 
-def _text(body: bytearray) -> str:
+def _text(body: bytes | bytearray) -> str:
     return " ".join(body[:500].decode("utf-8", "replace").split())

@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
+from pydantic import Field, model_validator
 
 from agentrl.chat.formats.native_calls import NO_RESULT, answers, as_text, ids_of, rounds
 from agentrl.chat.formats.parser import definitions_of
 from agentrl.chat.renderer import Renderer
-from agentrl.config.engine import EngineSettings
+from agentrl.config.sections import MAY_CHANGE
 from agentrl.engines.http import HttpClient, Refused
-from agentrl.engines.replicas import Replicas
-from agentrl.types.engine import Completion, ContextOverflow, NativeCall, NativeReply, Sampling
+from agentrl.engines.opening import EngineOpening
+from agentrl.engines.replicas import Replicas, ServerSettings
+from agentrl.types.engine import Completion, ContextOverflow, Engine, NativeCall, NativeReply, Sampling
 from agentrl.types.episode import Usage, VersionSpan
 from agentrl.types.errors import AgentRLError, EngineError, InfraError, RecipeError
 from agentrl.types.parts.content import image_parts, joined, text_of
@@ -119,7 +121,7 @@ class _Live:
         return {"type": "image_url", "image_url": {"url": data_url(self.read(part["blob"]))}}
 
 
-class OpenAIEngine:
+class OpenAIEngine(Engine):
     """Samples from `/chat/completions`.
 
     Args:
@@ -130,13 +132,32 @@ class OpenAIEngine:
         RecipeError: the environment variable with the key is not set (unless the API is on this machine).
     """
 
-    name = "openai"
-    trainable = False
-    sees = True
-    checkpoint_names = takes_adapters = False
-    max_context = 1_000_000_000  # the API counts tokens itself, and rejects conversations that are too long
+    class Settings(ServerSettings):
+        """Settings in a recipe."""
 
-    def __init__(self, settings: EngineSettings, renderer: Renderer, definitions: list[dict[str, Any]]) -> None:
+        model: str | None = Field(None, description="Name of the model.")
+        api_key_env: Annotated[str, MAY_CHANGE] = Field(
+            "OPENAI_API_KEY", description="Environment variable that holds the API key."
+        )
+        native_tools: bool = Field(
+            True, description="Send tools as the API defines them; false: describe them in the prompt."
+        )
+        input_price: float = Field(0.0, ge=0, description="Price per million prompt tokens.")
+        output_price: float = Field(0.0, ge=0, description="Price per million completion tokens.")
+
+        @model_validator(mode="after")
+        def _name_an_api(self) -> Self:
+            if not (len(self.urls) == 1 and self.model):
+                raise ValueError(
+                    "an API needs exactly one url and a model: {use: openai, urls: [https://.../v1], model: NAME}"
+                )
+            return self
+
+    name = "openai"
+    weights = "own"
+    sees = reads_messages = True
+
+    def __init__(self, settings: Settings, renderer: Renderer, definitions: list[dict[str, Any]]) -> None:
         key = os.environ.get(settings.api_key_env)
         if key is None and not settings.urls[0].startswith(("http://127.0.0.1", "http://localhost")):
             raise RecipeError(
@@ -151,9 +172,18 @@ class OpenAIEngine:
         self._definitions = definitions if settings.native_tools else []
         self._live: dict[str, _Live] = {}
 
+    @classmethod
+    def open(cls, opening: EngineOpening) -> Self:
+        """Makes the engine with the recipe's tools."""
+        return cls(opening.settings, opening.renderer, opening.definitions)
+
     def called(self, who: str) -> None:
         """Sets the name of the engine's owner, for messages."""
         self._api.who = who
+
+    async def attachable(self) -> Sequence[str]:
+        """Returns the URL of the API: every worker has an engine of its own."""
+        return self._settings.urls
 
     async def start(self) -> None:
         """Requests the list of models, to check URL and key.
@@ -232,16 +262,6 @@ class OpenAIEngine:
             text = _stopped(text, sampling.stop, choice.finish_reason, live.renderer)
         ids = live.renderer.demonstrate(text, token_ids)
         return self._completion(ids, choice.finish_reason, reply.usage, native)
-
-    async def score(
-        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
-    ) -> list[list[float]]:
-        """Raises TypeError: the API has no log-probabilities of given tokens."""
-        raise TypeError("the openai engine cannot score: use torch or vllm")
-
-    async def update(self, weights: Any, version: int) -> None:
-        """Raises TypeError: the API takes no weights."""
-        raise TypeError("the openai engine cannot be trained: use torch or vllm")
 
     def end_session(self, session: str) -> None:
         """Drops the reference to the conversation."""

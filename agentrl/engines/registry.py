@@ -2,70 +2,44 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import inspect
 
-from pydantic import ConfigDict, create_model
-
-from agentrl.config.engine import KEYS, EngineSettings
-from agentrl.engines.vllm.transfer import TRANSFERS
-from agentrl.registry.references import is_reference
-from agentrl.registry.registry import Registry, any_class
-from agentrl.registry.settings import Declared, declared
+from agentrl.config.recipe import Recipe
+from agentrl.registry.registry import Loaded, Registry, subclass_of
+from agentrl.registry.settings import Declared, NoSettings, declared
 from agentrl.types.engine import Engine
 
 FILLED = ("tokenizer", "renderer", "definitions", "model_folder", "loaded")
 """Objects that an engine's constructor can request as parameters (docs/engines.md)."""
 
-_BUILT_IN = {
-    "torch": "agentrl.engines.embedded.engine:TorchEngine",
-    "vllm": "agentrl.engines.vllm.engine:VLLMEngine",
-    "openai": "agentrl.engines.openai:OpenAIEngine",
-}
 
-
-def _declared(engine: type) -> Declared:
-    """Settings of an engine class. Those of a built-in engine are its keys in the recipe's `engine` section."""
-    names = {reference: name for name, reference in _BUILT_IN.items()}
-    name = names.get(f"{engine.__module__}:{engine.__qualname__}")
-    if name is None:
+def _declared(engine: type[Engine]) -> Declared:
+    """Settings of an engine: its `Settings` if it opens itself, else as its constructor declares them."""
+    if inspect.getattr_static(engine, "open") is inspect.getattr_static(Engine, "open"):
         return declared(engine, filled=FILLED)
-    fields: dict[str, Any] = {
-        key: (each.annotation, each) for key, each in EngineSettings.model_fields.items() if key in KEYS[name]
-    }
-    return Declared(create_model("Settings", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields))
+    return Declared(getattr(engine, "Settings", NoSettings), as_written=True)
 
 
-ENGINES: Registry[type] = Registry(
+ENGINES: Registry[type[Engine]] = Registry(
     kind="engine",
     key="engine",
-    built_in=_BUILT_IN,
-    wanted="a class with the methods and attributes of agentrl.types.engine.Engine",
-    accept=any_class,
+    built_in={
+        "torch": "agentrl.engines.embedded.engine:TorchEngine",
+        "vllm": "agentrl.engines.vllm.engine:VLLMEngine",
+        "openai": "agentrl.engines.openai:OpenAIEngine",
+    },
+    wanted="an Engine subclass (agentrl.types.engine)",
+    accept=subclass_of(Engine),  # type: ignore[type-abstract]
     contracts=[Engine],
     filled=FILLED,
     declares=_declared,
 )
 
 
-def check_engine(settings: EngineSettings, base: Path) -> None:
-    """Checks a user-defined engine, or the weight transfer of vLLM. `EngineSettings` checks the built-in engines.
+def chosen_engine(recipe: Recipe) -> Loaded[type[Engine]]:
+    """Returns the engine class that a recipe names, with its settings.
 
     Raises:
-        RecipeError: the class is not an engine or transfer, or a setting is wrong.
+        RecipeError: it is not an engine, or a setting is wrong.
     """
-    if is_reference(settings.use):
-        ENGINES.chosen(settings, base)
-    elif settings.use == "vllm":
-        TRANSFERS.chosen(settings.transfer, base)
-
-
-def samples_tokens(settings: EngineSettings, base: Path) -> bool:
-    """Returns True if episodes of the engine are trainable, according to its class.
-
-    Raises:
-        RecipeError: the class is not an engine.
-    """
-    if not is_reference(settings.use):
-        return settings.use != "openai"
-    return bool(getattr(ENGINES.find(settings.use, base), "trainable", True))
+    return ENGINES.chosen(recipe.engine, recipe.base)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from agentrl.store.run_dir import RunDir
-from agentrl.types.engine import Completion, ContextOverflow, Finish, Sampling
+from agentrl.store.reader import RunReader
+from agentrl.types.engine import Completion, ContextOverflow, Engine, Finish, Sampling
 from agentrl.types.episode import MAIN, Episode, Turn, planned_id
 from agentrl.types.errors import StoreError
 from agentrl.types.task import Message, Task
@@ -45,27 +45,23 @@ class RecordedReplies:
         )
 
 
-class ReplayEngine:
+class ReplayEngine(Engine):
     """Replays the completions of the episodes of `run`, found by episode id."""
 
     name = "replay"
+    weights = "own"
     sees = True
-    max_context = 1_000_000_000
-    checkpoint_names = takes_adapters = False
+    takes_weights = False
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunReader) -> None:
         self.run = run
-        # Completions of a script or an API have no log-probabilities, and neither has their replay.
-        text_only = run.info["recipe"].get("engine", {}).get("use") == "openai"
-        self.trainable = run.info.get("script") is None and not text_only
         # By planned id; of an episode that was repeated after a failure, the successful one.
         rows = sorted(run.rows(), key=lambda row: row.status in ("done", "truncated"))
         self._stored = {planned_id(row.id): row.id for row in rows}
+        # Completions of a script or an API have no log-probabilities, and neither has their replay.
+        self.trainable = not rows or run.get(rows[-1].id).trainable
         self._live: dict[str, tuple[RecordedReplies, int]] = {}  # By session, with the number of its next turn.
         self._top_p = run.info["recipe"].get("sampling", {}).get("top_p", 1.0)
-
-    async def start(self) -> None:
-        """Nothing to wait for."""
 
     def require(self, ids: Iterable[str]) -> None:
         """Checks that the stored run has these episodes. Called before the first episode runs.
@@ -152,18 +148,9 @@ class ReplayEngine:
         recorded, turn = self._live[session]
         self._live[session] = recorded, turn + 1
 
-    async def score(
-        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
-    ) -> list[list[float]]:
-        """Raises TypeError: a stored run only has log-probabilities of its sampled tokens."""
-        raise TypeError("the replay engine cannot score: use a model")
-
     async def update(self, weights: Any, version: int) -> None:
         """Does nothing: the completions are fixed."""
 
     def end_session(self, session: str) -> None:
         """Drops the position in the episode."""
         self._live.pop(session, None)
-
-    async def close(self) -> None:
-        """Does nothing: the caller owns the run."""

@@ -12,8 +12,11 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
+from pydantic import Field, model_validator
+
+from agentrl.config.sections import MAY_CHANGE, Section
 from agentrl.engines.http import HttpClient, Refused
 from agentrl.types.errors import EngineError
 
@@ -26,6 +29,22 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 SAY_EVERY_S = 15.0
 
 _log = logging.getLogger(__name__)
+
+
+class ServerSettings(Section):
+    """Settings of an engine that samples on servers."""
+
+    urls: Annotated[list[str], MAY_CHANGE] = Field(
+        [], description="URLs of running vLLM servers (empty: start servers), or the base URL of an API, ending in /v1."
+    )
+    timeout_s: Annotated[float, MAY_CHANGE] = Field(600.0, gt=0, description="Seconds per request.")
+    retries: Annotated[int, MAY_CHANGE] = Field(4, ge=0, description="Retries after a failure that may be temporary.")
+
+    @model_validator(mode="after")
+    def _have_urls(self) -> Self:
+        if bad := [url for url in self.urls if not url.startswith(("http://", "https://"))]:
+            raise ValueError(f"{bad[0]!r} is not a URL: write http://HOST:PORT")
+        return self
 
 
 @dataclass(eq=False)

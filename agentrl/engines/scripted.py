@@ -25,7 +25,7 @@ from typing import Any
 from agentrl.chat.formats.parser import Parser, definitions_of
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.stops import StopStrings, cut
-from agentrl.types.engine import Completion, Sampling
+from agentrl.types.engine import Completion, Engine, Sampling
 from agentrl.types.episode import MAIN, VersionSpan
 from agentrl.types.task import Message, Task
 
@@ -42,7 +42,7 @@ Script = Callable[..., Generator[Say, list[Message], None]]
 
 
 @dataclass
-class Live:
+class LiveScript:
     """State of a session.
 
     Attributes:
@@ -65,7 +65,7 @@ class Live:
         return found
 
 
-class ScriptedEngine:
+class ScriptedEngine(Engine):
     """Runs one script per episode.
 
     Args:
@@ -73,18 +73,14 @@ class ScriptedEngine:
     """
 
     name = "scripted"
-    trainable = False
+    weights = "own"
     sees = True
-    checkpoint_names = takes_adapters = False
     max_context = 1_000_000
 
     def __init__(self, script: Script, renderer: Renderer, parser: Parser, script_name: str = "") -> None:
         self.script, self.renderer, self.parser, self.script_name = script, renderer, parser, script_name
         self._takes = inspect.signature(script).parameters.keys() & {"tools", "messages", "context"}
-        self._live: dict[str, Live] = {}
-
-    async def start(self) -> None:
-        """Nothing to wait for."""
+        self._live: dict[str, LiveScript] = {}
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Starts the script of an episode. `messages` is the live conversation."""
@@ -97,7 +93,7 @@ class ScriptedEngine:
         tools = definitions_of(self.parser)
         more = {"tools": tools, "messages": messages, "context": name}
         script = self.script(task, random.Random(seed), **{key: more[key] for key in self._takes})
-        self._live[session] = Live(script, messages, self.renderer, tools)
+        self._live[session] = LiveScript(script, messages, self.renderer, tools)
 
     def use_tools(self, session: str, renderer: Renderer) -> None:
         """Sets the session's tools if they differ from the recipe's."""
@@ -130,11 +126,11 @@ class ScriptedEngine:
         """Marks a message of the script as seen, so that the script does not receive it."""
         self._live[session].seen[id(message)] = message
 
-    async def _said(self, live: Live) -> Say:
+    async def _said(self, live: LiveScript) -> Say:
         """The next turn of a session."""
         return self._played(live)
 
-    def _played(self, live: Live) -> Say:
+    def _played(self, live: LiveScript) -> Say:
         """Advances the script. Returns its next turn."""
         new, begun, live.begun = live.new(), live.begun, True
         try:
@@ -145,16 +141,6 @@ class ScriptedEngine:
     async def skip(self, token_ids: Sequence[int], session: str) -> None:
         """Advances the script and drops its turn, for a turn replayed from another episode."""
         self._played(self._live[session])
-
-    async def score(
-        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
-    ) -> list[list[float]]:
-        """Raises TypeError: a script has no log-probabilities."""
-        raise TypeError("the scripted engine cannot score: use a model")
-
-    async def update(self, weights: Any, version: int) -> None:
-        """Raises TypeError: a script has no weights."""
-        raise TypeError("the scripted engine cannot be trained: use a model")
 
     def end_session(self, session: str) -> None:
         """Closes the script of an episode."""

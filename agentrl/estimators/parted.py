@@ -31,7 +31,11 @@ class Parted:
 
     def token_whole(self, column: Floats | None) -> Floats | None:
         """Reorders a column [n_tokens] to the whole table."""
-        return None if column is None else _placed(column, self.tokens)
+        return None if column is None else self.whole(column)
+
+    def whole(self, column: Floats) -> Floats:
+        """Reorders a column [n_tokens] that there is."""
+        return _placed(column, self.tokens)
 
 
 def parted(table: CreditTable, seats: Seats) -> Parted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,6 +46,22 @@ UNITS: dict[str, Weighting] = {
     **{name: unit for name, (unit, _) in OPTIONAL.items()},
 }
 """The unit of an entry of each column."""
+
+
+Column = TypeVar("Column")
+
+
+def needed(column: Column | None, name: str) -> Column:
+    """Returns an optional column that an estimator reads.
+
+    Raises:
+        CreditError: the table does not have it.
+    """
+    if column is None:
+        raise CreditError(
+            f"the credit table has no column {name!r}", remedy=f"the estimator names it: needs={{{name!r}}}"
+        )
+    return column
 
 
 @dataclass(frozen=True, eq=False)

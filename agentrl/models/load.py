@@ -44,7 +44,7 @@ class LoadedModel:
 
     Attributes:
         model: in evaluation mode, on the device of the settings, with SDPA attention where that computes all that the
-            model's own does.
+            model's own does. None of a trainer that keeps its weights elsewhere (`agentrl/training/backend.py`).
         tokenizer: has a chat template.
         max_context: tokens that the model's positions allow.
         processor: of a model that sees.

@@ -46,10 +46,10 @@ def build(
     import torch
 
     tokenizer = _train_tokenizer(texts, scratch)
-    make = _llama if scratch.vision is None else _qwen2_vl
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = make(scratch, tokenizer)
+        vision = scratch.vision
+        model = _llama(scratch, tokenizer) if vision is None else _qwen2_vl(scratch, vision, tokenizer)
     processor = None if scratch.vision is None else _processor(scratch.vision, model.config, tokenizer)
     return model.eval(), tokenizer, scratch.max_context, processor
 
@@ -63,12 +63,10 @@ def _llama(scratch: ScratchModel, tokenizer: Any) -> PreTrainedModel:
     return LlamaForCausalLM(config)
 
 
-def _qwen2_vl(scratch: ScratchModel, tokenizer: Any) -> PreTrainedModel:
+def _qwen2_vl(scratch: ScratchModel, vision: ScratchVision, tokenizer: Any) -> PreTrainedModel:
     """Builds a Qwen2-VL model with single images as frames."""
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
 
-    vision = scratch.vision
-    assert vision is not None
     half = scratch.hidden // scratch.heads // 2
     sections = [half - 2 * (half * 3 // 8), half * 3 // 8, half * 3 // 8]
     rope = {"rope_type": "default", "rope_theta": scratch.rope_theta, "mrope_section": sections}

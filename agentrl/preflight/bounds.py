@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from agentrl.config.rewards import Step
+from agentrl.config.rewards import RewardStep
 from agentrl.estimators.registry import CreditAssigner
 from agentrl.rewards.components import Component
 from agentrl.rewards.steps import apply
@@ -64,7 +64,7 @@ def _of(component: Component) -> Bounds:
     return min(ends), max(ends)
 
 
-def _after(step: Step, value: float) -> float:
+def _after(step: RewardStep, value: float) -> float:
     changed = apply([step], value)
     assert isinstance(changed, float)
     return changed

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from agentrl.config.stages import PreferenceStage, SftStage
+from agentrl.config.stages import PreferenceStage
+from agentrl.preflight.trainer import check_offline, chosen_trainer
 from agentrl.preflight.training import check_model
 from agentrl.rollouts.builder import Parts
 from agentrl.training.stages.data import examples_of, key_of, parser_of, preference_loss, seats_refused, stored_for
+from agentrl.training.stages.plan import StagePlan
 from agentrl.training.stages.stage import Stage
 from agentrl.types.errors import RecipeError
 
 
-def check_offline(stage: Stage, stages: Iterable[Stage], parts: Parts) -> None:
-    """Checks a stage without rollouts. Reads the files and the runs that it learns from.
-
-    Args:
-        stages: all stages of the recipe.
+def offline_plan(stage: Stage, parts: Parts) -> StagePlan:
+    """The plan of a stage without rollouts, checked. Reads the files and the runs that it learns from.
 
     Raises:
         AgentRLError: the first problem found.
     """
-    settings = stage.settings
-    check_model(stage.recipe, stage.optimiser, begins=stage.index == 0)
+    settings, plan = stage.settings, StagePlan(stage, parts, chosen_trainer(stage.recipe, stage.optimiser))
+    check_model(stage.recipe.model, stage.optimiser, begins=stage.index == 0)
     if isinstance(settings, PreferenceStage):
         loss = preference_loss(stage)
         if settings.threshold is not None and loss.paired:
@@ -31,14 +28,14 @@ def check_offline(stage: Stage, stages: Iterable[Stage], parts: Parts) -> None:
                 place=key_of(stage, "threshold"),
                 remedy="remove it, or use the loss kto",
             )
-    with stored_for(stage, None, stages) as stored:
-        if isinstance(settings, SftStage) and settings.script is not None:
-            parts.script(settings.script)
-        elif stored is None and getattr(settings, "run", None) is not None and _chooses(stage):
+    check_offline(plan)
+    with stored_for(stage, None) as stored:
+        if stored is None and getattr(settings, "run", None) is not None and _chooses(stage):
             if parts.make_agent().seats:  # the run's episodes will be of this recipe's agent
                 raise seats_refused(key_of(stage, "run"))
         elif getattr(settings, "jsonl", None) is not None or stored is not None:
             examples_of(stage, parser_of(parts), stored, [])
+    return plan
 
 
 def _chooses(stage: Stage) -> bool:

@@ -8,18 +8,15 @@ from typing import Any
 
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import Curriculum
 from agentrl.curriculum.task_source import TaskSource
-from agentrl.engines.vllm.images import FAMILIES as ON_VLLM
-from agentrl.models.load import sees
-from agentrl.models.vision.families import FAMILIES
+from agentrl.engines.registry import chosen_engine
 from agentrl.rollouts.builder import Parts
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.types.errors import AgentRLError, TaskError
 from agentrl.types.parts.content import image_parts
-from agentrl.types.parts.intake import SEE_BY_MODEL, cannot_see
+from agentrl.types.parts.intake import cannot_see
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Task
 
@@ -74,12 +71,8 @@ def _check_images(parts: Parts, source: TaskSource) -> None:
     for task in source.tasks:
         with _named(task):
             shown = any(image_parts(parts.shown(task).instruction))
-        if shown and recipe.model is not None and recipe.engine.use in SEE_BY_MODEL and not _sees(recipe):
+        if shown and recipe.model is not None and not chosen_engine(recipe).plug_in.sees_images(recipe):
             raise cannot_see(recipe.engine.use, f"engine.use (task {task.id!r})")
-
-
-def _sees(recipe: Recipe) -> bool:
-    return sees(recipe.required_model, ON_VLLM if recipe.engine.use == "vllm" else FAMILIES)
 
 
 def _check_sandboxes(parts: Parts, tasks: Sequence[Task]) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
-from agentrl.config.recipe import Recipe, TrainingRecipe
+from agentrl.config.model import ModelSettings
+from agentrl.config.recipe import TrainingRecipe
 from agentrl.config.train import OptimiserSettings
-from agentrl.engines.registry import samples_tokens
-from agentrl.estimators.registry import CreditAssigner
+from agentrl.engines.registry import chosen_engine
 from agentrl.models.load import count_layers, sees
 from agentrl.preflight.signal import check_signal
+from agentrl.preflight.trainer import check_rl, chosen_trainer
 from agentrl.rollouts.agent import Agent
+from agentrl.rollouts.auxiliary.open import check_policies
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.engines import not_trainable
-from agentrl.rollouts.voices.open import check_voices
 from agentrl.training.losses.registry import load_loss
 from agentrl.training.stages.plan import RlPlan
 from agentrl.training.stages.stage import Stage
@@ -38,44 +38,17 @@ def rl_plan(stage: Stage, parts: Parts) -> RlPlan:
     """
     recipe = TrainingRecipe.of(parts.recipe)
     loss, _ = load_loss(recipe.train.loss, recipe.base)
-    plan = RlPlan(stage, parts, recipe, loss)
+    plan = RlPlan(stage, parts, chosen_trainer(recipe, recipe.train), recipe, loss)
     for check in CHECKS:
         check(plan)
     return plan
 
 
 def _engine(plan: RlPlan) -> None:
-    if not samples_tokens(plan.recipe.engine, plan.recipe.base):
+    engine = chosen_engine(plan.recipe)
+    if not engine.plug_in.trainable:
         raise not_trainable(plan.recipe.engine)
-
-
-def _servers(plan: RlPlan) -> None:
-    if plan.recipe.launches_servers and plan.recipe.model.scratch is not None:
-        raise RecipeError(
-            "vLLM servers on a cluster read the model from a folder, but model.scratch builds it during training",
-            place="model.scratch",
-            remedy="train it elsewhere first and set model.path to its folder; or set engine.urls to running servers",
-        )
-
-
-def _turns(plan: RlPlan) -> None:
-    """Trainer and servers can take turns on a GPU only if one waits for the other, with one trainer process."""
-    recipe = plan.recipe
-    if recipe.engine.colocate is None:
-        return
-    apart = {
-        "train.max_staleness": recipe.train.max_staleness > 0,
-        "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
-        "scale.use": recipe.launches_servers,
-        "engine.transfer": recipe.engine.transfer.use != "file",
-    }
-    if bad := [name for name, is_so in apart.items() if is_so]:
-        raise RecipeError(
-            "with engine.colocate, trainer and servers of one machine take turns: this needs one trainer process, "
-            "max_staleness 0, and weights through a file",
-            place=bad[0],
-            remedy=f"remove {bad[0]} or engine.colocate",
-        )
+    engine.plug_in.check_training(engine.settings, plan.recipe)
 
 
 def _rewards(plan: RlPlan) -> None:
@@ -91,7 +64,7 @@ def _rewards(plan: RlPlan) -> None:
 
 
 def _seats(plan: RlPlan) -> None:
-    check_seats(plan.parts, plan.parts.credit)
+    check_seats(plan.parts)
 
 
 def _states(plan: RlPlan) -> None:
@@ -146,7 +119,7 @@ def _stop_rule(plan: RlPlan) -> None:
 
 def _policies(plan: RlPlan) -> None:
     recipe = plan.recipe
-    check_voices(plan.parts)
+    check_policies(plan.parts)
     second = next((name for name, each in recipe.policies.items() if each.train), None)
     if second is not None and recipe.model.scratch is not None and plan.stage.index == 0:
         raise RecipeError(
@@ -157,7 +130,11 @@ def _policies(plan: RlPlan) -> None:
 
 
 def _model(plan: RlPlan) -> None:
-    check_model(plan.recipe, plan.recipe.train, begins=plan.stage.index == 0)
+    check_model(plan.recipe.model, plan.recipe.train, begins=plan.stage.index == 0)
+
+
+def _trainer(plan: RlPlan) -> None:
+    check_rl(plan)
 
 
 def _signal(plan: RlPlan) -> None:
@@ -166,8 +143,6 @@ def _signal(plan: RlPlan) -> None:
 
 CHECKS: tuple[Callable[[RlPlan], None], ...] = (
     _engine,
-    _servers,
-    _turns,
     _rewards,
     _seats,
     _states,
@@ -176,22 +151,23 @@ CHECKS: tuple[Callable[[RlPlan], None], ...] = (
     _stop_rule,
     _policies,
     _model,
+    _trainer,
     _signal,
 )
 """In this order; the first that fails raises."""
 
 
-def check_seats(parts: Parts, credit: CreditAssigner) -> None:
+def check_seats(parts: Parts) -> None:
     """Checks that the estimator can credit the seats of an episode, where the agent has several.
 
     Raises:
         CreditError: it cannot.
     """
     if parts.make_agent().seats:
-        credit.estimator.check_seats(credit.settings, "credit.estimator")
+        parts.credit.estimator.check_seats(parts.credit.settings, "credit.estimator")
 
 
-def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> None:
+def check_model(model: ModelSettings | None, optimiser: OptimiserSettings, begins: bool) -> None:
     """Checks the model that is to be trained.
 
     Args:
@@ -200,18 +176,18 @@ def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> N
     Raises:
         RecipeError: the model is missing, has too few layers, does not see, or is a scratch model with adapters.
     """
-    if recipe.model is None:
+    if model is None:
         raise RecipeError("the recipe has no section 'model'", remedy="training needs it")
-    if optimiser.lora is not None and recipe.model.scratch is not None and begins:
+    if optimiser.lora is not None and model.scratch is not None and begins:
         raise RecipeError(
             "a scratch model has random weights: LoRA adapters alone cannot train it",
             place="train.lora",
             remedy="set model.path, or train without lora",
         )
-    if optimiser.freeze_vision_tower and not sees(recipe.model):
+    if optimiser.freeze_vision_tower and not sees(model):
         raise RecipeError("the model has no vision tower", place="train.freeze_vision_tower", remedy="leave it out")
     if optimiser.trainable is not None:
-        top, layers = optimiser.trainable.top_layers, count_layers(recipe.model)
+        top, layers = optimiser.trainable.top_layers, count_layers(model)
         if layers is not None and top > layers:
             raise RecipeError(
                 f"top_layers is {top}, but the model has {layers} layers",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 
-from agentrl.config.recipe import Recipe, TrainSection
+from agentrl.config.recipe import EvalSettings, TrainSection
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
 from agentrl.curriculum.parts import Part, Solving
+from agentrl.engines.registry import chosen_engine
 from agentrl.estimators.registry import CreditAssigner
 from agentrl.preflight.bounds import unknown_bounds
 from agentrl.preflight.signal import reading_turns, unread_turn_rewards
@@ -31,15 +32,15 @@ ON_TURNS = {
 def cautions(plan: RlPlan) -> Iterator[str]:
     """The warnings before a stage of reinforcement learning begins, each with a remedy."""
     parts, recipe = plan.parts, plan.recipe
-    yield from _of_the_end(recipe, recipe.train)
+    yield from _of_the_end(recipe.eval, recipe.train)
     yield from _of_groups(parts, parts.credit, recipe.train)
     yield from _of_rewards(parts, parts.credit)
     yield from _of_the_loss(plan)
     yield from _of_the_curriculum(parts, parts.credit, parts.make_curriculum())
 
 
-def _of_the_end(recipe: Recipe, train: TrainSection) -> Iterator[str]:
-    if recipe.eval is not None and not recipe.eval.every and train.stop is not None and train.stop.evaluates:
+def _of_the_end(evaluation: EvalSettings | None, train: TrainSection) -> Iterator[str]:
+    if evaluation is not None and not evaluation.every and train.stop is not None and train.stop.evaluates:
         yield (
             f"train.stop reads {train.stop.metric}, and eval.every is 0: it looks at the start and at the end only\n"
             "  -> eval.every=10"
@@ -89,11 +90,11 @@ def _of_the_loss(plan: RlPlan) -> Iterator[str]:
     wanted = LOSSES_OF.get(name, (loss,))
     if loss not in wanted:
         yield f"{name} was published with the loss {wanted[0]}, but train.loss is {loss}\n  -> train.loss={wanted[0]}"
-    rounded = plan.recipe.model.dtype != "float32" and plan.recipe.engine.use == "vllm"
+    rounded = plan.recipe.model.dtype != "float32" and chosen_engine(plan.recipe).plug_in.rounds_apart
     if rounded and not plan.recipe.train.corrects_stale_tokens:
         yield (
-            "vLLM's log-probabilities in half precision differ from the trainer's, and the loss does not correct for "
-            "that\n  -> train.importance={high: 2}, and watch the metric mismatch_mean"
+            f"{plan.recipe.engine.use}'s log-probabilities in half precision differ from the trainer's, and the loss "
+            "does not correct for that\n  -> train.importance={high: 2}, and watch the metric mismatch_mean"
         )
 
 

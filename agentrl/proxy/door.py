@@ -6,7 +6,6 @@ rebinding), or with a request that needs no CORS preflight. Programs use the add
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from ipaddress import ip_address
 from typing import Any
@@ -17,6 +16,7 @@ from aiohttp import web
 from agentrl.proxy.messages import BadRequest
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import AgentRLError
+from agentrl.types.parts.foreign_json import read_json
 
 MOST_BYTES = 32 << 20
 """The longest body of a request."""
@@ -27,6 +27,7 @@ MOST_ITEMS = 10_000
 MOST_REPLIES = 64
 """The most replies to one prompt."""
 
+_CHARSETS = ("utf-8", "utf8", "ascii", "us-ascii")
 BODY_S = 30.0
 """Within this time a body must be there."""
 
@@ -96,10 +97,12 @@ async def body_of(request: web.Request) -> dict[str, Any]:
             data = await request.read()
     except TimeoutError:
         raise TooLate(f"the body of the request did not arrive within {BODY_S:g} s") from None
+    if (request.charset or "utf-8").lower().replace("_", "-") not in _CHARSETS:
+        raise BadRequest(f"the body is not JSON: its charset is {request.charset!r}, not utf-8 (RFC 8259)")
     try:
-        body = json.loads(data.decode(request.charset or "utf-8"))
-    except (ValueError, LookupError, RecursionError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
+        body = read_json(data)
+    except ValueError as error:
+        raise BadRequest(f"the body is not JSON that is read here: {error}") from None
     if not isinstance(body, dict):
         raise BadRequest("the body must be a JSON object")
     for key, value in body.items():

@@ -22,7 +22,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from agentrl.proxy.dialects.anthropic import Messages
 from agentrl.proxy.dialects.chat import ChatCompletions
-from agentrl.proxy.dialects.dialect import Answer, Dialect
+from agentrl.proxy.dialects.dialect import Dialect, DialectAnswer
 from agentrl.proxy.dialects.responses import Responses
 from agentrl.proxy.door import MOST_BYTES, Foreign, TooLate, body_of, check_source
 from agentrl.proxy.messages import BadRequest, NoSession, RewardsRefused, SessionEnded
@@ -206,14 +206,14 @@ async def _answer(sessions: Sessions, dialect: Dialect, request: web.Request) ->
             asked = dialect.read(body, recorder.conversations)
         again = request.headers.get("X-Stainless-Retry-Count", "0") != "0"  # set by OpenAI's and Anthropic's clients
         said = await recorder.reply(asked, n=asked.get("n") or 1, retried=again)
-        answer = Answer(body, said, sessions.model)
+        answer = DialectAnswer(body, said, sessions.model)
         if (id := dialect.remembered(answer)) is not None:
             recorder.conversations[id] = [*asked["messages"], said[0].message]
         return await _delivered(dialect, answer, request, lambda: recorder.undelivered(said))
 
 
 async def _delivered(
-    dialect: Dialect, answer: Answer, request: web.Request, lost: Callable[[], None]
+    dialect: Dialect, answer: DialectAnswer, request: web.Request, lost: Callable[[], None]
 ) -> web.StreamResponse:
     """Sends the finished reply, as JSON or, if the request has `stream`, as server-sent events."""
     if request.transport is None or request.transport.is_closing():

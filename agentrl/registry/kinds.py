@@ -21,6 +21,7 @@ KINDS = {
     "formats": "agentrl.chat.formats.registry:FORMATS",
     "sandboxes": "agentrl.sandbox.registry:BACKENDS",
     "engines": "agentrl.engines.registry:ENGINES",
+    "trainers": "agentrl.training.backends:TRAINERS",
     "transfers": "agentrl.engines.vllm.transfer:TRANSFERS",
     "launchers": "agentrl.distributed.launchers:LAUNCHERS",
     "trackers": "agentrl.reporters.registry:TRACKERS",

@@ -17,7 +17,7 @@ from agentrl.types.errors import AgentRLError
 
 
 @dataclass(frozen=True)
-class Setting:
+class ListedSetting:
     """One setting of a plug-in. `default` is None, and `required` true, where it has to be given."""
 
     name: str
@@ -41,7 +41,7 @@ class Entry:
     name: str
     source: str
     does: str = ""
-    settings: list[Setting] = field(default_factory=list)
+    settings: list[ListedSetting] = field(default_factory=list)
     about: Mapping[str, Any] = field(default_factory=dict)
     missing: str | None = None
 
@@ -63,10 +63,10 @@ def _entry(registry: Registry[Any], name: str) -> Entry:
     return Entry(name, source_of(code), does, [_setting(key, each) for key, each in settings.items()], about)
 
 
-def _setting(name: str, each: FieldInfo) -> Setting:
+def _setting(name: str, each: FieldInfo) -> ListedSetting:
     required = each.is_required()
     default = None if required else each.get_default(call_default_factory=True)
-    return Setting(name, _type(each.annotation), default, required, each.description)
+    return ListedSetting(name, _type(each.annotation), default, required, each.description)
 
 
 def _type(hint: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from agentrl.types.errors import RecipeError, described, nearest, place_of
+from agentrl.types.modules import load_file
 from agentrl.types.paths import RELATIVE, beside
 
 
@@ -106,17 +106,10 @@ def _load_file(path: Path, ref: str) -> ModuleType:
     name = f"agentrl_user_{path.stem}_{hashlib.sha1(str(path).encode()).hexdigest()[:10]}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        return load_file(name, path, known=True)
     except (Exception, SystemExit) as error:  # a script that ends in main() without asking for __name__
-        del sys.modules[name]
         raise RecipeError(f"{ref!r}: {path} cannot be imported: {_described(error)}") from error
-    return module
 
 
 def _load_module(target: str, ref: str) -> ModuleType:

@@ -22,7 +22,7 @@ from agentrl.types.errors import AgentRLError, RecipeError, nearest
 T = TypeVar("T")
 
 
-class Section(Protocol):
+class PlugInSection(Protocol):
     """A section of a recipe that names a plug-in: `agentrl.config.sections.PlugIn`."""
 
     @property
@@ -159,7 +159,7 @@ class Registry(Generic[T]):
         """Loads the plug-in that a recipe names, and checks its settings.
 
         Args:
-            settings: references in them (`./file.py:Name`, `./path`) are resolved.
+            settings: references in them (`./file.py:Name`, `./path`) are resolved, unless declared `as_written`.
             beside: other keys of the section, suggested for misspelt settings.
 
         Raises:
@@ -168,11 +168,11 @@ class Registry(Generic[T]):
         place, base, name = place or self.key, base or Path(), name_of(use)
         plug_in = self.find(use, base, place)
         declares = self.settings_of(plug_in, name, place)
-        given = resolve_references(dict(settings), base)
+        given = dict(settings) if declares.as_written else resolve_references(dict(settings), base)
         own = checked(declares.model, given, name, place, filled=self.filled, beside=beside, who_has=self._who_has)
         return Loaded(name, plug_in, own, declares.arguments(own), declares.wants)
 
-    def chosen(self, section: Section, base: Path | None = None, place: str | None = None) -> Loaded[T]:
+    def chosen(self, section: PlugInSection, base: Path | None = None, place: str | None = None) -> Loaded[T]:
         """The plug-in that a section of a recipe names, with its settings.
 
         Raises:

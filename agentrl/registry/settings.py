@@ -38,11 +38,13 @@ class Declared:
         model: the pydantic model of the settings.
         whole: the parameter that takes them as one object; None: every setting is a parameter.
         wants: its parameters that the framework fills by name.
+        as_written: references and paths in the settings are left to the plug-in.
     """
 
     model: type[BaseModel]
     whole: str | None = None
     wants: tuple[str, ...] = ()
+    as_written: bool = False
 
     def arguments(self, settings: BaseModel) -> dict[str, Any]:
         """Converts settings to keyword arguments. Unset ones keep the defaults of their parameters."""

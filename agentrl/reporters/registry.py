@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentrl.config.recipe import Recipe, Track
+from agentrl.config.recipe import Track
 from agentrl.registry.registry import Registry, subclass_of
 from agentrl.reporters.relay import Guarded
 from agentrl.reporters.tracker import Tracker
@@ -28,17 +28,19 @@ TRACKERS: Registry[type[Reporter]] = Registry(
 )
 
 
-def trackers(recipe: Recipe) -> list[Guarded]:
-    """The trackers of a recipe.
+def trackers(entries: Sequence[Track], base: Path) -> list[Guarded]:
+    """Makes the trackers of a recipe.
+
+    Args:
+        base: folder of the recipe.
 
     Raises:
         RecipeError: a tracker does not exist, or a setting is wrong.
         MissingExtra: the package of a tracker is not installed.
     """
-    places = [f"track.{index}" for index in range(len(recipe.track))]
     return [
-        Guarded(_reporter(entry, name, recipe.base, place), f"{place} ({entry.use})")
-        for entry, name, place in zip(recipe.track, _names(recipe.track), places, strict=True)
+        Guarded(_reporter(entry, name, base, f"track.{index}"), f"track.{index} ({entry.use})")
+        for index, (entry, name) in enumerate(zip(entries, _names(entries), strict=True))
     ]
 
 

@@ -25,7 +25,7 @@ _MOST_WAITING = 10_000
 _PASSED_ON = ("phase", "step", "episode_stage", "episode", "metrics", "note", "warning")
 
 
-class Relay(Reporter):
+class Forwarder(Reporter):
     """Forwards the events between `started` and `ended`."""
 
     def pass_on(self, event: str, *args: Any) -> None:
@@ -54,7 +54,7 @@ class Relay(Reporter):
         self.pass_on("warning", text)
 
 
-class Several(Relay):
+class Several(Forwarder):
     """Forwards events to several reporters, in order."""
 
     def __init__(self, reporters: Sequence[Reporter]) -> None:
@@ -76,7 +76,7 @@ class Several(Relay):
             reporter.ended(error)
 
 
-class Guarded(Relay):
+class Guarded(Forwarder):
     """Forwards events to a reporter in its own thread. If it raises during the run, one warning is logged.
 
     Args:

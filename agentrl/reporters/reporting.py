@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agentrl.config.recipe import Recipe
 from agentrl.reporters.relay import Several
-from agentrl.store.run_dir import RunDir
+from agentrl.store.reader import RunReader
 from agentrl.types.reporter import Reporter, RunStart
 
 
 @contextmanager
-def reporting(run: RunDir, recipe: Recipe, *reporters: Reporter) -> Iterator[Reporter]:
+def reporting(run: RunReader, *reporters: Reporter) -> Iterator[Reporter]:
     """Reports to reporters that a run starts, and how it ends.
 
     Raises:
@@ -20,7 +19,7 @@ def reporting(run: RunDir, recipe: Recipe, *reporters: Reporter) -> Iterator[Rep
     """
     told = Several(reporters)
     try:
-        told.started(run_start(run, recipe))
+        told.started(run_start(run))
         yield told
     except BaseException as error:
         told.ended(error)
@@ -28,12 +27,12 @@ def reporting(run: RunDir, recipe: Recipe, *reporters: Reporter) -> Iterator[Rep
     told.ended(None)
 
 
-def run_start(run: RunDir, recipe: Recipe) -> RunStart:
+def run_start(run: RunReader) -> RunStart:
     """The description of a run for reporters."""
     return RunStart(
         path=run.path,
         id=run.id,
-        name=recipe.name,
+        name=run.info["recipe"]["name"],
         command=run.info["command"],
         recipe=run.info["recipe"],
         continues=bool(run.rows(limit=1)),

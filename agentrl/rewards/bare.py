@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
-from agentrl.config.recipe import Recipe
+from agentrl.config.rewards import RewardSettings
 from agentrl.types.episode import Episode, Turn
 
 
-def scoring_functions(recipe: Recipe) -> set[str]:
+def scoring_functions(rewards: Mapping[str, RewardSettings]) -> set[str]:
     """Names of the components that are functions. `tool_reward` is excluded: it reads rewards of tools and agents."""
-    return {name for name, settings in recipe.rewards.items() if (settings.use or name) != "tool_reward"}
+    return {name for name, settings in rewards.items() if (settings.use or name) != "tool_reward"}
 
 
 def bare_turns(episode: Episode, functions: Collection[str]) -> list[Turn]:

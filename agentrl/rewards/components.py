@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
-from agentrl.config.rewards import Gate, RewardRoute, Step
+from agentrl.config.rewards import Gate, RewardRoute, RewardStep
 from agentrl.registry.settings import in_words
 from agentrl.rewards.declare import About, Cost, Scored, about, scores_turns
 from agentrl.rewards.gate import check_gates, check_route, components_of, judge_gates
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 OpenSandbox = Callable[[], Awaitable["Sandbox"]]
 """Starts a fresh sandbox that the agent has not used."""
 
-_STEPS = TypeAdapter(list[Step])
+_STEPS = TypeAdapter(list[RewardStep])
 
 _FIELDS = {"key": "", "rubric_key": "", "database": ", or to a file that exists: ./shop.db"}
 """Settings of built-ins that name a field of `task.data`, and the allowed alternative."""
@@ -66,7 +66,7 @@ class Component:
     weight: float
     wants: tuple[str, ...]
     settings: dict[str, Any]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[RewardStep, ...] = ()
     required: bool = False
     sandbox_required: bool = False
     live_need: str | None = None
@@ -493,7 +493,7 @@ def _must_have(name: str, function: Callable[..., Any]) -> bool:
     return parameter is not None and parameter.default is parameter.empty
 
 
-def _steps(then: Any, place: str) -> tuple[Step, ...]:
+def _steps(then: Any, place: str) -> tuple[RewardStep, ...]:
     try:
         return tuple(_STEPS.validate_python(then or []))
     except ValidationError as error:
@@ -501,5 +501,5 @@ def _steps(then: Any, place: str) -> tuple[Step, ...]:
         raise RecipeError(
             in_words(first),
             place=".".join([place, *map(str, first["loc"])]),
-            remedy=f"a list of steps: {', '.join(Step.model_fields)}",
+            remedy=f"a list of steps: {', '.join(RewardStep.model_fields)}",
         ) from None

@@ -21,7 +21,7 @@ class ScoringDeadline(Deadline):
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
         self.seconds = seconds
-        self._before: Token[tuple[ScoringDeadline, ...]] | None = None
+        self._before: Token[tuple[ScoringDeadline, ...]]  # since `__aenter__`
 
     async def __aenter__(self) -> Self:
         self._before = _RUNNING.set((*_RUNNING.get(), self))
@@ -30,7 +30,6 @@ class ScoringDeadline(Deadline):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._before is not None
         _RUNNING.reset(self._before)
         await super().__aexit__(kind, error, traceback)
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agentrl.config.rewards import Noise, Step
+from agentrl.config.rewards import Noise, RewardStep
 
 Value = float | None
 Values = Value | list[Value]
 
 
-def apply(steps: Sequence[Step], value: Values) -> Values:
+def apply(steps: Sequence[RewardStep], value: Values) -> Values:
     """Applies `steps` in order. None (not scored) stays None."""
     for step in steps:
         value = _changed(step, value)
     return value
 
 
-def _changed(step: Step, value: Values) -> Values:
+def _changed(step: RewardStep, value: Values) -> Values:
     """Applies one step to an outcome, or to every scored entry of a list over turns.
 
     Raises:

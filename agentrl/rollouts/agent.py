@@ -85,7 +85,7 @@ AGENTS: Registry[type[Agent]] = Registry(
         "tree_agent": "agentrl.agents.tree:TreeAgent",
         "program": "agentrl.rollouts.programs.agent:ProgramAgent",
         "guest": "agentrl.rollouts.programs.guest:GuestAgent",
-        "dialogue": "agentrl.rollouts.voices.dialogue:DialogueAgent",
+        "dialogue": "agentrl.rollouts.auxiliary.dialogue:DialogueAgent",
     },
     wanted="an Agent subclass",
     accept=subclass_of(Agent),  # type: ignore[type-abstract]

@@ -17,9 +17,9 @@ from agentrl.rollouts.context import RolloutContext
 from agentrl.rollouts.conversation.calls import CallRunner
 from agentrl.rollouts.conversation.conversation import SampledTurns, TurnSource
 from agentrl.rollouts.conversation.playback import RepeatedCalls, RepeatedTurns
+from agentrl.rollouts.conversation.policies import MainPolicy
 from agentrl.rollouts.conversation.resumption import Resumption, savers
-from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState, Keyed
-from agentrl.rollouts.conversation.voice import MainVoice
+from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState, HasStateKey
 from agentrl.rollouts.faults.failures import TookTooLong, Verdict, describe, verdict, within
 from agentrl.rollouts.information_gain import AnswerScorer
 from agentrl.rollouts.session import Forkable, Session
@@ -29,11 +29,11 @@ from agentrl.store.codec import must_be_storable
 from agentrl.store.index import with_images
 from agentrl.tools.base import Environment, Tool
 from agentrl.tools.calling import called
+from agentrl.tools.responders import info_of, openings
 from agentrl.tools.toolset import ToolBox
-from agentrl.tools.voice import info_of, openings
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.episode import POLICY, Episode, ErrorRecord
-from agentrl.types.errors import StoreError, asked_to_stop
+from agentrl.types.errors import EngineError, StoreError, asked_to_stop
 from agentrl.types.parts.intake import Images
 from agentrl.types.sandbox import (
     Backend,
@@ -65,7 +65,7 @@ class Attempt:
         self.session: Session | None = None
         self.sandbox: Sandbox | None = None
         self.tools, self.environments = list[Tool](), list[Environment]()
-        self.voices = context.voices
+        self.speakers = context.speakers
         self.info: dict[str, Any] = {}
         self.opened: list[Tool] = []
         self.stage, self.stop = "start", ""
@@ -130,7 +130,7 @@ class Attempt:
         self.enter("open")
         shown = await self._open_tools(box, task, images)
         at = self.spec.iteration if self.spec.split == "eval" else None  # training may have continued in the meantime
-        self.voices = await context.voices.bound(self.spec.group_id, at)
+        self.speakers = await context.speakers.bound(self.spec.group_id, at)
         calls, source = self._calls(box, images)
         state = EpisodeState(
             self.spec.id, task, calls,
@@ -139,8 +139,8 @@ class Attempt:
             keyed=_keyed(agent, box.instances) if context.keyed else (),
             saves=savers(box.instances),
         )  # fmt: skip
-        voice = MainVoice(POLICY, context.engine, context.renderer, context.sampling, reserve=self._reserve)
-        self.session = session = Session(state, box, voice, source, self.voices, self.forkable)
+        speaker = MainPolicy(POLICY, context.engine, context.renderer, context.sampling, reserve=self._reserve)
+        self.session = session = Session(state, box, speaker, source, self.speakers, self.forkable)
         state.seats = agent is None or agent.seats
         source.begin(state)
         return session, shown
@@ -235,19 +235,26 @@ class Attempt:
         if scorer is None or session is None or not len(session.state.recording):
             return
         self.enter("information_gain")
-        async with Deadline(context.limits.generate_s):
-            record = session.state.recording
-            drafts = record.drafts
-            found = await scorer.score(context.engine, context.renderer, self.spec.task, record.trajectory, drafts)
-            for draft, gold in zip(drafts, found, strict=True):
-                draft.gold_logprob = gold
+        record, seconds = session.state.recording, context.limits.generate_s
+        drafts = record.drafts
+        try:
+            async with Deadline(seconds) as deadline:
+                found = await scorer.score(context.engine, context.renderer, self.spec.task, record.trajectory, drafts)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise EngineError(
+                f"no scores of the gold answer within {seconds:g} s", remedy="raise limits.generate_s"
+            ) from None
+        for draft, gold in zip(drafts, found, strict=True):
+            draft.gold_logprob = gold
 
     def _end_session(self) -> None:
         if self.session is not None and not self._session_ended:
             self._session_ended = True
             self.close_errors += [describe(error, "close") for error in self.session.state.end()]
-        self.voices.release()
-        self.voices = self.context.voices
+        self.speakers.release()
+        self.speakers = self.context.speakers
 
     async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
         try:
@@ -346,7 +353,7 @@ class Attempt:
         self.context.on_stage(self.spec.id, stage)
 
 
-def _keyed(agent: Agent | None, tools: Sequence[Tool]) -> list[Keyed]:
+def _keyed(agent: Agent | None, tools: Sequence[Tool]) -> list[HasStateKey]:
     """Returns the agent and tools that may know the state of the episode. A fork has no agent."""
     knows = [tool for tool in tools if tool.knows_state]
     return [*([agent] if agent and type(agent).state_key is not Agent.state_key else []), *knows]

@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-import math
-import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -21,20 +18,23 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.agent import SamplingSettings
+from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.parts import Part
 from agentrl.curriculum.task_source import TaskSource, load_tasks
 from agentrl.curriculum.task_sources import TOOLS_OF
-from agentrl.engines.registry import check_engine
-from agentrl.engines.scripted import Say, Script, ScriptedEngine
+from agentrl.engines.registry import chosen_engine
+from agentrl.engines.scripted import Script, ScriptedEngine
 from agentrl.estimators.registry import CreditAssigner, load_credit
-from agentrl.registry.references import is_reference, load_object, wrong_kind
+from agentrl.registry.references import is_reference
 from agentrl.rewards.components import RewardSet
 from agentrl.rollouts.agent import AGENTS, Agent
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.conversation.voice import Voices
+from agentrl.rollouts.conversation.policies import EpisodePolicies
 from agentrl.rollouts.information_gain import AnswerScorer, scorer_of
+from agentrl.rollouts.policy_models import model_of
+from agentrl.rollouts.scripts import load_scripts
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
@@ -43,10 +43,7 @@ from agentrl.tools.registry import TOOLS
 from agentrl.tools.toolset import ToolEntry, ToolSet
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.errors import RecipeError, nearest
-from agentrl.types.parts import schemas
-from agentrl.types.parts.content import text_of
 from agentrl.types.parts.intake import Images
-from agentrl.types.parts.schemas import Argument
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Message, Task
 
@@ -66,6 +63,7 @@ class Parts:
         tools: tools of all tasks.
         credit: gives each turn its credit.
         needs_sandbox: whether the agent, a tool or a reward needs the episode's sandbox.
+        scripts: scripted policies by name.
         own_tools: whether the agents are programs with their own tools.
     """
 
@@ -75,6 +73,7 @@ class Parts:
     rewards: RewardSet
     credit: CreditAssigner
     needs_sandbox: bool
+    scripts: Mapping[str, Script]
     own_tools: bool = False
     _shown: dict[int, tuple[Task, Task]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -94,6 +93,15 @@ class Parts:
         if settings is None or settings.tasks is None:
             return self.tasks
         return load_tasks(settings.tasks, self.recipe.base, self.recipe.seed)
+
+    @cached_property
+    def models(self) -> dict[str, ModelSettings | None]:
+        """Models of the auxiliary policies by name, found on first use; None for those that have none of their own.
+
+        Raises:
+            RecipeError: a checkpoint is missing.
+        """
+        return {name: model_of(name, each, self.recipe.model) for name, each in self.recipe.policies.items()}
 
     def make_curriculum(self) -> list[Part]:
         """Makes new parts of the curriculum, in the order of the recipe. They have state.
@@ -198,7 +206,7 @@ class Parts:
         engine: Engine,
         renderer: Renderer,
         backend: Backend | None,
-        voices: Voices | None = None,
+        speakers: EpisodePolicies | None = None,
         *,
         temperature: float | None = None,
     ) -> RolloutContext:
@@ -206,7 +214,7 @@ class Parts:
 
         Args:
             backend: sandbox backend; None if other processes run the episodes.
-            voices: open auxiliary policies; None: none.
+            speakers: open auxiliary policies; None: none.
             temperature: overrides the recipe's sampling temperature (evaluation).
         """
         recipe = self.recipe
@@ -229,7 +237,7 @@ class Parts:
             agent_needs_sandbox=recipe.agent.needs_sandbox,
             keyed=reads_states(self.credit),
             answer_scorer=self.answer_scorer if engine.trainable else None,
-            voices=voices or Voices(),
+            speakers=speakers or EpisodePolicies(),
         )
 
     def sampling(self, renderer: Renderer, settings: SamplingSettings) -> Sampling:
@@ -244,34 +252,25 @@ class Parts:
     @property
     def answer_scorer(self) -> AnswerScorer | None:
         """Scorer of gold answers; None if neither the recipe nor its credit estimator needs it."""
-        return scorer_of(self.recipe, self.credit)
+        return scorer_of(self.recipe.information_gain, self.credit)
 
-    def script(self, name: str) -> Script:
-        """Returns a script by name. `random` exists for every recipe.
+    def check_script(self, name: str) -> None:
+        """Checks that a script exists. Those that the recipe names are checked with it.
 
         Raises:
-            RecipeError: the script does not exist, or is not a generator function.
+            RecipeError: it does not.
         """
-        if name in self.recipe.scripts:
-            script: Script = load_object(self.recipe.scripts[name], self.recipe.base)
-            if not inspect.isgeneratorfunction(script):
-                kind = "a generator function: def oracle(task, rng): ... yield Say(...)"
-                ref, place = self.recipe.scripts[name], f"scripts.{name}"
-                raise wrong_kind(ref, self.recipe.base, place, kind, inspect.isgeneratorfunction)
-            return script
-        if name == "random":
-            return random_script
-        names = [*self.recipe.scripts, "random"]
-        raise RecipeError(
-            f"the recipe {self.recipe.name!r} has no script {name!r}",
-            place="scripts",
-            remedy=nearest(name, names, "it has"),
-        )
+        if name not in self.scripts:
+            raise RecipeError(
+                f"the recipe {self.recipe.name!r} has no script {name!r}",
+                place="scripts",
+                remedy=nearest(name, self.scripts, "it has"),
+            )
 
     def scripted_engine(self, name: str, tokenizer: Tokenizer | None = None) -> tuple[ScriptedEngine, Renderer]:
         """Makes an engine that runs a script. Tokens are bytes unless a tokenizer is given."""
         renderer = self.renderer(tokenizer or ByteTokenizer())
-        return ScriptedEngine(self.script(name), renderer, renderer.parser, name), renderer
+        return ScriptedEngine(self.scripts[name], renderer, renderer.parser, name), renderer
 
 
 @cache  # each note once per process
@@ -305,18 +304,18 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
         needs_sandbox=recipe.agent.needs_sandbox
         or rewards.needs_sandbox
         or any(entry.needs_sandbox for entry in tools.entries),
+        scripts=load_scripts(recipe.scripts, recipe.base),
         own_tools=own_tools or recipe.agent.is_program,
     )
     _check_env(rewards, tools)
     _check_sources(parts)
     if not parts.own_tools:
         _check_forks(parts)
-    for name in recipe.scripts:
-        parts.script(name)
     if recipe.agent.format.use != AUTO:
         parser_of(recipe.agent.format, tools.definitions, recipe.base)
     BACKENDS.chosen(recipe.sandbox, recipe.base)
-    check_engine(recipe.engine, recipe.base)
+    engine = chosen_engine(recipe)
+    engine.plug_in.check(engine.settings, recipe)
     if recipe.model is not None and recipe.model.template is not None:
         template_text(recipe.model.template)
     return parts
@@ -391,49 +390,3 @@ def _check_forks(parts: Parts) -> None:
 def reads_states(credit: CreditAssigner) -> bool:
     """Returns True if credit reads the states of turns. A user-defined function without `needs` may read everything."""
     return "state" in credit.needs or (credit.estimator.source == "user code" and not credit.estimator.needs)
-
-
-def random_script(task: Task, rng: random.Random, tools: list[dict[str, Any]]) -> Generator[Say, list[Message], None]:
-    """Policy that calls random tools with random arguments of their schema.
-
-    Without tools it replies with a few words of the conversation.
-    """
-    words = " ".join(text_of(message["content"]) for message in task.instruction).split()
-    while True:
-        observed = yield _random_reply(tools, words, rng)
-        words += " ".join(text_of(message["content"]) for message in observed).split()[:200]
-
-
-def _random_reply(tools: list[dict[str, Any]], words: list[str], rng: random.Random) -> Say:
-    if not tools:
-        return Say(" ".join(rng.choices(words or ["nothing"], k=rng.randint(1, 4))))
-    function = rng.choice(tools)["function"]
-    root = function["parameters"]
-    arguments = {name: Argument(root, schema).merged for name, schema in schemas.arguments(root).items()}
-    return Say(calls=[(function["name"], {k: _random_value(v, words, rng) for k, v in arguments.items()})])
-
-
-def _random_value(schema: dict[str, Any], words: list[str], rng: random.Random) -> Any:
-    if schema.get("enum"):
-        return rng.choice(schema["enum"])
-    if "const" in schema:
-        return schema["const"]
-    low, high = _bounds(schema)
-    makers: dict[str, Callable[[], Any]] = {
-        "integer": lambda: rng.randint(math.ceil(low), math.floor(high)),
-        "number": lambda: round(rng.uniform(low, high), 2),
-        "boolean": lambda: rng.random() < 0.5,
-        "array": lambda: [],
-        "object": lambda: {},
-    }
-    return makers.get(schema.get("type", "string"), lambda: rng.choice(words or ["nothing"]))()
-
-
-def _bounds(schema: dict[str, Any]) -> tuple[float, float]:
-    """Returns the range for random numbers: the schema's, by default 0 to 9."""
-    step = schema.get("type") == "integer"
-    low = schema["exclusiveMinimum"] + step if "exclusiveMinimum" in schema else schema.get("minimum")
-    high = schema["exclusiveMaximum"] - step if "exclusiveMaximum" in schema else schema.get("maximum")
-    if low is None:
-        low = 0 if high is None else min(0, high)
-    return low, low + 9 if high is None else high

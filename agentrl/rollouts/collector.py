@@ -14,7 +14,7 @@ from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.faults.stalls import Stalls
 from agentrl.rollouts.groups.scorer import GroupScorer
 from agentrl.rollouts.groups.stored import StoredGroups, unscored_groups
-from agentrl.rollouts.player import Players
+from agentrl.rollouts.runner import EpisodeRunners
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec, eval_specs, missing
 from agentrl.rollouts.summary import summary
@@ -35,7 +35,7 @@ class Collector:
     parts: Parts
     run: RunDir
     reporter: Reporter
-    players: Players
+    players: EpisodeRunners
 
     def scheduler(
         self, engine: Engine, renderer: Renderer, *, temperature: float | None = None
@@ -51,7 +51,7 @@ class Collector:
         self._note_processor(renderer)
         stalls = Stalls()
         context = replace(
-            self.parts.context(engine, renderer, self.players.backend, self.players.voices, temperature=temperature),
+            self.parts.context(engine, renderer, self.players.backend, self.players.speakers, temperature=temperature),
             put_blob=self.run.put_blob,
             get_blob=self.run.get_blob,
             on_failure=self.run.add_failure,

@@ -10,7 +10,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
 from agentrl.rollouts.agent import Agent
-from agentrl.rollouts.conversation.voice import Voices
+from agentrl.rollouts.conversation.policies import EpisodePolicies
 from agentrl.rollouts.faults.outage import Outage
 from agentrl.rollouts.faults.stalls import Stall
 from agentrl.rollouts.information_gain import AnswerScorer
@@ -43,7 +43,7 @@ class RolloutContext:
         on_stage: called when an episode enters a stage: (episode id, stage; None when the episode ends).
         answer_scorer: scores the gold answer before every turn; unused in evaluations and demonstrations.
         outage: tracks outages of the backend.
-        voices: auxiliary policies, for the contexts that name them.
+        speakers: auxiliary policies, for the contexts that name them.
     """
 
     engine: Engine
@@ -67,7 +67,7 @@ class RolloutContext:
     on_stage: Callable[[str, str | None], None] = _ignore
     answer_scorer: AnswerScorer | None = None
     outage: Outage = field(default_factory=Outage)
-    voices: Voices = field(default_factory=Voices)
+    speakers: EpisodePolicies = field(default_factory=EpisodePolicies)
 
     def sandbox_of(self, task: Task) -> SandboxSpec | None:
         """Returns the spec of the sandbox for an episode of the task; None if it needs none.

@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.engine import EngineSettings
-from agentrl.config.model import ModelSettings
-from agentrl.config.recipe import Recipe
-from agentrl.engines.registry import ENGINES
-from agentrl.models.load import LoadedModel, chat_tokenizer, load_model, model_folder, on_cuda, sees
+from agentrl.engines.opening import EngineOpening, named_model
+from agentrl.engines.registry import chosen_engine
+from agentrl.models.load import LoadedModel, chat_tokenizer, sees
 from agentrl.registry.references import is_reference
 from agentrl.rollouts.builder import Parts
 from agentrl.types.engine import Engine
-from agentrl.types.errors import RecipeError, needs
+from agentrl.types.errors import RecipeError
 
-if TYPE_CHECKING:
-    from agentrl.engines.vllm.launch import ServerGroup, Serving
-
-    LaunchServers = Callable[[Recipe, Path, Serving], ServerGroup]
-    """Launches servers on a recipe's cluster: `agentrl.distributed.servers.LaunchedServers`."""
+LaunchServers = Callable[..., Any]
+"""Launches servers on a recipe's cluster: `agentrl.distributed.servers.LaunchedServers`."""
 
 
 def open_engine(parts: Parts, launch_servers: LaunchServers | None = None) -> tuple[Engine, Renderer]:
     """Opens the engine that samples the recipe's model; returns it and its renderer.
 
     Args:
-        launch_servers: launches vLLM servers on a cluster, if the recipe asks for it.
+        launch_servers: launches servers on a cluster, if the recipe asks for it.
 
     Raises:
         RecipeError: the recipe has no model, or training has not built it yet.
         EngineError: servers cannot be started.
     """
-    return OPENERS.get(parts.recipe.engine.use, _open_own)(parts, launch_servers)
+    opening = opening_of(parts, launch_servers=launch_servers)
+    return opening.engine.plug_in.open(opening), opening.renderer
 
 
 def engine_of(parts: Parts, loaded: LoadedModel, launch_servers: LaunchServers | None = None) -> Engine:
@@ -48,20 +42,40 @@ def engine_of(parts: Parts, loaded: LoadedModel, launch_servers: LaunchServers |
 
     Args:
         launch_servers: see `open_engine`.
+
+    Raises:
+        RecipeError: the engine gives text only.
     """
-    recipe, tokenizer = parts.recipe, loaded.chat()
-    if is_reference(recipe.engine.use):
-        return _own(recipe, parts.renderer(tokenizer), parts.definitions, loaded)
-    if recipe.engine.use == "vllm":
-        return _vllm(parts, loaded, tokenizer, launch_servers)
-    import copy
+    opening = opening_of(parts, loaded.chat(), loaded=loaded, launch_servers=launch_servers)
+    engine = opening.engine.plug_in.open(opening)
+    if not engine.trainable:
+        raise not_trainable(parts.recipe.engine)
+    return engine
 
-    import torch
 
-    from agentrl.models.load import cast_weights
+def attach(parts: Parts, urls: Sequence[str], tokenizer: Tokenizer) -> tuple[Engine, Renderer]:
+    """Makes an engine of the recipe for running servers. Starts none."""
+    opening = opening_of(parts, tokenizer, urls=urls)
+    return opening.engine.plug_in.open(opening), opening.renderer
 
-    model = cast_weights(copy.deepcopy(loaded.model), getattr(torch, recipe.required_model.dtype))
-    return _torch(recipe, model, loaded, tokenizer)
+
+def opening_of(parts: Parts, tokenizer: Tokenizer | None = None, **given: Any) -> EngineOpening:
+    """Returns what a recipe gives its engine.
+
+    Args:
+        tokenizer: default: that of the recipe's model, or of text for an engine that needs no model.
+        given: further attributes of `EngineOpening`.
+
+    Raises:
+        RecipeError: the engine needs the recipe's model, and there is none, or training has not built it yet.
+    """
+    recipe, engine = parts.recipe, chosen_engine(parts.recipe)
+    if tokenizer is None:
+        weights = engine.plug_in.weights
+        as_text = weights == "own" or (weights == "any" and recipe.model is None)
+        tokenizer = ByteTokenizer() if as_text else chat_tokenizer(named_model(recipe))
+    needed = partial(needed_context, parts)
+    return EngineOpening(engine, recipe, tokenizer, parts.definitions, parts.renderer, needed, **given)
 
 
 async def start_to_sample(engine: Engine, note: Callable[[str], None] = lambda line: None) -> None:
@@ -71,63 +85,17 @@ async def start_to_sample(engine: Engine, note: Callable[[str], None] = lambda l
         note: called with a line if the engine falls back to a slower computation.
 
     Raises:
-        EngineError: the engine does not start, or its servers have weights of an earlier training.
+        EngineError: the engine does not start, or has weights of an earlier training.
     """
-    from agentrl.engines.vllm.engine import VLLMEngine
-
     await engine.start()
     note_fallback(engine, note)
-    if isinstance(engine, VLLMEngine):
-        await engine.refuse_trained()
+    await engine.refuse_trained()
 
 
 def note_fallback(engine: Engine, note: Callable[[str], None]) -> None:
-    """Calls `note` if the embedded engine cannot compute its model in batches."""
-    if (reason := getattr(engine, "one_by_one", None)) is not None:
-        note(f"engine: episodes are decoded one by one, because {reason}; engine.use: vllm would be faster")
-
-
-def attach(recipe: Recipe, urls: Sequence[str], renderer: Renderer, definitions: list[dict[str, Any]]) -> Engine:
-    """Makes an engine for running servers: those at `urls`, or the recipe's API. Starts none."""
-    if recipe.engine.use == "openai":
-        from agentrl.engines.openai import OpenAIEngine
-
-        return OpenAIEngine(recipe.engine, renderer, definitions)
-    from agentrl.engines.vllm.engine import VLLMEngine
-
-    return VLLMEngine(recipe.engine, urls, tokenizer=renderer.tokenizer, room=recipe.sampling.max_tokens)
-
-
-def serving(parts: Parts, *, trains: bool = False) -> Serving:
-    """Returns the settings of vLLM servers for the recipe's model.
-
-    Args:
-        trains: the servers are for training in this process, which may use GPUs, too.
-    """
-    from agentrl.engines.vllm.images import FAMILIES
-    from agentrl.engines.vllm.launch import Serving
-    from agentrl.engines.vllm.transfer import backend_of
-
-    recipe = parts.recipe
-    model = recipe.required_model
-    lora = recipe.train.lora if recipe.train is not None else None
-    needed, allowed = needed_context(parts), _allowed_context(model)
-    context = needed if needed is not None and allowed is not None and needed < allowed else None
-    gpus = _trainer_gpus(recipe) if trains else 0
-    transfer = backend_of(recipe.engine, recipe.base)
-    return Serving(model.dtype, context, None if lora is None else lora.rank, gpus, transfer, sees(model, FAMILIES))
-
-
-def check_servers(recipe: Recipe) -> None:
-    """Checks that a training can start its servers, before the first episode.
-
-    Raises:
-        EngineError: the interpreter has no vLLM, or the GPUs are missing, too few, or used by the trainer.
-    """
-    from agentrl.engines.vllm.launch import Serving, prepare
-
-    if recipe.engine.use == "vllm" and not recipe.engine.urls and not recipe.launches_servers:
-        prepare(recipe.engine, Serving(recipe.required_model.dtype, trainer_gpus=_trainer_gpus(recipe)))
+    """Calls `note` if the engine cannot compute its model in batches."""
+    if engine.one_by_one is not None:
+        note(f"engine: episodes are decoded one by one, because {engine.one_by_one}; engine.use: vllm would be faster")
 
 
 def needed_context(parts: Parts) -> int | None:
@@ -151,92 +119,8 @@ def needed_context(parts: Parts) -> int | None:
     return longest + beside + TEMPLATE + recipe.agent.max_turns * (recipe.sampling.max_tokens + observed + TEMPLATE)
 
 
-def _allowed_context(model: ModelSettings) -> int | None:
-    """Returns the maximum context of the model; None if its configuration has no such value."""
-    if model.scratch is not None:
-        return model.scratch.max_context
-    config = json.loads((model_folder(model) / "config.json").read_bytes())
-    found = config.get("text_config", config).get("max_position_embeddings")
-    return None if found is None else int(found)
-
-
-def _trainer_gpus(recipe: Recipe) -> int:
-    """Returns the number of this machine's GPUs that the trainer uses: the first ones, one per rank."""
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(ranks, recipe.scale.trainer_ranks) if on_cuda(recipe.required_model) else 0
-
-
-def named_model(recipe: Recipe) -> ModelSettings:
-    """Returns the recipe's model, which must exist in a folder.
-
-    Raises:
-        RecipeError: the recipe has no model, or training has not built it yet.
-    """
-    model = recipe.required_model
-    if model.scratch is not None:
-        raise RecipeError(
-            "the recipe's model is built by training",
-            place="model.scratch",
-            remedy="agentrl train first, then agentrl eval RUN, or --set 'model={path: RUN/checkpoints/it-...}'",
-        )
-    return model
-
-
-def _open_torch(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer]:
-    with needs("train"):
-        loaded = load_model(named_model(parts.recipe), seed=parts.recipe.seed)
-    renderer = parts.renderer(loaded.chat())
-    return _torch(parts.recipe, loaded.model, loaded, renderer.tokenizer), renderer
-
-
-def _open_vllm(parts: Parts, launch_servers: LaunchServers | None) -> tuple[Engine, Renderer]:
-    renderer = parts.renderer(chat_tokenizer(named_model(parts.recipe)))
-    return _vllm(parts, None, renderer.tokenizer, launch_servers), renderer
-
-
-def _open_openai(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer]:
-    from agentrl.engines.openai import OpenAIEngine
-
-    renderer = parts.renderer(ByteTokenizer())
-    return OpenAIEngine(parts.recipe.engine, renderer, parts.definitions), renderer
-
-
-def _open_own(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer]:
-    recipe = parts.recipe
-    known = recipe.model is not None
-    tokenizer = chat_tokenizer(named_model(recipe)) if known else ByteTokenizer()
-    renderer = parts.renderer(tokenizer)
-    return _own(recipe, renderer, parts.definitions, None), renderer
-
-
 TEMPLATE = 256
 """Maximum tokens that a chat template adds to a message, including instructions for the call format."""
-
-OPENERS: dict[str, Callable[[Parts, LaunchServers | None], tuple[Engine, Renderer]]] = {
-    "torch": _open_torch,
-    "vllm": _open_vllm,
-    "openai": _open_openai,
-}
-
-
-def _own(recipe: Recipe, renderer: Renderer, definitions: list[dict[str, Any]], loaded: LoadedModel | None) -> Engine:
-    """Makes a user-defined engine.
-
-    Raises:
-        RecipeError: it lacks an attribute of `Engine`, or is not trainable in a training.
-    """
-    found = ENGINES.chosen(recipe.engine, recipe.base)
-    folder = None if loaded is not None or recipe.model is None else model_folder(recipe.model)
-    engine: Engine = found.make(
-        tokenizer=renderer.tokenizer, renderer=renderer, definitions=definitions, model_folder=folder, loaded=loaded
-    )
-    if lacking := [name for name in Engine.__annotations__ if not hasattr(engine, name)]:
-        raise RecipeError(
-            f"{found.name} lacks {', '.join(lacking)}", place="engine", remedy=f"what is wanted: {ENGINES.wanted}"
-        )
-    if loaded is not None and not engine.trainable:
-        raise not_trainable(recipe.engine)
-    return engine
 
 
 def not_trainable(settings: EngineSettings) -> RecipeError:
@@ -246,44 +130,3 @@ def not_trainable(settings: EngineSettings) -> RecipeError:
         place="engine",
         remedy="train with engine.use torch or vllm; agentrl rollout and agentrl eval take any",
     )
-
-
-def _torch(recipe: Recipe, model: object, loaded: LoadedModel, tokenizer: Tokenizer) -> Engine:
-    from agentrl.engines.embedded.engine import TorchEngine
-
-    settings = recipe.engine
-    return TorchEngine(
-        model,
-        max_context=loaded.max_context,
-        decode=tokenizer.decode,
-        max_batch=settings.max_batch,
-        parked_mb=settings.parked_mb,
-        threads=settings.threads,
-        batch_invariant=settings.batch_invariant,
-        processor=loaded.processor,
-    )
-
-
-def _vllm(
-    parts: Parts, loaded: LoadedModel | None, tokenizer: Tokenizer, launch_servers: LaunchServers | None
-) -> Engine:
-    """Makes the vLLM engine, with the recipe's servers or with servers that it starts."""
-    from agentrl.engines.vllm.engine import VLLMEngine
-    from agentrl.engines.vllm.launch import start_servers
-
-    recipe, settings = parts.recipe, parts.recipe.engine
-    make = partial(VLLMEngine, settings, tokenizer=tokenizer, room=recipe.sampling.max_tokens, base=recipe.base)
-    if settings.urls:
-        return make(settings.urls)
-    what = serving(parts, trains=loaded is not None)
-    if recipe.launches_servers:
-        if launch_servers is None:
-            raise RecipeError(
-                "this command cannot launch servers on a cluster",
-                place="scale",
-                remedy="start the servers and name them in engine.urls",
-            )
-        placed = launch_servers(recipe, model_folder(named_model(recipe)), what)
-        return make((), servers=placed)
-    servers = start_servers(settings, loaded or model_folder(named_model(recipe)), what)
-    return make(servers.urls, servers=servers)

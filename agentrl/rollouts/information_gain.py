@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from agentrl.chat.renderer import Renderer
 from agentrl.config.credit import InformationGain
-from agentrl.config.recipe import Recipe
 from agentrl.estimators.registry import CreditAssigner
 from agentrl.types.engine import Engine, score
 from agentrl.types.episode import Node, TurnDraft
@@ -16,9 +15,8 @@ from agentrl.types.task import Task
 from agentrl.types.trajectory import Trajectory
 
 
-def scorer_of(recipe: Recipe, credit: CreditAssigner) -> AnswerScorer | None:
+def scorer_of(settings: InformationGain | None, credit: CreditAssigner) -> AnswerScorer | None:
     """Makes the scorer of gold answers; None if neither the recipe nor its credit needs it."""
-    settings = recipe.information_gain
     if settings is None and "gold_logprob" not in credit.needs:
         return None
     return AnswerScorer(settings or InformationGain())

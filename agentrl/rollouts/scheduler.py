@@ -21,7 +21,7 @@ from agentrl.rollouts.faults.budgets import Budgets
 from agentrl.rollouts.faults.stalls import Stalls, watched
 from agentrl.rollouts.garbage import rare_collections
 from agentrl.rollouts.groups.scorer import GroupScorer
-from agentrl.rollouts.player import Player
+from agentrl.rollouts.runner import EpisodeRunner
 
 Item = TypeVar("Item")
 
@@ -62,7 +62,7 @@ class RolloutScheduler(Generic[Item]):
 
     def __init__(
         self,
-        player: Player[Item],
+        player: EpisodeRunner[Item],
         *,
         concurrency: int,
         limits: Limits,
@@ -91,7 +91,7 @@ class RolloutScheduler(Generic[Item]):
         await self.close()
 
     def expect(self, items: Sequence[Item]) -> None:
-        """Announces items to the player before they are submitted. Raises the errors of `Player.expect`."""
+        """Announces items to the player before they are submitted. Raises the errors of `EpisodeRunner.expect`."""
         self._player.expect(items)
         if self._groups is not None:
             self._groups.expect(items)

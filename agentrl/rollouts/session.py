@@ -8,9 +8,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from agentrl.rollouts.conversation.conversation import Conversation, SampledTurns, TurnSource
-from agentrl.rollouts.conversation.offer import Offer
+from agentrl.rollouts.conversation.policies import EpisodePolicies, EpisodePolicy
 from agentrl.rollouts.conversation.state import EpisodeState, SessionMisused
-from agentrl.rollouts.conversation.voice import Voice, Voices
+from agentrl.rollouts.conversation.tool_prompt import ToolPrompt
 from agentrl.tools.toolset import ToolBox
 from agentrl.types import values
 from agentrl.types.episode import POLICY, Node, TurnDraft
@@ -41,9 +41,9 @@ class Session(Conversation):
     Args:
         state: of the episode, shared by its conversations.
         box: its tools.
-        voice: the main policy.
+        speaker: the main policy.
         source: of its turns; default: the policies.
-        voices: auxiliary policies, for other conversations.
+        speakers: auxiliary policies, for other conversations.
         forks: implements `fork`; None: not supported.
 
     Attributes:
@@ -54,15 +54,15 @@ class Session(Conversation):
         self,
         state: EpisodeState,
         box: ToolBox,
-        voice: Voice,
+        speaker: EpisodePolicy,
         source: TurnSource | None = None,
-        voices: Voices | None = None,
+        speakers: EpisodePolicies | None = None,
         forks: Forkable | None = None,
     ) -> None:
-        offer = Offer(box, voice.renderer, voice.sampling)
+        tool_prompt = ToolPrompt(box, speaker.renderer, speaker.sampling)
         box.check()
-        super().__init__(state, offer, voice, source or SampledTurns())
-        self._voices = voices or Voices()
+        super().__init__(state, tool_prompt, speaker, source or SampledTurns())
+        self._speakers = speakers or EpisodePolicies()
         self._forks = forks
         self.info: dict[str, Any] = {}
 
@@ -108,7 +108,7 @@ class Session(Conversation):
         """Takes the opening and the tools of a program's requests, and the time that its replies took."""
         self.state.seconds["generate"] = seconds
         self.opening = opening or self.opening
-        self._offer.definitions = tools if tools is not None else self.definitions
+        self._tool_prompt.definitions = tools if tools is not None else self.definitions
 
     def context(
         self,
@@ -133,21 +133,22 @@ class Session(Conversation):
         Raises:
             SessionMisused: the name is taken, or a tool or the policy does not exist.
         """
-        voice = self.voice if policy == POLICY else self._voice_of(name, policy)
-        offer = self._offer.part(tools) if voice is self.voice else self._offer.of_voice(voice, tools)
-        opened = Conversation(self.state, offer, voice, self.source, values.text(name), values.text(role or name))
+        speaker = self.speaker if policy == POLICY else self._speaker_of(name, policy)
+        own = self._tool_prompt
+        prompt = own.part(tools) if speaker is self.speaker else own.of_policy(speaker, tools)
+        opened = Conversation(self.state, prompt, speaker, self.source, values.text(name), values.text(role or name))
         opened.begin(messages)
         opened.begin_engine()
         return opened
 
-    def _voice_of(self, context: str, policy: str) -> Voice:
+    def _speaker_of(self, context: str, policy: str) -> EpisodePolicy:
         """Returns the auxiliary policy of a context."""
-        voice = self._voices.find(policy)
-        if voice is None:
-            known = [POLICY, *self._voices.known, *self._voices.trained]
+        speaker = self._speakers.find(policy)
+        if speaker is None:
+            known = [POLICY, *self._speakers.known, *self._speakers.trained]
             raise SessionMisused(
                 f"context {context!r} names the policy {policy!r}, and the run has {', '.join(map(repr, known))}",
                 place=f"episode {self.id}",
                 remedy=f"an entry {policy!r} under 'policies' in the recipe, or {nearest(policy, known)}",
             )
-        return voice
+        return speaker

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from agentrl.curriculum.parts import GroupPlan
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.rollouts.conversation.resumption import Prefix
-from agentrl.store.run_dir import RunDir
+from agentrl.store.reader import RunReader
 from agentrl.types.episode import Episode, Parent
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
@@ -92,7 +92,7 @@ def fork_specs(parent: Episode, run: str, turn: int, n: int, seed: int, split: s
     return [EpisodeSpec(f"{group}#{k}", group, parent.task, parent.iteration, split, resumes=prefix) for k in range(n)]
 
 
-def missing(specs: Iterable[EpisodeSpec], run: RunDir) -> list[EpisodeSpec]:
+def missing(specs: Iterable[EpisodeSpec], run: RunReader) -> list[EpisodeSpec]:
     """Returns the specs without a finished stored episode. A failed episode is repeated with a new id (`~1`, `~2`,
     ...).
     """

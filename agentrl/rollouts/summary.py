@@ -25,7 +25,7 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         "success": _mean(succeeded(e) for e in scored if success_of(e) is not None),
         "turns": _mean(map(turns_of, scored)),
         **_components(scored),
-        **_voices(scored),
+        **_by_policy(scored),
         "truncated": _mean(e.status == "truncated" for e in scored),
         "sampled_tokens": sum(e.sampled_tokens for e in scored),
         **_branches(scored),
@@ -59,7 +59,7 @@ def _branches(episodes: list[Episode]) -> dict[str, int]:
     return {name: count for name, count in sorted(found.items()) if count}
 
 
-def _voices(episodes: list[Episode]) -> dict[str, float]:
+def _by_policy(episodes: list[Episode]) -> dict[str, float]:
     """Mean number of turns of the auxiliary policies, by name."""
     found = Counter(episode.policy_of(turn) for episode in episodes for turn in episode.turns)
     return {f"turns/{name}": count / len(episodes) for name, count in sorted(found.items()) if name != POLICY}

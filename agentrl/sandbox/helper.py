@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import importlib
-import importlib.util
 import json
 import os
 import queue
@@ -31,6 +30,8 @@ from types import ModuleType
 from typing import Any
 
 from agentrl.types.errors import AgentRLError, InfraError
+from agentrl.types.modules import load_file
+from agentrl.types.stdlib import piped
 
 _START_S = 120.0  # an import of an algebra system on a busy machine
 _PATIENCE = 20.0  # wall time allowed, as a multiple of the CPU time, plus
@@ -105,9 +106,9 @@ class Helper:
         line = json.dumps([name, arguments, cpu_s]).encode() + b"\n"
         answer, tired, states = None, False, set[str]()
         try:
-            assert process.stdin is not None
-            process.stdin.write(line)
-            process.stdin.flush()
+            entry = piped(process.stdin)
+            entry.write(line)
+            entry.flush()
             answer = _line(process, _PATIENCE * cpu_s + _GRACE_S)
             if answer is None and not _said(process, 0):
                 states = _states(process.pid)
@@ -170,8 +171,7 @@ class Helper:
 
 def _line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
     """Returns the next line of its output; None on timeout, or if the process died."""
-    assert process.stdout is not None
-    line = process.stdout.readline(_LARGEST) if _said(process, timeout_s) else b""
+    line = piped(process.stdout).readline(_LARGEST) if _said(process, timeout_s) else b""
     return line.strip() if line.endswith(b"\n") else None
 
 
@@ -201,12 +201,7 @@ _CRASHES = {int(number): number.name for number in (signal.SIGSEGV, signal.SIGAB
 def _imported(module: str) -> ModuleType:
     if not module.endswith(".py"):
         return importlib.import_module(module)
-    spec = importlib.util.spec_from_file_location(Path(module).stem, module)
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    return load_file(Path(module).stem, module)
 
 
 def _serve(module: str, memory_mb: int) -> None:

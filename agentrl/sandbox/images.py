@@ -23,6 +23,7 @@ from pathlib import Path
 from agentrl.types.errors import nearest, needs
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import SandboxImageUnusable
+from agentrl.types.stdlib import piped
 
 MIRROR = "http://deb.debian.org/debian"
 REPOSITORY = "agentrl/"
@@ -83,7 +84,8 @@ def image_named(name: str) -> Image:
         raise ImageError(f"there is no sandbox image {name!r}", remedy=nearest(short, names))
     folder = data_path("sandboxes", short)
     start = re.search(r"^FROM (\S+)", (folder / "Dockerfile").read_text(), re.MULTILINE)
-    assert start is not None, f"{folder}/Dockerfile has no FROM"
+    if start is None:
+        raise ImageError("has no FROM", place=f"{folder}/Dockerfile", remedy="FROM debian:bookworm-slim")
     parent = image_named(start[1]) if start[1].startswith(REPOSITORY) else None
     suite = parent.suite if parent else start[1].removeprefix("debian:").removesuffix("-slim")
     inputs = [folder.parent / _SCRIPT, *(folder / name for name in ("packages.txt", "requirements.txt"))]
@@ -156,7 +158,7 @@ def _build(image: Image, mirror: str, say: Callable[[str], None]) -> Path:
         return place
     _check_host()
     parent = _build(image.parent, mirror, say) if image.parent else None
-    with _locked(place.parent / f"{image.name}.lock"):
+    with _locked(place.parent / f"{image.name}.lock") as lock:
         if is_built(image):  # built by another process in the meantime
             return place
         for stale in place.parent.glob(f".{image.name}-*"):  # of a killed build: we hold its lock
@@ -166,14 +168,15 @@ def _build(image: Image, mirror: str, say: Callable[[str], None]) -> Path:
         try:
             if parent is not None:
                 say(f"{image.name}: starts from {parent}")
-                _run(["cp", "-a", "--reflink=auto", str(parent), str(partial)], f"{image.name}: copy")
+                _run(["cp", "-a", "--reflink=auto", str(parent), str(partial)], f"{image.name}: copy", lock)
             else:
                 say(f"{image.name}: debootstrap {image.suite} from {mirror}")
                 _run(
                     ["debootstrap", "--variant=minbase", image.suite, str(partial), mirror],
                     f"{image.name}: debootstrap",
+                    lock,
                 )
-            _install(image, partial, recipe, say)
+            _install(image, partial, recipe, say, lock)
             partial.chmod(0o755)
             partial.rename(place)
         finally:
@@ -183,7 +186,7 @@ def _build(image: Image, mirror: str, say: Callable[[str], None]) -> Path:
     return place
 
 
-def _install(image: Image, root: Path, recipe: Path, say: Callable[[str], None]) -> None:
+def _install(image: Image, root: Path, recipe: Path, say: Callable[[str], None], lock: int) -> None:
     """Runs the install script inside, with the host's name server, on a copy of the definition."""
     shutil.copytree(image.folder, recipe)
     shutil.copy(image.folder.parent / _SCRIPT, recipe)
@@ -192,12 +195,12 @@ def _install(image: Image, root: Path, recipe: Path, say: Callable[[str], None])
         version = next((root / "usr/bin").glob("python3.[0-9]*")).name.removeprefix("python")
         pip = [sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:", "--python-version", version]
         target = ["-d", str(recipe / "wheels"), "-r", str(recipe / "requirements.txt")]
-        _run([*pip, *target], f"{image.name}: pip download")
+        _run([*pip, *target], f"{image.name}: pip download", lock)
     say(f"{image.name}: packages")
     resolver = root / "etc/resolv.conf"
     resolver.unlink(missing_ok=True)
     shutil.copyfile("/etc/resolv.conf", resolver)
-    _run(["sh", "-c", _CHROOT, "sh", str(root), str(recipe)], f"{image.name}: packages")
+    _run(["sh", "-c", _CHROOT, "sh", str(root), str(recipe)], f"{image.name}: packages", lock)
     resolver.write_text("")
 
 
@@ -238,9 +241,8 @@ def import_image(name: str, *, say: Callable[[str], None] = print) -> str:
     except docker.errors.DockerException as error:
         raise NoEngine(f"no container engine answers: {error}", remedy="start one, or set DOCKER_HOST") from None
     with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as tar:
-        assert tar.stdout is not None
         said = api.import_image_from_stream(
-            tar.stdout,
+            piped(tar.stdout),
             repository=f"{REPOSITORY}{image.name}",
             tag="latest",
             changes=[f"LABEL agentrl.digest={image.digest}", "WORKDIR /work", 'CMD ["bash"]'],
@@ -262,16 +264,17 @@ def _check_host() -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Locks an image for one build at a time; the kernel releases the lock of a killed process."""
+def _locked(path: Path) -> Iterator[int]:
+    """Locks an image for one build at a time. Gives the lock, which ends with all processes that have it open."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()
 
 
-def _run(argv: list[str], step: str) -> None:
-    done = subprocess.run([*_ALONE, *argv], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+def _run(argv: list[str], step: str, *lock: int) -> None:
+    # The program has the lock, too: it may outlive a killed build for a moment, and must not write into the next.
+    done = subprocess.run([*_ALONE, *argv], stdin=subprocess.DEVNULL, capture_output=True, check=False, pass_fds=lock)
     if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).decode("utf-8", "replace").strip().splitlines()[-12:])
         raise ImageError(f"failed with exit code {done.returncode}:\n{tail}", place=step)

@@ -80,7 +80,7 @@ class Busy:
             self.change(-1)
 
 
-class Server:
+class SimulatedServer:
     """A resource that does one task at a time, first come, first served."""
 
     def __init__(self) -> None:
@@ -207,8 +207,8 @@ class _Run:
         pipeline, costs = self.pipeline, self.pipeline.trainer
         self._replicas = [SimulatedReplica(pipeline.engine) for _ in range(pipeline.engine.replicas)]
         self._loads = Loads(self._replicas)
-        self._workers = [Server() for _ in range(pipeline.workers)]
-        self._driver, self._flying, self._training = Server(), Busy(), Busy()
+        self._workers = [SimulatedServer() for _ in range(pipeline.workers)]
+        self._driver, self._flying, self._training = SimulatedServer(), Busy(), Busy()
         self._room = asyncio.Semaphore(pipeline.concurrency)
         self._sandboxes = asyncio.Semaphore(pipeline.sandboxes or pipeline.groups * pipeline.group_size * 1000)
         self._version, self._endings, self._sampled = 0, 0, 0.0
@@ -267,7 +267,7 @@ class _Run:
             group.ended = self._endings
             self._changed.set()
 
-    async def _turns(self, worker: Server, rng: random.Random) -> float:
+    async def _turns(self, worker: SimulatedServer, rng: random.Random) -> float:
         """Simulates the turns of an episode. Returns the tokens of its last context."""
         costs = self.pipeline.episode
         fresh = context = costs.prompt_tokens.draw(rng)

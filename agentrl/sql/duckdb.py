@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentrl.sql.query import Database, Limits, QueryFailed, Result, read
+from agentrl.sql.query import Database, QueryFailed, QueryLimits, Result, read
 from agentrl.types.errors import MissingExtra, require_versions
 
 _SHUT_IN: dict[str, Any] = {
@@ -88,7 +88,7 @@ class DuckDb(Database):
             self.connection.execute(where)
         self.connection.execute("SET lock_configuration = true")
 
-    def _run(self, query: str, limits: Limits) -> Result:
+    def _run(self, query: str, limits: QueryLimits) -> Result:
         over = threading.Event()
         late = threading.Thread(target=self._interrupt, args=(limits.seconds, over), daemon=True)
         try:
@@ -136,7 +136,9 @@ class DuckDb(Database):
         return list(statements)
 
     def schema(self) -> dict[str, str]:
-        return {name: made for name, made in self.run("SELECT table_name, sql FROM duckdb_tables()", Limits()).rows}
+        return {
+            name: made for name, made in self.run("SELECT table_name, sql FROM duckdb_tables()", QueryLimits()).rows
+        }
 
     def close(self) -> None:
         self.connection.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.sql.opening import Engine, is_script, open_database
-from agentrl.sql.query import Database, Limits, QueryFailed, Result
+from agentrl.sql.query import Database, QueryFailed, QueryLimits, Result
 from agentrl.types.errors import AgentRLError
 
 MEMORY_MB = 1536
@@ -55,7 +55,7 @@ def shown(
 ) -> dict[str, Any]:
     """Runs a query: the `text` that the model is shown, and whether the database `changed`; or why it `failed`."""
     before = _stamp(copy)
-    limits = Limits(rows=rows, bytes=16 << 20, value=1 << 20, seconds=seconds)
+    limits = QueryLimits(rows=rows, bytes=16 << 20, value=1 << 20, seconds=seconds)
     found = _tried(where, engine, copy, lambda database: _table(database.run(query, limits), chars))
     return found if "failed" in found else {**found, "changed": _stamp(copy) != before}
 

@@ -15,7 +15,7 @@ class QueryFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class QueryLimits:
     """Limits of one query.
 
     Attributes:
@@ -47,7 +47,7 @@ class Result:
 class Database(ABC):
     """An open database. One thread at a time."""
 
-    def run(self, query: str, limits: Limits) -> Result:
+    def run(self, query: str, limits: QueryLimits) -> Result:
         """Runs one statement.
 
         Raises:
@@ -58,7 +58,7 @@ class Database(ABC):
         return self._run(query, limits)
 
     @abstractmethod
-    def _run(self, query: str, limits: Limits) -> Result: ...
+    def _run(self, query: str, limits: QueryLimits) -> Result: ...
 
     @abstractmethod
     def schema(self) -> dict[str, str]:
@@ -72,7 +72,7 @@ class Database(ABC):
         """A hash of all rows of all tables, in the order in which the database gives them."""
         digest = hashlib.sha256()
         for name, made in sorted(self.schema().items()):
-            found = self.run('SELECT * FROM "{}"'.format(name.replace('"', '""')), Limits())
+            found = self.run('SELECT * FROM "{}"'.format(name.replace('"', '""')), QueryLimits())
             digest.update(f"{made}\n{found.rows}\n".encode())
         return digest.hexdigest()[:16]
 
@@ -86,7 +86,7 @@ def _wrong(query: str) -> str | None:
     return None
 
 
-def read(columns: list[str], found: Iterable[tuple[Any, ...]], limits: Limits) -> Result:
+def read(columns: list[str], found: Iterable[tuple[Any, ...]], limits: QueryLimits) -> Result:
     """Reads rows until they end or a limit is met.
 
     Raises:

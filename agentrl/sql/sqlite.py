@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from agentrl.sql.query import Database, Limits, QueryFailed, Result, read
+from agentrl.sql.query import Database, QueryFailed, QueryLimits, Result, read
 
 STEPS = 50_000_000
 """Maximum steps of SQLite's virtual machine per query: a limit independent of the clock."""
@@ -115,8 +115,9 @@ class Sqlite(Database):
             allowed = self.write and action in _WRITING and (what or "").lower() not in self._closed
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
-    def _run(self, query: str, limits: Limits) -> Result:
+    def _run(self, query: str, limits: QueryLimits) -> Result:
         left, until, over = STEPS // _EVERY, time.process_time() + limits.seconds, ""
+        locked_until = time.monotonic() + limits.seconds
 
         def tick() -> int:
             nonlocal left, over
@@ -135,7 +136,7 @@ class Sqlite(Database):
                     with closing(self.connection.execute(query.strip().rstrip(";"))) as cursor:
                         return read(_columns(cursor), cursor, limits)
                 except _FAILURES as error:
-                    if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _LOCKED or time.monotonic() > until:
+                    if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _LOCKED or time.monotonic() > locked_until:
                         raise QueryFailed(over or self._said(error)) from None
                 time.sleep(_LOCKED_S)
         finally:
@@ -162,14 +163,14 @@ class Sqlite(Database):
 
         self.connection.set_authorizer(note)
         try:
-            self.run(f"EXPLAIN {query}", Limits())
+            self.run(f"EXPLAIN {query}", QueryLimits())
         finally:
             self.connection.set_authorizer(self._allows)
         return found
 
     def schema(self) -> dict[str, str]:
         listed = "SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
-        return {name: made for name, made in self.run(listed, Limits()).rows}
+        return {name: made for name, made in self.run(listed, QueryLimits()).rows}
 
     def close(self) -> None:
         self.connection.close()

@@ -18,6 +18,7 @@ from agentrl.store.group_scores import decode_group_scores
 from agentrl.store.index import blobs_of, row_of
 from agentrl.store.lock import is_held
 from agentrl.store.openings import REMEDY, Openings, environment_of, lacks_tools
+from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
 from agentrl.types.episode import MAIN, Branch, Drift, Episode, Node, gap_in
@@ -146,7 +147,7 @@ def check(path: str | Path) -> Report:
 
 
 def _check_episodes(
-    run: RunDir, invariants: dict[str, Invariant], notes: list[str]
+    run: RunReader, invariants: dict[str, Invariant], notes: list[str]
 ) -> tuple[dict[str, int], dict[str, str], dict[tuple[str, ...], str]]:
     """Checks all records of the shards. Returns the number of turns of each episode, an episode of each blob, and an
     episode of each image with the image's attributes."""
@@ -210,7 +211,7 @@ def _lines(folder: Path, readable: Invariant, notes: list[str]) -> Iterator[tupl
             readable.broken(f"{folder.name}/{frame.location}: damaged, {frame.location.length} bytes")
 
 
-def _check_planned(run: RunDir, ids: set[str], once: Invariant, notes: list[str], live: bool) -> None:
+def _check_planned(run: RunReader, ids: set[str], once: Invariant, notes: list[str], live: bool) -> None:
     planned = run.info.get("planned")
     if planned is None:
         return
@@ -236,7 +237,7 @@ def _decoded(folder: Path, decode: Callable[[bytes], T], readable: Invariant, no
             yield record
 
 
-def _check_scores(run: RunDir, turns: dict[str, int], invariants: dict[str, Invariant], notes: list[str]) -> None:
+def _check_scores(run: RunReader, turns: dict[str, int], invariants: dict[str, Invariant], notes: list[str]) -> None:
     for group in _decoded(run.path / "scores", decode_group_scores, invariants["readable"], notes):
         for score in group.scores:
             expected, found = turns.get(score.episode_id), len(score.turns)
@@ -244,7 +245,7 @@ def _check_scores(run: RunDir, turns: dict[str, int], invariants: dict[str, Inva
             invariants["scores"].take(None if expected == found else problem, score.episode_id)
 
 
-def _check_credit(run: RunDir, turns: dict[str, int], invariants: dict[str, Invariant], notes: list[str]) -> None:
+def _check_credit(run: RunReader, turns: dict[str, int], invariants: dict[str, Invariant], notes: list[str]) -> None:
     for credit in _decoded(run.path / "credit", decode_credit, invariants["readable"], notes):
         expected = turns.get(credit.episode_id)
         lengths = {len(credit.turn_advantages), *map(len, credit.parts.values())}
@@ -256,7 +257,7 @@ def _check_credit(run: RunDir, turns: dict[str, int], invariants: dict[str, Inva
         invariants["credit"].take(problem, credit.episode_id)
 
 
-def _check_blobs(run: RunDir, named: dict[str, str], invariant: Invariant, live: bool) -> None:
+def _check_blobs(run: RunReader, named: dict[str, str], invariant: Invariant, live: bool) -> None:
     there = {path.name: path for path in run.path.glob("blobs/*/*") if not path.name.startswith(".")}
     for sha, episode in named.items():
         path = there.pop(sha, None)
@@ -273,7 +274,7 @@ def _said_of(part: dict[str, Any]) -> tuple[str, ...]:
     return tuple(str(part.get(key)) for key in ("blob", "format", "width", "height"))
 
 
-def _check_images(run: RunDir, images: dict[tuple[str, ...], str], invariant: Invariant) -> None:
+def _check_images(run: RunReader, images: dict[tuple[str, ...], str], invariant: Invariant) -> None:
     for (blob, *said), episode in images.items():
         try:
             found = image_info(run.get_blob(blob))
@@ -286,7 +287,7 @@ def _check_images(run: RunDir, images: dict[tuple[str, ...], str], invariant: In
         invariant.take(None if same else f"{episode} says {' '.join(said)}, it is {found}", blob)
 
 
-def _note_repairs(run: RunDir, notes: list[str]) -> None:
+def _note_repairs(run: RunReader, notes: list[str]) -> None:
     counts: dict[str, int] = {}
     for repair in run.repairs():
         counts[repair["kind"]] = counts.get(repair["kind"], 0) + int(repair.get("records", 1))
@@ -307,7 +308,7 @@ def _safely(problem_of: Callable[[Episode], str | None], episode: Episode) -> st
         return f"cannot be checked: {type(error).__name__}: {error}"
 
 
-def _parent_of(fork: Episode, run: RunDir) -> Episode | None:
+def _parent_of(fork: Episode, run: RunReader) -> Episode | None:
     """The episode of this run that it was forked from, if that can be read."""
     if fork.parent is None or not fork.forked:
         return None
@@ -359,10 +360,10 @@ def _contexts(episode: Episode) -> str | None:
     if silent := episode.contexts.keys() - {turn.context for turn in episode.turns}:
         return f"the context {min(silent)!r} has no turn"
     for turn in episode.turns if episode.nodes else ():
-        voice = episode.policy_of(turn)
-        kind = "sampled" if voice in episode.trained_policies and turn.index >= episode.taken else "spoken"
+        speaker = episode.policy_of(turn)
+        kind = "sampled" if speaker in episode.trained_policies and turn.index >= episode.taken else "spoken"
         if episode.nodes[turn.node].kind != kind:
-            who = f"the voice {voice!r}" if turn.index >= episode.taken else "the resumed episode"
+            who = f"the speaker {speaker!r}" if turn.index >= episode.taken else "the resumed episode"
             return f"turn {turn.index} is of {who}, and its node is {episode.nodes[turn.node].kind}"
     return _forks(episode) if episode.nodes else None
 

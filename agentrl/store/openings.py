@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.store.run_dir import RunDir
+from agentrl.store.reader import RunReader
 from agentrl.types.episode import Episode
 from agentrl.types.figures.openings import offers_nothing, opening_of, parting, speaker_in
 
@@ -22,7 +22,7 @@ class Openings:
         indexed: episodes already in the run's index come before the given ones.
     """
 
-    def __init__(self, run: RunDir, *, indexed: bool = False) -> None:
+    def __init__(self, run: RunReader, *, indexed: bool = False) -> None:
         self._run, self._indexed = run, indexed and bool(run.rows(limit=1))
         self._first: dict[str, dict[str, tuple[str, str]]] = {}  # group -> speaker -> mark and id of the first
         self._told: set[str] = set()

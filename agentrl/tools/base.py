@@ -250,6 +250,17 @@ class Environment(Tool):
         return None
 
 
+def own(sandbox: Sandbox | None) -> Sandbox:
+    """Returns the sandbox of a tool with `needs_sandbox`.
+
+    Raises:
+        TypeError: the tool was opened without one.
+    """
+    if sandbox is None:
+        raise TypeError("the tool was opened without a sandbox: needs_sandbox = True asks for one")
+    return sandbox
+
+
 def own_methods(instance: Tool) -> list[Callable[..., Any]]:
     """Returns the `@tool` methods of an instance that `offers` allows, in order of definition."""
     found = [getattr(instance, name) for name in _marked(type(instance))]

@@ -57,19 +57,18 @@ class ToolMethod:
             checked: Mapping[str, Any] = arguments  # nothing to check, nothing mutable
         else:
             own = msgspec.to_builtins(arguments)
-            checked = self._by_schema(own) if self.arguments is None else self._by_hints(own)
+            checked = self._by_schema(own) if self.arguments is None else self._by_hints(own, self.arguments)
         result = await called(self.owner, self.function, **checked)
         if isinstance(result, ToolResult):
             return result
         # Encoding a large picture as PNG takes seconds.
         return await in_thread(lambda: ToolResult(result)) if is_pil(result) else ToolResult(result)
 
-    def _by_hints(self, arguments: dict[str, Any]) -> Mapping[str, Any]:
-        assert self.arguments is not None
+    def _by_hints(self, arguments: dict[str, Any], hints: TypeAdapter[Any]) -> Mapping[str, Any]:
         if unknown := arguments.keys() - self.schema["properties"].keys():
             raise ToolError(f"unknown argument {sorted(unknown)[0]!r}; allowed: {sorted(self.schema['properties'])}")
         try:
-            checked: Mapping[str, Any] = vars(self.arguments.validate_python(arguments))
+            checked: Mapping[str, Any] = vars(hints.validate_python(arguments))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))

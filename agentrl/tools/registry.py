@@ -43,7 +43,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "route": "agentrl.tools.builtin.search.route:Route",
         "memory": "agentrl.tools.builtin.memory:Memory",
         "ask_user": "agentrl.tools.builtin.ask_user:AskUser",
-        "judge": "agentrl.tools.builtin.judge:Judge",
+        "judge": "agentrl.tools.builtin.judge:JudgeTool",
         "answer": "agentrl.tools.builtin.answer:Answer",
         "harbor": "agentrl.integrations.harbor.tool:Harbor",
         "gui": "agentrl.tools.builtin.gui.gui:Gui",

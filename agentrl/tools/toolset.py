@@ -131,11 +131,11 @@ class ToolSet:
 
     def _named(self, names: Sequence[str]) -> list[ToolEntry]:
         named = [entry for entry in self.entries if _is_named(entry, names)]
-        voices = any(entry.environment for entry in named)
+        speakers = any(entry.environment for entry in named)
         return [
             entry
             for entry in self.entries
-            if entry in named or (not voices if entry.environment else not entry.methods)
+            if entry in named or (not speakers if entry.environment else not entry.methods)
         ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -11,39 +10,35 @@ from typing import Any, TypeVar
 
 from agentrl.chat.renderer import Renderer
 from agentrl.config.agent import PolicySettings
-from agentrl.config.recipe import TrainingRecipe, TrainSection
+from agentrl.config.recipe import TrainingRecipe
 from agentrl.curriculum import Curriculum
 from agentrl.curriculum.task_source import TaskSource
-from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.engines.replay import ReplayEngine
 from agentrl.models.load import LoadedModel
+from agentrl.rollouts.auxiliary.open import opponent_pools_of
 from agentrl.rollouts.collector import Collector
-from agentrl.rollouts.conversation.voice import TrainedVoice
+from agentrl.rollouts.conversation.policies import TrainedPolicy
 from agentrl.rollouts.engines import engine_of, note_fallback
-from agentrl.rollouts.player import Players
-from agentrl.rollouts.voices.open import leagues_of
+from agentrl.rollouts.runner import EpisodeRunners
 from agentrl.store.run_dir import RunDir
-from agentrl.training.auxiliary.models import required_models
-from agentrl.training.batch.beside import BesideBuilder
+from agentrl.training.backend import Start, TrainerBackend, TrainingJob
 from agentrl.training.batch.builder import BatchBuilder
-from agentrl.training.batch.companion import Companion
 from agentrl.training.batch.credit_giver import CreditGiver
-from agentrl.training.batch.recorded import Recorded, RecordedBuffer
+from agentrl.training.batch.recorded import RecordedGroups
+from agentrl.training.batch.recorded_buffer import RecordedBuffer
+from agentrl.training.batch.second_policy import SecondPolicy
+from agentrl.training.batch.second_policy_batch import SecondPolicyBuilder
 from agentrl.training.batch.truncation import Truncation
 from agentrl.training.canary import ROWS, Canary, canary_of
 from agentrl.training.compute_thread import compute_of
 from agentrl.training.evaluator import BackgroundEvaluator, BlockingEvaluator, Evaluations, Evaluator
 from agentrl.training.imitation import Imitation
 from agentrl.training.loop import TrainingLoop
-from agentrl.training.model.sight import eyes_of
 from agentrl.training.parallel.ranks import Ranks
 from agentrl.training.publisher import Follower, WeightPublisher
 from agentrl.training.rollout_buffer import GroupBuffer, GroupSource, RolloutBuffer
 from agentrl.training.run_state import RunState
-from agentrl.training.spmd import driver_trainer
 from agentrl.training.stages.plan import RlPlan
 from agentrl.training.staleness import StalenessPolicy
-from agentrl.training.trainer import Trainer
 from agentrl.types.closing import Closable, close_all
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError
@@ -57,11 +52,11 @@ async def training(
     plan: RlPlan,
     run: RunDir,
     reporter: Reporter,
-    players: Players,
+    players: EpisodeRunners,
     *,
     engine_for: Callable[[LoadedModel], Engine] | None = None,
     ranks: Ranks | None = None,
-    recorded: Recorded | None = None,
+    recorded: RecordedGroups | None = None,
 ) -> AsyncIterator[TrainingLoop]:
     """The training loop of a stage of reinforcement learning, resumed if the run has begun. Closed with the block.
 
@@ -96,10 +91,10 @@ class _Assembly:
         plan: RlPlan,
         run: RunDir,
         reporter: Reporter,
-        players: Players,
+        players: EpisodeRunners,
         ranks: Ranks,
         stack: AsyncExitStack,
-        recorded: Recorded | None,
+        recorded: RecordedGroups | None,
     ) -> None:
         self.plan, self.recipe, self.parts, self.run = plan, plan.recipe, plan.parts, run
         self.reporter, self.ranks, self.stack = reporter, ranks, stack
@@ -120,24 +115,24 @@ class _Assembly:
         refers = self.recipe.train.kl is not None or "ref_logprob" in self.credit.needs or self.plan.loss.reference
         beside = {name: each for name, each in self.recipe.policies.items() if each.train}
         state = RunState(self.plan.stage, self.recipe, self.run, refers=refers or bool(beside))
-        renderer = self.parts.renderer(state.loaded.chat())
-        self.parts.check_prompts(renderer, self.tasks.tasks, state.loaded.max_context)
-        reference = state.reference() if refers else None
-        starts = {name: state.reference() for name in beside}  # before adapters are added to the loaded model
-        engine = self._closed(engine_for(state.loaded))
+        trainer = self._trainer(self.recipe, replace(state.start, refers=refers))
+        loaded = await trainer.open()
+        renderer = self.parts.renderer(loaded.chat())
+        self.parts.check_prompts(renderer, self.tasks.tasks, loaded.max_context)
+        engine = self._closed(engine_for(loaded))
         note_fallback(engine, self.reporter.note)
-        second = self._second_engine(engine, engine_for, state.loaded)
-        trainer = await self._trainer(state.loaded, self.recipe.train, reference)
-        companions: dict[str, Companion] = {}
+        second = self._second_engine(engine, engine_for, loaded)
+        await trainer.begin()
+        first = Start(state.start.reference, resumes=state.start.resumes, refers=refers)
+        second_policies: dict[str, SecondPolicy] = {}
         for name, settings in beside.items():
-            start = replace(state.loaded, model=starts[name])
-            companions[name] = await self._companion(name, settings, start, renderer, refers)
-        canary = self._canary(engine, renderer, state.loaded)
-        followers: list[Follower] = [each.publisher.publish for each in companions.values()]
-        for league in leagues_of(self.collector.players.voices):
-            league.follow(state.record.folder)
-            followers.append(league.turn_to)
-        publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.compute, self.reporter, followers)
+            second_policies[name] = await self._second_policy(name, settings, first, renderer)
+        canary = self._canary(engine, renderer, loaded)
+        followers: list[Follower] = [each.publisher.publish for each in second_policies.values()]
+        for pool in opponent_pools_of(self.collector.players.speakers):
+            pool.follow(state.record.folder)
+            followers.append(pool.turn_to)
+        publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.reporter, followers)
         await publisher.begin()
         loop = TrainingLoop(
             self.recipe,
@@ -151,21 +146,21 @@ class _Assembly:
                 self.reporter,
                 self.curriculum,
                 self.credit,
-                trainer,
-                {name: each.builder for name, each in companions.items()},
+                CreditGiver(self.recipe.train, self.credit, trainer, self.compute),
+                {name: each.builder for name, each in second_policies.items()},
             ),
             trainer,
-            Imitation(self.curriculum, self.collector, self.tasks, state.record, renderer, trainer, self.compute),
+            Imitation(self.curriculum, self.collector, self.tasks, state.record, renderer, trainer),
             publisher,
             self._evaluator(engine, second, renderer, publisher, state),
             state,
-            companions,
+            second_policies,
         )
         await self._restore(loop)
         return loop
 
     async def _restore(self, loop: TrainingLoop) -> None:
-        saved = await self.compute.call(loop.state.resume, loop.trainer, loop.batches.columns, loop.companions)
+        saved = await loop.state.resume(loop.trainer, loop.second_policies)
         if saved is None:
             return await loop.commit()
         loop.load_state_dict(saved)
@@ -177,56 +172,60 @@ class _Assembly:
         """An engine for evaluations in the background; None if training waits for them. Servers hold only one policy at
         a time, a replay contains only one training, and a stop rule on evaluations must not depend on their timing."""
         stop = self.recipe.train.stop
-        beside = self.recipe.eval is not None and works_beside(self.recipe) and isinstance(first, TorchEngine)
+        beside = self.recipe.eval is not None and works_beside(self.recipe) and first.holds_weights
         if not beside or (stop is not None and stop.evaluates):
             return None
         return self._closed(engine_for(loaded))
 
-    async def _companion(
-        self, name: str, settings: PolicySettings, start: LoadedModel, renderer: Renderer, refers: bool
-    ) -> Companion:
-        """Builds the trainer of an auxiliary policy, which plays from now on."""
-        lora, voices = settings.lora, self.collector.players.voices
-        if lora is None or voices is None:
+    async def _second_policy(
+        self, name: str, settings: PolicySettings, start: Start, renderer: Renderer
+    ) -> SecondPolicy:
+        """Builds the trainer of an auxiliary policy, which plays from now on.
+
+        Args:
+            start: the main policy at the start of the stage.
+        """
+        lora, speakers = settings.lora, self.collector.players.speakers
+        if lora is None or speakers is None:
             raise RecipeError(
-                "a second policy needs players that have voices",
+                "a second policy needs players that have policies",
                 place=f"policies.{name}",
                 remedy="async with open_players(parts, trains=True) as players (agentrl.distributed.worker_pool)",
             )
         own: dict[str, Any] = {"lora": lora, "trainable": None, "freeze_vision_tower": False}
         train = self.recipe.train.model_copy(update=own)
         recipe = self.recipe.with_sections(train=train)
-        engine = self._closed(engine_of(replace(self.parts, recipe=recipe), start))
-        reference = copy.deepcopy(start.model) if refers else None
-        trainer = await self._trainer(start, train, reference)
+        trainer = self._trainer(recipe, start)
+        loaded = await trainer.open()
+        engine = self._closed(engine_of(replace(self.parts, recipe=recipe), loaded))
+        await trainer.begin()
         sampling = self.parts.sampling(renderer, settings.sampling or recipe.sampling)
-        voices.trained[name] = TrainedVoice(name, engine, renderer, sampling)
-        giver = CreditGiver(train, self.credit, trainer)
-        canary = self._canary(engine, renderer, start)
-        publisher = WeightPublisher(recipe, trainer, engine, canary, self.compute, self.reporter)
+        speakers.trained[name] = TrainedPolicy(name, engine, renderer, sampling)
+        giver = CreditGiver(train, self.credit, trainer, self.compute)
+        canary = self._canary(engine, renderer, loaded)
+        publisher = WeightPublisher(recipe, trainer, engine, canary, self.reporter)
         await publisher.begin()
-        builder = BesideBuilder(name, settings, giver, Truncation.of_settings(train))
-        return Companion(name, lora, trainer, builder, giver.columns, publisher)
-
-    async def _trainer(self, loaded: LoadedModel, settings: TrainSection, reference: object | None) -> Trainer:
-        make = partial(
-            driver_trainer,
-            loaded.model,
-            settings,
-            reference=reference,
-            base=self.recipe.base,
-            ranks=self.ranks,
-            auxiliary=required_models(settings, self.credit.needs),
-            eyes=eyes_of(loaded, self.run.get_blob, settings),
+        return SecondPolicy(
+            name, trainer, SecondPolicyBuilder(name, settings, giver, Truncation.of_settings(train)), publisher
         )
-        trainer = await self.compute.call(make)
-        if trainer.unpacked is not None:
-            self.reporter.note(f"packing: rows (no shared prefixes), because {trainer.unpacked}")
-        return trainer
+
+    def _trainer(self, recipe: TrainingRecipe, start: Start) -> TrainerBackend:
+        job = TrainingJob(
+            recipe=recipe,
+            settings=recipe.train,
+            start=start,
+            needs=self.credit.needs,
+            ranks=self.ranks,
+            compute=self.compute,
+            image=self.run.get_blob,
+            note=self.reporter.note,
+        )
+        trainer: TrainerBackend = self.plan.trainer.make(job=job)
+        return self._closed(trainer)
 
     def _canary(self, engine: Engine, renderer: Renderer, loaded: LoadedModel) -> Canary | None:
-        """The canary; None if it is turned off, and for a replay, which takes no weights."""
-        if not self.recipe.train.canary or isinstance(engine, ReplayEngine):
+        """The canary; None if it is turned off, and for an engine that takes no weights (a replay)."""
+        if not self.recipe.train.canary or not engine.takes_weights:
             return None
         # If the environment gives all messages, the prompt is not known yet: any text will do.
         openings = [self.parts.opening(t) or [{"role": "user", "content": t.id}] for t in self.tasks.tasks[:ROWS]]
@@ -258,7 +257,7 @@ class _Assembly:
         evaluations = Evaluations(self.plan, self.collector, renderer, state)
         if second is None:
             return BlockingEvaluator(evaluations, engine)
-        return self._closed(BackgroundEvaluator(evaluations, second, publisher.hand_over, self.recipe, state))
+        return self._closed(BackgroundEvaluator(evaluations, second, publisher.hand_over, state))
 
     def _closed(self, part: Part) -> Part:
         """Registers a part to be closed with the training, in reverse order."""

@@ -17,9 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentrl.config.recipe import TrainingRecipe
-from agentrl.engines.vllm.engine import VLLMEngine
-from agentrl.training.model.packing import Floats
-from agentrl.training.trainer import Trainer
+from agentrl.training.backend import Floats, TrainerBackend
 from agentrl.types.engine import Engine, score
 from agentrl.types.errors import TrainError
 from agentrl.types.sample import TrainingSample
@@ -97,15 +95,15 @@ class Canary:
         nothing = np.zeros((len(self._rows), TOKENS - 1), np.float32)
         self._known = Known("", nothing, nothing, 0.0)
 
-    def trained(self, trainer: Trainer) -> Floats:
+    async def trained(self, trainer: TrainerBackend) -> Floats:
         """The trainer's log-probabilities, [rows, TOKENS - 1]; NaN where a prompt is too short."""
-        found = trainer.logprobs(self._rows)
+        found = await trainer.logprobs(self._rows)
         return _filled([values[row.loss_mask] for values, row in zip(found, self._rows, strict=True)])
 
     async def sampled(self, engine: Engine) -> Floats:
         """The engine's log-probabilities of the same tokens."""
         ids = [row.token_ids.tolist() for row in self._rows]
-        if isinstance(engine, VLLMEngine):  # concurrently, which spreads the rows over its servers
+        if engine.spreads_scores:
             asked = (score(engine, row, [[token] for token in row[1:]], range(1, len(row))) for row in ids)
             return _filled([np.concatenate(said) for said in await asyncio.gather(*asked)])
         said = await score(engine, ids[0][:1], [row[1:] for row in ids]) if ids else []

@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from agentrl.config.train import LoraSettings
 from agentrl.models.load import no_progress_bars
-from agentrl.store.checkpoints import POLICIES, REPLACED, STATE, about, checkpoints, reading
+from agentrl.store.checkpoints import REPLACED, STATE, about, checkpoints, reading
 from agentrl.store.full_disk import is_of_a_full_disk
 from agentrl.training.model.lora import save_adapters
 from agentrl.types.errors import StoreError
@@ -36,75 +37,26 @@ _UNFINISHED, _DROPPED = ".new-", ".gone-"
 
 @dataclass(frozen=True)
 class Saved:
-    """The arguments of `save`: `trainer` for `Trainer.load_state_dict`, and `extra`."""
+    """What `complete` wrote: `trainer`, the state of the trainers, and `extra`."""
 
     trainer: dict[str, Any]
     extra: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Adapted:
-    """A policy with adapters on the architecture of the main one.
-
-    Attributes:
-        weights: merged.
-        adapters: alone.
-    """
-
-    weights: Mapping[str, Tensor]
-    adapters: Mapping[str, Tensor]
-    lora: LoraSettings
-
-
-def save(
-    folder: Path,
-    model: Any,
-    tokenizer_saver: Callable[[str], Any] | None,
-    trainer_state: dict[str, Any],
-    extra: dict[str, Any],
-    *,
-    weights: Mapping[str, Tensor] | None = None,
-    lora: LoraSettings | None = None,
-    beside: Mapping[str, Adapted] | None = None,
-) -> None:
-    """Writes a checkpoint atomically. An existing one is replaced.
-
-    Args:
-        model: a model of transformers.
-        tokenizer_saver: for example `tokenizer.save_pretrained`.
-        trainer_state: `Trainer.state_dict()`.
-        extra: JSON values that the loop needs to resume, for example the iteration.
-        weights: `Trainer.weights()`, if the model is sharded or has adapters; None: the model's own weights.
-        lora: the settings of the adapters in `trainer_state`: they are also saved separately.
-        beside: the auxiliary trained policies, by name.
+@contextmanager
+def writing(folder: Path) -> Iterator[Path]:
+    """A hidden folder for the files of a checkpoint, which `complete` makes visible. It is removed if the block raises.
 
     Raises:
-        StoreError: the disk is full. The partial checkpoint is removed; earlier ones remain.
+        StoreError: the disk is full. Earlier checkpoints remain.
     """
     root = folder.parent
     root.mkdir(parents=True, exist_ok=True)
     _settle(root)
-    new, old = root / f"{_UNFINISHED}{folder.name}", root / f"{REPLACED}{folder.name}"
+    new = root / f"{_UNFINISHED}{folder.name}"
     try:
         new.mkdir()
-        with no_progress_bars():
-            model.save_pretrained(str(new), state_dict=None if weights is None else dict(weights))
-            for name, each in (beside or {}).items():
-                model.save_pretrained(str(new / POLICIES / name), state_dict=dict(each.weights))
-                save_adapters(new / POLICIES / name / "adapter", each.adapters, each.lora)
-        if lora is not None:
-            save_adapters(new / "adapter", trainer_state["adapters"], lora)
-        if tokenizer_saver is not None:
-            for whole in (new, *(new / POLICIES / name for name in beside or ())):
-                tokenizer_saver(str(whole))
-        with (new / TRAINER).open("wb") as file:  # given a path, torch does not report why it failed
-            torch.save(trainer_state, file)
-        (new / STATE).write_text(json.dumps(extra, indent=1) + "\n")
-        mode = (new / STATE).stat().st_mode
-        for path in [*sorted(new.rglob("*")), new]:
-            if path.is_file():
-                path.chmod(mode)  # safetensors writes for its owner alone
-            _flush(path)
+        yield new
     except Exception as error:
         shutil.rmtree(new, ignore_errors=True)
         if not is_of_a_full_disk(error):
@@ -115,11 +67,54 @@ def save(
             remedy="free disk space and run the same command again: it resumes from the previous checkpoint "
             "(train.checkpoint_every sets how often one is written)",
         ) from error
+
+
+def complete(new: Path, folder: Path, trainer: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
+    """Writes the states and puts the checkpoint in its place, atomically. An existing one is replaced.
+
+    Args:
+        trainer: the state of the trainers (`TrainerBackend.save`), of the main policy and below `policies` of others.
+        extra: JSON values that the loop needs to resume, for example the iteration.
+    """
+    root, old = folder.parent, folder.parent / f"{REPLACED}{folder.name}"
+    with (new / TRAINER).open("wb") as file:  # given a path, torch does not report why it failed
+        torch.save(dict(trainer), file)
+    (new / STATE).write_text(json.dumps(extra, indent=1) + "\n")
+    mode = (new / STATE).stat().st_mode
+    for path in [*sorted(new.rglob("*")), new]:
+        if path.is_file():
+            path.chmod(mode)  # safetensors writes for its owner alone
+        _flush(path)
     if folder.exists():
         folder.rename(old)
     new.rename(folder)
     _flush(root)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def write_policy(
+    folder: Path,
+    model: Any,
+    tokenizer_saver: Callable[[str], Any] | None,
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    adapters: Mapping[str, Tensor] | None = None,
+    lora: LoraSettings | None = None,
+) -> None:
+    """Writes a policy in Hugging Face's format.
+
+    Args:
+        model: a model of transformers.
+        tokenizer_saver: for example `tokenizer.save_pretrained`.
+        weights: `Trainer.weights()`, if the model is sharded or has adapters; None: the model's own weights.
+        adapters: `Trainer.adapters()`, which are also saved alone, with their settings `lora`.
+    """
+    with no_progress_bars():
+        model.save_pretrained(str(folder), state_dict=None if weights is None else dict(weights))
+    if adapters is not None and lora is not None:
+        save_adapters(folder / "adapter", adapters, lora)
+    if tokenizer_saver is not None:
+        tokenizer_saver(str(folder))
 
 
 def load_state(folder: Path) -> Saved:

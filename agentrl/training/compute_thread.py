@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from agentrl.rollouts.faults.stalls import meant
+
 Result = TypeVar("Result")
 Job = Callable[[], Any]
 
@@ -31,11 +33,12 @@ class Compute(Protocol):
 
 
 class Inline:
-    """Runs calls in the event loop's thread, which blocks."""
+    """Runs calls in the event loop's thread, which blocks: no episode runs meanwhile."""
 
     async def call(self, function: Callable[..., Result], *args: Any) -> Result:
         """Calls the function. Returns its result or raises its exception."""
-        return function(*args)
+        with meant():
+            return function(*args)
 
     async def close(self) -> None:
         """Does nothing."""

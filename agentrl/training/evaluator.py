@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Protocol
 
-import torch
-
 from agentrl.chat.renderer import Renderer
-from agentrl.config.recipe import EvalSettings, TrainingRecipe
+from agentrl.config.recipe import EvalSettings
 from agentrl.rollouts.collector import Collector
 from agentrl.training.run_state import RunState
 from agentrl.training.stages.plan import RlPlan
-from agentrl.training.stages.policy import load_policy
-from agentrl.training.trainer import cast
 from agentrl.types.engine import Engine
 
 
@@ -107,19 +104,18 @@ class BackgroundEvaluator:
     """Evaluates on a second engine, which has a copy of the policy, while training continues.
 
     Args:
-        hand_over: sends the current policy to the engine.
+        hand_over: sends the current policy to the engine, or that of a checkpoint.
     """
 
     def __init__(
         self,
         evaluations: Evaluations,
         engine: Engine,
-        hand_over: Callable[[Engine, int], Awaitable[None]],
-        recipe: TrainingRecipe,
+        hand_over: Callable[[Engine, int, Path | None], Awaitable[None]],
         state: RunState,
     ) -> None:
         self._evaluations, self._engine, self._hand_over = evaluations, engine, hand_over
-        self._recipe, self._state = recipe, state
+        self._state = state
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -133,15 +129,14 @@ class BackgroundEvaluator:
             settings, folder = self._evaluations.due(earlier, past=True), self._state.record.folder(earlier)
             if settings is not None and folder.exists():
                 await self.finish()
-                then = load_policy(self._recipe, folder).state_dict()
-                await self._engine.update(cast(then, getattr(torch, self._recipe.model.dtype)), earlier)
+                await self._hand_over(self._engine, earlier, folder)
                 self._begin(settings, earlier)
 
     async def run_if_due(self, iteration: int) -> None:
         """Starts to evaluate the current policy, after the previous evaluation has ended."""
         if (settings := self._evaluations.due(iteration)) is not None:
             await self.finish()
-            await self._hand_over(self._engine, iteration)
+            await self._hand_over(self._engine, iteration, None)
             self._begin(settings, iteration)
 
     def keeps(self, iteration: int) -> bool:

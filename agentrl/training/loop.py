@@ -28,8 +28,9 @@ from typing import Any
 from agentrl.config.recipe import TrainingRecipe
 from agentrl.curriculum import Curriculum
 from agentrl.rollouts.summary import summary
+from agentrl.training.backend import TrainerBackend
 from agentrl.training.batch.builder import BatchBuilder, TrainingBatch
-from agentrl.training.batch.companion import Companion
+from agentrl.training.batch.second_policy import SecondPolicy
 from agentrl.training.compute_thread import Compute
 from agentrl.training.evaluator import Evaluator
 from agentrl.training.imitation import Imitation
@@ -37,7 +38,6 @@ from agentrl.training.publisher import WeightPublisher
 from agentrl.training.rollout_buffer import GroupBuffer, RolloutBatch
 from agentrl.training.run_state import RunState
 from agentrl.training.staleness import staleness_metrics
-from agentrl.training.trainer import Trainer
 from agentrl.types.errors import TrainError
 from agentrl.types.reporter import Reporter
 from agentrl.types.seeds import derive_seed
@@ -48,8 +48,8 @@ class TrainingLoop:
     """A stage of reinforcement learning that is ready for its next iteration.
 
     Attributes:
-        compute: where the trainer and the batch builder compute.
-        companions: the further policies that train, by name. They are updated with the main one.
+        compute: where this process computes batches and checkpoints, and the local trainer its steps.
+        second_policies: the further policies that train, by name. They are updated with the main one.
         iteration: updates that are done, which is also the version of the policy.
     """
 
@@ -59,12 +59,12 @@ class TrainingLoop:
     curriculum: Curriculum
     buffer: GroupBuffer
     batches: BatchBuilder
-    trainer: Trainer
+    trainer: TrainerBackend
     imitation: Imitation
     publisher: WeightPublisher
     evaluator: Evaluator
     state: RunState
-    companions: dict[str, Companion] = field(default_factory=dict)
+    second_policies: dict[str, SecondPolicy] = field(default_factory=dict)
     iteration: int = 0
 
     async def run(self) -> None:
@@ -92,7 +92,7 @@ class TrainingLoop:
         self._require_scored(rollouts)
         await self.publisher.rest()
         rolled = time.perf_counter()
-        batch, updated = await self.compute.call(self._learn, rollouts)
+        batch, updated = await self._learn(rollouts)
         imitated = await self.imitation.step(self.iteration)
         line = {
             "iteration": self.iteration + 1,
@@ -116,8 +116,7 @@ class TrainingLoop:
     async def commit(self) -> None:
         """Writes a checkpoint. Work before it is not repeated after a kill."""
         parts = {"curriculum": self.curriculum.state_dict(), **self.buffer.state_dict()}
-        columns = self.batches.columns
-        await self.compute.call(self.state.commit, self.iteration, parts, self.trainer, columns, self.companions)
+        await self.state.commit(self.iteration, parts, self.trainer, self.second_policies, self.compute)
         if not self.evaluator.busy:
             await self.compute.call(self.state.record.prune)
 
@@ -127,17 +126,17 @@ class TrainingLoop:
         self.curriculum.load_state_dict(state["curriculum"])
         self.buffer.load_state_dict(state, self.iteration)
 
-    def _learn(self, rollouts: RolloutBatch) -> tuple[TrainingBatch, dict[str, Any]]:
+    async def _learn(self, rollouts: RolloutBatch) -> tuple[TrainingBatch, dict[str, Any]]:
         """The batch, and the metrics of its update. Nothing trains if every episode was filtered out."""
-        batch = self.batches.build(rollouts.groups, self.iteration)
+        batch = await self.batches.build(rollouts.groups, self.iteration)
         found = {"trained_rows": float(len(batch.samples)), **staleness_metrics(batch.samples, self.iteration)}
         seed = derive_seed(self.recipe.seed, "update", self.iteration)
         progress = self.iteration / self.recipe.train.iterations
         if batch.samples:
-            found |= self.trainer.update(batch.samples, seed=seed, progress=progress)
-        for name, each in self.companions.items():
-            found |= each.update(batch.beside[name], seed, progress)
-        batch.metrics.update(self.curriculum.observe(batch.groups, self.iteration))
+            found |= await self.trainer.update(batch.samples, seed=seed, progress=progress)
+        for name, each in self.second_policies.items():
+            found |= await each.update(batch.beside[name], seed, progress)
+        batch.metrics.update(await self.compute.call(self.curriculum.observe, batch.groups, self.iteration))
         return batch, found
 
     def _require_scored(self, rollouts: RolloutBatch) -> None:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-
-import torch
+from pathlib import Path
 
 from agentrl.config.recipe import TrainingRecipe
-from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.engines.vllm.adapters import Adapter, NoAdapters
-from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.training.backend import TrainerBackend
 from agentrl.training.canary import Canary
-from agentrl.training.compute_thread import Compute
-from agentrl.training.model.lora import save_adapters
-from agentrl.training.trainer import Trainer
-from agentrl.types.engine import Engine
+from agentrl.types.engine import Engine, NoAdapters
 from agentrl.types.reporter import Reporter
 
 Follower = Callable[[int], Awaitable[None]]
@@ -37,15 +30,14 @@ class WeightPublisher:
     def __init__(
         self,
         recipe: TrainingRecipe,
-        trainer: Trainer,
+        trainer: TrainerBackend,
         engine: Engine,
         canary: Canary | None,
-        compute: Compute,
         reporter: Reporter,
         followers: Sequence[Follower] = (),
     ) -> None:
         self._recipe, self._trainer, self._engine, self._canary = recipe, trainer, engine, canary
-        self._compute, self._reporter, self._followers = compute, reporter, followers
+        self._reporter, self._followers = reporter, followers
         self.metrics: dict[str, float] = {}
 
     async def begin(self) -> None:
@@ -54,12 +46,11 @@ class WeightPublisher:
             self._reporter.note(f"LoRA: the engine gets weights merged in {self._recipe.model.dtype}")
         await self.rest()
         if self._canary is not None:
-            self._canary.begin(await self._compute.call(self._canary.trained, self._trainer))
+            self._canary.begin(await self._canary.trained(self._trainer))
 
     async def rest(self) -> None:
-        """Puts servers that share GPUs with the trainer to sleep until the next update."""
-        if self._recipe.engine.colocate is not None and isinstance(self._engine, VLLMEngine):
-            await self._engine.sleep()
+        """Frees what the engine shares with the trainer until the next update."""
+        await self._engine.rest()
 
     async def publish(self, version: int) -> None:
         """Sends the current policy to the engine.
@@ -72,27 +63,19 @@ class WeightPublisher:
             await follow(version)
         if self._canary is not None:
             started = time.perf_counter()
-            trained = await self._compute.call(self._canary.trained, self._trainer)
+            trained = await self._canary.trained(self._trainer)
             self._canary.check(version, await self._canary.sampled(self._engine), trained)
             self.metrics = {**self._canary.metrics, "canary_s": time.perf_counter() - started}
 
-    async def hand_over(self, to: Engine, version: int) -> None:
-        """Sends the current policy to any engine of the model."""
-        settings, dtype = self._recipe.train, self._recipe.model.dtype
-        colocated = self._recipe.engine.colocate is not None
-        device = "cpu" if colocated else None  # no copy on the GPU: the servers need the memory
-        weights = partial(self._trainer.weights, dtype, device, checkpoint_names=to.checkpoint_names)
-        if colocated:
-            torch.cuda.empty_cache()
-        if settings.lora is not None and to.takes_adapters:
-            own = await self._compute.call(self._trainer.adapters)
-            base = partial(self._compute.call, partial(weights, adapters=False))
-            save = partial(save_adapters, weights=own, settings=settings.lora)
-            try:
-                return await to.update(Adapter(save, base), version)
-            except NoAdapters as refusal:
-                self._reporter.note(f"LoRA: the engine gets weights merged in {dtype}, because {refusal.message}")
-        if settings.lora is None and settings.trainable is not None and isinstance(to, TorchEngine) and to.complete:
-            await to.update(await self._compute.call(partial(weights, frozen=False)), version, whole=False)
-        else:
-            await to.update(await self._compute.call(weights), version)
+    async def hand_over(self, to: Engine, version: int, checkpoint: Path | None = None) -> None:
+        """Sends the current policy to any engine of the model.
+
+        Args:
+            checkpoint: that of an earlier version, to be sent instead.
+        """
+        try:
+            await to.update(await self._trainer.publish(to, checkpoint), version)
+        except NoAdapters as refusal:  # from now on the engine takes none
+            dtype = self._recipe.model.dtype
+            self._reporter.note(f"LoRA: the engine gets weights merged in {dtype}, because {refusal.message}")
+            await to.update(await self._trainer.publish(to, checkpoint), version)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from agentrl.config.train import TrainSettings
 from agentrl.training.auxiliary.models import AuxiliarySettings
-from agentrl.training.model.sight import Eyes
+from agentrl.training.model.vision_inputs import VisionInputs
 from agentrl.training.parallel.ranks import Ranks, named_failures
 from agentrl.training.trainer import Trainer
 from agentrl.types.errors import RankFailed, RankUnreachable, TrainError
@@ -28,7 +28,7 @@ def driver_trainer(
     base: Path,
     ranks: Ranks,
     auxiliary: Mapping[str, AuxiliarySettings] | None = None,
-    eyes: Eyes | None = None,
+    eyes: VisionInputs | None = None,
 ) -> Trainer:
     """Makes the trainer of rank 0, and makes the other ranks create theirs.
 

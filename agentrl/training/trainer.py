@@ -27,7 +27,7 @@ from agentrl.training.model.packing import Floats, Pack
 from agentrl.training.model.policy import Policy, choose_layout, train_top_layers
 from agentrl.training.model.routers import router_coefficient
 from agentrl.training.model.scores import Entropy
-from agentrl.training.model.sight import Eyes, freeze_vision_tower
+from agentrl.training.model.vision_inputs import VisionInputs, freeze_vision_tower
 from agentrl.training.parallel.ranks import Ranks, collective
 from agentrl.training.parallel.shards import (
     full_optimizer_state_dict,
@@ -75,7 +75,7 @@ class Trainer:
         base: Path = Path(),
         ranks: Ranks | None = None,
         auxiliary: Mapping[str, AuxiliarySettings] | None = None,
-        eyes: Eyes | None = None,
+        eyes: VisionInputs | None = None,
     ) -> None:
         self._eyes = eyes
         self.settings, self.base, self.ranks, self.role = settings, base, ranks or Ranks(), "trainer"

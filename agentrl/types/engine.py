@@ -1,16 +1,18 @@
-"""Engine protocol: token ids in, sampled token ids with their log-probabilities out."""
+"""The contract of engines: token ids in, sampled token ids with their log-probabilities out."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Protocol, get_args
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import msgspec
 
 from agentrl.types.episode import Usage, VersionSpan, gap_in
-from agentrl.types.errors import AgentRLError, DeadPolicy, EngineError
+from agentrl.types.errors import AgentRLError, DeadPolicy, EngineError, RecipeError
 from agentrl.types.task import Message, Task
 
 
@@ -73,51 +75,123 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     native: NativeReply | None = None
 
 
-class Engine(Protocol):
-    """Source of completions.
+class Engine(ABC):
+    """Source of completions. A subclass defines `generate`; all else has a default, and what is a flag is off.
 
-    An engine that shows tools to its model itself may have a method `use_tools(session, renderer)`, called after
-    `begin_session` and on each change with the renderer of an episode whose tools differ from the recipe's.
-
-    Each context of an episode is a separate session. An engine that answers from a script or a record may have a
-    method `begin_context(session, task, messages, seed, *, episode, name)`, called in place of `begin_session` for
-    contexts other than the main one.
-
-    An engine that takes images has an attribute `sees = True`. If it does not read them off the negative ids in the
-    prompt (`types/parts/placeholders.py`), it has a method `use_images(session, read)`, called after `begin_session`:
-    `read(blob)` returns the file of an image part of the live conversation. If its model does not take every image, it
-    has a method `check_image(data)`, which raises `ImageRefused` (`types/parts/intake.py`): every image is checked
-    where it is handed in.
-
-    The live conversation may be rewritten at any time: messages are removed and replaced. A message that remains is
-    the same object. An engine that must recognise its own messages may have `replied(session, message)`, called with
-    the message that its last reply became.
-
-    An engine with stateful sessions may have `skip(token_ids, session)`: the reply to this prompt was taken from
-    another episode's record.
+    Its settings in a recipe are the parameters of its constructor, or its pydantic model `Settings` (docs/engines.md).
+    Each context of an episode is a session of its own. The live conversation may be rewritten at any time: messages are
+    removed and replaced. A message that remains is the same object.
 
     Attributes:
         name: for records and messages.
         trainable: whether tokens and log-probabilities are exact, so that episodes may be trained on.
-        max_context: maximum number of tokens of prompt and completion together.
+        max_context: maximum number of tokens of prompt and completion together; by default there is none.
+        weights: what it samples: `recipe`: the recipe's model; `own`: weights of its own, as an API; `any`: either.
+        sees: whether prompts may contain images.
+        reads_messages: whether it answers from the conversation, so that workers cannot reach it through the driver.
+        script_name: the recipe's script that it plays; workers play it themselves.
+        one_by_one: why it computes completions one by one, for a note at the start.
+        takes_weights: whether `update` has an effect (default: yes), which is then checked.
+        takes_changes: whether `update` takes `ChangedWeights` now, in place of all weights.
+        takes_adapters: whether `update` takes an `Adapter` in place of all weights.
         checkpoint_names: whether `update` takes weights under the names of the family's checkpoints, not under those
             that transformers gives them in memory; they differ for mixtures of experts.
-        takes_adapters: whether `update` takes a LoRA adapter (`engines/adapters.py`) in place of all weights.
+        holds_weights: whether each instance has weights of its own in this process: several policies at a time.
+        shares_gpu: whether it and the trainer take turns on a GPU: weights for it are kept off the GPU.
+        spreads_scores: whether several calls of `score` at the same time run on several servers.
+        rounds_apart: whether log-probabilities in half precision differ from the trainer's, which computes otherwise.
     """
 
-    name: str
-    trainable: bool
-    max_context: int
-    checkpoint_names: bool
-    takes_adapters: bool
+    Settings: ClassVar[type[Any]]
+    weights: ClassVar[Literal["recipe", "own", "any"]] = "any"
+    reads_messages: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = True
+    holds_weights: ClassVar[bool] = False
+    spreads_scores: ClassVar[bool] = False
+    rounds_apart: ClassVar[bool] = False
+    name: str = "engine"
+    trainable: bool = False
+    max_context: int = 1_000_000_000
+    sees: bool = False
+    script_name: str = ""
+    one_by_one: str | None = None
+    takes_changes: bool = False
+    takes_adapters: bool = False
+    checkpoint_names: bool = False
+    shares_gpu: bool = False
 
-    async def start(self) -> None:
-        """Checks that the engine is available and fits the recipe. May be called twice.
+    # The class, for a recipe that names it. `settings`: its own, checked; `recipe`: an `agentrl.config.recipe.Recipe`.
+
+    @classmethod
+    def starts_servers(cls, settings: Any) -> bool:
+        """Returns True if opening the engine starts servers. Default: no."""
+        return False
+
+    @classmethod
+    def sees_images(cls, recipe: Any) -> bool:
+        """Returns False if the engine will refuse images, with the recipe's model. Default: it is not known, True."""
+        return True
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Any) -> None:
+        """Raises RecipeError if the settings do not fit the rest of the recipe. Default: they do."""
+
+    @classmethod
+    def check_training(cls, settings: Any, recipe: Any) -> None:
+        """Raises RecipeError if the recipe cannot be trained with the engine. Default: it can."""
+
+    @classmethod
+    def check_machine(cls, settings: Any, recipe: Any) -> None:
+        """Raises EngineError, before a training, if this machine lacks what the engine starts. Default: nothing."""
+
+    @classmethod
+    def open(cls, opening: Any) -> Self:
+        """Makes the engine of a recipe. Default: the constructor, with the settings and what it takes by name.
+
+        Args:
+            opening: what the recipe gives, an `agentrl.engines.opening.EngineOpening`.
+        """
+        return cls(**opening.arguments)
+
+    @classmethod
+    def serve(cls, opening: Any) -> Any:
+        """Starts the servers (`agentrl.engines.vllm.launch.Servers`) that engines of the recipe will attach to.
 
         Raises:
-            EngineError: it is unavailable, or does not fit.
+            RecipeError: the engine needs no server, the default.
         """
-        ...
+        use = opening.recipe.engine.use
+        raise RecipeError(f"engine.use is {use!r}, which needs no server", place="engine", remedy="--set engine=vllm")
+
+    # The engine as a whole.
+
+    async def start(self) -> None:
+        """Raises EngineError if the engine is unavailable or does not fit the recipe. May be called twice."""
+
+    async def refuse_trained(self) -> None:
+        """Raises EngineError if its weights are not the recipe's model but those of a training. Default: they are."""
+
+    def called(self, who: str) -> None:
+        """Receives the name of its owner, for messages: `policies.NAME`."""
+
+    def require(self, ids: Iterable[str]) -> None:
+        """Receives the ids of the planned episodes before the first one. Raises StoreError if it cannot play one."""
+
+    async def attachable(self) -> Sequence[str] | None:
+        """Returns the URLs of the servers that workers attach engines of their own to (`EngineOpening.urls`).
+
+        Raises:
+            EngineError: no server can be used.
+
+        Returns:
+            None, the default: workers reach the engine through the driver.
+        """
+        return None
+
+    async def close(self) -> None:
+        """Frees all resources. May be called twice."""
+
+    # A session.
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Announces the start of an episode.
@@ -126,8 +200,29 @@ class Engine(Protocol):
             messages: the live conversation; grows while the episode runs, and agents rewrite it.
             seed: of the episode.
         """
-        ...
 
+    def begin_context(
+        self, session: str, task: Task, messages: list[Message], seed: int, *, episode: str, name: str
+    ) -> None:
+        """Announces a context of an episode other than the main one. Default: `begin_session`."""
+        self.begin_session(session, task, messages, seed)
+
+    def use_tools(self, session: str, renderer: Any) -> None:
+        """Receives the renderer of an episode whose tools differ from the recipe's, and on each change.
+
+        For engines that show tools to their model themselves: `renderer.parser.functions` has them.
+        """
+
+    def use_images(self, session: str, read: Callable[[str], bytes]) -> None:
+        """Receives a function that returns the file of an image part of the conversation, by its blob.
+
+        For engines that do not read images off the negative ids in the prompt (`types/parts/placeholders.py`).
+        """
+
+    def check_image(self, data: bytes) -> None:
+        """Raises ImageRefused, where an image is handed in, if the model does not take it. Default: it does."""
+
+    @abstractmethod
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """Samples a continuation.
 
@@ -138,7 +233,17 @@ class Engine(Protocol):
         Raises:
             EngineError: the engine failed (not the model): the episode is retried.
         """
-        ...
+
+    def replied(self, session: str, message: Message) -> None:
+        """Receives the message of the conversation that the last reply became."""
+
+    async def skip(self, token_ids: Sequence[int], session: str) -> None:
+        """Advances a session with state: the reply to this prompt was taken from a record."""
+
+    def end_session(self, session: str) -> None:
+        """Drops the state of `session`. Never raises."""
+
+    # The model.
 
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
@@ -147,20 +252,42 @@ class Engine(Protocol):
 
         Args:
             at: continuation k comes after the first `at[k]` (1 or more) tokens of the prefix; default: after all.
+
+        Raises:
+            TypeError: the engine cannot score, the default.
         """
-        ...
+        raise TypeError(f"the {self.name} engine cannot score: use torch or vllm")
 
     async def update(self, weights: Any, version: int) -> None:
-        """Loads new weights; completions that start afterwards carry `version`."""
-        ...
+        """Loads new weights; completions that start afterwards carry `version`.
 
-    def end_session(self, session: str) -> None:
-        """Drops the state of `session`. Never raises."""
-        ...
+        Raises:
+            TypeError: the engine takes no weights, the default.
+        """
+        raise TypeError(f"the {self.name} engine cannot be trained: use torch or vllm")
 
-    async def close(self) -> None:
-        """Frees all resources. May be called twice."""
-        ...
+    async def rest(self) -> None:
+        """Frees what the trainer needs, until the next update."""
+
+
+class Adapter(msgspec.Struct, frozen=True):
+    """A LoRA adapter, which `update` of an engine with `takes_adapters` accepts instead of all weights.
+
+    Attributes:
+        save: writes the adapter to a folder in peft's format.
+        base: returns the base weights under their checkpoint names; called only if a server has other weights.
+    """
+
+    save: Callable[[Path], None]
+    base: Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+class ChangedWeights(dict[str, Any]):
+    """The weights that a training changes, which `update` of an engine with `takes_changes` accepts: others stay."""
+
+
+class NoAdapters(EngineError):
+    """The engine does not accept adapters, or not this one. The trainer then sends merged weights."""
 
 
 async def sample(engine: Engine, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
@@ -174,7 +301,7 @@ async def sample(engine: Engine, token_ids: Sequence[int], sampling: Sampling, s
     if (fault := next(_faults(given), "")) != "":
         raise EngineError(
             f"what the engine gave is no completion: {fault}",
-            place=str(getattr(engine, "name", type(engine).__name__)),
+            place=engine.name,
             remedy="mend the engine: `Completion` in agentrl/types/engine.py says what it gives",
         )
     return _rounded(given, _finite(given.logprobs, engine))
@@ -198,7 +325,7 @@ async def score(
     ):
         raise EngineError(
             f"what the engine gave are no scores of {len(wanted)} continuations with a number for each of their tokens",
-            place=str(getattr(engine, "name", type(engine).__name__)),
+            place=engine.name,
         )
     for each in given:
         _finite(each, engine)
@@ -221,14 +348,14 @@ def _faults(given: Any) -> Iterator[str]:
         yield f"it has {len(logprobs)} log-probabilities for {len(ids)} tokens"
     elif logprobs and ROUNDING < max(logprobs) < math.inf:
         yield f"it has the log-probability {max(logprobs):g}, and none is above 0"
-    elif not isinstance(versions, list) or not all(isinstance(span, VersionSpan) for span in versions):
+    elif not isinstance(versions, list) or not _are(versions, VersionSpan):
         yield "its versions are no list of VersionSpan"
-    elif not all(_are([*msgspec.structs.astuple(span)], int) and 0 <= span.version < _MOST for span in versions):
+    elif not all([_are(msgspec.structs.astuple(span), int) and 0 <= span.version < _MOST for span in versions]):
         yield "its versions are no numbers from 0 on"
     elif (gap := gap_in(versions, len(ids))) is not None:
         yield gap
-    elif given.finish not in get_args(Finish):
-        yield f"it finished by {given.finish!r}, and not by {', '.join(map(repr, get_args(Finish)))}"
+    elif given.finish not in _FINISHES:
+        yield f"it finished by {given.finish!r}, and not by {', '.join(map(repr, _FINISHES))}"
     elif usage is not None and not _is_usage(usage):
         yield f"its usage is {usage!r}"
     elif given.native is not None and not _is_native(given.native):
@@ -243,17 +370,18 @@ MOST_TOKENS = 1 << 31
 
 _MOST = 1 << 63  # counts are below this, which the index of a run can hold
 _LARGEST = sys.float_info.max
+_FINISHES: tuple[str, ...] = get_args(Finish)
 
 
 def _are(values: Sequence[Any], *kinds: type) -> bool:
-    return {*map(type, values)} <= {*kinds}  # exact types: a bool is not a token id
+    return set(map(type, values)).issubset(kinds)  # exact types: a bool is not a token id
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
     """Floats, and whole numbers that a float can hold."""
-    if (kinds := {*map(type, values)}) <= {float}:
+    if (kinds := set(map(type, values))) == {float}:
         return True
-    return kinds <= {int, float} and all(abs(value) <= _LARGEST for value in values if type(value) is int)
+    return kinds.issubset((int, float)) and all(abs(value) <= _LARGEST for value in values if type(value) is int)
 
 
 def _is_usage(usage: Any) -> bool:
@@ -278,8 +406,7 @@ def _finite(values: list[float], engine: Engine) -> list[float]:
     overflows.)
     """
     if not math.isfinite(sum(values)) and not all(map(math.isfinite, values)):
-        name = getattr(engine, "name", type(engine).__name__)
-        raise DeadPolicy(f"the log-probabilities of tokens are not finite: {values[:8]}", place=str(name))
+        raise DeadPolicy(f"the log-probabilities of tokens are not finite: {values[:8]}", place=engine.name)
     return values
 
 

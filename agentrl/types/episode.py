@@ -41,10 +41,14 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
 
 def gap_in(versions: Sequence[VersionSpan], tokens: int) -> str | None:
     """Describes a gap or overlap in the version spans of a node of so many tokens; None if they cover it exactly."""
-    starts = [0, *(span.end for span in versions)]
-    empty = any(span.end <= span.start for span in versions) and tokens > 0  # an empty span covers an empty node
-    if not empty and starts[-1] == tokens and [span.start for span in versions] == starts[:-1]:
-        return None
+    end = 0
+    for span in versions:
+        if span.start != end or (span.end <= span.start and tokens > 0):  # an empty span covers an empty node
+            break
+        end = span.end
+    else:
+        if end == tokens:
+            return None
     return f"{tokens} tokens have the version spans {[(span.start, span.end) for span in versions]}"
 
 
@@ -384,6 +388,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def own_turns(self) -> list[Turn]:
         """Turns of the main policy, without those of other policies (`turns` has all)."""
+        if not self.contexts:
+            return list(self.turns)
         return [turn for turn in self.turns if self.policy_of(turn) == POLICY]
 
     @property

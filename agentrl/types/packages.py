@@ -50,6 +50,23 @@ def extras() -> list[str]:
     return [extra for extra in _wanted() if extra != "dev"]
 
 
+def lacking(requirement: str) -> list[str]:
+    """Returns the distributions of a requirement that are not installed: `PACKAGE==1.0`, `agentrl[EXTRA]`."""
+    wanted = Requirement(requirement)
+    if canonicalize_name(wanted.name) != "agentrl":
+        return [] if _is_installed(wanted.name) else [wanted.name]
+    every = [each.name for extra in sorted(wanted.extras) for each in _wanted().get(extra, [])]
+    return [name for name in every if canonicalize_name(name) != "agentrl" and not _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 @functools.cache
 def _wanted() -> dict[str, list[Requirement]]:
     """Returns requirements by extra. Empty if this package is not installed."""

@@ -275,7 +275,7 @@ class Process(Protocol):
         ...
 
 
-class Shell(Protocol):
+class ShellSession(Protocol):
     """Shell that keeps its folder, variables and functions from one command to the next."""
 
     name: str
@@ -359,7 +359,7 @@ class Sandbox(Protocol):
         """
         ...
 
-    async def session(self, name: str = "main") -> Shell:
+    async def session(self, name: str = "main") -> ShellSession:
         """Returns the shell of that name; created on first use."""
         ...
 

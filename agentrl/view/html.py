@@ -13,8 +13,8 @@ import msgspec
 
 from agentrl.store import rescored
 from agentrl.store.index import EpisodeRow
+from agentrl.store.reader import RunReader
 from agentrl.store.rescored import Rescore
-from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
 from agentrl.types.figures.of_episodes import earned, turns_of
@@ -27,7 +27,7 @@ _FAILURES = 500
 
 
 def export_html(
-    run: RunDir, out: str | Path, *, episodes: int = 200, decode: Callable[[int], str] | None = None
+    run: RunReader, out: str | Path, *, episodes: int = 200, decode: Callable[[int], str] | None = None
 ) -> Path:
     """Writes the page.
 
@@ -43,7 +43,7 @@ def export_html(
     damaged: list[StoreError] = []
     rescores = {name: rescored.load(run.path, name) for name in rescored.names(run.path)}
     shown = run.episodes([row.id for row in chosen], damaged=damaged)
-    images = Images(run)
+    images = PageImages(run)
     records = [_record(run, episode, rescores, images) for episode in shown]
     data = {
         "name": _name(run),
@@ -95,10 +95,10 @@ def _spread(count: int) -> list[int]:
     return list(order)
 
 
-class Images:
+class PageImages:
     """The images of a page, as data URLs by their hash, up to `most` characters; the others are a line each."""
 
-    def __init__(self, run: RunDir, most: int = 64_000_000) -> None:
+    def __init__(self, run: RunReader, most: int = 64_000_000) -> None:
         self._run, self._room = run, most
         self.urls: dict[str, str] = {}
 
@@ -113,7 +113,9 @@ class Images:
                 self.urls[part["blob"]] = url
 
 
-def _record(run: RunDir, episode: Episode, rescores: dict[str, dict[str, Rescore]], images: Images) -> dict[str, Any]:
+def _record(
+    run: RunReader, episode: Episode, rescores: dict[str, dict[str, Rescore]], images: PageImages
+) -> dict[str, Any]:
     """Converts an episode for the page: as stored, with rounded log-probabilities and its credit."""
     record: dict[str, Any] = msgspec.to_builtins(episode)
     own = {part["blob"]: None for part in episode.shown_images()}
@@ -139,6 +141,6 @@ def _vocabulary(records: list[dict[str, Any]], decode: Callable[[int], str] | No
     return {token: decode(token) if token >= 0 else "[image]" for token in sorted(used)}
 
 
-def _name(run: RunDir) -> str:
+def _name(run: RunReader) -> str:
     recipe = run.info.get("recipe")
     return str((recipe.get("name") if isinstance(recipe, dict) else None) or run.path.resolve().name)

@@ -17,8 +17,8 @@ from agentrl.chat.formats.parser import signature_lines
 from agentrl.store import rescored
 from agentrl.store.codec import StoredCredit
 from agentrl.store.index import EpisodeRow
+from agentrl.store.reader import RunReader
 from agentrl.store.rescored import Rescore
-from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import MAIN, POLICY, Branch, CallRecord, Context, Episode, GateVerdict, Node, Turn
 from agentrl.types.errors import StoreError, nearest
 from agentrl.types.figures.of_episodes import earned
@@ -82,7 +82,7 @@ class Choice(TypedDict, total=False):
     limit: int
 
 
-def chosen(run: RunDir, choice: Choice) -> list[EpisodeRow]:
+def chosen(run: RunReader, choice: Choice) -> list[EpisodeRow]:
     """Returns the rows of the selected episodes, by default at most 20. The default order is by start time, with
     demonstrations last.
 
@@ -104,7 +104,7 @@ def chosen(run: RunDir, choice: Choice) -> list[EpisodeRow]:
     return sorted(rows, key=lambda row: row.split == "demo")[:limit] if as_begun else rows
 
 
-def show_run(run: RunDir, **choice: Unpack[Choice]) -> Iterator[RenderableType]:
+def show_run(run: RunReader, **choice: Unpack[Choice]) -> Iterator[RenderableType]:
     """Renders the summary of a run, and a table of the selected episodes.
 
     Raises:
@@ -137,13 +137,13 @@ def show_run(run: RunDir, **choice: Unpack[Choice]) -> Iterator[RenderableType]:
         yield Text(f"(the first {len(rows)}; --limit shows more)", "dim")
 
 
-def show_summary(run: RunDir) -> RenderableType:
+def show_summary(run: RunReader) -> RenderableType:
     """Renders the summary of a run."""
     return Unwrapped(_summary(run))
 
 
 def show_episode(
-    run: RunDir, name: str, *, tokens: bool = False, decode: Decode | None = None, whole: bool = False
+    run: RunReader, name: str, *, tokens: bool = False, decode: Decode | None = None, whole: bool = False
 ) -> Iterator[RenderableType]:
     """Renders one episode: tools, messages, calls, results, rewards, credit.
 
@@ -199,7 +199,7 @@ def show_episode(
             yield _node(index, node, decode)
 
 
-def _prompt(run: RunDir, messages: Iterable[Message], *, folds: bool) -> Iterator[RenderableType]:
+def _prompt(run: RunReader, messages: Iterable[Message], *, folds: bool) -> Iterator[RenderableType]:
     """The messages of a prompt."""
     return (_message(run, message, folds=folds) for message in messages)
 
@@ -245,7 +245,7 @@ def signed_bar(value: float, scale: float) -> Text:
     return bar.append(f" {value:+.3f}", "bold")
 
 
-def _summary(run: RunDir) -> Group:
+def _summary(run: RunReader) -> Group:
     summary = summarise(run)
     recipe = run.info.get("recipe")
     title = recipe.get("name") if isinstance(recipe, dict) else None
@@ -363,13 +363,13 @@ def _tools(title: str, definitions: list[dict[str, Any]]) -> Text:
     return Text.assemble((f"{title}:", "bold blue"), "\n  ", "\n  ".join(lines) or "none")
 
 
-def _message(run: RunDir, message: dict[str, Any], *, folds: bool = False) -> Text:
+def _message(run: RunReader, message: dict[str, Any], *, folds: bool = False) -> Text:
     text = text_of(message.get("content"), lambda part: f"\n{_image(run, part)}\n").strip("\n")
     text = folded(text) if folds else text
     return Text.assemble((f"{message.get('role', '?')}: ", "bold blue"), text)
 
 
-def _image(run: RunDir, part: Mapping[str, Any]) -> str:
+def _image(run: RunReader, part: Mapping[str, Any]) -> str:
     """An image in a line, without its pixels."""
     try:
         size = len(run.get_blob(str(part.get("blob"))))
@@ -378,7 +378,7 @@ def _image(run: RunDir, part: Mapping[str, Any]) -> str:
     return line_of(part, size)
 
 
-def _call(run: RunDir, call: CallRecord) -> Text:
+def _call(run: RunReader, call: CallRecord) -> Text:
     arguments = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
     called = f"({arguments})  " if call.outcome != "malformed" else "a call that could not be read  "
     text = Text.assemble(("  → ", "dim"), (call.name, "bold"), called)

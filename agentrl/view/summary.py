@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from agentrl.store.index import EpisodeRow
-from agentrl.store.run_dir import RunDir
+from agentrl.store.reader import RunReader
 from agentrl.types.episode import ErrorRecord
 from agentrl.types.figures.notes import most_frequent
 from agentrl.types.figures.openings import groups_that_differ
@@ -81,7 +81,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return self.episodes - sum(split.data for split in self.splits.values())
 
 
-def summarise(run: RunDir) -> Summary:
+def summarise(run: RunReader) -> Summary:
     """The summary of all episodes that are stored."""
     rows = run.rows()
     data = [row for row in rows if row.status in ("done", "truncated")]

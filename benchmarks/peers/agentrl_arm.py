@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from agentrl.chat.tokenizer import HFTokenizer
-from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.collector import Collector
-from agentrl.rollouts.player import LocalPlayers
+from agentrl.rollouts.runner import LocalRunners
 from agentrl.rollouts.specs import rollout_specs
 from agentrl.store.run_dir import RunDir
 from agentrl.tools.base import tool
@@ -57,17 +57,17 @@ async def main(job: Job) -> None:
     parts = build(made)
     source = load_tasks(made.tasks, made.base, made.seed)
     renderer = parts.renderer(HFTokenizer.load(job.tokenizer))
-    engine = VLLMEngine(EngineSettings(use="vllm", urls=[job.url]), [job.url], tokenizer=renderer.tokenizer)
+    engine = VLLMEngine(VLLMSettings(urls=[job.url]), [job.url], tokenizer=renderer.tokenizer)
     progress = Reporter()
     await engine.start()
     with RunDir.create(f"{job.out}-warm-up") as run:
-        collector = Collector(parts, run, progress, LocalPlayers(None))
+        collector = Collector(parts, run, progress, LocalRunners(None))
         await collector.collect(rollout_specs(source, job.warmup), engine, renderer)
     specs = rollout_specs(source, job.episodes)
     run = RunDir.create(job.out, {"planned": [spec.id for spec in specs]})
     meter = Meter()
     meter.start()
-    await Collector(parts, run, progress, LocalPlayers(None)).collect(specs, engine, renderer)
+    await Collector(parts, run, progress, LocalRunners(None)).collect(specs, engine, renderer)
     run.close()
     with RunDir.read(job.out) as done:
         good = sum(row.reward == 1.0 for row in done.rows())

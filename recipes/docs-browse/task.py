@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentrl import Environment, Message, Say, Task
 from agentrl.registry.references import load_object
-from agentrl.tools.builtin.web.site import Page, Request, Site
+from agentrl.tools.builtin.web.site import Page, Site, SiteRequest
 from agentrl.tools.builtin.web.tool import Web
 from agentrl.types.episode import Episode
 
@@ -117,7 +117,7 @@ class Docs:
     def __init__(self, roots: Mapping[str, Path]) -> None:
         self.roots = dict(roots)
 
-    def __call__(self, request: Request) -> Page:
+    def __call__(self, request: SiteRequest) -> Page:
         name, _, rest = request.path.lstrip("/").partition("/")
         if not name:
             return Page(HOME)

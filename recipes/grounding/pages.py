@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.tools.builtin.web.launching import Launch, open_context
-from agentrl.tools.builtin.web.site import Page, Request, Site
+from agentrl.tools.builtin.web.site import Page, Site, SiteRequest
 from agentrl.types.errors import TaskError
 
 DOCS = {"python.test": Path("/usr/share/doc/python3.11/html"), "sqlite.test": Path("/usr/share/doc/sqlite3")}
@@ -182,7 +182,7 @@ def _corners(left: float, top: float, width: float, height: float) -> list[float
 
 
 def _files(root: Path) -> Any:
-    def answer(request: Request) -> Page:
+    def answer(request: SiteRequest) -> Page:
         path = root.joinpath(*[part for part in request.path.split("/") if part not in ("", "..")])
         if not path.is_file():
             return Page("", 404)

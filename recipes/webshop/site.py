@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from agentrl.registry.references import load_object
-from agentrl.tools.builtin.web.site import Page, Request
+from agentrl.tools.builtin.web.site import Page, SiteRequest
 
 Catalogue = load_object("./catalogue.py:Catalogue", Path(__file__).parent)
 
@@ -54,7 +54,7 @@ class Shop:
         with self._lock:
             self._bought.pop(key, None)
 
-    def answer(self, request: Request) -> Page:
+    def answer(self, request: SiteRequest) -> Page:
         """The page at an address."""
         _, room, *rest = request.path.split("/")
         known: dict[str, Callable[..., Page]] = {
@@ -69,15 +69,15 @@ class Shop:
             return _page("Not found", "<p>There is no such page.</p>", 404)
         return known[room](request, *rest[:2])
 
-    def _enter(self, request: Request, key: str = "", *_: str) -> Page:
+    def _enter(self, request: SiteRequest, key: str = "", *_: str) -> Page:
         if key not in self._bought:
             return _page("Not found", "<p>There is no such page.</p>", 404)
         return Page.moved("/", **{"Set-Cookie": f"customer={key}; Path=/; HttpOnly"})
 
-    def _home(self, request: Request, *_: str) -> Page:
+    def _home(self, request: SiteRequest, *_: str) -> Page:
         return _page("Search", _search_form(""))
 
-    def _results(self, request: Request, *_: str) -> Page:
+    def _results(self, request: SiteRequest, *_: str) -> Page:
         query = request.query.get("q", "")
         found = self.catalogue.search(query)
         last = max(1, -(-len(found) // PER_PAGE))
@@ -99,7 +99,7 @@ class Shop:
             f'<ol start="{start}">{"".join(rows)}</ol><p>{" ".join(steps)}</p>',
         )
 
-    def _item(self, request: Request, asin: str = "", part: str = "", *_: str) -> Page:
+    def _item(self, request: SiteRequest, asin: str = "", part: str = "", *_: str) -> Page:
         product = self.catalogue.products.get(asin)
         parts = {
             "description": lambda: f"<p>{escape(product.description)}</p>",
@@ -126,7 +126,7 @@ class Shop:
             f'<p><button formaction="/buy/{asin}" formmethod="post">Buy Now</button></p></form>',
         )
 
-    def _buy(self, request: Request, asin: str = "", *_: str) -> Page:
+    def _buy(self, request: SiteRequest, asin: str = "", *_: str) -> Page:
         product, key = self.catalogue.products.get(asin), request.cookies.get("customer", "")
         if request.method != "POST" or product is None or key not in self._bought:
             return _page("Not found", "<p>There is no such page.</p>", 404)
@@ -138,7 +138,7 @@ class Shop:
             self._bought[key] = self._bought[key] or Purchase(asin, options)
         return Page.moved("/done")
 
-    def _done(self, request: Request, *_: str) -> Page:
+    def _done(self, request: SiteRequest, *_: str) -> Page:
         return _page("Thank you for shopping with us!", "<p>Your order is on its way.</p>")
 
 

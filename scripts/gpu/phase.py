@@ -49,7 +49,7 @@ class Phase:
             self.problems.append(otherwise)
             print(f"problem: {otherwise}", flush=True)
 
-    def let_go(self) -> None:
+    def free_models(self) -> None:
         """Frees the GPU's memory that nothing refers to any more, but for circles."""
         gc.collect()
         if self.device == "cuda":

@@ -15,7 +15,8 @@ from agentrl.api.train import train
 from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
 from agentrl.store.run_dir import RunDir
-from agentrl.training.batch.recorded import Recorded, RecordedBuffer
+from agentrl.training.batch.recorded import RecordedGroups
+from agentrl.training.batch.recorded_buffer import RecordedBuffer
 from agentrl.training.batch.truncation import Truncation
 from agentrl.types.episode import CallRecord, Episode, Turn
 from agentrl.types.errors import AgentRLError, RecipeError, TrainError
@@ -122,7 +123,7 @@ async def test_outputs_and_images_come_along(tmp_path: Path) -> None:
         task = Task.of("t", "q")
         source.add(Episode(id="e#0", group_id="e", task=task, status="done", split="rollout", reward=1.0, turns=[turn]))
     with RunDir.read(tmp_path / "source") as source, RunDir.create(tmp_path / "into", {}) as into:
-        await RecordedBuffer(Recorded.of(source), into, 1, lambda episode: True).next_batch(0)
+        await RecordedBuffer(RecordedGroups.of(source), into, 1, lambda episode: True).next_batch(0)
         assert into.get_blob(sha) == b"long"
 
 
@@ -149,7 +150,7 @@ async def test_the_rules_for_episodes_that_a_limit_ended_hold_for_recordings(
     rules = Truncation(truncated, timed_out)
     recorded(tmp_path / "run", {"a": members})
     with RunDir.read(tmp_path / "run") as source, RunDir.create(tmp_path / "into", {}) as into:
-        batch = await RecordedBuffer(Recorded.of(source), into, 1, rules.counts).next_batch(0)
+        batch = await RecordedBuffer(RecordedGroups.of(source), into, 1, rules.counts).next_batch(0)
     names = {"long": truncated, "late": timed_out}
     assert len(batch.episodes) == 4
     (group,) = batch.groups
@@ -161,7 +162,7 @@ async def test_the_rules_for_episodes_that_a_limit_ended_hold_for_recordings(
 def test_no_update_holds_a_group_twice_and_each_pass_holds_all(tmp_path: Path, size: int) -> None:
     path = recorded(tmp_path / "run", {id: [make_episode("e")] for id in "abc"})
     with RunDir.read(path) as run:
-        source = Recorded.of(run, passes=3)
+        source = RecordedGroups.of(run, passes=3)
         batches = [[ids[0][0] for ids in source.batch(k, size)] for k in range(source.iterations(size))]
     assert all(len(set(batch)) == len(batch) <= size for batch in batches)
     per_pass = len(batches) // 3
@@ -182,7 +183,7 @@ def test_what_was_sampled_from_a_part_of_the_distribution_does_not_train(
     path = recorded(folder / "run", {"a": [make_episode("e")]}, recipe=recipe, base=str(folder))
     if not replayed:
         with RunDir.read(path) as run, pytest.raises(TrainError, match=r"was sampled with sampling\.top_p 0\.7"):
-            Recorded.of(run).check(None)  # type: ignore[arg-type]
+            RecordedGroups.of(run).check(None)  # type: ignore[arg-type]
         return
     overrides = {"tasks.jsonl": "t.jsonl", "tasks.prompt": "x"}
     with pytest.raises(TrainError, match=r"was sampled with sampling\.top_p 0\.7"):

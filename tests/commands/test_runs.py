@@ -199,7 +199,7 @@ def test_an_evaluation_of_a_run_takes_overrides_but_no_other_model(counting: Pat
     (newest / "state.json").write_text('{"iteration": 2}')
     for what in (tmp_path / "run", newest):
         recipe, iteration = evaluated(str(what), ["sampling.temperature=.5", "engine.threads=1", "eval.episodes=3"])
-        assert (recipe.sampling.temperature, recipe.engine.threads, iteration) == (0.5, 1, 2)
+        assert (recipe.sampling.temperature, recipe.engine.settings["threads"], iteration) == (0.5, 1, 2)
         assert recipe.eval is not None
         assert recipe.eval.episodes == 3
         assert recipe.model is not None

@@ -16,7 +16,7 @@ from agentrl.api.recipe_check import check as recipe_check
 from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.preflight.plan import plan
-from agentrl.rollouts.player import LocalPlayers
+from agentrl.rollouts.runner import LocalRunners
 from agentrl.store.run_dir import RunDir
 from agentrl.training.assembly import training
 from agentrl.types.errors import AgentRLError, StoreError
@@ -104,7 +104,7 @@ def test_a_loop_that_python_makes_samples_as_the_recipe_says(trainable: Path, tr
     with RunDir.create(trainable / "run", {"command": "train"}) as run:
 
         async def main() -> None:
-            async with training(plan(recipe).rl[-1], run, Reporter(), LocalPlayers(None)) as loop:
+            async with training(plan(recipe).rl[-1], run, Reporter(), LocalRunners(None)) as loop:
                 await loop.run()
 
         asyncio.run(main())

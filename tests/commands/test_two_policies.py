@@ -118,6 +118,19 @@ def test_each_policy_trains_on_its_own_turns_and_outcome(folder: Path, main: dic
 
 
 @pytest.mark.slow
+def test_both_policies_resume_with_their_optimisers(folder: Path) -> None:
+    agentrl.train("recipe.yaml", out="whole", reporters=())
+    agentrl.train("recipe.yaml", overrides=["train.iterations=1"], out="halves", reporters=())
+    agentrl.train("recipe.yaml", out="halves", reporters=())
+    for policy in (".", "policies/critic"):
+        whole, halves = (
+            load_file(folder / run / "checkpoints" / "it-00002" / policy / "model.safetensors")
+            for run in ("whole", "halves")
+        )
+        assert [name for name, tensor in whole.items() if not torch.equal(tensor, halves[name])] == []
+
+
+@pytest.mark.slow
 def test_a_checkpoint_holds_both_policies(folder: Path) -> None:
     agentrl.train("recipe.yaml", overrides=["train.iterations=1"], out="run", reporters=())
     newest = folder / "run" / "checkpoints" / "it-00001"

@@ -229,7 +229,7 @@ def test_a_filter_that_drops_what_credit_could_use_gets_a_warning(folder: Path) 
 
 def test_rounded_probabilities_that_nothing_corrects_get_a_warning(folder: Path) -> None:
     served = ["engine={use: vllm, urls: [http://localhost:1]}", "model.dtype=bfloat16"]
-    assert "warning: vLLM's log-probabilities in half precision differ from the trainer's" in check(str(folder), served)
+    assert "warning: vllm's log-probabilities in half precision differ from the trainer's" in check(str(folder), served)
     for corrected in ("train.importance={high: 2}", "train.old_logprobs=engine"):
         assert "warning" not in check(str(folder), [*served, corrected])
     assert "warning" not in check(str(folder), [served[0]])

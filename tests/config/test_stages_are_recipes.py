@@ -10,8 +10,8 @@ import pytest
 
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import recipe_from_run
+from agentrl.rollouts.auxiliary.open import check_policies
 from agentrl.rollouts.builder import build
-from agentrl.rollouts.voices.open import check_voices
 from agentrl.training.stages.stage import stages_of
 from agentrl.types.errors import RecipeError
 
@@ -77,4 +77,4 @@ def test_a_second_policy_does_not_train_where_gold_answers_are_scored(
     (tmp_path / "t.py").write_text("def letters(): return 1.0\ndef length(): return 1.0\n")
     recipe = load_recipe(str(written(tmp_path, BASE | more)))
     with pytest.raises(RecipeError, match=f"without information gain: not with this {next(iter(sections))}"):
-        check_voices(build(stages_of(recipe)[-1].recipe))
+        check_policies(build(stages_of(recipe)[-1].recipe))

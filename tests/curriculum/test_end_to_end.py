@@ -113,16 +113,16 @@ def test_a_killed_curriculum_continues_to_the_same_metrics(
 ) -> None:
     """Dies after the update and before the checkpoint; the iterations since the last one are gone through again."""
     expected = metrics(whole)
-    save, calls = checkpoint.save, []
+    complete, calls = checkpoint.complete, []
 
     def dying(*arguments: Any, **options: Any) -> None:
         calls.append(arguments)
         if len(calls) == saves + 1:
             raise KeyboardInterrupt
-        save(*arguments, **options)
+        complete(*arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "save", dying)
+        patched.setattr(checkpoint, "complete", dying)
         with pytest.raises(KeyboardInterrupt):
             train(counting, tmp_path / "killed", *SETS)
     found = train(counting, tmp_path / "killed", *SETS)

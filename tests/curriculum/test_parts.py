@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from agentrl.config.credit import CreditSettings
-from agentrl.curriculum import Context, CreditedEpisode, Curriculum, Group, GroupPlan
+from agentrl.curriculum import CreditedEpisode, Curriculum, CurriculumContext, Group, GroupPlan
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
 from agentrl.curriculum.methods.hints import Seele, rate_for
@@ -34,8 +34,8 @@ from agentrl.types.task import Task
 TABLES = json.loads((Path(__file__).parents[1] / "golden" / "scalar_tables.json").read_text())["expected"]
 
 
-def context(iteration: int = 0, iterations: int = 200, past: dict[str, Episode] | None = None) -> Context:
-    return Context(iteration, iterations, random.Random(iteration), (past or {}).__getitem__)
+def context(iteration: int = 0, iterations: int = 200, past: dict[str, Episode] | None = None) -> CurriculumContext:
+    return CurriculumContext(iteration, iterations, random.Random(iteration), (past or {}).__getitem__)
 
 
 def episode(
@@ -203,11 +203,11 @@ def test_dart_masks_the_turns_of_least_entropy() -> None:
     assert [sorted(x.masked_turns) for x in out] == [[0, 1], []]
 
 
-def beside(one: Episode, *voices: int, taken: int = 0) -> Episode:
-    """The episode with turns of another voice, which have no tokens, and `taken` that its parent sampled."""
-    turns = [msgspec.structs.replace(turn, context="critic") if turn.index in voices else turn for turn in one.turns]
+def beside(one: Episode, *speakers: int, taken: int = 0) -> Episode:
+    """The episode with turns of another speaker, which have no tokens, and `taken` that its parent sampled."""
+    turns = [msgspec.structs.replace(turn, context="critic") if turn.index in speakers else turn for turn in one.turns]
     nodes = [
-        msgspec.structs.replace(node, kind="spoken", logprobs=None) if at - 1 in (*voices, *range(taken)) else node
+        msgspec.structs.replace(node, kind="spoken", logprobs=None) if at - 1 in (*speakers, *range(taken)) else node
         for at, node in enumerate(one.nodes)
     ]
     contexts = {"critic": Context_(role="critic", prompt=[], policy="critic")}

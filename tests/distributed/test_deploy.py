@@ -34,8 +34,8 @@ def test_the_services_commands_fit_the_recipe(service: str) -> None:
     command = read("compose.yaml")["services"][service]["command"]
     assert command[:2] == ["agentrl", {"engine": "serve", "driver": "train"}[service]]
     recipe = load_recipe(str(data_path("recipes", "search-qa")), overrides(command))
-    assert recipe.engine.urls == ["http://engine:8000"]
-    assert recipe.engine.weights_dir == "/weights"
+    assert recipe.engine.settings["urls"] == ["http://engine:8000"]
+    assert recipe.engine.settings["weights_dir"] == "/weights"
     assert recipe.scale.rollout_workers == (4 if service == "driver" else 0)
 
 

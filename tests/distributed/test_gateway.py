@@ -11,7 +11,7 @@ import pytest
 from agentrl.distributed.gateway import Gateway, GatewayEngine
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.http import Refused
-from agentrl.types.engine import Completion, ContextOverflow, Sampling
+from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
 from agentrl.types.errors import EngineError
 from agentrl.types.task import Message, Task
 from tests.engines.conftest import make_model
@@ -75,7 +75,7 @@ async def test_nobody_else_is_answered(gateway: Gateway, engine: TorchEngine) ->
     await stranger.close()
 
 
-class Waiting:
+class Waiting(Engine):
     """Notes who begins, and whose request is cancelled."""
 
     name, trainable, max_context = "waiting", True, 64

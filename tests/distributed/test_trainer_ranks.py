@@ -98,7 +98,7 @@ async def test_a_rank_that_is_gone_when_all_is_trained_fails_nothing(
         lost.extend(launched_ranks(trainable))
         by(lost[0])
 
-    async with trainer_ranks(recipe, Ranks()) as launched:
+    async with trainer_ranks(recipe.scale, recipe.base, Ranks(), cuda=False) as launched:
         await launched.train(training())
         with suppress(ProcessLookupError):
             os.kill(lost[0], signal.SIGKILL)
@@ -113,7 +113,7 @@ async def test_ranks_are_asked_for_where_they_can_be(trainable: Path) -> None:
         load_recipe(str(trainable), ["scale.use=ray"])
     recipe = load_recipe(str(trainable), ["scale.use=process", "scale.trainer_ranks=2"])
     with pytest.raises(RecipeError, match="torchrun has started the ranks already"):
-        async with trainer_ranks(recipe, Ranks(rank=0, size=2)):
+        async with trainer_ranks(recipe.scale, recipe.base, Ranks(rank=0, size=2), cuda=False):
             pass
 
 
@@ -141,7 +141,7 @@ async def test_ranks_start_at_the_same_time(trainable: Path, monkeypatch: pytest
     monkeypatch.setattr("agentrl.distributed.ranks.open_launcher", open_launcher)
     recipe = load_recipe(str(trainable), ["scale.use=process", "scale.trainer_ranks=3"])
     with pytest.raises(RankDied, match=r"did not start: trainer rank \d: no room"):
-        async with trainer_ranks(recipe, Ranks()):
+        async with trainer_ranks(recipe.scale, recipe.base, Ranks(), cuda=False):
             pass
     assert launcher.asked == ["trainer rank 1", "trainer rank 2"]
 

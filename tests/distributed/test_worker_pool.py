@@ -14,9 +14,9 @@ from agentrl.api.recipes import given_recipe
 from agentrl.api.rollout import rollout
 from agentrl.api.train import train as train_recipe
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.config.engine import EngineSettings
 from agentrl.distributed.worker_pool import WorkersGone, open_players
 from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.collector import Collector
 from agentrl.rollouts.scheduler import RolloutScheduler
@@ -202,7 +202,7 @@ async def test_servers_that_tell_versions_are_asked_directly(tmp_path: Path) -> 
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         urls = [f"http://127.0.0.1:{runner.addresses[0][1]}"]
         parts = make_parts(tmp_path, engine={"use": "vllm", "urls": urls}, scale={"rollout_workers": 2})
-        engine = VLLMEngine(EngineSettings(use="vllm", urls=urls), urls, tokenizer=ByteTokenizer(), room=10)
+        engine = VLLMEngine(VLLMSettings(urls=urls), urls, tokenizer=ByteTokenizer(), room=10)
         stack.push_async_callback(engine.close)
         await engine.start()
         players = await stack.enter_async_context(open_players(parts))

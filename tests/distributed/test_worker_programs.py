@@ -1,4 +1,4 @@
-"""Agent programs and voices in rollout workers: what they play and train on is what the driver would."""
+"""Agent programs and speakers in rollout workers: what they play and train on is what the driver would."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_worker_plays_them_as_the_driver_does(agent: str, folder: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
 def test_training_on_them_is_the_same_with_workers(agent: str, folder: Path) -> None:
-    """The model stays with the driver. Programs and voices run in the workers."""
+    """The model stays with the driver. Programs and speakers run in the workers."""
     recipe = write(folder, agent)
     for out, workers in (("alone", {}), ("workers", WORKERS["local"])):
         agentrl.train(recipe, overrides=workers, out=out, reporters=())

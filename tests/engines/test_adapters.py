@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentrl.config.engine import EngineSettings
 from agentrl.engines import replicas
-from agentrl.engines.vllm.adapters import Adapter, NoAdapters
 from agentrl.engines.vllm.engine import VLLMEngine
-from agentrl.types.engine import Sampling
+from agentrl.engines.vllm.settings import VLLMSettings
+from agentrl.types.engine import Adapter, NoAdapters, Sampling
 from agentrl.types.errors import EngineError
 from tests.waiting import until_async
 
@@ -38,7 +37,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 async def engine_on(folder: Path, *servers: FakeVLLM, **settings) -> AsyncIterator[VLLMEngine]:
     async with AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(serving(server)) for server in servers]
-        given = EngineSettings(use="vllm", urls=urls, weights_dir=str(folder), retries=2, **settings)
+        given = VLLMSettings(urls=urls, weights_dir=str(folder), retries=2, **settings)
         engine = VLLMEngine(given, urls, tokenizer=BYTES)
         stack.push_async_callback(engine.close)
         yield engine
@@ -181,12 +180,12 @@ async def test_servers_that_share_the_trainers_gpu_sleep_until_the_next_update(t
     server = FakeVLLM()
     async with engine_on(tmp_path, server, colocate="sleep", memory_share=0.4) as engine:
         await engine.update({"weight": torch.zeros(2)}, 1)
-        await engine.sleep()
-        await engine.sleep()
+        await engine.rest()
+        await engine.rest()
         await engine.update({"weight": torch.zeros(2)}, 2)
-        await engine.sleep()
+        await engine.rest()
         server.sleeps = False
         await engine.update({"weight": torch.zeros(2)}, 3)
         with pytest.raises(EngineError, match="does not free the GPU's memory: /sleep.* status 500"):
-            await engine.sleep()
+            await engine.rest()
     assert server.controlled == [*UPDATE, "/sleep", "/wake_up", *UPDATE, "/sleep", "/wake_up", *UPDATE, "/sleep"]

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.forward import attention
 from agentrl.engines.embedded.forward.attention import NAME, fold, grouped_attention_forward, use_grouped_attention
-from agentrl.engines.embedded.request import Request
+from agentrl.engines.embedded.request import DecodeRequest
 from agentrl.types.engine import Sampling
 
 from .conftest import VOCAB, make_model, plain_logprobs
@@ -30,7 +30,7 @@ def test_ragged_rows_through_prefill_and_decode_say_what_the_plain_model_says(he
     plain, batch = model_of(heads, kv_heads), Batch(model_of(heads, kv_heads), max_batch=8, parked_bytes=1 << 20)
     rng = random.Random(0)
     requests = [
-        Request("", [rng.randrange(VOCAB) for _ in range(length)], Sampling(), 80, length, lambda *_: None)
+        DecodeRequest("", [rng.randrange(VOCAB) for _ in range(length)], Sampling(), 80, length, lambda *_: None)
         for length in (1, 2, 7, 30, 31, 64, 100)
     ]
     batch.waiting.extend(requests)
@@ -50,7 +50,7 @@ def test_decode_repeats_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = Batch(model_of(4, 2), max_batch=8, parked_bytes=1 << 20)
     monkeypatch.setattr(attention, "sdpa_attention_forward", refuse)
     done: list[Any] = []
-    batch.waiting.extend(Request("", [k] * 9, Sampling(), 3, 0, lambda *got: done.append(got)) for k in range(3))
+    batch.waiting.extend(DecodeRequest("", [k] * 9, Sampling(), 3, 0, lambda *got: done.append(got)) for k in range(3))
     with torch.no_grad():
         while batch.waiting or batch.running:
             batch.step()

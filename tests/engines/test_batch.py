@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from agentrl.engines.embedded.batch import Batch
-from agentrl.engines.embedded.request import Request
+from agentrl.engines.embedded.request import DecodeRequest
 from agentrl.types.engine import Sampling
 from benchmarks import decode as benchmark
 from benchmarks.random_models import random_model
@@ -23,7 +23,7 @@ def test_weights_that_were_broken_leave_no_trace() -> None:
     batch.update({name: torch.full_like(value, torch.nan) for name, value in good.items()}, 1)
     batch.score([1] * 40, [[2, 3]], [40])
     batch.update(good, 2)
-    request = Request("s", [1, 2], Sampling(), 20, 0, lambda *_: None)
+    request = DecodeRequest("s", [1, 2], Sampling(), 20, 0, lambda *_: None)
     batch.waiting.append(request)
     while batch.waiting or batch.running:
         batch.step()
@@ -36,7 +36,7 @@ def test_weights_that_were_broken_leave_no_trace() -> None:
 def test_equal_prompts_of_a_wave_are_forwarded_once(invariant: bool) -> None:
     batch = Batch(make_model(), max_batch=16, parked_bytes=1 << 20, invariant=invariant)
     prompts = [[1] * 30 + [task] * (20 + task) for task in (2, 3) for _ in range(4)]
-    requests = [Request(f"{k}", list(p), Sampling(), 3, k, lambda *_: None) for k, p in enumerate(prompts)]
+    requests = [DecodeRequest(f"{k}", list(p), Sampling(), 3, k, lambda *_: None) for k, p in enumerate(prompts)]
     batch.waiting.extend(requests)
     batch.step()
     # The 30 tokens that all share, the rest of each task, and a step of all.

@@ -51,7 +51,7 @@ def screen(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class Eyes:
+class VisionInputs:
     """Looks twice at once, then says what it saw; remembers what it was sent."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ async def played(screen: Path, api: Any, *more: str) -> Path:
 
 
 async def test_images_of_results_go_behind_all_results_where_tools_are_native(screen: Path) -> None:
-    api = Eyes()
+    api = VisionInputs()
     path = await played(screen, api)
     opening, said, *results, shown = api.asked[-1]
     assert opening == {"role": "user", "content": [text("What is it?"), image(RED)]}
@@ -101,7 +101,7 @@ async def test_images_of_results_go_behind_all_results_where_tools_are_native(sc
 
 
 async def test_an_api_is_shown_the_last_images_alone(screen: Path) -> None:
-    api = Eyes()
+    api = VisionInputs()
     path = await played(screen, api, "agent.history={last_images: 1}")
     opening, _, *results, shown = api.asked[-1]
     assert opening == {"role": "user", "content": [text("What is it?"), image(RED)]}  # of the task: it stays
@@ -111,7 +111,7 @@ async def test_an_api_is_shown_the_last_images_alone(screen: Path) -> None:
 
 
 async def test_images_stand_where_they_are_where_tools_are_text(screen: Path) -> None:
-    api = Eyes()
+    api = VisionInputs()
     await played(screen, api, "engine.native_tools=false")
     assert api.asked[-1][1]["content"] == [text("What is it?"), image(RED)]
     assert api.asked[-1][-1] == {

@@ -13,45 +13,40 @@ from tests.command import agentrl as command
 from tests.counting import CODE, RECIPE, TRAINING, metrics
 
 ENGINES = """
-import copy
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.types.engine import Completion
+from agentrl.types.engine import Completion, Engine
 from agentrl.types.episode import VersionSpan
 
-class Says:
+class Says(Engine):
     "Says one thing."
-    name, trainable, max_context, checkpoint_names, takes_adapters = "says", False, 10_000, False, False
     def __init__(self, tokenizer, definitions, text: str, urls: list = ["nowhere"], retries: int = 7, gpus: str = ""):
         self.said = tokenizer.encode(f"{text} {urls[0]} {retries} {gpus} {len(definitions)}", special=False)
-    async def start(self): pass
-    def begin_session(self, session, task, messages, seed): pass
     async def generate(self, token_ids, sampling, session):
         n = len(self.said)
         versions = [VersionSpan(0, 0, n)]
         return Completion(token_ids=self.said, logprobs=[0.0] * n, finish="stop", versions=versions)
-    async def score(self, prefix, continuations, at=None): raise NotImplementedError
-    async def update(self, weights, version): raise NotImplementedError
-    def end_session(self, session): pass
-    async def close(self): pass
 
 class Own(TorchEngine):
     "The embedded engine, under another name."
-    def __init__(self, loaded, tokenizer, max_batch: int = 64):
-        super().__init__(
-            copy.deepcopy(loaded.model), max_context=loaded.max_context, decode=tokenizer.decode, max_batch=max_batch
-        )
-        self.name = f"own-{max_batch}"
+    def __init__(self, model, **given):
+        super().__init__(model, **given)
+        self.name = f"own-{given['max_batch']}"
 
-class Text(Own):
-    def __init__(self, loaded, tokenizer):
-        super().__init__(loaded, tokenizer)
+class Text(TorchEngine):
+    trainable = False
+
+class Late(TorchEngine):
+    "Knows only when it is made that it gives text."
+    def __init__(self, model, **given):
+        super().__init__(model, **given)
         self.trainable = False
 
+class Dumb(Engine):
+    "Lacks generate."
+
 class Bare:
-    def __init__(self, text: str = ""): pass
-    start = begin_session = generate = score = update = end_session = close = Says.start
-    generate, score, update = Says.generate, Says.score, Says.update
-    begin_session, end_session = Says.begin_session, Says.end_session
+    "Has what it needs, and no base class."
+    generate = Says.generate
 """
 
 
@@ -98,13 +93,15 @@ def test_it_is_trained_with_as_the_built_in_one(counting: Path) -> None:
         ("{use: ./engine.py:Says, text: a, urlz: 3}", "has no setting 'urlz'"),
         (
             "{use: ./engine.py:Own, retries: 3}",
-            r"no setting 'retries'\n.*vllm, openai have it; its settings: max_batch$",
+            r"no setting 'retries'\n.*vllm, openai have it; its settings: max_batch, parked_mb, ",
         ),
-        ("{use: ./engine.py:Completion}", "lacks the method"),
+        ("{use: ./engine.py:Completion}", "not an Engine subclass"),
+        ("./engine.py:Dumb", "lacks the method generate"),
         ("{use: ./engine.py:Sings}", "has no 'Sings'"),
         ("{use: ./engine.py:Says, text: a}", "cannot be trained on"),
         ("./engine.py:Text", "cannot be trained on"),
-        ("./engine.py:Bare", "lacks name, trainable, max_context, checkpoint_names, takes_adapters"),
+        ("./engine.py:Late", "cannot be trained on"),
+        ("./engine.py:Bare", r"not an Engine subclass .*\n.*defines: Says, Own, Text, Late"),
     ],
 )
 def test_what_is_no_engine_is_refused_before_the_first_episode(counting: Path, given: str, told: str) -> None:

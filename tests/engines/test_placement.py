@@ -10,15 +10,17 @@ import pytest
 from pydantic import ValidationError
 
 from agentrl.api.train import train as train_recipe
-from agentrl.config.engine import EngineSettings
+from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
-from agentrl.engines.vllm import launch
+from agentrl.engines.vllm import launch, recipes
+from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.engines.vllm.launch import Serving, arguments, prepare
 from agentrl.engines.vllm.placement import assigned, visible_gpus
-from agentrl.rollouts import engines
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.rollouts.builder import build
-from agentrl.types.errors import AgentRLError, EngineError, RecipeError
+from agentrl.rollouts.engines import needed_context, opening_of
+from agentrl.types.errors import EngineError, RecipeError
 from tests.counting import CODE, RECIPE
 
 TRAINED = """\
@@ -29,8 +31,8 @@ engine: {use: vllm}
 """
 
 
-def settings(**given: Any) -> EngineSettings:
-    return EngineSettings(use="vllm", **given)
+def settings(**given: Any) -> VLLMSettings:
+    return VLLMSettings(**given)
 
 
 def see(monkeypatch: pytest.MonkeyPatch, gpus: str) -> None:
@@ -41,7 +43,7 @@ def see(monkeypatch: pytest.MonkeyPatch, gpus: str) -> None:
 def on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter's vLLM is one for GPUs, and the trainer computes on one."""
     monkeypatch.setattr(launch, "_package", lambda python: ("vllm", ""))
-    monkeypatch.setattr(engines, "on_cuda", lambda model: True)
+    monkeypatch.setattr(recipes, "on_cuda", lambda model: True)
 
 
 @pytest.fixture
@@ -113,12 +115,12 @@ def test_a_gpu_that_is_not_there_is_told_before_the_first_episode(
 
 def test_each_rank_has_a_gpu_of_its_own(recipe: Any, on_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, "0,1,2")
-    ranked: Recipe = recipe("scale={use: process, trainer_ranks: 2}", "engine.replicas=2")
+    ranked: Recipe = recipe("scale={use: process, trainer_ranks: 2}")
     with pytest.raises(EngineError, match="take 2, the trainer 2, and this process sees 3"):
-        engines.check_servers(ranked)
+        VLLMEngine.check_machine(settings(replicas=2), ranked)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(EngineError, match="take 2, the trainer 2, and this process sees 3"):
-        engines.check_servers(recipe("engine.replicas=2"))
+        VLLMEngine.check_machine(settings(replicas=2), recipe())
 
 
 def test_a_servers_command_and_environment_follow_the_settings(
@@ -161,23 +163,20 @@ def test_what_belongs_together_is_asked_for(recipe: Any) -> None:
         settings(colocate="sleep")
     with pytest.raises(ValidationError, match="'gpus' contains an index twice"):
         settings(gpus=[1, 1])
-    with pytest.raises(AgentRLError, match="Ray places servers"):
-        recipe("engine.gpus=[1]", "scale=ray")
+    with pytest.raises(RecipeError, match=r"engine\.gpus: .*Ray places servers"):
+        build(recipe("engine.gpus=[1]", "scale=ray"))
 
 
 def test_the_context_is_what_the_recipe_can_need(recipe: Any) -> None:
     small = ["agent.max_turns=2", "limits.observation_chars=1000", "sampling.max_tokens=100"]
-    needed = engines.needed_context(build(recipe(*small)))
+    needed = needed_context(build(recipe(*small)))
     assert needed is not None
     assert 2 * 1100 < needed < 2 * 1100 + 3000
-    assert engines.serving(build(recipe(*small))).max_context == needed
-    assert engines.serving(build(recipe())).max_context is None, (
+    assert recipes.serving(opening_of(build(recipe(*small)), ByteTokenizer())).max_context == needed
+    assert recipes.serving(opening_of(build(recipe()), ByteTokenizer())).max_context is None, (
         "200,000 characters of results: more than the model allows"
     )
-    assert (
-        engines.needed_context(build(recipe(*small, "curriculum=[{scaling_inter: {max_turns: [2, 4], every: 1}}]")))
-        is None
-    )
-    without_tools = engines.needed_context(build(recipe("agent.max_turns=1", "tools=[]", "sampling.max_tokens=100")))
+    assert needed_context(build(recipe(*small, "curriculum=[{scaling_inter: {max_turns: [2, 4], every: 1}}]"))) is None
+    without_tools = needed_context(build(recipe("agent.max_turns=1", "tools=[]", "sampling.max_tokens=100")))
     assert without_tools is not None
     assert without_tools < 1500

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from agentrl.chat.formats.registry import parser_named
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.config.engine import EngineSettings
 from agentrl.config.loader import load_recipe
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.engines.stops import StopStrings, cut
 from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.rollouts.builder import build
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import VersionSpan
@@ -124,7 +124,7 @@ async def test_vllm_servers_are_told_and_what_they_say_more_is_cut(native: bool)
         return {"choices": [{**choice, "token_ids": ids, "finish_reason": finish}]}
 
     async with serving(server) as url:
-        engine = VLLMEngine(EngineSettings(use="vllm", urls=[url]), [url], tokenizer=ByteTokenizer())
+        engine = VLLMEngine(VLLMSettings(urls=[url]), [url], tokenizer=ByteTokenizer())
         engine.max_context, engine._native = 1000, native
         completion = await engine.generate([1, 2], Sampling(stop=("</s>",), max_tokens=50), "s")
         await engine.close()

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from agentrl.api.train import train
+from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.loader import load_recipe
-from agentrl.engines.vllm.launch import Serving, arguments
+from agentrl.engines.vllm.launch import arguments
+from agentrl.engines.vllm.recipes import serving as what_is_served
 from agentrl.rollouts.builder import build
-from agentrl.rollouts.engines import serving as what_is_served
+from agentrl.rollouts.engines import opening_of
 from agentrl.types.errors import RecipeError
 from tests.command import agentrl
 from tests.counting import CODE, RECIPE
@@ -110,7 +112,6 @@ def test_servers_are_started_with_its_other_side(counting: Path, tmp_path: Path)
         ("engine={use: vllm, transfer: nccl}", "nccl"),
         (own, "counted"),
     ):
-        recipe = load_recipe(str(counting), [override])
-        served: Serving = what_is_served(build(recipe))
-        line = arguments(recipe.engine, tmp_path / "model", served, 8000, "h", cpu=False)
+        opening = opening_of(build(load_recipe(str(counting), [override])), ByteTokenizer())
+        line = arguments(opening.settings, tmp_path / "model", what_is_served(opening), 8000, "h", cpu=False)
         assert line[line.index("--weight-transfer-config") + 1] == f'{{"backend": "{backend}"}}'

@@ -20,18 +20,18 @@ from torch.testing import assert_close
 
 from agentrl.api.train import train as train_recipe
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
-from agentrl.config.engine import EngineSettings
 from agentrl.engines.replicas import Replica
-from agentrl.engines.vllm.adapters import Adapter, Shelf
+from agentrl.engines.vllm.adapters import Shelf
 from agentrl.engines.vllm.control import ServerControl
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.engines.vllm.launch import Servers, Serving, start_servers
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.engines.vllm.transfer import FileTransfer
 from agentrl.models.load import LoadedModel
 from agentrl.rollouts.engines import start_to_sample
 from agentrl.store.run_dir import RunDir
 from agentrl.training.canary import WeightsLost
-from agentrl.types.engine import Completion, ContextOverflow, Sampling
+from agentrl.types.engine import Adapter, Completion, ContextOverflow, Sampling
 from agentrl.types.errors import EngineError
 from tests.commands.conftest import CODE
 from tests.waiting import until_async
@@ -55,7 +55,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-SETTINGS = EngineSettings(use="vllm", python=PYTHON, timeout_s=120)
+SETTINGS = VLLMSettings(python=PYTHON, timeout_s=120)
 SERVED = Serving("float32", 1024, lora_rank=4)
 
 

@@ -19,17 +19,17 @@ from agentrl.chat.processor import expanded
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.agent import FormatSettings
-from agentrl.config.engine import EngineSettings
 from agentrl.config.model import ModelSettings, ScratchModel
 from agentrl.config.train import TrainSettings
 from agentrl.engines.http import HttpClient
 from agentrl.engines.vllm.check import check_server
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.engines.vllm.launch import Servers, Serving, start_servers
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.models.load import LoadedModel, load_model
-from agentrl.models.vision.album import Album
-from agentrl.models.vision.sight import Sight
-from agentrl.training.model.sight import eyes_of
+from agentrl.models.vision.encoder import VisionEncoder
+from agentrl.models.vision.image_registry import ImageRegistry
+from agentrl.training.model.vision_inputs import vision_of
 from agentrl.training.trainer import Trainer
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import EngineError
@@ -45,7 +45,7 @@ from .vllm_world import PYTHON, row_of
 
 real = pytest.mark.family("vllm")
 
-SETTINGS = EngineSettings(use="vllm", python=PYTHON, timeout_s=120)
+SETTINGS = VLLMSettings(python=PYTHON, timeout_s=120)
 
 
 def tiny_qwen() -> LoadedModel:
@@ -168,7 +168,7 @@ def with_another_tower(model: torch.nn.Module) -> torch.nn.Module:
 
 def difference(loaded: LoadedModel, model: torch.nn.Module, samples: list[TrainingSample]) -> float:
     """Largest distance between what the engine and the trainer say of a sampled token."""
-    trainer = Trainer(model, TrainSettings(), eyes=eyes_of(loaded, FILES.__getitem__, TrainSettings()))
+    trainer = Trainer(model, TrainSettings(), eyes=vision_of(loaded, FILES.__getitem__, TrainSettings()))
     found = trainer.logprobs(samples)
     return max(
         float(np.abs(ours - sample.behaviour_logprob)[sample.loss_mask].max())
@@ -178,7 +178,7 @@ def difference(loaded: LoadedModel, model: torch.nn.Module, samples: list[Traini
 
 def from_transformers(loaded: LoadedModel, sample: TrainingSample) -> float:
     """Largest distance between what the engine and the forward pass of transformers say of a sampled token."""
-    album = Album(loaded.processor)
+    album = ImageRegistry(loaded.processor)
     for blob in FILES:
         album.add(blob, FILES.__getitem__)
     at = np.flatnonzero(sample.loss_mask)
@@ -188,5 +188,10 @@ def from_transformers(loaded: LoadedModel, sample: TrainingSample) -> float:
     assert len(at)
     sampled = sample.token_ids[at]
     with torch.no_grad():
-        own = Sight(loaded.model, album).own_logits(sample.token_ids[: at[-1] + 1].tolist()).log_softmax(-1).numpy()
+        own = (
+            VisionEncoder(loaded.model, album)
+            .own_logits(sample.token_ids[: at[-1] + 1].tolist())
+            .log_softmax(-1)
+            .numpy()
+        )
     return float(np.abs(own[at - 1, sampled] - sample.behaviour_logprob[at]).max())

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.forward.product import packed_part
-from agentrl.engines.embedded.request import Request
+from agentrl.engines.embedded.request import DecodeRequest
 from agentrl.engines.embedded.weights import Weights
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.errors import EngineError
@@ -41,7 +41,7 @@ def sampled(batch: Batch) -> list[Completion]:
         name = f"{row}"
         prompt = [1 + (row * 7 + k) % 90 for k in range(3 + row)]
         done = lambda completion, error, name=name: found.__setitem__(name, completion or error)  # noqa: E731
-        batch.waiting.append(Request(name, prompt, Sampling(), 8, row, done))
+        batch.waiting.append(DecodeRequest(name, prompt, Sampling(), 8, row, done))
     with torch.no_grad():
         while len(found) < 12:
             batch.step()

@@ -20,15 +20,16 @@ from agentrl.estimators.registry import load_credit
 from agentrl.models.load import load_model
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.engines import engine_of
-from agentrl.rollouts.player import LocalPlayer
+from agentrl.rollouts.runner import LocalRunner
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec, rollout_specs
 from agentrl.training.stages.course import Course
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.training.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample, training_samples
 from tests.rollouts.world import collect
+from tests.training.make import taken
 
 STEPS, GROUPS, SIZE = 20, 8, 8
 
@@ -70,7 +71,9 @@ async def learn(folder: Path, python: str) -> None:
     parts = build(recipe)
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     demos = await demonstrations(parts, tasks)
-    loaded = load_model(recipe.model, texts=[text for demo in demos for text in Conversation.of(demo).texts()], seed=0)
+    loaded = load_model(
+        recipe.model, texts=[text for demo in demos for text in SupervisedConversation.of(demo).texts()], seed=0
+    )
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     imitate(loaded.model, renderer, demos)
     trainer = Trainer(loaded.model, recipe.train)
@@ -86,7 +89,7 @@ async def learn(folder: Path, python: str) -> None:
             yield EpisodeSpec(f"g{number // SIZE}#{number % SIZE}", f"g{number // SIZE}", task)
 
     scheduler = RolloutScheduler(
-        LocalPlayer(context), concurrency=GROUPS * SIZE, limits=recipe.limits, store=played.put_nowait
+        LocalRunner(context), concurrency=GROUPS * SIZE, limits=recipe.limits, store=played.put_nowait
     )
     # One for each that is taken: tokens stay at most a few updates old however slow the trainer is.
     planned = specs()
@@ -151,9 +154,9 @@ def worst_ratio(referee: Trainer, snapshots: dict[int, dict], rows: list[Trainin
 
 def imitate(model: Any, renderer: Renderer, demos: list[Episode]) -> None:
     """Trains the model on demonstrations."""
-    samples = [sample for demo in demos for sample in Conversation.of(demo).samples(renderer)]
+    samples = [sample for demo in demos for sample in SupervisedConversation.of(demo).samples(renderer)]
     course = Course(samples, steps=250, batch=16, lr=2e-3, seed=0)
-    deque(course.run(Trainer(model, TrainSettings())), maxlen=0)
+    deque(taken(course, Trainer(model, TrainSettings())), maxlen=0)
 
 
 async def imitating_model(folder: Path) -> None:
@@ -162,7 +165,9 @@ async def imitating_model(folder: Path) -> None:
     parts = build(recipe)
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     demos = await demonstrations(parts, tasks)
-    loaded = load_model(recipe.model, texts=[text for demo in demos for text in Conversation.of(demo).texts()], seed=0)
+    loaded = load_model(
+        recipe.model, texts=[text for demo in demos for text in SupervisedConversation.of(demo).texts()], seed=0
+    )
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     imitate(loaded.model, renderer, demos)
     loaded.model.save_pretrained(folder / "model")

@@ -12,7 +12,7 @@ import pytest
 from agentrl.curriculum.methods.horizon import ScalingInter
 from agentrl.curriculum.methods.noise import ZeroSearch
 from agentrl.curriculum.methods.sources import Dads, Dump
-from agentrl.curriculum.parts import Context, GroupPlan
+from agentrl.curriculum.parts import CurriculumContext, GroupPlan
 from agentrl.estimators.outcome.bnpo import beta_weights
 from agentrl.estimators.table import CreditTable
 from agentrl.estimators.turn.capo import VOTES
@@ -90,7 +90,7 @@ def capo_voting(expected: Any, near: Near) -> None:
 
 def plan(part: Any, iteration: int) -> GroupPlan:
     """What a schedule makes of a plan at an iteration."""
-    context = Context(iteration, 10**6, random.Random(0), {}.__getitem__)
+    context = CurriculumContext(iteration, 10**6, random.Random(0), {}.__getitem__)
     return part.plan(GroupPlan(Task.of("t", "go"), 8, 10**6), context)
 
 

@@ -1,4 +1,4 @@
-"""Every estimator on episodes with several contexts: two of the policy, one of a voice, and a rewritten one."""
+"""Every estimator on episodes with several contexts: two of the policy, one of a speaker, and a rewritten one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from agentrl.engines.scripted import Say
 from agentrl.estimators.registry import ESTIMATORS, CreditAssigner, load_credit
 from agentrl.estimators.table import OPTIONAL, CreditTable
 from agentrl.rollouts.agent import Agent
+from agentrl.rollouts.auxiliary.open import open_policies
 from agentrl.rollouts.specs import EpisodeSpec
-from agentrl.rollouts.voices.open import open_voices
 from agentrl.types.episode import Episode, Node
 from agentrl.types.task import Task
 from tests.rollouts.world import collect, make_context, make_parts
@@ -60,7 +60,7 @@ class Alone(Plays):
 
 
 class Several(Plays):
-    """Two of them in a context of their own, two behind a rewritten prompt; a voice speaks in between, and last."""
+    """Two of them in a context of their own, two behind a rewritten prompt; a speaker speaks in between, and last."""
 
     async def run(self, session: Any) -> None:
         self.states = session.task.data["states"]
@@ -124,8 +124,8 @@ async def played(tmp_path: Path, agent: str, script: Any) -> list[Episode]:
         scripts={"critic": f"{HERE}:critic"},
         policies={"critic": {"script": "critic"}},
     )
-    async with open_voices(parts) as voices:
-        context = make_context(parts, script, voices=voices)
+    async with open_policies(parts) as speakers:
+        context = make_context(parts, script, speakers=speakers)
         found = await collect(context, [spec(group, member) for group in range(2) for member in range(6)])
     assert {episode.status for episode in found} == {"done"}, [episode.error for episode in found]
     return sorted(found, key=lambda episode: episode.id)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.config.rewards import Gate, Step
+from agentrl.config.rewards import Gate, RewardStep
 from agentrl.estimators.table import CreditTable
 from agentrl.rewards.components import RewardSet
 from agentrl.rewards.functions.calibration import brier
@@ -165,7 +165,7 @@ def test_noise_corrections(folder: Path) -> None:
         "false_negative": expected["rho1_false_negative"],
     }
     for name, column in (("backward", "backward"), ("forward", "forward_weight")):
-        step = Step.model_validate({name: rates})
+        step = RewardStep.model_validate({name: rates})
         for reward, value in expected[column].items():
             assert apply([step], float(reward)) == pytest.approx(value, abs=tolerance)
         # In expectation over the verifier's errors.
@@ -179,8 +179,8 @@ def test_noise_corrections(folder: Path) -> None:
 def test_clip_and_delta(folder: Path) -> None:
     expected, tolerance = table(folder, "clip_delta")
     scores = expected["prm"]
-    assert apply([Step(process_clip=expected["eta"])], scores) == pytest.approx(expected["clip"], abs=tolerance)
-    deltas = apply([Step(process_delta=True)], scores)
+    assert apply([RewardStep(process_clip=expected["eta"])], scores) == pytest.approx(expected["clip"], abs=tolerance)
+    deltas = apply([RewardStep(process_delta=True)], scores)
     assert deltas == pytest.approx(expected["delta_K_is_last_scored_step"], abs=tolerance)
     assert [sum(deltas[k:]) for k in range(len(deltas))] == pytest.approx(scores, abs=tolerance)
 

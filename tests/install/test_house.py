@@ -1,4 +1,5 @@
-"""The house: floors and circles of rooms (the import contract of pyproject.toml), and how long files may grow."""
+"""The house: floors and circles of rooms (the import contract of pyproject.toml), and how large files and classes may
+grow."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MOST_LINES, MOST_FLOORS = 600, 11
+MOST_LINES, MOST_FLOORS, MOST_METHODS = 600, 11, 30
 
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -99,6 +101,36 @@ def test_no_file_is_too_long() -> None:
         if (count := len(file.read_text().splitlines())) > MOST_LINES
     }
     assert not long
+
+
+@cache
+def classes() -> list[tuple[str, ast.ClassDef]]:
+    """The classes of the package, each with its file."""
+    files = sorted((ROOT / "agentrl").rglob("*.py"))
+    nodes = [(str(file.relative_to(ROOT)), node) for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    return [(file, node) for file, node in nodes if isinstance(node, ast.ClassDef)]
+
+
+def is_method(node: ast.stmt) -> bool:
+    """True for functions of a class but its properties, which callers read as attributes."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    return not any(isinstance(each, ast.Name) and "property" in each.id for each in node.decorator_list)
+
+
+def test_no_class_has_too_many_methods() -> None:
+    counts = {f"{file}:{node.name}": sum(map(is_method, node.body)) for file, node in classes()}
+    assert {name: count for name, count in counts.items() if count > MOST_METHODS} == {}
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    """Those inside of a class, as the `Settings` of an engine, are named with it."""
+    files: dict[str, list[str]] = {}
+    nested = {id(inner) for _, node in classes() for inner in ast.walk(node) if inner is not node}
+    for file, node in classes():
+        if not node.name.startswith("_") and id(node) not in nested:
+            files.setdefault(node.name, []).append(file)
+    assert {name: found for name, found in files.items() if len(found) > 1} == {}
 
 
 def test_the_floors_are_few_and_drawn() -> None:

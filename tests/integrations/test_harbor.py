@@ -14,7 +14,7 @@ from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.scripted import Say
 from agentrl.integrations.harbor.config import read_task_toml
-from agentrl.integrations.harbor.dockerfile import Copy, Run, plan_of, root_of
+from agentrl.integrations.harbor.dockerfile import Copy, RunStep, plan_of, root_of
 from agentrl.integrations.harbor.programs import called_in, program_in
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, RecipeError, TaskError
@@ -402,10 +402,10 @@ def test_a_dockerfile_as_steps(tmp_path: Path) -> None:
     environment = a_task(tmp_path) / "environment"
     plan = plan_of(environment / "Dockerfile")
     assert plan.steps == [
-        Run('mkdir -p /app/made && echo "a && b" > /app/made/quoted', "/"),
+        RunStep('mkdir -p /app/made && echo "a && b" > /app/made/quoted', "/"),
         Copy((environment / "numbers.txt", environment / "run.sh"), "/app", into=True, mode="755"),
         Copy((environment / "sub",), "/app/data", into=True),
-        Run("echo heredoc > /app/made/here", "/app"),
+        RunStep("echo heredoc > /app/made/here", "/app"),
     ]
     assert (plan.workdir, plan.writable) == ("/app", {"/app"})
     assert [root_of(path) for path in ("/app/x", "/home/me/x", "/usr/x", "/")] == ["/app", "/home/me", "", ""]

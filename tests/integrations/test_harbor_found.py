@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.integrations.harbor.dockerfile import Copy, Run, plan_of, root_of
+from agentrl.integrations.harbor.dockerfile import Copy, RunStep, plan_of, root_of
 from agentrl.integrations.harbor.no_installs import command_of
 from agentrl.types.errors import TaskError
 from tests.integrations.test_harbor import TOML, a_recipe, a_task, rewards, tasks
@@ -117,7 +117,7 @@ def test_the_folders_that_a_file_needs(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_commands_as_they_are_found(tmp_path: Path, text: str, kept: list[str], left: list[str]) -> None:
     plan = plan_of(a_dockerfile(tmp_path, f"FROM x\nWORKDIR /app\n{text}\n"))
-    assert [step.command for step in plan.steps if isinstance(step, Run)] == kept
+    assert [step.command for step in plan.steps if isinstance(step, RunStep)] == kept
     assert plan.left == left
     assert plan.writable == {"/app"}
 

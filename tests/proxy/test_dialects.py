@@ -13,7 +13,7 @@ from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.engines.http import Refused
 from agentrl.types.episode import Episode
 from agentrl.types.errors import EngineError
-from tests.proxy.test_proxy import ADD, Client, Parrot, connected, texts
+from tests.proxy.world import ADD, Client, Parrot, connected, texts
 
 TWO = (
     'I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>\n'

@@ -17,7 +17,7 @@ from agentrl.proxy.door import BODY_S, MOST_ITEMS, MOST_REPLIES, is_ours
 from agentrl.proxy.recorder import PIECE
 from agentrl.types.clocks.heartbeat import Heartbeat
 from tests.clock import Clock
-from tests.proxy.test_proxy import Client, Parrot, connected, user
+from tests.proxy.world import Client, Parrot, connected, user
 from tests.waiting import turns, until_async
 
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
@@ -286,6 +286,25 @@ async def test_a_second_request_with_a_strange_history_is_not_either() -> None:
                 status, told = await posted(client, f"/s/{name}/v1/chat/completions", body)
                 assert status in (200, 400), (messages, told)
             client.proxy.context.engine.texts = [call, "hi"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b'{"messages": [{"role": "user", "content": [' + b"[]," * 600_000 + b"1]}]}", {}),
+        (b'{"messages": ' + b"[" * 600_000, {}),
+        ('{"messages": 1}'.encode("utf-7"), {"Content-Type": "application/json; charset=utf-7"}),
+        ('{"messages": 1}'.encode("utf-16"), {"Content-Type": "application/json; charset=utf-16"}),
+    ],
+    ids=["values", "brackets", "utf-7", "utf-16"],
+)
+async def test_a_body_of_many_values_is_refused_before_it_is_read(body: bytes, headers: dict[str, str]) -> None:
+    """The stalls fixture sees to it that nobody waits."""
+    async with program("ok") as client:
+        status, said = await posted(client, "/s/s/v1/chat/completions", body, **headers)
+        assert status == 400, said
+        assert "not JSON" in json.dumps(said)
+        assert (await posted(client, "/s/s/v1/chat/completions", GOOD))[0] == 200
 
 
 async def opened(client: Client, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
 import torch
-from aiohttp import web
 from torch.testing import assert_close
 
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
 from agentrl.config.agent import FormatSettings
-from agentrl.config.limits import Limits
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.engines.stops import StopStrings, cut
 from agentrl.proxy.recorder import ProxyContext, Recorder
 from agentrl.proxy.server import Proxy
 from agentrl.proxy.web import listening
@@ -30,83 +25,14 @@ from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import Episode, VersionSpan
-from agentrl.types.errors import EngineError, StoreError
-from agentrl.types.parts.intake import Images
+from agentrl.types.errors import StoreError
 from agentrl.types.sample import training_samples
 from tests.chat.families import gemma4_thinking
 from tests.clock import Clock
 from tests.engines.conftest import plain_logprobs
 from tests.engines.vllm_world import small_model
+from tests.proxy.world import ADD, Client, Parrot, connected, texts, user
 from tests.waiting import turns, until_async
-
-ADD = {
-    "type": "function",
-    "function": {
-        "name": "add",
-        "description": "Adds.",
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
-    },
-}
-
-
-class Parrot:
-    """Says what it was told to, in bytes; for what a random model would hardly ever say."""
-
-    name, trainable, max_context = "parrot", True, 10_000
-
-    def __init__(self, *texts: str) -> None:
-        self.texts, self.prompts, self.broken = list(texts), [], False
-
-    async def generate(self, token_ids: Any, sampling: Sampling, session: str) -> Completion:
-        if self.broken:
-            raise EngineError("out of order")
-        self.prompts.append(ByteTokenizer().decode(token_ids))
-        ids = ByteTokenizer().encode(self.texts.pop(0) + "<|im_end|>", special=True)
-        whole = Completion(
-            token_ids=ids, logprobs=[-1.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
-        )
-        count = StopStrings(ByteTokenizer().decode, sampling.stop).first(ids) if sampling.stop else None
-        return whole if count is None else cut(whole, count)
-
-    def end_session(self, session: str) -> None: ...
-
-
-class Client:
-    """An agent program."""
-
-    def __init__(self, url: str, http: aiohttp.ClientSession, proxy: Proxy, stored: list[Episode], server: Any) -> None:
-        self.url, self.http, self.proxy, self.stored, self.server = url, http, proxy, stored, server
-
-    async def chat(self, messages: list[dict[str, Any]], session: str = "s", **more: Any) -> dict[str, Any]:
-        reply = await self.http.post(f"{self.url}/s/{session}/v1/chat/completions", json={"messages": messages, **more})
-        return await reply.json()
-
-    async def say(self, messages: list[dict[str, Any]], session: str = "s", **more: Any) -> dict[str, Any]:
-        return (await self.chat(messages, session, **more))["choices"][0]["message"]
-
-    async def end(self, session: str = "s", **body: Any) -> Episode:
-        assert (await self.http.post(f"{self.url}/s/{session}/end", json=body)).status == 200
-        return self.stored[-1]
-
-
-async def connected(
-    engine: Any, tokenizer: Any, idle_s: float = 60.0, taken: set[str] | None = None
-) -> AsyncIterator[Client]:
-    stored: list[Episode] = []
-    renderer = Renderer(tokenizer, parser_for(FormatSettings(use="hermes"), tokenizer, []), [])
-    take = Images(engine, Limits()).take
-    context = ProxyContext(engine, renderer, Sampling(temperature=0.8, max_tokens=12), seed=0, take_image=take)
-    proxy = Proxy(context, stored.append, model="m", taken=taken or set(), idle_s=idle_s)
-    runner = web.AppRunner(proxy.app(), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with aiohttp.ClientSession() as http:
-        yield Client(f"http://127.0.0.1:{runner.addresses[0][1]}", http, proxy, stored, runner.server)
-    await runner.cleanup()
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
 
 
 async def test_what_is_recorded_is_what_the_model_saw_and_said(tmp_path: Path) -> None:
@@ -233,10 +159,6 @@ async def test_what_cannot_be_recorded_is_refused_and_a_broken_engine_leaves_no_
         episode = await client.end()
     assert len(episode.turns) == 2
     assert [node.kind for node in episode.nodes] == ["prompt", "sampled", "observation", "sampled"]
-
-
-def texts(episode: Episode) -> list[str]:
-    return [turn.text for turn in episode.turns]
 
 
 async def test_a_client_s_retry_leaves_no_branch_that_it_never_saw(tmp_path: Path) -> None:
@@ -409,14 +331,14 @@ async def test_a_call_within_a_thought_that_the_prompt_opens_is_none() -> None:
     """Gemma 4's template opens one behind results: what stands there before its end is a thought."""
     tokenizer, call = gemma4_thinking(), "<|tool_call>call:add{a:1}<tool_call|>"
 
-    class Engine(Parrot):
+    class Whole(Parrot):
         async def generate(self, token_ids: Any, sampling: Sampling, session: str) -> Completion:
             ids = tokenizer.encode(self.texts.pop(0) + "<|tool_response>", special=True)
             return Completion(
                 token_ids=ids, logprobs=[-1.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
             )
 
-    engine: Any = Engine(call, f"Or {call}", f"Or so.<channel|>{call}")
+    engine: Any = Whole(call, f"Or {call}", f"Or so.<channel|>{call}")
     renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, [ADD]), [ADD])
     context = ProxyContext(engine, renderer, Sampling(), seed=0)
     recorder, opening = Recorder("s", context), [user("Add 1.")]

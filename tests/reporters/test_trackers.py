@@ -62,10 +62,10 @@ def report(recipe_path: Path, run: Path, track: str, *lines: dict[str, Any], sto
     """A run of a process: begun or continued, with these metrics."""
     recipe = load_recipe(str(recipe_path), [f"track={track}"])
     info = {"command": "train", "recipe": json.loads(recipe.model_dump_json())}
-    found = trackers(recipe)
+    found = trackers(recipe.track, recipe.base)
     with (
         RunDir.open(run) if (run / "run.json").exists() else RunDir.create(run, info) as directory,
-        reporting(directory, recipe, *found) as reporter,
+        reporting(directory, *found) as reporter,
     ):
         for each in lines:
             if store:
@@ -199,7 +199,7 @@ def test_a_missing_package_is_named_before_anything_runs(
         monkeypatch.delitem(sys.modules, known)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra) as refused:
-        trackers(load_recipe(str(counting), [f"track=[{name}]"]))
+        trackers(load_recipe(str(counting), [f"track=[{name}]"]).track, counting)
     assert str(refused.value) == (f"track.0: {package} is not installed\n  -> pip install 'agentrl[{name}]'")
 
 
@@ -229,9 +229,9 @@ def test_a_reporter_of_the_users_own_is_told_every_event(counting: Path, tmp_pat
     (counting / "own.py").write_text(USERS_OWN)
     recipe = load_recipe(str(counting), [f"track=[{{./own.py:Diary: {{file: {tmp_path}/diary}}}}]"])
     with (
-        RunDir.create(tmp_path / "run", {"command": "train", "recipe": {}}) as run,
+        RunDir.create(tmp_path / "run", {"command": "train", "recipe": {"name": recipe.name}}) as run,
         pytest.raises(KeyError),
-        reporting(run, recipe, Reporter(), *trackers(recipe)) as reporter,
+        reporting(run, Reporter(), *trackers(recipe.track, recipe.base)) as reporter,
     ):
         reporter.episode(make_episode("e1"))
         reporter.metrics(line(1))

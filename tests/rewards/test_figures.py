@@ -19,7 +19,7 @@ from agentrl.curriculum.methods.prof import Prof
 from agentrl.curriculum.methods.relift import Relift
 from agentrl.curriculum.methods.rorecomp import RoRecomp
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
-from agentrl.curriculum.parts import Context, CreditedEpisode, Group
+from agentrl.curriculum.parts import CreditedEpisode, CurriculumContext, Group
 from agentrl.estimators.registry import EpisodeCredit
 from agentrl.rewards.components import RewardSet
 from agentrl.rewards.functions.answers.comparers import Comparer, classes
@@ -34,7 +34,7 @@ from agentrl.types.errors import RecipeError
 from agentrl.types.figures.of_episodes import earned, figure, succeeded, turns_of
 from agentrl.types.task import Task
 
-CONTEXT = Context(0, 10, random.Random(0), {}.__getitem__)
+CONTEXT = CurriculumContext(0, 10, random.Random(0), {}.__getitem__)
 TASK = Task.of("t", "Go.", answer="3", hint="one two", hint_rate=0.0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from agentrl.config.rewards import Gate, Step
+from agentrl.config.rewards import Gate, RewardStep
 from agentrl.rewards import RewardError, RewardSet, Scored
 from agentrl.rewards.steps import apply
 from agentrl.types.errors import RecipeError
@@ -128,7 +128,7 @@ async def test_steps_in_order():
     scored = await score({"a": {"use": given(8.0), "then": steps}})
     assert scored.total == pytest.approx(0.4 / 0.7)
     assert scored.components["a"] == scored.total
-    assert apply([Step.model_validate(step) for step in steps], None) is None
+    assert apply([RewardStep.model_validate(step) for step in steps], None) is None
 
 
 async def test_process_scores():

@@ -46,6 +46,10 @@ def test_a_recipe_is_refused_without_math_verify(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("answer", "gold", "right"), [
+    (r"2^{3}", "2", 0.0),  # in plain text 2 was read of it
+    (r"2^{3}", "8", 1.0),
+    (r"we get 1729 ^ {1728}", "1729", 0.0),
+    (r"It is 90^{\circ}.", "90", 1.0),
     (r"so it is $\frac{1}{2}$", "0.5", 1.0),
     (r"\boxed{2\sqrt{2}}", r"\sqrt{8}", 1.0),
     (r"$x^2-1$", "(x-1)(x+1)", 1.0),

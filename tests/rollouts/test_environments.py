@@ -23,7 +23,7 @@ from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.tools import calling
 from agentrl.tools.base import Environment, Observation, Tool, ToolResult, tool
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import InfraError, RecipeError, TaskError, ToolError
 from agentrl.types.sample import training_samples
@@ -197,7 +197,7 @@ def test_a_conversation_whose_tools_changed_trains_a_sample_for_each_set() -> No
     from agentrl.training.supervised.conversation import Said
 
     turns = [Said("First.", [{"role": "user", "content": "On."}]), Said("Second.", [], tools=sets[1])]
-    told = Conversation("e", "g", [{"role": "user", "content": "Go."}], turns, tools=sets[0])
+    told = SupervisedConversation("e", "g", [{"role": "user", "content": "Go."}], turns, tools=sets[0])
     samples = told.samples(renderer)
     texts = [ByteTokenizer().decode(sample.token_ids.tolist()) for sample in samples]
     assert [("two" in text, "Second." in text) for text in texts] == [(False, False), (True, True)]

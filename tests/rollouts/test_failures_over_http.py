@@ -17,9 +17,9 @@ import pytest
 from aiohttp import web
 
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.config.engine import EngineSettings
 from agentrl.engines import replicas
 from agentrl.engines.vllm.engine import NATIVE, VLLMEngine
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.context import RolloutContext
 from agentrl.rollouts.faults.budgets import EngineDown
@@ -126,7 +126,7 @@ async def context_on(
     url: str, parts: Parts, *, retries: int = 0, timeout_s: float = 200
 ) -> AsyncIterator[RolloutContext]:
     """A context on a server; by default the engine itself never tries again, the runner does."""
-    settings = EngineSettings(use="vllm", urls=[url], timeout_s=timeout_s, retries=retries)
+    settings = VLLMSettings(urls=[url], timeout_s=timeout_s, retries=retries)
     engine = VLLMEngine(settings, [url], tokenizer=BYTES)
     await engine.start()
     try:

@@ -14,7 +14,7 @@ from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.store import RunDir, check
 from agentrl.tools.base import Environment, ToolResult, tool
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
 from agentrl.types.parts.content import text_of
@@ -66,7 +66,7 @@ async def test_prompts_are_what_the_template_renders(tmp_path: Path) -> None:
     assert episode.branches == []
     rows = training_samples(episode, [1.0] * 3)
     assert sum(int(row.loss_mask.sum()) for row in rows) == episode.sampled_tokens
-    told = [row.token_ids.tolist() for row in Conversation.of(episode).samples(renderer)]
+    told = [row.token_ids.tolist() for row in SupervisedConversation.of(episode).samples(renderer)]
     assert told == [row.token_ids.tolist() for row in rows]
 
 
@@ -221,7 +221,7 @@ async def test_replies_keep_their_tokens_where_images_go(tmp_path: Path) -> None
         assert all(str(ids)[1:-1] in str(prompt) for ids in sampled[:turn])
     rows = training_samples(episode, [1.0] * 4)
     assert sum(int(row.loss_mask.sum()) for row in rows) == episode.sampled_tokens
-    told = [row.token_ids.tolist() for row in Conversation.of(episode).samples(renderer)]
+    told = [row.token_ids.tolist() for row in SupervisedConversation.of(episode).samples(renderer)]
     assert told == [row.token_ids.tolist() for row in rows]
 
 

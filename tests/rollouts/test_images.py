@@ -12,7 +12,7 @@ import pytest
 
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollouts.collector import Collector
-from agentrl.rollouts.player import LocalPlayers
+from agentrl.rollouts.runner import LocalRunners
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
@@ -190,7 +190,7 @@ async def test_a_run_continues_with_images_of_as_many_tokens_only(tmp_path: Path
     engine, renderer = parts.scripted_engine("random")
     with RunDir.create(tmp_path / "run") as run:
         collector = Collector(
-            parts, run, cast(Any, SimpleNamespace(episode=None, episode_stage=None, warning=None)), LocalPlayers(None)
+            parts, run, cast(Any, SimpleNamespace(episode=None, episode_stage=None, warning=None)), LocalRunners(None)
         )
         collector.scheduler(engine, renderer)
         assert run.info["processor"] == {"use": "one_token"}

@@ -61,7 +61,7 @@ class Later(None_):
     def tools(self): return [self.look] if self.heard else []
 
 class Silent(Environment):
-    "Has a voice, and no tool."
+    "Has a speaker, and no tool."
     def respond(self, reply): return None
 
 class Roaming(ToolAgent):

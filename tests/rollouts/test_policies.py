@@ -17,12 +17,12 @@ from agentrl.engines.scripted import Say
 from agentrl.estimators.registry import EpisodeCredit, over_all_turns
 from agentrl.estimators.table import CreditTable
 from agentrl.rollouts.agent import Agent
+from agentrl.rollouts.auxiliary.open import open_policies
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.faults.budgets import EngineDown
 from agentrl.rollouts.summary import summary
-from agentrl.rollouts.voices.open import open_voices
 from agentrl.store import RunDir, check
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, RecipeError
 from agentrl.types.sample import training_samples
@@ -65,9 +65,9 @@ async def played(tmp_path: Path) -> Episode:
     rewards = {"exact_match": {"key": "answer"}}
     parts = make_parts(tmp_path, agent={"use": f"{HERE}:Listens"}, rewards=rewards, **VOICE)
     with RunDir.create(tmp_path / "run") as run:
-        async with open_voices(parts) as voices:
-            (episode,) = await collect(make_context(parts, writer, voices=voices), specs(1), run=run)
-        assert voices.unheard == []
+        async with open_policies(parts) as speakers:
+            (episode,) = await collect(make_context(parts, writer, speakers=speakers), specs(1), run=run)
+        assert speakers.unheard == []
     assert check(tmp_path / "run").ok
     return episode
 
@@ -88,7 +88,7 @@ async def test_another_voice_is_recorded_as_text_and_never_trained(tmp_path: Pat
     (row,) = training_samples(episode, [1.0] * 5)
     assert [turn for turn, _, _ in row.turn_spans] == [0, 2, 4]
     assert (summary([episode])["turns"], summary([episode])["turns/critic"]) == (3, 2)
-    assert [said.trains for said in Conversation.of(episode).turns] == [True, False, True, False, True]
+    assert [said.trains for said in SupervisedConversation.of(episode).turns] == [True, False, True, False, True]
 
 
 async def test_credit_is_of_the_policy_alone(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_dialogue_without_a_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text('{"q": "a"}\n')
     recipe = {"name": "r", "tasks": {"jsonl": "tasks.jsonl", "prompt": "{q}"}, "agent": "dialogue"}
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
-    with pytest.raises(RecipeError, match="talks with the voice 'user', and 'policies' has none"):
+    with pytest.raises(RecipeError, match="talks with the speaker 'user', and 'policies' has none"):
         load_recipe(str(tmp_path / "recipe.yaml"), [])
 
 
@@ -137,8 +137,8 @@ async def test_frozen_weights_speak(tmp_path: Path) -> None:
     small_model(tmp_path / "model")
     settings = {"critic": {"checkpoint": str(tmp_path / "model"), "sampling": {"max_tokens": 3}}}
     parts = make_parts(tmp_path, agent={"use": f"{HERE}:Listens"}, policies=settings)
-    async with open_voices(parts) as voices:
-        (episode,) = await collect(make_context(parts, writer, voices=voices), specs(1))
+    async with open_policies(parts) as speakers:
+        (episode,) = await collect(make_context(parts, writer, speakers=speakers), specs(1))
     assert episode.status == "done", episode.error
     assert [turn.finish for turn in episode.turns if turn.context == "critic"] == ["length", "length"]
     assert [len(episode.nodes[turn.node].token_ids) for turn in episode.turns if turn.context == "critic"] == [0, 0]
@@ -147,8 +147,8 @@ async def test_frozen_weights_speak(tmp_path: Path) -> None:
 async def test_a_voice_that_nobody_names_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     parts = make_parts(tmp_path, **VOICE)
     with caplog.at_level("INFO"):
-        async with open_voices(build(parts.recipe)) as voices:
-            await collect(make_context(parts, writer, voices=voices), specs(1))
+        async with open_policies(build(parts.recipe)) as speakers:
+            await collect(make_context(parts, writer, speakers=speakers), specs(1))
     assert "policies.critic: no context of an episode named it" in caplog.text
 
 
@@ -190,8 +190,8 @@ async def test_a_voice_that_goes_away_is_told_at_once_by_its_name(
             rewards={"exact_match": {"key": "answer"}},
             limits={"retries": 0, "backoff_s": 0.0, "engine_failures": 2, "user_errors": 1000},
         )
-        async with open_voices(parts) as voices:
-            context = make_context(parts, writer, voices=voices)
+        async with open_policies(parts) as speakers:
+            context = make_context(parts, writer, speakers=speakers)
             with pytest.raises(EngineDown, match=r"policies\.user: 4 attempts failed"):
                 await collect(context, specs(4))
     told = [each for each in caplog.messages if "trying again" in each]

@@ -18,6 +18,7 @@ from agentrl.rollouts.programs import inside
 from agentrl.rollouts.programs.inside import relayed
 from agentrl.rollouts.programs.recorder import EpisodeRecorder
 from agentrl.rollouts.session import Session
+from agentrl.sandbox.frames import frame
 from agentrl.types.recording import Recording
 from agentrl.types.sandbox import Sandbox
 
@@ -129,25 +130,40 @@ class _Says:
         self.killed = True
 
 
-ASKED = b'{"id": 1, "method": "GET", "path": "@", "headers": {}, "body": ""}'
+ASK = {"id": 1, "method": "GET", "path": "@", "headers": {}}
+ASKED = frame(ASK)
+
+
+def raw(text: bytes) -> bytes:
+    """A frame whose message is no JSON, or other JSON."""
+    return len(text).to_bytes(4, "big") + bytes(4) + text
+
+
+async def carried(process: _Says) -> None:
+    await inside._carry(inside._messages(cast("Any", process)), cast("Any", process), "http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
-    "said", [b"no JSON\n", b"[" * 5000 + b"\n", b"[]\n", b'{"id": "x"}\n', b"\xff\n", ASKED[:-3] + b"1}\n", b"\n"]
-)
+    "said",
+    [
+        b"no frame\n", raw(b"no JSON"), raw(b"[" * 5000), raw(b"[]"), raw(b'{"id": "x"}'), raw(b"\xff"), raw(b""),
+        frame(ASK | {"path": 1}), frame(ASK | {"headers": []}),
+    ],
+)  # fmt: skip
 async def test_an_agent_that_writes_as_the_relay_ends_it(said: bytes) -> None:
-    process = _Says(ASKED[:9], ASKED[9:] + b"\n" + ASKED + b"\n", said, ASKED + b"\n")
-    await inside._carry(cast("Any", process), "http://127.0.0.1:1")
+    process = _Says(ASKED[:9], ASKED[9:] + ASKED, said, ASKED)
+    await carried(process)
     assert process.killed
     assert len(process.parts) == 1
 
 
-async def test_a_line_without_end_and_many_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inside, "LINE", 1000)
-    process = _Says(*[b"x" * 300] * 10)
-    await inside._carry(cast("Any", process), "http://127.0.0.1:1")
+@pytest.mark.parametrize("head", [(1001).to_bytes(4, "big") + bytes(4), bytes(4) + (1001).to_bytes(4, "big")])
+async def test_a_long_message_and_many_requests_are_bounded(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inside, "LONGEST", 1000)
+    process = _Says(head, *[b"x" * 300] * 10)
+    await carried(process)
     assert process.killed
-    assert len(process.parts) == 6
+    assert len(process.parts) == 10
     most, now = 0, 0
 
     async def counted(*_: Any) -> None:
@@ -159,5 +175,5 @@ async def test_a_line_without_end_and_many_requests_are_bounded(monkeypatch: pyt
         now -= 1
 
     monkeypatch.setattr(inside, "_pass", counted)
-    await inside._carry(cast("Any", _Says(*[(ASKED + b"\n") * 500] * 4)), "http://127.0.0.1:1")
+    await carried(_Says(*[ASKED * 500] * 4))
     assert most == inside.AT_ONCE

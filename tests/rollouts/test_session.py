@@ -18,15 +18,15 @@ from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.conversation.calls import CallRunner
 from agentrl.rollouts.conversation.conversation import Conversation
+from agentrl.rollouts.conversation.policies import MainPolicy
 from agentrl.rollouts.conversation.resumption import Resumption
 from agentrl.rollouts.conversation.state import EpisodeState
-from agentrl.rollouts.conversation.voice import MainVoice
 from agentrl.rollouts.session import Session
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.tools.methods import toolbox
 from agentrl.tools.toolset import ToolEntry, ToolSet
-from agentrl.types.engine import Completion, Sampling
+from agentrl.types.engine import Completion, Engine, Sampling
 from agentrl.types.episode import POLICY, VersionSpan
 from agentrl.types.errors import InfraError, ToolError
 from agentrl.types.parts.intake import Images
@@ -305,13 +305,13 @@ async def test_a_reply_that_calls_and_answers_runs_its_calls_first(tmp_path: Pat
 
 async def test_random_agents_keep_within_bounds_and_speak_where_there_is_no_tool(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, tools=[])
-    episode = await play_one(make_context(parts, parts.script("random")))
+    episode = await play_one(make_context(parts, parts.scripts["random"]))
     assert (episode.status, len(episode.turns)) == ("done", 1)
     assert set((episode.answer or "").split()) <= {"Task", "0."}
     assert episode.answer
 
     parts = make_parts(tmp_path, tools=[f"{HERE}:Limited"], agent={"max_turns": 40})
-    episode = await play_one(make_context(parts, parts.script("random")))
+    episode = await play_one(make_context(parts, parts.scripts["random"]))
     calls = [call for turn in episode.turns for call in turn.calls]
     assert {call.arguments["cups"] for call in calls} == {1, 2, 3}
 
@@ -336,7 +336,7 @@ def looking(engine: Any, renderer: Renderer) -> Session:
     calls = CallRunner(Limits(), None, None, Images(engine, Limits()))
     state = EpisodeState("e", task, calls, max_turns=3, seed=0)
     box = ToolSet((ToolEntry.of("look", Looking),)).box(task)
-    session = Session(state, box, MainVoice(POLICY, engine, renderer, Sampling()))
+    session = Session(state, box, MainPolicy(POLICY, engine, renderer, Sampling()))
     session.begin([{"role": "user", "content": "Where?"}])
     return session
 
@@ -367,16 +367,14 @@ async def test_a_thought_that_a_prompt_leaves_open_and_nothing_closes_is_no_answ
     tokenizer = renderer.tokenizer
     said = ['<|tool_call>call:look{at:<|"|>x<|"|>}<tool_call|><|tool_response>', "It must be room 7.<turn|>"]
 
-    class Engine:
-        max_context = 10_000
-
-        async def generate(self, prompt: list[int], sampling: Sampling, session: str) -> Completion:
+    class Thinks(Engine):
+        async def generate(self, prompt: Any, sampling: Sampling, session: str) -> Completion:
             ids = tokenizer.encode(said.pop(0), special=True)
             return Completion(
                 token_ids=ids, logprobs=[-1.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
             )
 
-    session = looking(Engine(), renderer)
+    session = looking(Thinks(), renderer)
     await session.run_tools(await session.generate())
     reply = await session.generate()
     assert (reply.answer, reply.text) == (None, "")
@@ -410,6 +408,6 @@ async def test_what_came_back_is_in_the_order_of_the_calls(tmp_path: Path, order
 
 
 def test_a_session_takes_few_things_and_so_does_what_carries_the_rest() -> None:
-    most = {Session: 6, Conversation: 6, EpisodeState: 8, MainVoice: 8, CallRunner: 8, Resumption: 8}
+    most = {Session: 6, Conversation: 6, EpisodeState: 8, MainPolicy: 8, CallRunner: 8, Resumption: 8}
     taken = {each: len(inspect.signature(each).parameters) for each in most}
     assert {each.__name__: count for each, count in taken.items() if count > most[each]} == {}

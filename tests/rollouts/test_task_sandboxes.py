@@ -12,8 +12,8 @@ import pytest
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.scripted import Say
-from agentrl.rollouts.player import LocalPlayer, check_expected
 from agentrl.rollouts.rescorer import Rescorer
+from agentrl.rollouts.runner import LocalRunner, check_expected
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.task_specs import TaskSpecs
@@ -86,7 +86,7 @@ async def test_a_pool_is_told_the_spec_of_each_episode(tmp_path: Path, monkeypat
         Task.of("c", "", tools=["outside"]),
         Task.of("d", "", tools=["inside"], sandbox={"image": "agentrl/swe"}),
     ]
-    LocalPlayer(context).expect([EpisodeSpec(task.id, task.id, task) for task in tasks])
+    LocalRunner(context).expect([EpisodeSpec(task.id, task.id, task) for task in tasks])
     assert [spec.image for spec in told] == [None, "agentrl/swe", "agentrl/swe"]
     assert told[1] is told[2]
     with pytest.raises(TaskError, match="task 'e': there is no tool 'upside'"):

@@ -12,7 +12,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollouts.builder import Parts, build
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.player import LocalPlayer
+from agentrl.rollouts.runner import LocalRunner
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.store.run_dir import RunDir
@@ -162,7 +162,7 @@ async def collect(
         episodes.extend(tree)
 
     note = run.add_failure if run is not None else ([] if failures is None else failures).append
-    player = LocalPlayer(replace(context, on_failure=note))
+    player = LocalRunner(replace(context, on_failure=note))
     async with RolloutScheduler(player, concurrency=concurrency, limits=context.limits, store=store) as scheduler:
         await scheduler.play_all(specs)
     return episodes

@@ -26,10 +26,13 @@ KILL = "kill $(cat {folder}/pid); while [ -e {folder}/pid ]; do sleep 0.1; done"
 """A script that ends the engine of a folder, with its containers."""
 KILLS = {
     "ended": KILL,
-    "killed": "kill -9 $(cat {folder}/pid)",
-    "killed with containerd": "kill -9 $(cat {folder}/pid) $(cat {folder}/exec/containerd/containerd.pid)",
+    "killed": (
+        "kill -9 $(cat {folder}/pid) $(cat {folder}/exec/containerd/containerd.pid); "
+        "rm {folder}/pid {folder}/exec/containerd/containerd.pid"
+    ),
 }
-"""Scripts that end it in several ways. Containers outlive a kill, until the engine is there again."""
+"""Scripts that end it in two ways. Containers outlive a kill, until the engine is there again. It does not start while
+its files name processes that nobody has waited for."""
 PROGRAMS = """
 bash sh python3 cat ls cp mv rm mkdir rmdir ln chmod touch head tail wc sort uniq tr cut tee sleep true false echo env
 printf date id whoami stat dd df du find grep sed awk mawk tar gzip nohup setsid timeout seq yes kill ps mount umount
@@ -122,9 +125,9 @@ def stop(folder: Path) -> None:
         pid = int((folder / "pid").read_text())
         os.kill(pid, signal.SIGTERM)
         wait_for_end(pid)
-    subprocess.run(
-        ["umount", str(folder / "root")], capture_output=True, check=False
-    )  # a dockerd that was killed leaves it mounted
+    mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for path in sorted((path for path in mounted if path.startswith(f"{folder}/")), reverse=True):
+        subprocess.run(["umount", "-l", path], capture_output=True, check=False)  # a dockerd that was killed leaves it
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -193,7 +193,7 @@ async def test_a_killed_sandbox_is_lost_not_a_result(backend: NamespaceBackend) 
 
 async def test_a_silent_sandbox_is_lost(sandbox: NamespaceSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 0.2)
-    monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.postmortem._LOOK_S", 0.1)
     stop(sandbox._tree.init_pid)
     with pytest.raises(SandboxLost, match="no answer"):
         await sandbox.exec("true", timeout_s=0.1)

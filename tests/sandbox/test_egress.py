@@ -91,28 +91,29 @@ async def test_what_is_not_listed_is_refused(
     assert (await ask(path, f"GET http://{target}/ HTTP/1.1\r\n\r\n")).startswith(f"HTTP/1.1 {status} ")
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        "nonsense\r\n\r\n",
-        "GET /path HTTP/1.1\r\n\r\n",
-        "CONNECT x:y HTTP/1.1\r\n\r\n",
-        "CONNECT \x1bC:443 HTTP/1.1\r\n\r\n",
-        "CONNECT \u00e9:443 HTTP/1.1\r\n\r\n",
-        "GET http://example.org/ HTTP/1.1\nHost: forged\nX: y\r\n\r\n",
-        "GET http://example.org/ HTTP/1.1\nHost:\tforged\r\n\r\n",
-        "GET http://example.org/ HTTP/1.1 HTTP/1.1\r\n\r\n",
-        "GET http://example.org/ HTTP/2\r\n\r\n",
-        "G(T http://example.org/ HTTP/1.1\r\n\r\n",
-        "GET http://example.org/ HTTP/1.1\r\nX: y\r\n folded\r\n\r\n",
-        "GET http://example.org/ HTTP/1.1\r\n\tfolded\r\n\r\n",
-        "GET http://example.org/ HTTP/1.1\r\nX: a\nHost: forged\r\n\r\n",
-        "GET http://example.org/ HTTP/1.1\r\nX: a\rHost: forged\r\n\r\n",
-        "GET http://example.org/ HTTP/1.1\r\nX: \0\r\n\r\n",
-        "GET http://example.org/ HTTP/1.1\r\nHost : forged\r\n\r\n",
-        "GET http://example.org/ HTTP/1.1\r\nno field\r\n\r\n",
-    ],
-)
+NO_REQUESTS = [
+    "nonsense\r\n\r\n",
+    "GET /path HTTP/1.1\r\n\r\n",
+    "CONNECT x:y HTTP/1.1\r\n\r\n",
+    "CONNECT \x1bC:443 HTTP/1.1\r\n\r\n",
+    "CONNECT \u00e9:443 HTTP/1.1\r\n\r\n",
+    "GET http://example.org/ HTTP/1.1\nHost: forged\nX: y\r\n\r\n",
+    "GET http://example.org/ HTTP/1.1\nHost:\tforged\r\n\r\n",
+    "GET http://example.org/ HTTP/1.1 HTTP/1.1\r\n\r\n",
+    "GET http://example.org/ HTTP/2\r\n\r\n",
+    "G(T http://example.org/ HTTP/1.1\r\n\r\n",
+    "GET http://example.org/ HTTP/1.1\r\nX: y\r\n folded\r\n\r\n",
+    "GET http://example.org/ HTTP/1.1\r\n\tfolded\r\n\r\n",
+    "GET http://example.org/ HTTP/1.1\r\nX: a\nHost: forged\r\n\r\n",
+    "GET http://example.org/ HTTP/1.1\r\nX: a\rHost: forged\r\n\r\n",
+    "GET http://example.org/ HTTP/1.1\r\nX: \0\r\n\r\n",
+    "GET http://example.org/ HTTP/1.1\r\nHost : forged\r\n\r\n",
+    "GET http://example.org/ HTTP/1.1\r\nno field\r\n\r\n",
+]
+"""Heads that servers could read in different ways, or that are none."""
+
+
+@pytest.mark.parametrize("request_", NO_REQUESTS)
 async def test_what_is_no_request_is_refused(egress: Egress, tmp_path: Path, request_: str) -> None:
     path = f"{tmp_path}/e"
     await asyncio.to_thread(egress.open, path, ("example.org",), "ep")

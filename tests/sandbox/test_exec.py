@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 
 import pytest
@@ -261,6 +262,15 @@ async def test_processes_to_talk_to(sandbox: NamespaceSandbox) -> None:
     assert ended is not None
     assert ended.outcome == "ok"
     assert await process.read() == b""
+
+
+async def test_writes_at_the_same_time_take_turns(sandbox: NamespaceSandbox) -> None:
+    """Each is more than a pipe holds."""
+    process = await sandbox.spawn(["sha256sum"])
+    parts = [letter * (1 << 20) for letter in (b"a", b"b", b"c")]
+    await asyncio.gather(*(process.write(part) for part in parts))
+    await process.close_stdin()
+    assert (await process.read()).decode().split()[0] == hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 async def test_a_spawned_flood_waits_for_its_reader(sandbox: NamespaceSandbox) -> None:

@@ -127,24 +127,25 @@ async def test_put_and_get(sandbox: NamespaceSandbox, tmp_path: Path) -> None:
         await sandbox.put(tmp_path / "missing", "none")
 
 
-@pytest.mark.parametrize(
-    ("trap", "why"),
-    [
-        ("ln -s /etc/passwd trap/out", "leads out"),
-        ("ln -s ../../../../../../../etc trap/out", "leads out"),
-        ("mkdir -p trap/a/b; ln -s ../../secret trap/a/b/s; ln -P trap/a/b/s trap/out", "leads out"),
-        ("ln -s a/../../secret trap/out", "leads out"),
-        ("mkfifo trap/out", "a pipe"),
-        ("truncate -s 1T trap/out", "more than 256 MiB"),
-        ("for n in 1 2 3; do truncate -s 100M trap/$n; done", "more than 256 MiB"),
-        (
-            'cd trap; python3 -c \'import os; [(os.mkdir("d"), os.chdir("d")) for _ in range(10000)]\'',
-            "deeper than 128",
-        ),
-        (f"cd trap; for ((n = 0; n < 20; n++)); do mkdir {'d' * 200}; cd d*; done", "a path of more than"),
-        ("chmod 0 trap", "Permission denied"),
-    ],
-)
+TRAPS = [
+    ("ln -s /etc/passwd trap/out", "leads out"),
+    ("ln -s ../../../../../../../etc trap/out", "leads out"),
+    ("mkdir -p trap/a/b; ln -s ../../secret trap/a/b/s; ln -P trap/a/b/s trap/out", "leads out"),
+    ("ln -s a/../../secret trap/out", "leads out"),
+    ("mkfifo trap/out", "a pipe"),
+    ("truncate -s 1T trap/out", "more than 256 MiB"),
+    ("for n in 1 2 3; do truncate -s 100M trap/$n; done", "more than 256 MiB"),
+    (
+        'cd trap; python3 -c \'import os; [(os.mkdir("d"), os.chdir("d")) for _ in range(10000)]\'',
+        "deeper than 128",
+    ),
+    (f"cd trap; for ((n = 0; n < 20; n++)); do mkdir {'d' * 200}; cd d*; done", "a path of more than"),
+    ("chmod 0 trap", "Permission denied"),
+]
+"""Folders that cannot be copied to the host, and why."""
+
+
+@pytest.mark.parametrize(("trap", "why"), TRAPS)
 async def test_what_is_not_for_the_host(sandbox: NamespaceSandbox, tmp_path: Path, trap: str, why: str) -> None:
     assert (await sandbox.exec(f"mkdir trap; {trap}")).ok
     with pytest.raises(OSError, match=why):
@@ -260,30 +261,31 @@ END = record(b"z")
 BOMB = b"BZh91AY&SY" + bytes(64)
 
 
-@pytest.mark.parametrize(
-    "stream",
-    [
-        *(file(name) + END for name in (b"", b".", b"..", b"../out", b"a/b", b"/out", b"a\0b")),
-        *(record(b"d", name) + record(b"u") + END for name in (b"..", b"/", b"a/b")),
-        *(link(b"l", target) + END for target in (b"", b"/etc", b"..", b"a/../..", b"../out", b"a/../../out")),
-        record(b"d", b"a") + link(b"l", b"../../out") + record(b"u") + END,
-        link(b"../out", b"a") + END,
-        record(b"l", b"l") + END,
-        record(b"u") + file(b"out") + END,
-        record(b"d", b"a") + END,
-        record(b"c", b"x") + END,
-        record(b"f", b"a") + file(b"b") + END,
-        file(b"a"),
-        file(b"a")[:-1],
-        record(b"?", b"a") + END,
-        struct.pack(">cHqI", b"f", 0, 0, 1 << 31) + END,
-        (record(b"d", b"d") + record(b"u")) * 100_001 + END,
-        record(b"d", b"d") * 129 + record(b"u") * 129 + END,
-        BOMB,
-        b"\x1f\x8b" + bytes(100),
-        b"",
-    ],
-)
+FORGED = [
+    *(file(name) + END for name in (b"", b".", b"..", b"../out", b"a/b", b"/out", b"a\0b")),
+    *(record(b"d", name) + record(b"u") + END for name in (b"..", b"/", b"a/b")),
+    *(link(b"l", target) + END for target in (b"", b"a\0b", b"/etc", b"..", b"a/../..", b"../out", b"a/../../out")),
+    record(b"d", b"a") + link(b"l", b"../../out") + record(b"u") + END,
+    link(b"../out", b"a") + END,
+    record(b"l", b"l") + END,
+    record(b"u") + file(b"out") + END,
+    record(b"d", b"a") + END,
+    record(b"c", b"x") + END,
+    record(b"f", b"a") + file(b"b") + END,
+    file(b"a"),
+    file(b"a")[:-1],
+    record(b"?", b"a") + END,
+    struct.pack(">cHqI", b"f", 0, 0, 1 << 31) + END,
+    (record(b"d", b"d") + record(b"u")) * 100_001 + END,
+    record(b"d", b"d") * 129 + record(b"u") * 129 + END,
+    BOMB,
+    b"\x1f\x8b" + bytes(100),
+    b"",
+]
+"""Streams that no packer writes."""
+
+
+@pytest.mark.parametrize("stream", FORGED)
 def test_forged_streams_are_refused(tmp_path: Path, stream: bytes) -> None:
     done = unpack(stream, tmp_path / "in" / "target")
     assert done.returncode == 3, done

@@ -97,12 +97,13 @@ def test_a_namespace_backend_that_dies_stops_the_run_and_the_same_command_comple
     stopped_then_completed(tmp_path, run, temporary.mkdir, "own files are gone", "set TMPDIR")
 
 
+@pytest.mark.parametrize("kill", dockerd.KILLS)
 def test_a_container_engine_that_dies_stops_the_run_and_the_same_command_completes_it(
-    tmp_path: Path, engine_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine_folder: Path, kill: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = f"unix://{engine_folder}/sock"
     monkeypatch.setenv("DOCKER_HOST", host)
-    run = make(tmp_path, "docker", dockerd.KILL.format(folder=engine_folder), 5)
+    run = make(tmp_path, "docker", dockerd.KILLS[kill].format(folder=engine_folder), 5)
     stopped_then_completed(
         tmp_path, run, lambda: dockerd.start(engine_folder, host), "no container engine answers", "dockerd"
     )
@@ -124,12 +125,13 @@ def stopped_then_completed(
     assert statuses(here)["done"] == 40
 
 
+@pytest.mark.parametrize("kill", dockerd.KILLS)
 def test_a_container_engine_that_restarts_costs_few_episodes_and_no_result(
-    tmp_path: Path, engine_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine_folder: Path, kill: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{engine_folder}/sock")
-    restart = f"{dockerd.KILL.format(folder=engine_folder)}\n(sleep 1; exec setsid bash {engine_folder}/start.sh) &\n"
-    run = make(tmp_path, "docker", restart, 60)
+    killed = dockerd.KILLS[kill].format(folder=engine_folder)
+    run = make(tmp_path, "docker", f"{killed}\n(sleep 1; exec setsid bash {engine_folder}/start.sh) &\n", 60)
     done = run(40)
     assert statuses(tmp_path) == {"done": 40}
     assert "reward mean 1.000" in done.stdout

@@ -172,7 +172,7 @@ async def test_harm_from_outside_is_never_data(
 ) -> None:
     """Also if the sandbox has had the kernel kill a program of its own before."""
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 1.0)
-    monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.postmortem._LOOK_S", 0.1)
     shell = "tests.sandbox.test_sabotage:HarmedShell"
     limits = {"retries": 1, "backoff_s": 0.0}
     specs = [spec("harmed", *before, kind)]
@@ -197,7 +197,7 @@ async def test_a_deadline_in_a_frozen_sandbox_is_never_data(
 ) -> None:
     """Whichever deadline comes before the sandbox is given up."""
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 3.0)
-    monkeypatch.setattr("agentrl.sandbox.toolbox.inquest._LOOK_S", 0.1)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.postmortem._LOOK_S", 0.1)
     if deadline == "tool":
         monkeypatch.setattr("agentrl.tools.builtin.shell.GRACE_S", 0.1)
     shell = f"tests.sandbox.test_sabotage:{shell}"

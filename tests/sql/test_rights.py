@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentrl.sql.opening import open_database
-from agentrl.sql.query import Database, Limits, QueryFailed
+from agentrl.sql.query import Database, QueryFailed, QueryLimits
 from agentrl.sql.sqlite import _FUNCTIONS
 
 SEARCHED = """
@@ -67,7 +67,7 @@ def all_refused(database: Database, queries: Sequence[str], why: str | None = No
     before = database.state()
     for query in queries:
         with pytest.raises(QueryFailed, match=why):
-            pytest.fail(f"{query} gives {database.run(query, Limits())}")
+            pytest.fail(f"{query} gives {database.run(query, QueryLimits())}")
         assert database.state() == before, query
 
 
@@ -100,8 +100,8 @@ def test_honest_queries_work(opens: str, tmp_path: Path) -> None:
     where = SEARCHED if opens == "a script" else str(tmp_path / "notes.db")
     database = open_database(where, write=opens == "a copy")
     for query, rows in HONEST:
-        assert database.run(query, Limits()).rows == rows, query
-        assert database.run(query, Limits()).rows == rows, "again"
+        assert database.run(query, QueryLimits()).rows == rows, query
+        assert database.run(query, QueryLimits()).rows == rows, "again"
 
 
 def test_what_may_be_written_can_be() -> None:
@@ -115,12 +115,12 @@ def test_what_may_be_written_can_be() -> None:
         "CREATE TRIGGER t AFTER INSERT ON x BEGIN DELETE FROM thing; END", "INSERT INTO x VALUES (7)",
         "DROP TABLE note", "DROP VIEW tagged", "REPLACE INTO x VALUES (8)",
     ):  # fmt: skip
-        database.run(query, Limits())
-    assert database.run("SELECT COUNT(*) FROM thing", Limits()).rows == [(0,)]
-    assert database.run("SELECT body FROM old", Limits()).rows == [("green tea",)]
-    database.run("CREATE TRIGGER u AFTER INSERT ON x BEGIN DELETE FROM x WHERE random() > 0; END", Limits())
+        database.run(query, QueryLimits())
+    assert database.run("SELECT COUNT(*) FROM thing", QueryLimits()).rows == [(0,)]
+    assert database.run("SELECT body FROM old", QueryLimits()).rows == [("green tea",)]
+    database.run("CREATE TRIGGER u AFTER INSERT ON x BEGIN DELETE FROM x WHERE random() > 0; END", QueryLimits())
     with pytest.raises(QueryFailed, match="not authorized"):  # also where a trigger calls it
-        database.run("INSERT INTO x VALUES (9)", Limits())
+        database.run("INSERT INTO x VALUES (9)", QueryLimits())
 
 
 def test_every_function_of_this_sqlite_is_listed_or_known_to_be_refused() -> None:
@@ -212,9 +212,9 @@ SHOWN: list[tuple[str, list[tuple[Any, ...]]]] = [
 
 def test_honest_queries_work_in_duckdb(shop: Any) -> None:
     for query, rows in SHOWN:
-        assert shop.run(query, Limits()).rows == rows, query
+        assert shop.run(query, QueryLimits()).rows == rows, query
 
 
 def test_duckdb_explains_what_it_reads(shop: Any) -> None:
     for query in ("EXPLAIN SELECT * FROM item", "EXPLAIN ANALYZE SELECT * FROM item", "explain (analyze) FROM item"):
-        assert shop.run(query, Limits()).rows
+        assert shop.run(query, QueryLimits()).rows

@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.rewards.components import RewardSet
 from agentrl.sql.opening import open_database
-from agentrl.sql.query import Limits, QueryFailed, Result
+from agentrl.sql.query import QueryFailed, QueryLimits, Result
 from agentrl.tools.builtin.sql import Sql
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
 from agentrl.types.task import Task
@@ -77,17 +77,17 @@ async def test_a_query_without_end_is_ended(engine: Any) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"
     database = open_database(SHOP, engine=engine)
     with pytest.raises(QueryFailed, match="longer than 0.3 s|million steps"):
-        database.run(endless, Limits(seconds=0.3))
-    assert database.run("SELECT 1 AS one", Limits()).rows == [(1,)]
+        database.run(endless, QueryLimits(seconds=0.3))
+    assert database.run("SELECT 1 AS one", QueryLimits()).rows == [(1,)]
 
 
 @pytest.mark.slow
 async def test_a_result_is_bounded(engine: Any) -> None:
     database = open_database(SHOP, engine=engine)
     many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) SELECT i FROM n"
-    assert database.run(many, Limits(rows=10)).more
+    assert database.run(many, QueryLimits(rows=10)).more
     with pytest.raises(QueryFailed, match="MiB"):
-        database.run(many, Limits(bytes=1000))
+        database.run(many, QueryLimits(bytes=1000))
     shop = await opened(engine, chars=30)
     shown = await shop.sql("SELECT name, price FROM item ORDER BY id")
     assert "more characters]" in shown
@@ -221,7 +221,7 @@ async def test_the_path_of_a_script_is_read_as_the_script(tmp_path: Path, engine
 HELD = "BEGIN EXCLUSIVE; INSERT INTO item VALUES (4, 'cup', 4.0)"
 
 
-def test_a_file_that_is_written_is_waited_for(tmp_path: Path) -> None:
+def test_a_file_that_is_written_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as connection:
         connection.executescript(SHOP)
@@ -229,8 +229,10 @@ def test_a_file_that_is_written_is_waited_for(tmp_path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.executescript(HELD)
     with pytest.raises(QueryFailed, match="locked"):
-        shop.run("SELECT COUNT(*) FROM item", Limits(seconds=0.1))
+        shop.run("SELECT COUNT(*) FROM item", QueryLimits(seconds=0.1))
     with pytest.raises(QueryFailed, match="no such column"):  # at once: nothing is locked
-        shop.run("SELECT 1 FROM item WHERE [is locked] = 1", Limits(seconds=1000.0))
-    other.execute("COMMIT")
-    assert shop.run("SELECT COUNT(*) AS n FROM item", Limits()) == Result(["n"], [(4,)])
+        shop.run("SELECT 1 FROM item WHERE [is locked] = 1", QueryLimits(seconds=1000.0))
+    with monkeypatch.context() as patch:  # it is there as soon as somebody waits for it
+        patch.setattr("agentrl.sql.sqlite.time.sleep", lambda seconds: other.execute("COMMIT"))
+        assert shop.run("SELECT COUNT(*) AS n FROM item", QueryLimits(seconds=1000.0)) == Result(["n"], [(4,)])
+    assert shop.run("SELECT COUNT(*) AS n FROM item", QueryLimits()) == Result(["n"], [(4,)])

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from agentrl.rollouts.specs import EpisodeSpec, missing
 from agentrl.store import RunDir, check
+from agentrl.store.reader import RunReader
 from agentrl.store.shards import Shards
 from agentrl.types.errors import StoreError
 from tests.store.make import make_episode
@@ -191,9 +192,17 @@ def test_a_reader_sees_what_the_writer_has_not_indexed_yet(path):
     assert reader.ids() == {"a", "b"}  # now in the file and in the reader's memory, still counted once
     assert len(reader.rows()) == 2
     assert reader.credit("a").estimator == "grpo"
-    with pytest.raises(StoreError, match="not open for writing"):
-        reader.add(make_episode("c"))
     writer.close()
+    with pytest.raises(StoreError, match="not open for writing"):
+        writer.add(make_episode("c"))
+
+
+def test_a_reader_cannot_write_by_type(path):
+    RunDir.create(path).close()
+    with RunDir.read(path) as reader:
+        assert isinstance(reader, RunReader)
+        assert not isinstance(reader, RunDir)
+        assert not {"add", "add_metrics", "put_blob", "update_info", "begin_again", "flush"} & set(dir(reader))
 
 
 def test_threads_may_share_a_run(path):
@@ -233,8 +242,8 @@ def test_what_is_missing_is_asked_by_id(path, monkeypatch):
             run.add(make_episode(f"g{k}#0", turns=1, status="done" if k > 1 else "user_error"))
         run.add(make_episode("g0#0~1", turns=1, status="infra_error"))
         run.add(make_episode("g0#0~2", turns=1))
-        monkeypatch.delattr(RunDir, "rows")
-        monkeypatch.delattr(RunDir, "ids")
+        monkeypatch.delattr(RunReader, "rows")
+        monkeypatch.delattr(RunReader, "ids")
         assert [spec.id for spec in missing(specs, run)] == ["g1#0~1", *(f"g{k}#0" for k in range(1000, 1200))]
         assert run.statuses(["g0#0~1", "g2#0", "nothing"]) == {"g0#0~1": "infra_error", "g2#0": "done"}
         assert run.statuses([]) == {}

@@ -18,7 +18,7 @@ from agentrl.config.agent import FormatSettings
 from agentrl.proxy.recorder import ProxyContext
 from agentrl.proxy.server import Proxy
 from agentrl.proxy.web import DIALECTS
-from agentrl.types.engine import Completion, Sampling
+from agentrl.types.engine import Completion, Engine, Sampling
 from agentrl.types.episode import VersionSpan
 
 from .cases import Case, played
@@ -42,7 +42,7 @@ GIVEN: dict[str, Any] = {
 """What cases name by a word."""
 
 
-class Script:
+class Script(Engine):
     """An engine that says what the case of the session says."""
 
     name, trainable, max_context = "script", True, 100_000
@@ -110,7 +110,7 @@ async def test_a_request(dialect: str, case: Case, door: Door) -> None:
     if "turns" in case:
         assert list(prompt).count(ByteTokenizer.controls["<|im_start|>"]) == case["turns"] + 1
     assert holds(answer, case.get("gives", {})), answer
-    assert recorder.branches == []
+    assert recorder.episode().branches == []
 
 
 def filled(value: Any, given: dict[str, Any]) -> Any:

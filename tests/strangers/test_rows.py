@@ -15,7 +15,7 @@ from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.tools.schema import inner_definition
 from agentrl.training.stages.files import conversations, preferences
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.errors import TaskError
 
 from .cases import Case, played
@@ -60,7 +60,7 @@ def checked(file: str, case: Case, path: Path) -> None:
         told(case, [one for one, _ in preferences(path, PARSER, "preference.data", paired=False)])
 
 
-def told(case: Case, found: list[Conversation]) -> None:
+def told(case: Case, found: list[SupervisedConversation]) -> None:
     samples = [sample for each in found for sample in each.samples(RENDERER)]
     tokens = [pair for s in samples for pair in zip(s.token_ids.tolist(), s.loss_mask.tolist(), strict=True)]
     text = TOKENIZER.decode([token for token, _ in tokens])

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
+from agentrl.training import checkpoint
+from agentrl.training.stages.course import Course
+from agentrl.training.trainer import Trainer
 from agentrl.types.episode import Episode, Node, Turn
 from agentrl.types.sample import TrainingSample, training_samples
 from agentrl.types.task import Task
@@ -108,3 +114,16 @@ def padded_logprobs(model: PreTrainedModel, rows: list[TrainingSample]) -> torch
         trained = torch.from_numpy(np.flatnonzero(row.loss_mask))
         out.append(logprobs[number, trained - 1, ids[number, trained]])
     return torch.cat(out)
+
+
+def write_checkpoint(folder: Path, model: Any, tokenizer_saver: Any, state: dict, extra: dict, **policy: Any) -> None:
+    """A checkpoint as a run writes it. `policy`: as for `write_policy`."""
+    with checkpoint.writing(folder) as new:
+        checkpoint.write_policy(new, model, tokenizer_saver, **policy)
+        checkpoint.complete(new, folder, state, extra)
+
+
+def taken(course: Course, trainer: Trainer, first: int = 0) -> Iterator[dict[str, float]]:
+    """Takes the steps of a course, one per iteration of the result: their metrics."""
+    for samples, lr in course.steps_from(first):
+        yield trainer.fit(samples, course.loss, lr)

@@ -18,11 +18,11 @@ from agentrl.training import checkpoint
 from agentrl.training.trainer import Trainer
 from agentrl.types.errors import StoreError
 
-from .make import llama, make_rows
+from .make import llama, make_rows, write_checkpoint
 
 
 def save(folder: Path, model, trainer: Trainer, **extra) -> None:
-    checkpoint.save(
+    write_checkpoint(
         folder, model, lambda to: (Path(to) / "tokenizer.json").write_text("{}"), trainer.state_dict(), extra
     )
 
@@ -109,7 +109,7 @@ def test_a_full_disk_is_told_and_leaves_the_checkpoint_before(tmp_path, file):
 
     full = Heavy() if file == "model" else model
     with pytest.raises(StoreError, match=r"it-00002: the disk is full[\s\S]*-> free disk space"):
-        checkpoint.save(tmp_path / "it-00002", full, point_at_the_full_disk, trainer.state_dict(), {"iteration": 2})
+        write_checkpoint(tmp_path / "it-00002", full, point_at_the_full_disk, trainer.state_dict(), {"iteration": 2})
     assert [path.name for path in tmp_path.iterdir()] == ["it-00001"], "what was half written holds no room"
     assert checkpoint.load_state(latest(tmp_path)).extra == {"iteration": 1}
 
@@ -119,7 +119,7 @@ def test_another_failure_of_saving_is_told_as_it_is(tmp_path):
         raise PermissionError(13, "not yours")
 
     with pytest.raises(PermissionError, match="not yours"):
-        checkpoint.save(tmp_path / "it-00001", llama(), bang, {}, {})
+        write_checkpoint(tmp_path / "it-00001", llama(), bang, {}, {})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -159,7 +159,7 @@ def killed_at(change: int, root: Path, model) -> bool:
 
         sys.addaudithook(hook)
         for name in ("it-00000", "it-00001"):
-            checkpoint.save(root / name, model, None, {"number": change}, {"number": change})
+            write_checkpoint(root / name, model, None, {"number": change}, {"number": change})
         checkpoint.prune(root, keep=1)
         os._exit(0)
     return bool(os.waitpid(child, 0)[1])
@@ -169,7 +169,7 @@ def killed_at(change: int, root: Path, model) -> bool:
 def test_kill_9_in_the_middle_of_saving_leaves_whole_checkpoints(tmp_path):
     """Killed at every change of a file: a checkpoint is always there, and whole."""
     model, unfinished = llama(), set()
-    checkpoint.save(tmp_path / "it-00000", model, None, {"number": 0}, {"number": 0})
+    write_checkpoint(tmp_path / "it-00000", model, None, {"number": 0}, {"number": 0})
     change = 1
     while killed_at(change, tmp_path, model):
         unfinished |= {path.name.split("-")[0] for path in tmp_path.iterdir() if path.name.startswith(".")}

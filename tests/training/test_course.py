@@ -18,7 +18,7 @@ from agentrl.training.trainer import Trainer
 from agentrl.types.errors import TrainError
 from agentrl.types.sample import TrainingSample
 
-from .make import llama, make_rows, padded_logprobs
+from .make import llama, make_rows, padded_logprobs, taken
 
 
 def demonstrations(**sizes: int) -> list[TrainingSample]:
@@ -40,9 +40,8 @@ def weights(model) -> torch.Tensor:
 @pytest.mark.slow
 def test_it_learns_what_is_demonstrated():
     model, samples = llama(), demonstrations(groups=1, size=2)
-    losses = [
-        found["loss"] for found in Course(samples, steps=60, batch=2, lr=1e-2, seed=0).run(Trainer(model, settings()))
-    ]
+    course = Course(samples, steps=60, batch=2, lr=1e-2, seed=0)
+    losses = [found["loss"] for found in taken(course, Trainer(model, settings()))]
     assert losses[0] > 4
     assert np.mean(losses[-6:]) < 1.5
 
@@ -54,12 +53,12 @@ def settings() -> TrainSettings:
 def test_a_course_that_goes_on_takes_the_same_steps():
     course = Course(demonstrations(groups=3), steps=9, batch=4, lr=1e-3, seed=7)
     whole = Trainer(llama(), settings())
-    expected = list(course.run(whole))
+    expected = list(taken(course, whole))
     first = Trainer(llama(), settings())
-    found = [metrics for _, metrics in zip(range(4), course.run(first), strict=False)]
+    found = [metrics for _, metrics in zip(range(4), taken(course, first), strict=False)]
     second = Trainer(copy.deepcopy(first.model), settings())
     second.load_state_dict(first.state_dict())
-    found += list(course.run(second, first=4))
+    found += list(taken(course, second, first=4))
     assert found == expected
     assert torch.equal(weights(second.model), weights(whole.model))
 
@@ -158,6 +157,6 @@ def test_a_preference_loss_without_a_reference_policy_is_refused():
 def test_preferences_are_learned():
     trainer = Trainer(llama(), settings(), reference=llama())
     course = Course(pairs(groups=4), 30, 2, 3e-3, 0, PreferenceLossSettings(), pairs=True)
-    (last,) = deque(course.run(trainer), maxlen=1)
+    (last,) = deque(taken(course, trainer), maxlen=1)
     assert last["accuracy"] == 1.0
     assert last["margin"] > 5

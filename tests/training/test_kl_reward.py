@@ -15,13 +15,10 @@ from agentrl.types.sample import TrainingSample, untrained_samples
 from .make import episode
 
 
-class Gap:
-    """A trainer whose policy lies above the reference by 0.1 for each token id."""
-
-    def logprobs(self, rows: list[TrainingSample], *, reference: bool = False) -> list[np.ndarray]:
-        return [
-            np.where(row.loss_mask, 0.0 if reference else 0.1 * row.token_ids, 0.0).astype(np.float32) for row in rows
-        ]
+def logprobs(rows: list[TrainingSample]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Of a policy that lies above the reference by 0.1 for each token id, and of the reference."""
+    own = [np.where(row.loss_mask, 0.1 * row.token_ids, 0.0).astype(np.float32) for row in rows]
+    return own, [np.zeros_like(each) for each in own]
 
 
 @pytest.mark.parametrize("branch_after", [None, 1])
@@ -30,9 +27,10 @@ def test_a_penalty_is_the_same_by_token_by_turn_and_by_episode(branch_after):
     settings = KlSettings(coef=0.5, estimator="k1", place="reward")
     sampled = [np.array(played.nodes[turn.node].token_ids) for turn in played.turns]
     wanted = [-0.5 * 0.1 * ids for ids in sampled]
-    samples = {played.id: untrained_samples(played)}
+    samples = untrained_samples(played)
     tokens, turns, outcome = (
-        with_kl_reward([played], samples, Gap(), settings, place) for place in ("tokens", "turns", "outcome")
+        with_kl_reward([played], samples, *logprobs(samples), settings, place)
+        for place in ("tokens", "turns", "outcome")
     )
     assert tokens.columns["token_reward"]["g/e"] == pytest.approx(np.concatenate(wanted), rel=1e-6)
     assert tokens.episodes == [played]
@@ -53,6 +51,7 @@ def test_a_turn_of_another_policy_that_trains_has_no_share(policy, own):
     contexts = {"critic": Context(role="critic", prompt=[], policy="critic", trains=True)}
     seen = msgspec.structs.replace(played, turns=turns, contexts=contexts).seen_by(policy)
     settings = KlSettings(coef=0.5, estimator="k1", place="reward")
-    (penalised,) = with_kl_reward([seen], {seen.id: untrained_samples(seen)}, Gap(), settings, "turns").episodes
+    samples = untrained_samples(seen)
+    (penalised,) = with_kl_reward([seen], samples, *logprobs(samples), settings, "turns").episodes
     wanted = [-0.05 * sum(seen.nodes[turn.node].token_ids) if turn.index in own else 0.0 for turn in seen.turns]
     assert [immediate(turn) for turn in penalised.turns] == pytest.approx(wanted, rel=1e-6)

@@ -21,7 +21,7 @@ from agentrl.training.model.policy import Policy, choose_layout
 from agentrl.training.trainer import Trainer
 from tests.devices import DEVICES, no_gpu
 
-from .make import SIZES, llama, make_rows, padded_logprobs, qwen3, turn_rows
+from .make import SIZES, llama, make_rows, padded_logprobs, qwen3, turn_rows, write_checkpoint
 
 WIDE = {"hidden_size": 128, "intermediate_size": 160, "head_dim": 32}
 ERROR = {torch.float32: 1e-4, torch.bfloat16: 0.03}
@@ -156,7 +156,7 @@ def test_a_checkpoint_continues_the_training(device: str, tmp_path: Path):
     trainer.update(rows, seed=0)
     folder = tmp_path / "it-00001"
     weights = trainer.weights(device="cpu")
-    checkpoint.save(folder, trainer.model, None, trainer.state_dict(), {}, weights=weights)
+    write_checkpoint(folder, trainer.model, None, trainer.state_dict(), {}, weights=weights)
     again = Trainer(type(trainer.model).from_pretrained(folder).eval().to(device), settings)
     again.load_state_dict(checkpoint.load_state(folder).trainer)
     for each in (trainer, again):

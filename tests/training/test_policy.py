@@ -21,7 +21,7 @@ from agentrl.training.model.policy import Policy, choose_layout
 from agentrl.training.trainer import Trainer
 from agentrl.types.errors import TrainError
 
-from .make import SIZES, llama, make_rows, padded_logprobs, qwen3
+from .make import SIZES, llama, make_rows, padded_logprobs, qwen3, write_checkpoint
 
 
 def gradient(model, rows, entropy="none", chunk: int | None = None, **settings) -> torch.Tensor:
@@ -135,7 +135,8 @@ def test_adapters_train_and_merge_into_the_model_s_own_names(tmp_path):
     assert changed == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
     folder = tmp_path / "it-00001"
-    checkpoint.save(folder, trainer.model, None, trainer.state_dict(), {}, weights=weights, lora=settings.lora)
+    own = {"weights": weights, "adapters": trainer.adapters(), "lora": settings.lora}
+    write_checkpoint(folder, trainer.model, None, trainer.state_dict(), {}, **own)
     loaded = AutoModelForCausalLM.from_pretrained(folder).eval()
     from peft import PeftModel
 

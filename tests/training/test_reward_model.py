@@ -14,6 +14,8 @@ from agentrl.config.train import CriticSettings, RewardModelSettings, TrainSetti
 from agentrl.training.auxiliary.models import required_models
 from agentrl.training.auxiliary.reward_model import ImplicitRewardModel
 from agentrl.training.batch.model_columns import ModelColumns
+from agentrl.training.compute_thread import Inline
+from agentrl.training.local import LocalTrainer
 from agentrl.training.trainer import Trainer
 from tests.training.make import llama, make_rows
 
@@ -87,9 +89,11 @@ def test_state_continues_exactly() -> None:
 
 
 @pytest.mark.parametrize("need", ["value", "progress", "prm_logprob"])
-def test_an_iteration_without_scored_episodes_teaches_nobody(need: str) -> None:
+async def test_an_iteration_without_scored_episodes_teaches_nobody(need: str) -> None:
     settings = TrainSettings(critic=CriticSettings(), reward_model=RewardModelSettings())
-    trainer = Trainer(llama(), settings, auxiliary=required_models(settings, {need}))
-    columns = ModelColumns(cast(Any, SimpleNamespace(needs={need})), trainer)
-    columns.of([], {})
-    assert columns.learn([], {}, []) == {}
+    local = LocalTrainer(cast(Any, SimpleNamespace(compute=Inline())))
+    models = required_models(settings, {need})
+    local._trainer = Trainer(llama(), settings, auxiliary=models)
+    columns = ModelColumns({need}, models, local)
+    columns.of([], {}, await columns.measured([]))
+    assert await columns.learn([], {}, []) == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentrl.commands.doctor import Finding
+from agentrl.commands.doctor import Diagnosis
 from agentrl.tools.base import tool
 from agentrl.types.errors import described
 
@@ -41,7 +41,9 @@ def test_the_commands_of_doctor_are_no_markup(
     from agentrl import cli
     from agentrl.commands import doctor
 
-    monkeypatch.setattr(doctor, "examine", lambda: [Finding("[b]x", False, "missing", "pip install 'agentrl[train]'")])
+    monkeypatch.setattr(
+        doctor, "examine", lambda: [Diagnosis("[b]x", False, "missing", "pip install 'agentrl[train]'")]
+    )
     monkeypatch.setenv("COLUMNS", "200")
     cli.doctor()
     assert "pip install 'agentrl[train]'" in capsys.readouterr().out

@@ -209,7 +209,7 @@ def test_a_kept_cache_is_taken_up_to_another_image_only(tmp_path: Any) -> None:
     """That of a session of its own, of others, and of rows that run."""
     from agentrl.engines.embedded.batch import Batch
     from agentrl.engines.embedded.kv_cache import Parked, Tensors
-    from agentrl.engines.embedded.request import Request
+    from agentrl.engines.embedded.request import DecodeRequest
     from tests.engines.vllm_world import small_model
 
     batch = Batch(small_model(tmp_path).model, max_batch=4, parked_bytes=1 << 20)
@@ -217,8 +217,8 @@ def test_a_kept_cache_is_taken_up_to_another_image_only(tmp_path: Any) -> None:
     red, blue = (renderer_of("bytes").start([*system, *opening(data)]) for data in (RED, BLUE))
     at = next(k for k, token in enumerate(red) if token < 0)
 
-    def request(session: str, token_ids: list[int]) -> Request:
-        return Request(session, token_ids, Sampling(), 1, 0, lambda *_: None)
+    def request(session: str, token_ids: list[int]) -> DecodeRequest:
+        return DecodeRequest(session, token_ids, Sampling(), 1, 0, lambda *_: None)
 
     batch.parked.put("s", Parked(red, Tensors(())))
     for session in ("s", "other"):
@@ -264,8 +264,8 @@ def test_an_image_that_is_not_whole_is_named() -> None:
 
 
 async def test_engines_and_models_that_take_text_only_refuse_them_by_name(tmp_path: Any) -> None:
-    from agentrl.config.engine import EngineSettings
     from agentrl.engines.vllm.engine import VLLMEngine
+    from agentrl.engines.vllm.settings import VLLMSettings
     from agentrl.training.model.packing import pack
     from agentrl.training.model.policy import hidden_states
     from agentrl.types.errors import TrainError
@@ -273,7 +273,7 @@ async def test_engines_and_models_that_take_text_only_refuse_them_by_name(tmp_pa
     from tests.training.make import llama
 
     red = renderer_of("bytes").start(opening(RED))
-    engine = VLLMEngine(EngineSettings(use="vllm"), ["http://127.0.0.1:9"], tokenizer=ByteTokenizer())
+    engine = VLLMEngine(VLLMSettings(), ["http://127.0.0.1:9"], tokenizer=ByteTokenizer())
     with pytest.raises(CannotSee, match="the engine vllm takes text only"):
         await engine.generate(red, Sampling(), "s")
     await engine.close()

@@ -14,7 +14,7 @@ from agentrl.store import RunDir
 from agentrl.types.parts.content import with_images
 from agentrl.types.parts.image import data_url
 from agentrl.types.parts.placeholders import ids_of
-from agentrl.view.html import Images, export_html
+from agentrl.view.html import PageImages, export_html
 from agentrl.view.show import show_episode
 from tests.images import BLUE, RED
 from tests.store.make import make_episode
@@ -62,7 +62,7 @@ def test_the_page_holds_the_images(run, tmp_path):
 
 def test_images_beyond_what_a_page_takes_are_left_out(run):
     (episode,) = run.episodes()
-    images = Images(run, most=len(data_url(RED)) + 10)
+    images = PageImages(run, most=len(data_url(RED)) + 10)
     images.add(episode.prompt[0]["content"][1])
     images.add(episode.turns[0].calls[0].images[0])
     assert list(images.urls.values()) == [data_url(RED)]

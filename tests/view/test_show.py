@@ -150,7 +150,7 @@ def test_an_episode_as_text(run):
 
 
 def test_an_episode_has_the_reward_and_the_turns_that_its_row_has(tmp_path: Path) -> None:
-    """The outcome is 0.5, and turns earned 0.25; of the four turns another voice spoke one."""
+    """The outcome is 0.5, and turns earned 0.25; of the four turns another speaker spoke one."""
     episode = make_episode("a")
     turns = [msgspec.structs.replace(turn, reward=0.125 * (turn.index < 2)) for turn in episode.turns]
     turns[-1] = msgspec.structs.replace(turns[-1], context="user")

@@ -17,7 +17,7 @@ from agentrl.config.train import TrainSettings
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.models.load import LoadedModel
 from agentrl.training.auxiliary.models import required_models
-from agentrl.training.model.sight import eyes_of
+from agentrl.training.model.vision_inputs import vision_of
 from agentrl.training.trainer import Trainer
 from agentrl.types.engine import Sampling
 from agentrl.types.parts.image import image_info
@@ -83,7 +83,7 @@ def trainer_of(loaded: LoadedModel, needs: tuple[str, ...] = (), **settings: Any
         needs: columns of credit that auxiliary models fill.
     """
     own = TrainSettings(**settings)
-    eyes = eyes_of(loaded, FILES.__getitem__, own)
+    eyes = vision_of(loaded, FILES.__getitem__, own)
     return Trainer(copy.deepcopy(loaded.model), own, eyes=eyes, auxiliary=required_models(own, needs))
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from agentrl.models.load import LoadedModel
-from agentrl.models.vision.album import Album
-from agentrl.models.vision.sight import Sight
+from agentrl.models.vision.encoder import VisionEncoder
+from agentrl.models.vision.image_registry import ImageRegistry
 from agentrl.training.model.packing import pack
 from agentrl.types.sample import TrainingSample
 from tests.vision.episodes import FILES, gradients, played, trainer_of, with_advantages
@@ -28,10 +28,10 @@ async def test_engine_trainer_and_transformers_agree(loaded: LoadedModel) -> Non
     trainer = trainer_of(loaded)
     assert trainer.unpacked is None
     assert loaded.processor is not None
-    album = Album(loaded.processor)
+    album = ImageRegistry(loaded.processor)
     for blob in FILES:
         album.add(blob, FILES.__getitem__)
-    sight = Sight(loaded.model, album)
+    sight = VisionEncoder(loaded.model, album)
     for sample, found in zip(samples, trainer.logprobs(samples), strict=True):
         mask = sample.loss_mask
         assert np.abs(found[mask] - sample.behaviour_logprob[mask]).max() < 1e-4

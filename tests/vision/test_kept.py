@@ -7,8 +7,8 @@ import pickle
 import pytest
 import torch
 
-from agentrl.models.vision.album import Album
 from agentrl.models.vision.family import Pixels
+from agentrl.models.vision.image_registry import ImageRegistry
 from agentrl.models.vision.processor import KeptPixels
 from agentrl.types.parts.image import ImageRefused
 from tests.images import BLUE, RED
@@ -27,7 +27,7 @@ def test_minibatches_share_what_was_decoded() -> None:
         return RED if blob == "red" else BLUE
 
     for _ in range(3):
-        album = Album(processor)
+        album = ImageRegistry(processor)
         red, blue = (album.add(blob, read) for blob in ("red", "blue"))
         seen = [album.pixels(number).inputs["pixel_values"] for number in (red, blue)]
         assert not torch.equal(*seen)

@@ -14,7 +14,7 @@ from agentrl.config.train import TrainSettings
 from agentrl.models.load import LoadedModel
 from agentrl.training.auxiliary.critic import Critic
 from agentrl.training.auxiliary.reward_model import ImplicitRewardModel
-from agentrl.training.model.sight import eyes_of
+from agentrl.training.model.vision_inputs import vision_of
 from agentrl.training.parallel.ranks import Ranks
 from agentrl.training.spmd import driver_trainer
 from agentrl.training.trainer import Trainer
@@ -148,5 +148,5 @@ def test_several_ranks_are_refused() -> None:
             reference=None,
             base=Path(),
             ranks=Ranks(0, 2),
-            eyes=eyes_of(loaded, FILES.__getitem__, TrainSettings()),
+            eyes=vision_of(loaded, FILES.__getitem__, TrainSettings()),
         )

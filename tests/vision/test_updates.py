@@ -12,8 +12,8 @@ import torch
 
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.models.load import LoadedModel
-from agentrl.models.vision.album import Album
-from agentrl.models.vision.sight import Sight
+from agentrl.models.vision.encoder import VisionEncoder
+from agentrl.models.vision.image_registry import ImageRegistry
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.parts.image import ImageRefused
 from agentrl.types.parts.placeholders import ids_of
@@ -50,11 +50,11 @@ def prompt_of(loaded: LoadedModel, image: dict[str, Any]) -> list[int]:
 def plain(loaded: LoadedModel, model: Any, token_ids: list[int]) -> np.ndarray:
     """Log-probabilities of the tokens behind the first, by transformers' own forward pass."""
     assert loaded.processor is not None
-    album = Album(loaded.processor)
+    album = ImageRegistry(loaded.processor)
     for blob in FILES:
         album.add(blob, FILES.__getitem__)
     with torch.no_grad():
-        found = Sight(model, album).own_logits(token_ids).log_softmax(-1)
+        found = VisionEncoder(model, album).own_logits(token_ids).log_softmax(-1)
     ids = np.array(token_ids[1:])
     return found[:-1][np.arange(len(ids)), np.maximum(ids, 0)].numpy()
 

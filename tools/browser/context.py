@@ -279,4 +279,4 @@ class Context:
                 await page.evaluate("1")
                 return True
         except Exception:
-            return page.is_closed()
+            return bool(page.is_closed())

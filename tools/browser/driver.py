@@ -1,10 +1,10 @@
-"""Driver of Chromium for many episodes: reads lines of JSON from stdin, answers each with a line on stdout.
+"""Driver of Chromium for many episodes: requests on stdin, answers on stdout, in frames (`../shared/frames.py`).
 
     python driver.py '{"executable": "/usr/bin/chromium", "args": []}'
 
 Needs Python 3.11, playwright and Chromium; nothing of agentrl. `operations.py` defines the operations. The client,
-`agentrl/tools/builtin/web/client.py`, describes the protocol. The driver and Chromium end when stdin is closed or the
-parent process exits.
+`agentrl/tools/builtin/web/client.py`, describes the protocol. The driver and Chromium end when stdin is closed. On the
+driver's machine they are guarded (`tools/shared/lifeline.py`), and so end when their starter does, in any way.
 """
 
 import asyncio
@@ -13,16 +13,18 @@ import importlib.metadata
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 from context import Context, Failed
+from frames import HEAD, claimed_stdout, frame
 from operations import OPERATIONS
 
-LINE_LIMIT = 64 << 20  # bytes of a message
 MAKING_S = 45.0  # for opening a context: the first one waits for the processes of a new browser
 CONTEXT_S = 20.0  # for closing a context or a browser
 GRACE_S = 5.0  # for stopping or replacing a page after a timeout
@@ -189,41 +191,33 @@ async def limit(seconds: float, what: str) -> Any:
         raise Failed("browser", f"the browser does not answer: {what} took longer than {seconds:g} s") from None
 
 
-async def serve(settings: dict[str, Any], out: int) -> None:
+async def serve(settings: dict[str, Any], out: BinaryIO) -> None:
     from playwright.async_api import async_playwright
 
     loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader(limit=LINE_LIMIT)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(out, "wb", 0))
+    stdin = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, out)
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
     running: set[asyncio.Task[None]] = set()
     async with async_playwright() as playwright:
-        driver = Driver(
-            playwright, settings, lambda reply: writer.write(json.dumps(reply, separators=(",", ":")).encode() + b"\n")
-        )
-        while line := await lines.readline():
-            task = loop.create_task(driver.answer(json.loads(line)))
-            running.add(task)
-            task.add_done_callback(running.discard)
+        driver = Driver(playwright, settings, lambda reply: writer.write(frame(reply)))
+        with contextlib.suppress(asyncio.IncompleteReadError):  # stdin is closed
+            while True:
+                task = loop.create_task(driver.answer(await request(stdin)))
+                running.add(task)
+                task.add_done_callback(running.discard)
 
 
-def end_with_parent() -> None:
-    """Ends this process when its parent exits, even if another process holds our stdin open."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True).start()
+async def request(stdin: asyncio.StreamReader) -> dict[str, Any]:
+    """Reads the next request, which has no body."""
+    length, size = HEAD.unpack(await stdin.readexactly(HEAD.size))
+    message: dict[str, Any] = json.loads((await stdin.readexactly(length + size))[:length])
+    return message
 
 
 def main() -> None:
-    out = os.dup(1)
-    os.dup2(2, 1)  # output of libraries must not mix with replies
-    end_with_parent()
+    out = claimed_stdout()
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         asyncio.run(serve(json.loads(sys.argv[1]), out))
     os._exit(0)  # closing our pipes ends Playwright's driver and Chromium

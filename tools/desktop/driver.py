@@ -1,14 +1,14 @@
 """Desktop for one program at a time: a headless X server, a window manager, the program, mouse and keyboard.
 
-    python3 driver.py        requests on stdin, one line of JSON each; answers on stdout
+    python3 driver.py        requests on stdin, answers on stdout, in frames (`../shared/frames.py`)
 
-A request is `{"do": NAME, ...}`. An answer is `{"ok": true, ..., "size": N}` and N bytes after the line, or
-`{"ok": false, "kind": KIND, "error": TEXT}`: `missing` (a program or library is not installed), `input` (the request
-is invalid), `lost` (the desktop is broken). The driver and all its processes end when stdin is closed.
+A request is `{"do": NAME, ...}`. An answer is `{"ok": true, ...}`, with a body, or `{"ok": false, "kind": KIND,
+"error": TEXT}`: `missing` (a program or library is not installed), `input` (the request is invalid), `lost` (the
+desktop is broken). The driver and all its processes end when stdin is closed.
 """
 
-import contextlib
-import json
+from __future__ import annotations
+
 import os
 import secrets
 import shutil
@@ -18,9 +18,20 @@ import sys
 import time
 import zlib
 
-import processes
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "shared"))
+
+import lifeline
+from frames import claimed_stdout, frame, next_frame
 from keys import symbols_of
 from x11 import LIBRARIES, Display, symbol_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Answer = tuple[dict[str, Any], bytes]
+    """Message and body."""
 
 BUTTONS = {"left": 1, "middle": 2, "right": 3, "up": 4, "down": 5, "wheel_left": 6, "wheel_right": 7}
 PARTS_S = 10
@@ -81,18 +92,30 @@ class Refused(Exception):
 class Desktop:
     """Desktop. `do` names its public methods."""
 
-    def __init__(self):
-        self._display = self._server = self._program = None
+    def __init__(self) -> None:
+        self._connection: Display | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._program: subprocess.Popen[bytes] | None = None
+        self._folder = ""
+        self._elements = False
+        self._env: dict[str, str] | None = None
         self._still_s = 0.0
 
     # Life
 
     @property
-    def bare(self):
+    def bare(self) -> bool:
         """True if the desktop is not started."""
-        return self._display is None
+        return self._connection is None
 
-    def start(self, width, height, command, folder, cwd, elements, wait_s):
+    @property
+    def _display(self) -> Display:
+        assert self._connection is not None  # `answer` refuses other requests before `start`
+        return self._connection
+
+    def start(
+        self, width: int, height: int, command: list[str] | None, folder: str, cwd: str, elements: bool, wait_s: float
+    ) -> Answer:
         """Starts the server if needed, then the window manager and the program, and waits for its window.
 
         Args:
@@ -115,24 +138,24 @@ class Desktop:
         if elements:
             self._start_bus(parts_s)
         if command:
-            self._program = self._spawn(command[0], command, cwd)
-            self._until(lambda: self._display.windows() or self._program.poll() is not None, wait_s, command[0])
-            if self._program.poll() is not None and not self._display.windows():
-                raise Refused("lost", f"{command[0]} ended with {self._program.returncode} at once: {self._told()}")
+            program = self._program = self._spawn(command[0], command, cwd)
+            self._until(lambda: self._display.windows() or program.poll() is not None, wait_s, command[0])
+            if program.poll() is not None and not self._display.windows():
+                raise Refused("lost", f"{command[0]} ended with {program.returncode} at once: {self._told()}")
         self.settle(wait_s)
-        return {}
+        return {}, b""
 
-    def reset(self):
+    def reset(self) -> Answer:
         """Ends everything except the server, which resets when its last client disconnects."""
         self._display.close()
-        self._display = self._program = None
-        processes.end_all({self._server.pid})
+        self._connection = self._program = None
+        lifeline.end_descendants([self._server.pid] if self._server else [])
         for name in filter("server".__ne__, os.listdir(self._folder)):
             path = f"{self._folder}/{name}"
             (shutil.rmtree if os.path.isdir(path) else os.remove)(path)
-        return {}
+        return {}, b""
 
-    def _start_server(self, width, height):
+    def _start_server(self, width: int, height: int) -> None:
         os.makedirs("/tmp/.X11-unix", mode=0o1777, exist_ok=True)
         read, write = os.pipe()
         screen = f"{width}x{height}x24"
@@ -144,16 +167,16 @@ class Desktop:
         if self._name == ":":
             raise Refused("lost", f"Xvfb {screen} did not start: {self._told()}")
 
-    def _connected(self):
+    def _connected(self) -> bool:
         """Connects, unless the server still has state of the last episode: it resets after its last client."""
         display = Display(self._name)
         if display.managed():
             display.close()
             return False
-        self._display = display
+        self._connection = display
         return True
 
-    def _start_manager(self, parts_s):
+    def _start_manager(self, parts_s: float) -> None:
         """Starts the window manager and waits until it manages windows: it announces itself earlier, and windows shown
         in between are never managed."""
         ready = f"{self._folder}/openbox.ready"
@@ -161,7 +184,7 @@ class Desktop:
         self._spawn("openbox", ["openbox", "--config-file", config, "--startup", f"touch {ready}"])
         self._until(lambda: os.path.exists(ready), parts_s, "openbox")
 
-    def _key(self):
+    def _key(self) -> str:
         """Writes a key file for the server, valid for any display name; the server reads it again on reset."""
         entry = struct.pack(">HHH", 0xFFFF, 0, 0)
         for part in (b"MIT-MAGIC-COOKIE-1", secrets.token_bytes(16)):
@@ -171,7 +194,7 @@ class Desktop:
             file.write(entry)
         return path
 
-    def _environment(self):
+    def _environment(self) -> dict[str, str]:
         """Returns an environment with a separate home, without animations, with settings only in memory."""
         folder = self._folder
         self._write("home/.config/gtk-3.0/settings.ini", _GTK)
@@ -190,22 +213,22 @@ class Desktop:
             "NO_AT_BRIDGE": "0" if self._elements else "1",
         }
 
-    def _start_bus(self, parts_s):
+    def _start_bus(self, parts_s: float) -> None:
         """Starts the message bus of the accessibility tree."""
         if not os.path.exists(_A11Y):
             raise Refused("missing", "at-spi2-core")
         shutil.copy(_A11Y, f"{self._folder}/services")
         config = self._write("bus.conf", _BUS.format(folder=self._folder))
         self._spawn("dbus-daemon", ["dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile"])
-        self._env["DBUS_SESSION_BUS_ADDRESS"] = f"unix:path={self._folder}/bus"
+        self._env = {**(self._env or {}), "DBUS_SESSION_BUS_ADDRESS": f"unix:path={self._folder}/bus"}
         self._until(lambda: os.path.exists(f"{self._folder}/bus"), parts_s, "dbus-daemon")
         self.elements(10)  # starts the registry: programs that start it themselves sometimes hang
 
-    def _spawn(self, name, argv, cwd=None, **more):
+    def _spawn(
+        self, name: str, argv: list[str], cwd: str | None = None, pass_fds: tuple[int, ...] = ()
+    ) -> subprocess.Popen[bytes]:
         try:
-            return processes.start(
-                argv, f"{self._folder}/server/log", getattr(self, "_env", None), cwd or self._folder, **more
-            )
+            return lifeline.start(argv, f"{self._folder}/server/log", self._env, cwd or self._folder, pass_fds)
         except FileNotFoundError:
             if cwd and not os.path.isdir(cwd):
                 raise Refused("input", f"there is no folder {cwd}") from None
@@ -213,32 +236,32 @@ class Desktop:
         except OSError as error:
             raise Refused("lost", f"{name} cannot be started: {error}") from None
 
-    def _until(self, ready, limit_s, what):
+    def _until(self, ready: Callable[[], object], limit_s: float, what: str) -> None:
         end = time.monotonic() + limit_s
         while not ready():
             if time.monotonic() > end:
                 raise Refused("lost", f"{what} showed nothing within {limit_s:g} s: {self._told()}")
             time.sleep(PAUSE_S)
 
-    def _write(self, name, text):
+    def _write(self, name: str, text: str) -> str:
         path = f"{self._folder}/{name}"
         with open(path, "w") as file:
             file.write(text)
         return path
 
-    def _told(self):
+    def _told(self) -> str:
         """Returns the end of the programs' output."""
         with open(f"{self._folder}/server/log", "rb") as log:
             return " ".join(log.read()[-400:].decode("utf-8", "replace").split()) or "they wrote nothing"
 
     # Mouse
 
-    def move(self, x, y):
+    def move(self, x: float, y: float) -> Answer:
         """Moves the pointer."""
         self._display.move(x, y)
-        return {}
+        return {}, b""
 
-    def click(self, x, y, button="left", times=1):
+    def click(self, x: float, y: float, button: str = "left", times: int = 1) -> Answer:
         """Clicks `times` times at a pixel."""
         self._acts()
         self._display.move(x, y)
@@ -246,9 +269,9 @@ class Desktop:
             self._display.button(BUTTONS[button], True)
             self._display.button(BUTTONS[button], False)
         self._display.sync()
-        return {}
+        return {}, b""
 
-    def drag(self, x, y, to_x, to_y):
+    def drag(self, x: int, y: int, to_x: int, to_y: int) -> Answer:
         """Drags with the left button, in ten steps."""
         self._acts()
         self._display.move(x, y)
@@ -260,16 +283,17 @@ class Desktop:
         time.sleep(PAUSE_S)
         self._display.button(1, False)
         self._display.sync()
-        return {}
+        return {}, b""
 
     # Keyboard
 
-    def type(self, text):
+    def type(self, text: str) -> Answer:
         """Types a text. Characters without a key are mapped to a free one first."""
         display, rest = self._display, text.replace("\r\n", "\n")
         self._acts(pressed="\n" in rest)
         while rest:
-            batch, new = len(rest), dict.fromkeys(())
+            batch = len(rest)
+            new: dict[int, None] = {}  # symbols without a key, in order
             for at, character in enumerate(rest):
                 symbol = symbol_of(character)
                 if not display.knows(symbol):
@@ -287,9 +311,9 @@ class Desktop:
             display.sync()
             if (rest := rest[batch:]) and new:
                 self._display.answers(display.active(), 1.0)  # before keys are remapped
-        return {}
+        return {}, b""
 
-    def press(self, keys):
+    def press(self, keys: list[str]) -> Answer:
         """Presses keys in order and releases them in reverse: `["ctrl", "s"]`."""
         self._acts()
         try:
@@ -307,16 +331,16 @@ class Desktop:
             for symbol in reversed(held):
                 self._display.key(symbol, False)
         self._display.sync()
-        return {}
+        return {}, b""
 
-    def _acts(self, pressed=True):
+    def _acts(self, pressed: bool = True) -> None:
         """Sets how long the screen must be still after this action."""
         still_s = DIALOG_S if self._display.dialog() else PRESSED_S if pressed else 0.0
         self._still_s = max(self._still_s, still_s)
 
     # Observation
 
-    def settle(self, limit_s):
+    def settle(self, limit_s: float) -> Answer:
         """Waits until the front program has processed its input and the screen is still.
 
         If a dialog opens or closes, it also waits for the new front window.
@@ -325,7 +349,8 @@ class Desktop:
             answers: True if the program did; windows: number of windows; ended: exit code of the program.
         """
         end = time.monotonic() + limit_s
-        front, answers, last, same, pause = None, True, None, 0, PAUSE_S
+        front: int | None = None
+        answers, last, same, pause = True, b"", 0, PAUSE_S
         still_s, self._still_s = self._still_s, 0.0
         since = time.monotonic()
         while time.monotonic() < end:
@@ -344,18 +369,18 @@ class Desktop:
                 break
             time.sleep(min(pause, max(end - time.monotonic(), 0)))
         windows = len(self._display.windows())
-        return {"answers": answers, "windows": windows, "ended": self._ended()}
+        return {"answers": answers, "windows": windows, "ended": self._ended()}, b""
 
-    def _ended(self):
+    def _ended(self) -> int | None:
         """Returns the exit code of the program, negative for a signal; None while it runs."""
         return self._program.poll() if self._program else None
 
-    def screenshot(self):
+    def screenshot(self) -> Answer:
         """Returns the screen as PNG bytes."""
         width, height = self._display.size
         return {}, png(self._display.pixels(), width, height)
 
-    def elements(self, limit_s):
+    def elements(self, limit_s: float) -> Answer:
         """Returns the programs' accessibility elements. Reads again if the screen changed meanwhile."""
         if not self._elements:
             raise Refused("input", "the desktop was started without elements")
@@ -367,7 +392,7 @@ class Desktop:
                 return {}, listed
             self.settle(left)
 
-    def _listed(self, limit_s):
+    def _listed(self, limit_s: float) -> bytes:
         """Returns the output of `elements.py`, run with a timeout."""
         python = next(filter(os.path.exists, ("/usr/bin/python3",)), sys.executable)
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "elements.py")
@@ -383,7 +408,7 @@ class Desktop:
         return ran.stdout
 
 
-def png(pixels, width, height):
+def png(pixels: bytes, width: int, height: int) -> bytes:
     """Encodes rows of (blue, green, red, unused) as PNG. Fast rather than small."""
     rows = bytearray(3 * width * height)
     for channel in range(3):
@@ -397,36 +422,31 @@ def png(pixels, width, height):
     )
 
 
-def answer(desktop, line):
-    """Runs one request; returns the answer: a dict and the bytes after it."""
+def answer(desktop: Desktop, request: dict[str, Any]) -> Answer:
+    """Runs one request and returns the answer."""
     try:
-        request = json.loads(line)
         if request["do"] != "start" and desktop.bare:
             raise Refused("lost", "the desktop was not started")
-        made = getattr(desktop, request.pop("do"))(**request)
+        fields, body = getattr(desktop, request.pop("do"))(**request)
     except Refused as refusal:
         return {"ok": False, "kind": refusal.args[0], "error": refusal.args[1]}, b""
     except OSError as error:
         missing = any(library in str(error) for library in LIBRARIES)
         return {"ok": False, "kind": "missing" if missing else "lost", "error": str(error)}, b""
-    said, body = made if isinstance(made, tuple) else (made, b"")
-    return {"ok": True, **said}, body
+    return {"ok": True, **fields}, body
 
 
-def main():
+def main() -> None:
     """Answers requests until stdin is closed."""
-    processes.adopt_orphans()
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # output of libraries must not mix with answers
-    desktop = Desktop()
+    lifeline.adopt_orphans()
+    out, desktop = claimed_stdout(), Desktop()
     try:
-        for line in sys.stdin.buffer:
-            said, body = answer(desktop, line)
-            out.write(json.dumps({**said, "size": len(body)}).encode() + b"\n" + body)
+        while (asked := next_frame(sys.stdin.buffer)) is not None:
+            out.write(frame(*answer(desktop, asked[0])))
             out.flush()
     finally:
-        processes.end_all()
-        with contextlib.suppress(AttributeError):
+        lifeline.end_descendants()
+        if desktop._folder:
             shutil.rmtree(desktop._folder, ignore_errors=True)
 
 

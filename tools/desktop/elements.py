@@ -6,9 +6,13 @@
 crashing library affects nothing else. Exit code 3: the library is not installed.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 MOST = 400
 """Maximum number of elements."""
@@ -19,7 +23,7 @@ PASSIVE = {"panel", "filler", "scroll pane", "viewport", "layered pane", "redund
 """Container roles, listed only if they have a name."""
 
 
-def main():
+def main() -> None:
     """Prints the elements as JSON."""
     try:
         import gi
@@ -46,11 +50,12 @@ class Reader:
         end: deadline on the monotonic clock, seconds.
     """
 
-    def __init__(self, atspi, failure, end):
+    def __init__(self, atspi: Any, failure: type[Exception], end: float) -> None:
         self._atspi, self._failure, self._end = atspi, failure, end
-        self.found, self.whole = [], True
+        self.found: list[dict[str, Any]] = []
+        self.whole = True
 
-    def walk(self, node):
+    def walk(self, node: Any) -> None:
         """Adds a visible element and its descendants, in tree order."""
         if len(self.found) >= MOST:
             return
@@ -68,7 +73,7 @@ class Reader:
         for child in self.children(node):
             self.walk(child)
 
-    def _add(self, node, states):
+    def _add(self, node: Any, states: Any) -> None:
         kinds = self._atspi.StateType
         box = node.get_extents(self._atspi.CoordType.SCREEN)
         role, name = node.get_role_name(), " ".join((node.get_name() or "").split())
@@ -81,17 +86,18 @@ class Reader:
             self.found.append({"role": role, "name": name, "text": text, "states": has,
                                "box": [box.x, box.y, box.x + box.width, box.y + box.height]})  # fmt: skip
 
-    def _text(self, node):
+    def _text(self, node: Any) -> str:
         try:
             if "Text" not in node.get_interfaces():
                 return ""
             own = self._atspi.Text
-            return own.get_text(node, 0, min(CHARACTERS, own.get_character_count(node)))
+            text: str = own.get_text(node, 0, min(CHARACTERS, own.get_character_count(node)))
+            return text
         except self._failure as error:
             self._failed(error)
             return ""
 
-    def children(self, node):
+    def children(self, node: Any) -> Iterator[Any]:
         """Yields the children of a node."""
         try:
             count = node.get_child_count()
@@ -103,7 +109,7 @@ class Reader:
         except self._failure as error:
             self._failed(error)
 
-    def _failed(self, error):
+    def _failed(self, error: Exception) -> None:
         print(error, file=sys.stderr)
         self.whole = self.whole and not any(word in str(error) for word in ("receive a reply", "timeout"))
 

@@ -1,6 +1,9 @@
 """Key names of X (xdotool, Anthropic's computer tool), pyautogui and browsers."""
 
+from __future__ import annotations
+
 import difflib
+from collections.abc import Callable
 
 NAMES = {
     "ctrl": "Control_L", "control": "Control_L", "shift": "Shift_L", "alt": "Alt_L", "option": "Alt_L",
@@ -18,7 +21,7 @@ NAMES = {
 """X key names by lower-case name."""
 
 
-def symbols_of(keys, symbol):
+def symbols_of(keys: list[str], symbol: Callable[[str], int]) -> list[int]:
     """Returns the symbols of keys.
 
     Args:

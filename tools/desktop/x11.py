@@ -4,9 +4,12 @@ Uses no packages, because it runs in sandbox images with a plain Python. If the 
 which the client reports as a lost screen.
 """
 
+from __future__ import annotations
+
 import ctypes as c
 import select
 import time
+from collections.abc import Iterable
 
 LIBRARIES = ("libX11.so.6", "libXtst.so.6")
 
@@ -33,9 +36,7 @@ class _Event(c.Union):
 _Handler = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p)
 
 
-@_Handler
-def _pass_over(_display, _error):  # a window closed between two calls
-    return 0
+_pass_over = _Handler(lambda _display, _error: 0)  # a window closed between two calls
 
 
 class Display:
@@ -48,7 +49,7 @@ class Display:
         OSError: the libraries are missing, or no server answers on the display.
     """
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self._x, self._test = (c.CDLL(library) for library in LIBRARIES)
         self._declare()
         self._x.XSetErrorHandler(_pass_over)
@@ -62,7 +63,7 @@ class Display:
         self._stamp = 0
         self._read_keyboard()
 
-    def _declare(self):
+    def _declare(self) -> None:
         """Declares result and argument types; undeclared ints are C ints."""
         x, pointer, word = self._x, c.c_void_p, c.c_ulong
         types = {
@@ -98,33 +99,34 @@ class Display:
         self._test.XTestFakeButtonEvent.argtypes = [pointer, c.c_uint, c.c_int, word]
         self._test.XTestFakeMotionEvent.argtypes = [pointer, c.c_int, c.c_int, c.c_int, word]
 
-    def close(self):
+    def close(self) -> None:
         """Disconnects. The server resets if this was its last client."""
         self._x.XCloseDisplay(self._display)
 
-    def sync(self):
+    def sync(self) -> None:
         """Waits until the server has processed all requests."""
         self._x.XSync(self._display, 0)
 
     # Mouse
 
-    def move(self, x, y):
+    def move(self, x: float, y: float) -> None:
         """Moves the pointer to a pixel."""
         self._test.XTestFakeMotionEvent(self._display, -1, int(x), int(y), 0)
         self.sync()
 
-    def button(self, number, down):
+    def button(self, number: int, down: bool) -> None:
         """Presses or releases a button with the next `sync`: 1 left, 2 middle, 3 right, 4 to 7 the wheel up, down,
         left, right. Clicks sent together are a double click even on a busy machine."""
         self._test.XTestFakeButtonEvent(self._display, number, int(down), 0)
 
     # Keyboard
 
-    def _read_keyboard(self):
+    def _read_keyboard(self) -> None:
         """Reads the key and level of each symbol, and the free keys."""
         low, high = c.c_int(), c.c_int()
         self._x.XDisplayKeycodes(self._display, c.byref(low), c.byref(high))
-        self._keys, self._spare = {}, []
+        self._keys: dict[int, tuple[int, bool]] = {}  # key, and True if it needs Shift, by symbol
+        self._spare: list[int] = []
         for code in range(low.value, high.value + 1):
             plain, shifted = (self._x.XkbKeycodeToKeysym(self._display, code, 0, level) for level in (0, 1))
             if not plain and not shifted:
@@ -133,12 +135,12 @@ class Display:
                 if symbol and (symbol not in self._keys or (self._keys[symbol][1] and not shift)):
                     self._keys[symbol] = code, shift
 
-    def symbol(self, name):
+    def symbol(self, name: str) -> int:
         """Returns the symbol of a key name (`Return`, `Control_L`, `a`); 0 if unknown."""
-        found = self._x.XStringToKeysym(name.encode("utf-8", "replace"))
+        found: int = self._x.XStringToKeysym(name.encode("utf-8", "replace"))
         return found or (symbol_of(name) if len(name) == 1 else 0)
 
-    def learn(self, symbols):
+    def learn(self, symbols: Iterable[int]) -> None:
         """Maps symbols without a key to free keys; the oldest mappings are replaced if none is free."""
         for symbol in symbols:
             if symbol not in self._keys:
@@ -151,21 +153,21 @@ class Display:
         self.sync()
 
     @property
-    def room(self):
+    def room(self) -> int:
         """Number of new symbols that can be mapped before the first is replaced."""
         return len(self._spare)
 
-    def knows(self, symbol):
+    def knows(self, symbol: int) -> bool:
         """Returns True if a key has the symbol."""
         return symbol in self._keys
 
-    def key(self, symbol, down):
+    def key(self, symbol: int, down: bool) -> bool:
         """Presses or releases the key of a symbol. Returns True if the symbol needs Shift."""
         code, shift = self._keys[symbol]
         self._test.XTestFakeKeyEvent(self._display, code, int(down), 0)
         return shift
 
-    def stroke(self, symbol):
+    def stroke(self, symbol: int) -> None:
         """Presses and releases a key, with Shift if the symbol needs it."""
         shift = self._keys[symbol][1]
         held = self.symbol(_SHIFT_CODE_NAME)
@@ -178,7 +180,7 @@ class Display:
 
     # Pixels
 
-    def pixels(self):
+    def pixels(self) -> bytes:
         """Returns the screen without the pointer: 4 bytes per pixel (blue, green, red, unused), without padding."""
         width, height = self.size
         image = self._x.XGetImage(self._display, self._root, 0, 0, width, height, c.c_ulong(-1).value, _Z_PIXMAP)
@@ -191,10 +193,11 @@ class Display:
 
     # Windows
 
-    def _atom(self, name):
-        return self._x.XInternAtom(self._display, name.encode(), 0)
+    def _atom(self, name: str) -> int:
+        atom: int = self._x.XInternAtom(self._display, name.encode(), 0)
+        return atom
 
-    def _property(self, window, name):
+    def _property(self, window: int, name: str) -> list[int]:
         """Returns the 32-bit values of a property."""
         kind, form, count, left = c.c_ulong(), c.c_int(), c.c_ulong(), c.c_ulong()
         data = c.c_void_p()
@@ -209,24 +212,24 @@ class Display:
         finally:
             self._x.XFree(data)
 
-    def windows(self):
+    def windows(self) -> list[int]:
         """Returns the window manager's list of client windows."""
         return self._property(self._root, "_NET_CLIENT_LIST")
 
-    def managed(self):
+    def managed(self) -> bool:
         """Returns True if a window manager runs."""
         return bool(self._property(self._root, "_NET_SUPPORTING_WM_CHECK"))
 
-    def active(self):
+    def active(self) -> int:
         """Returns the window with the keyboard focus; 0 if none."""
         return next(iter(self._property(self._root, "_NET_ACTIVE_WINDOW")), 0)
 
-    def dialog(self):
+    def dialog(self) -> bool:
         """Returns True if the window with the keyboard focus is transient for another one."""
         front = self.active()
         return bool(front and self._property(front, "WM_TRANSIENT_FOR"))
 
-    def answers(self, window, limit_s):
+    def answers(self, window: int, limit_s: float) -> bool:
         """Returns True once a window's program has processed all earlier events; False after `limit_s`.
 
         Uses _NET_WM_PING. Windows without support for it count as answering.
@@ -254,7 +257,7 @@ class Display:
         return False
 
 
-def symbol_of(character):
+def symbol_of(character: str) -> int:
     """Returns the symbol of a character: its code for Latin-1, the key of control characters, else Unicode's symbol."""
     code = ord(character)
     if character in "\n\r":

@@ -14,6 +14,8 @@ is not inspected.
 Slow lookups block only their own sandbox: each has its own few lookup slots.
 """
 
+from __future__ import annotations
+
 import asyncio
 import ipaddress
 import json
@@ -24,8 +26,15 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
+
+T = TypeVar("T")
+Entry = tuple[str, set[int]]
+"""Host, and its ports."""
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 CHUNK = 1 << 16
 HEAD_S, CONNECT_S, IDLE_S = 30, 20, 300
@@ -54,7 +63,7 @@ GLOBAL = ipaddress.ip_network("2000::/3")  # the only IPv6 range assigned to int
 HOLDING = [ipaddress.ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96")]  # IPv4 address in the last 32 bits
 
 
-def public(text):
+def public(text: str) -> bool:
     """Returns True if an address is a public internet address."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if any(address.version == 6 and address in network for network in HOLDING):
@@ -68,13 +77,13 @@ class Refused(Exception):
     """A request is refused; arguments: status and text of the response."""
 
 
-def entry(text):
+def entry(text: str) -> Entry:
     """Parses an entry into (host, ports)."""
     host, _, port = text.lower().partition(":")
     return host.rstrip("."), {int(port)} if port else {80, 443}
 
 
-def listed(entries, host, port):
+def listed(entries: list[Entry], host: str, port: int) -> bool:
     """Returns True if an entry allows a host or address at a port."""
     return any(
         port in ports and (host == name or (name[:2] == "*." and host.endswith(name[1:]))) for name, ports in entries
@@ -84,21 +93,22 @@ def listed(entries, host, port):
 class Outlet:
     """Allowlist and connections of one sandbox."""
 
-    def __init__(self, path, allow):
-        self.path, self.entries, self.told, self.open = path, [entry(text) for text in allow], set(), 0
-        self.server, self.lookups = None, asyncio.Semaphore(MOST_LOOKUPS)
+    def __init__(self, path: str, allow: list[str]) -> None:
+        self.path, self.entries, self.connections = path, [entry(text) for text in allow], 0
+        self.reported: set[str] = set()
+        self.lookups = asyncio.Semaphore(MOST_LOOKUPS)
 
-    def listed(self, host, port):
+    def listed(self, host: str, port: int) -> bool:
         return listed(self.entries, host, port)
 
-    def refuse(self, host, port, why):
+    def refuse(self, host: str, port: int, why: str) -> NoReturn:
         target = f"{ascii(host[:MOST_TOLD])[1:-1]}:{port}"  # untrusted input that a terminal may show
-        if target not in self.told and len(self.told) < MOST_REPORTS:
-            self.told.add(target)
-            tell(refused=self.path, target=target, why=why)
+        if target not in self.reported and len(self.reported) < MOST_REPORTS:
+            self.reported.add(target)
+            report(refused=self.path, target=target, why=why)
         raise Refused("403 Forbidden", f"agentrl: {target}: {why}")
 
-    async def connect(self, host, port):
+    async def connect(self, host: str, port: int) -> Streams:
         """Connects to an allowed host at an allowed address; returns the streams."""
         host = host.lower().rstrip(".")
         if not self.listed(host, port):
@@ -107,15 +117,15 @@ class Outlet:
         fit = [each for each in addresses if public(each) or self.listed(each, port)]
         if not fit:
             self.refuse(host, port, f"it resolves to {addresses[0]}, which is not a public address and not listed")
-        problem = None
+        problem: OSError | None = None
         for address in fit:
             try:
                 return await asyncio.wait_for(asyncio.open_connection(address, port), CONNECT_S)
-            except (OSError, asyncio.TimeoutError) as error:  # noqa: UP041 - two types before Python 3.11
+            except OSError as error:
                 problem = error
         raise Refused("502 Bad Gateway", f"agentrl: {host}:{port}: {problem or 'no answer'}")
 
-    async def addresses(self, host):
+    async def addresses(self, host: str) -> list[str]:
         with suppress(ValueError):
             return [str(ipaddress.ip_address(host))]
         found, until = known.get(host, ([], 0.0))
@@ -126,17 +136,17 @@ class Outlet:
                 answer = await in_a_thread(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError, RuntimeError) as error:  # RuntimeError: no more threads
             raise Refused("502 Bad Gateway", f"agentrl: {host}: {error}") from None
-        found = list(dict.fromkeys(each[4][0] for each in answer))[:MOST_ADDRESSES]
+        found = list(dict.fromkeys(str(each[4][0]) for each in answer))[:MOST_ADDRESSES]
         while len(known) >= MOST_KNOWN:
             del known[next(iter(known))]
         known[host] = found, time.monotonic() + KNOWN_S
         return found
 
-    async def serve(self, reader, writer):
-        self.open += 1
-        up = None
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        up: asyncio.StreamWriter | None = None
         try:
-            if self.open > MOST_CONNECTIONS:
+            if self.connections > MOST_CONNECTIONS:
                 raise Refused("503 Service Unavailable", "agentrl: too many connections at the same time")
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S)
             host, port, forward = parse(head)
@@ -149,33 +159,34 @@ class Outlet:
         except Refused as refusal:
             status, text = refusal.args
             body = text.encode("utf-8", "replace") + b"\n"
-            head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
-            writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError, asyncio.TimeoutError):  # noqa: UP041
+            answer = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
+            writer.write(answer.encode() + b"Connection: close\r\n\r\n" + body)
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
             pass
         finally:
-            self.open -= 1
+            self.connections -= 1
             for each in (up, writer):
                 if each is not None:
                     each.close()
 
 
-known = {}  # host -> (addresses, expiry), for all sandboxes
+known: dict[str, tuple[list[str], float]] = {}  # addresses and expiry by host, for all sandboxes
 
 
-async def in_a_thread(function):
+async def in_a_thread(function: Callable[[], T]) -> T:
     """Runs a blocking function and returns or raises its result.
 
     Uses a new daemon thread instead of a small pool, so that it blocks neither other lookups nor the exit.
     """
     loop = asyncio.get_running_loop()
-    future = loop.create_future()
+    future: asyncio.Future[T] = loop.create_future()
 
-    def settle(set_it, value):
+    def settle(set_it: Callable[[Any], None], value: object) -> None:
         if not future.done():
             set_it(value)
 
-    def work():
+    def work() -> None:
+        done: tuple[Callable[[Any], None], object]
         try:
             done = future.set_result, function()
         except Exception as error:
@@ -187,26 +198,26 @@ async def in_a_thread(function):
     return await future
 
 
-def parse(head):
+def parse(head: bytes) -> tuple[str, int, bytes | None]:
     """Parses a request into (host, port, bytes to forward); None to forward for CONNECT.
 
     One request per connection: the end of the response closes it, so that a second request cannot go to another host.
     Ambiguous syntax (bare line feeds, folded fields) is refused.
     """
-    first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    if not REQUEST.fullmatch(first) or not all(map(FIELD.fullmatch, lines)):
+    first, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    if not REQUEST.fullmatch(first) or not all(map(FIELD.fullmatch, fields)):
         raise Refused("400 Bad Request", "agentrl: not an HTTP request")
     method, target, version = first.decode("ascii").split(" ")
-    lines = [line.decode("latin-1") for line in lines]
     try:
         url = urlsplit("//" + target if method == "CONNECT" else target)
         host, port = url.hostname, url.port
     except ValueError:
         host = port = None
-    if not host or (method == "CONNECT" and not port) or (method != "CONNECT" and url.scheme != "http"):
-        raise Refused("400 Bad Request", "agentrl: this is a proxy: http://host/path, or CONNECT host:port")
-    if method == "CONNECT":
+    if host and port and method == "CONNECT":
         return host, port, None
+    if not host or method == "CONNECT" or url.scheme != "http":
+        raise Refused("400 Bad Request", "agentrl: this is a proxy: http://host/path, or CONNECT host:port")
+    lines = [field.decode("latin-1") for field in fields]
     kept = [line for line in lines if not line.lower().startswith(DROPPED)]
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     authority = host if port is None else f"{host}:{port}"
@@ -214,7 +225,7 @@ def parse(head):
     return host, port or 80, "\r\n".join(request).encode("latin-1")
 
 
-async def pump(reader, writer):
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while True:
         data = await asyncio.wait_for(reader.read(CHUNK), IDLE_S)
         if not data:
@@ -225,17 +236,17 @@ async def pump(reader, writer):
         writer.write_eof()
 
 
-def tell(**fields):
+def report(**fields: str) -> None:
     print(json.dumps(fields), flush=True)
 
 
-async def main():
+async def main() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
-    outlets = {}
+    servers: dict[str, asyncio.Server] = {}
     while True:
         line = await commands.readline()
         if not line:
@@ -243,17 +254,15 @@ async def main():
         command = json.loads(line)
         if "open" in command:
             path = command["open"]
-            outlet = Outlet(path, command["allow"])
             try:
-                outlet.server = await asyncio.start_unix_server(outlet.serve, path)
+                servers[path] = await asyncio.start_unix_server(Outlet(path, command["allow"]).serve, path)
                 os.chmod(path, 0o666)  # the sandbox has another user; the folder restricts access
             except OSError as error:
-                tell(failed=path, why=str(error))
+                report(failed=path, why=str(error))
                 continue
-            outlets[path] = outlet
-            tell(opened=path)
-        elif command["close"] in outlets:
-            outlets.pop(command["close"]).server.close()
+            report(opened=path)
+        elif command["close"] in servers:
+            servers.pop(command["close"]).close()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ port, and the sandbox has only its loopback network.
 """
 
 # Each sandbox with an allowlist waits for this to start, and asyncio would take five times as long.
+from __future__ import annotations
+
 import select
 import sys
 import time
@@ -17,16 +19,16 @@ FAILED = select.POLLHUP | select.POLLERR
 class Link:
     """Pair of sockets; forwards bytes in both directions until both ends close or one fails."""
 
-    def __init__(self, relay, *ends):
-        self.relay, self.ends = relay, ends
-        self.talking = set(ends)  # ends that may send more
-        self.waiting = dict.fromkeys(ends, b"")  # unsent bytes of each end
-        for end in ends:
+    def __init__(self, relay: Relay, near: socket, far: socket) -> None:
+        self.relay, self.ends = relay, (near, far)
+        self.talking = {near, far}  # ends that may send more
+        self.waiting = dict.fromkeys(self.ends, b"")  # unsent bytes of each end
+        for end in self.ends:
             end.setblocking(False)
             relay.links[end.fileno()] = self, end
         self.watch()
 
-    def ready(self, end, events):
+    def ready(self, end: socket, events: int) -> None:
         other = self.ends[end is self.ends[0]]
         try:
             if self.waiting[end] and events & (select.POLLOUT | FAILED):
@@ -45,7 +47,7 @@ class Link:
             return
         self.watch()
 
-    def watch(self):
+    def watch(self) -> None:
         """Registers the next events: reads only if the other end has sent all of its data."""
         for end, other in (self.ends, self.ends[::-1]):
             reads = end in self.talking and not self.waiting[other]
@@ -53,7 +55,7 @@ class Link:
         if not self.talking and not any(self.waiting.values()):
             self.close()
 
-    def close(self):
+    def close(self) -> None:
         for end in self.ends:
             self.relay.wait(end, 0)
             del self.relay.links[end.fileno()]
@@ -61,15 +63,17 @@ class Link:
 
 
 class Relay:
-    def __init__(self, port, path):
-        self.path, self.poll, self.links, self.waited = path, select.poll(), {}, set()
+    def __init__(self, port: int, path: str) -> None:
+        self.path, self.poll = path, select.poll()
+        self.links: dict[int, tuple[Link, socket]] = {}  # and the end, by its descriptor
+        self.waited: set[int] = set()
         self.listener = socket(AF_INET, SOCK_STREAM)
         self.listener.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
         self.listener.bind(("127.0.0.1", port))
         self.listener.listen(128)
         self.wait(self.listener, select.POLLIN)
 
-    def wait(self, end, events):
+    def wait(self, end: socket, events: int) -> None:
         """Polls an end for events; unregisters it without any, because poll would report errors forever."""
         fd = end.fileno()
         if events:
@@ -79,7 +83,7 @@ class Relay:
             self.poll.unregister(fd)
             self.waited.remove(fd)
 
-    def run(self):
+    def run(self) -> None:
         while True:
             for fd, events in self.poll.poll():
                 if fd == self.listener.fileno():
@@ -88,10 +92,10 @@ class Relay:
                     link, end = self.links[fd]
                     link.ready(end, events)
 
-    def accept(self):
-        ends = []
+    def accept(self) -> None:
+        ends: list[socket] = []
         try:
-            ends.append(socket(fileno=self.listener._accept()[0]))
+            ends.append(socket(fileno=self.listener._accept()[0]))  # type: ignore[attr-defined]
             ends.append(socket(AF_UNIX, SOCK_STREAM))
             ends[1].connect(self.path)
         except OSError:

@@ -8,6 +8,8 @@ Exit code 75: an external failure, a retry may succeed; 64: the environment is u
 Messages for the user are on stderr after a form feed, because frameworks print there too.
 """
 
+from __future__ import annotations
+
 import enum
 import importlib
 import itertools
@@ -17,8 +19,19 @@ import sys
 import traceback
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from typing import Any
 
 AGAIN, UNUSABLE = 75, 64
+
+Spec = dict[str, Any]
+"""Settings of the environment, by kind: the docstring of each module names them."""
+Row = dict[str, Any]
+"""Task as it is listed: `id`, `instruction`, `data`; `declares`: True if the environment has tools of its own."""
+Message = dict[str, Any]
+Rewards = dict[str, float]
+Played = tuple[Rewards, str]
+"""Rewards of an episode, and the policy's last text."""
 
 
 class Unusable(Exception):
@@ -35,28 +48,31 @@ class Model:
     Does not use `OPENAI_BASE_URL` and `OPENAI_API_KEY`, which the environment uses for other models, such as a judge.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.url, self.key = os.environ["AGENTRL_BASE_URL"], os.environ["AGENTRL_API_KEY"]
         self.name = os.environ.get("AGENTRL_MODEL", "policy")
 
-    def reply(self, messages, tools=None, rewards=None):
+    def reply(
+        self, messages: list[Message], tools: list[Message] | None = None, rewards: Rewards | None = None
+    ) -> Message | None:
         """Returns the next message; None if a limit ended the episode.
 
         `rewards`: rewards so far, used if a limit ends the episode.
         """
-        body = {"model": self.name, "messages": messages, **({"tools": tools} if tools else {})}
+        body: dict[str, Any] = {"model": self.name, "messages": messages, **({"tools": tools} if tools else {})}
         if rewards is not None:
             body["agentrl_rewards"] = rewards
         try:
-            return self.post(f"{self.url}/chat/completions", body)["choices"][0]["message"]
+            answer: Message = self.post(f"{self.url}/chat/completions", body)["choices"][0]["message"]
         except urllib.error.HTTPError:
             return None
+        return answer
 
-    def end(self, rewards, answer=None):
+    def end(self, rewards: Rewards, answer: str | None = None) -> None:
         """Sends the rewards of the episode."""
         self.post(f"{os.environ['AGENTRL_URL']}/end", {"answer": answer or "", "rewards": rewards})
 
-    def post(self, url, body):
+    def post(self, url: str, body: dict[str, Any]) -> Any:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}"}
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -64,7 +80,7 @@ class Model:
             return json.loads(answer.read() or b"{}")
 
 
-def calls_of(message):
+def calls_of(message: Message) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yields the tool calls of a message: (id, name, arguments)."""
     for call in message.get("tool_calls") or []:
         try:
@@ -74,11 +90,11 @@ def calls_of(message):
         yield call["id"], call["function"]["name"], arguments if isinstance(arguments, dict) else {}
 
 
-def inlined(schema):
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
     """Inlines the definitions of a JSON schema, so that short signatures show enum choices."""
     defined = {f"#/$defs/{name}": each for name, each in schema.get("$defs", {}).items()}
 
-    def put(value, inside):
+    def put(value: Any, inside: tuple[str, ...]) -> Any:
         if isinstance(value, list):
             return [put(each, inside) for each in value]
         if not isinstance(value, dict):
@@ -91,27 +107,28 @@ def inlined(schema):
         return {k: put(v, inside) for k, v in value.items() if k != "$defs"}
 
     try:
-        return put(schema, ()) if defined else schema
+        found: dict[str, Any] = put(schema, ()) if defined else schema
     except RecursionError:
         return schema
+    return found
 
 
-def text_of(value):
+def text_of(value: object) -> str:
     """Formats a value for the model: text unchanged, others as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """Converts arrays to lists, enums to their values, others to text."""
     if isinstance(value, enum.Enum):
         return value.value
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def main(what, kind, spec, number=None):
+def main(what: str, kind: str, given: str, number: str | None = None) -> int:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of packages must not mix with tasks
-    spec = json.loads(spec)
+    spec: Spec = json.loads(given)
     path = spec.pop("path", [])
     sys.path.extend(path)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*path, os.environ.get("PYTHONPATH")]))  # for child servers
@@ -123,7 +140,7 @@ def main(what, kind, spec, number=None):
             out.flush()
             return 0
         model = Model()
-        rewards, answer = module.play(spec, int(number), model)
+        rewards, answer = module.play(spec, int(number or 0), model)
         model.end(rewards, answer)
         return 0
     except ModuleNotFoundError as error:
@@ -141,7 +158,7 @@ def main(what, kind, spec, number=None):
         return 1
 
 
-def tell(text):
+def tell(text: object) -> None:
     """Prints a message for the user."""
     print(f"\f{text}", file=sys.stderr)
 

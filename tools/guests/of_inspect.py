@@ -4,16 +4,20 @@ SPEC: task (`inspect_evals/NAME`, or `file.py@name`), args (of the task), metric
 roles (models of its roles: `{grader: openai/gpt-4o-mini}`; `policy` is the policy).
 """
 
+from __future__ import annotations
+
 import importlib
 import math
 import os
 import random
 import tempfile
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
-from guest import Unusable, text_of
+from guest import Model, Played, Row, Spec, Unusable, text_of
 
 
-def tasks(spec):
+def tasks(spec: Spec) -> Iterator[Row]:
     """Yields the samples of the task's data set."""
     for index, sample in enumerate(_task(spec).dataset):
         said = sample.input if isinstance(sample.input, str) else "\n\n".join(each.text for each in sample.input)
@@ -22,7 +26,7 @@ def tasks(spec):
         yield {"id": f"{_name(spec)}-{id}", "instruction": said, "data": {"answer": target, "sample": id}}
 
 
-def play(spec, index, model):
+def play(spec: Spec, index: int, model: Model) -> Played:
     """Evaluates one sample; returns the value of its first score."""
     from inspect_ai import eval as evaluate
 
@@ -56,18 +60,18 @@ POLICY = "openai-api/agentrl/policy"
 """Name of the policy in inspect_ai: at AGENTRL_BASE_URL, with AGENTRL_API_KEY."""
 
 
-def _roles(spec, task):
+def _roles(spec: Spec, task: Any) -> dict[str, Any]:
     """Returns the models of the task's roles. Requires a named grader: by default the policy would grade itself."""
     from inspect_ai.model import get_model
 
-    def nobody(*_):
+    def nobody(*_: object) -> NoReturn:
         raise Unusable(f"{spec['task']} asks a grader: name one, spec: {{roles: {{grader: openai/gpt-4o-mini}}}}")
 
     named = {role: POLICY if name == "policy" else name for role, name in spec.get("roles", {}).items()}
     return {"grader": get_model("mockllm/grader", custom_outputs=nobody), **(task.model_roles or {}), **named}
 
 
-def _reward(spec, name, score):
+def _reward(spec: Spec, name: str, score: Any) -> float:
     """Converts a score to a number."""
     from inspect_ai.scorer import value_to_float
 
@@ -82,7 +86,7 @@ def _reward(spec, name, score):
     return reward
 
 
-def _task(spec):
+def _task(spec: Spec) -> Any:
     from inspect_ai._eval.loader import load_tasks
     from inspect_ai._util.error import PrerequisiteError
     from inspect_ai.dataset import MemoryDataset
@@ -105,7 +109,7 @@ def _task(spec):
     return found[0]
 
 
-def _shuffle_alike(dataset):
+def _shuffle_alike(dataset: Any) -> None:
     """Seeds shuffles without a seed, so that samples and choices have the same order in every process."""
     from numpy import random as of_numpy
 
@@ -118,10 +122,10 @@ def _shuffle_alike(dataset):
 _NAMED = "give inspect_evals/NAME, or file.py@NAME"
 
 
-def _id(sample, index):
+def _id(sample: Any, index: int) -> Any:
     """Returns the id of a sample; by default its number, from 1."""
     return index + 1 if sample.id is None else sample.id
 
 
-def _name(spec):
-    return spec["task"].rpartition("@")[2].rpartition("/")[2]
+def _name(spec: Spec) -> str:
+    return str(spec["task"]).rpartition("@")[2].rpartition("/")[2]

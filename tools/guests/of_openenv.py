@@ -6,6 +6,8 @@ per task; default: seeds 0 to `n` - 1), instruction, action (`package.module:Cla
 show (fields of an observation shown to the model), wait_s (timeout for a slot on a full server).
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import functools
@@ -18,15 +20,23 @@ import sys
 import time
 import typing
 import urllib.request
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-from guest import Away, Unusable, calls_of, inlined, text_of
+from guest import Away, Model, Played, Row, Spec, Unusable, calls_of, inlined, text_of
+
+Fields = dict[str, Any]
+Result = dict[str, Any]
+"""`observation` (Fields), `reward` (float) and `done` (bool)."""
+Actions = tuple[list[Fields] | None, str | None]
+"""Tools; or the name of the field that the reply fills."""
 
 WAIT_S = 300.0
 """Timeout of an episode for a slot on a full server."""
 
 
-def tasks(spec):
+def tasks(spec: Spec) -> Iterator[Row]:
     """Yields one task per reset. Refuses unusable classes before any episode."""
     if not (spec.get("env") or spec.get("url")):
         raise Unusable("OpenEnv needs spec: {env: package.module:Class}, or {url: http://...}")
@@ -39,12 +49,12 @@ def tasks(spec):
         yield {"id": f"{name}-{index}", "instruction": about, "data": {"reset": reset}}
 
 
-def play(spec, index, model):
+def play(spec: Spec, index: int, model: Model) -> Played:
     """Plays one episode; returns the sum of its rewards."""
     return asyncio.run(_play(spec, index, model))
 
 
-async def _play(spec, index, model):
+async def _play(spec: Spec, index: int, model: Model) -> Played:
     async with contextlib.AsyncExitStack() as stack:
         reset = _resets(spec)[index]
         if not spec.get("url"):
@@ -67,7 +77,8 @@ async def _play(spec, index, model):
             calls = list(calls_of(reply))
             if tools and not calls:
                 break  # final answer
-            steps = [(id, env.action(name, given)) for id, name, given in calls] or [(None, {field: last})]
+            steps: list[tuple[str | None, Fields]] = [(id, env.action(name, given)) for id, name, given in calls]
+            steps = steps or [(None, {str(field): last})]
             for id, action in steps:
                 try:
                     result = await env.step(action)
@@ -82,18 +93,18 @@ async def _play(spec, index, model):
         return {"reward": total}, last
 
 
-def _draw_from(seed):
+def _draw_from(seed: int | None) -> None:
     """Seeds the global generators of `random` and numpy; None: randomly."""
     random.seed(seed)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed)
 
 
-def _resets(spec):
+def _resets(spec: Spec) -> list[Fields]:
     return spec.get("resets") or [{"seed": seed} for seed in range(int(spec.get("n", 1)))]
 
 
-def _shown(result, spec, first=False):
+def _shown(result: Result, spec: Spec, first: bool = False) -> str:
     """Formats an observation: the text of a single field, else JSON without reward and done.
 
     MCP environments put the output of `reset` into `metadata`, which elsewhere may hold the solution: it is shown only
@@ -110,7 +121,7 @@ def _shown(result, spec, first=False):
     return f"{spec['instruction']}\n\n{text}" if first and spec.get("instruction") else text
 
 
-def _of_tool(seen):
+def _of_tool(seen: Fields) -> Fields:
     """Unwraps the result of an MCP tool; returns other observations unchanged."""
     if "tool_name" not in seen or not ("result" in seen or "error" in seen):
         return seen
@@ -123,7 +134,7 @@ def _of_tool(seen):
     return said
 
 
-def _without_images(value):
+def _without_images(value: Any) -> Any:
     """Replaces images in base64 by `[image]`, because models cannot read them as text."""
     if isinstance(value, dict):
         return {k: _without_images(v) for k, v in value.items()}
@@ -137,11 +148,11 @@ def _without_images(value):
 IMAGES = ("data:image/", "iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")  # PNG, JPEG, GIF, WebP in base64
 
 
-def _tool(name, about, schema):
+def _tool(name: str, about: str | None, schema: Fields) -> Fields:
     return {"type": "function", "function": {"name": name, "description": about or "", "parameters": inlined(schema)}}
 
 
-def _of_schema(schema):
+def _of_schema(schema: Fields) -> Actions:
     """Returns the tools, or the name of an action's only required field if it is free text, filled by the reply."""
     own = {k: v for k, v in schema.get("properties", {}).items() if k not in ("metadata",)}
     needed = [name for name in schema.get("required", ()) if name in own] or list(own)
@@ -150,20 +161,20 @@ def _of_schema(schema):
     return [_tool("act", schema.get("description"), {**schema, "properties": own})], None
 
 
-def _is_text(schema):
+def _is_text(schema: Fields) -> bool:
     if {"enum", "const", "$ref", "allOf", "oneOf"} & set(schema):
         return False
     kinds = [each.get("type") for each in schema.get("anyOf", [schema])]
     return kinds[:1] in (["string"], [None]) and set(kinds[1:]) <= {"null"}
 
 
-def _of_mcp(schema):
+def _of_mcp(schema: Fields) -> bool:
     """Returns True if an action is a call of an MCP tool, or unspecified, as in MCP environments."""
     calls = schema.get("properties", {}).get("type", {}).get("const") in ("call_tool", "list_tools")
     return calls or schema.get("title") in ("Action", "CallToolAction", "ListToolsAction")
 
 
-def _mcp_tools(listed):
+def _mcp_tools(listed: Iterable[Fields]) -> Actions:
     tools = [
         _tool(t["name"], t.get("description"), t.get("input_schema") or t.get("inputSchema") or {}) for t in listed
     ]
@@ -176,7 +187,7 @@ class Refused(Exception):
     """The model's action is invalid; the error is shown to the model and the episode continues."""
 
 
-def _result(observation, reward, done):
+def _result(observation: Fields, reward: Any, done: Any) -> Result:
     total = float(reward or 0.0)
     if not math.isfinite(total):
         raise ValueError(f"the environment's reward is {reward}")
@@ -186,15 +197,19 @@ def _result(observation, reward, done):
 class _Env:
     of_mcp = False
 
-    def action(self, name, given):
+    def action(self, name: str, given: Fields) -> Fields:
         return {"type": "call_tool", "tool_name": name, "arguments": given} if self.of_mcp else given
 
 
 class _Here(_Env):
     """Environment class in this process. Synchronous methods run in a separate thread, as on OpenEnv's servers."""
 
+    thread: ThreadPoolExecutor
+    action_class: Any
+    env: Any
+
     @classmethod
-    async def open(cls, spec, stack):
+    async def open(cls, spec: Spec, stack: contextlib.AsyncExitStack) -> _Here:
         self = cls()
         self.thread = stack.enter_context(ThreadPoolExecutor(1))
         self.action_class = _action_class(spec)
@@ -205,45 +220,45 @@ class _Here(_Env):
             await stack.enter_async_context(self.env.mcp_session())
         return self
 
-    async def reset(self, given):
+    async def reset(self, given: Fields) -> Result:
         call = _method(self.env, "reset")
         known = inspect.signature(call).parameters
         every = any(each.kind is each.VAR_KEYWORD for each in known.values())
         return self._seen(await self._run(call, **{k: v for k, v in given.items() if every or k in known}))
 
-    async def actions(self):
+    async def actions(self) -> Actions:
         if not self.of_mcp:
             return _of_schema(self.action_class.model_json_schema())
         asked = importlib.import_module(self.action_class.__module__).ListToolsAction()
         seen = (await self._run(_method(self.env, "step"), asked)).model_dump()
         return _mcp_tools(seen.get("tools") or ())
 
-    async def step(self, action):
+    async def step(self, action: Fields) -> Result:
         try:
             made = self.action_class(**action)
         except (ValueError, TypeError) as error:
             raise Refused(f"{type(error).__name__}: {error}") from None
         return self._seen(await self._run(_method(self.env, "step"), made))
 
-    async def _run(self, call, *given, **named):
+    async def _run(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
         if inspect.iscoroutinefunction(call):
             return await call(*given, **named)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.thread, functools.partial(call, *given, **named))
 
-    def _seen(self, observation):
+    def _seen(self, observation: Any) -> Result:
         seen = observation.model_dump()
         return _result(seen, seen.get("reward"), seen.get("done"))
 
 
-def _method(env, name):
+def _method(env: Any, name: str) -> Any:
     """Returns `reset` or `step`, or its async form if the class overrides it."""
     found = getattr(env, f"{name}_async", None)
     base = getattr(found, "__qualname__", "") == f"Environment.{name}_async"
     return getattr(env, name) if found is None or base else found
 
 
-def _action_class(spec):
+def _action_class(spec: Spec) -> Any:
     """Returns the action class of `step`; for MCP environments, calls of MCP tools.
 
     Raises:
@@ -264,7 +279,7 @@ def _action_class(spec):
     return found
 
 
-def _annotated(env):
+def _annotated(env: Any) -> Any:
     """Returns the annotation of the first argument of `step`; resolves a type variable by the class's bases."""
     if isinstance(env, type(len)) or not hasattr(env, "step"):
         return None
@@ -280,12 +295,12 @@ def _annotated(env):
     return found
 
 
-def _mcp_base(env):
+def _mcp_base(env: Any) -> type | None:
     bases = getattr(env, "__mro__", ())
     return next((b for b in bases if b.__name__ == "MCPEnvironment" and ".env_server." in b.__module__), None)
 
 
-def _refuse_unknown(env, spec):
+def _refuse_unknown(env: Any, spec: Spec) -> None:
     """Refuses unknown arguments of `reset`: OpenEnv's servers ignore them, which would change the tasks."""
     if not hasattr(env, "reset"):
         return  # a factory function
@@ -297,7 +312,7 @@ def _refuse_unknown(env, spec):
         raise Unusable(f"spec.resets: {env.__name__}.reset takes no {sorted(strange)[0]!r}: {[*known][1:]}")
 
 
-def _object(reference):
+def _object(reference: str) -> Any:
     module, _, name = reference.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -312,8 +327,13 @@ def _object(reference):
 class _Served(_Env):
     """Environment on a server, over its WebSocket."""
 
+    url: str
+    wait_s: float
+    client: Any
+    connection: Any
+
     @classmethod
-    async def open(cls, spec, stack):
+    async def open(cls, spec: Spec, stack: contextlib.AsyncExitStack) -> _Served:
         self = cls()
         self.url, self.wait_s = spec["url"], float(spec.get("wait_s", WAIT_S))
         with self._asked():
@@ -322,7 +342,7 @@ class _Served(_Env):
             await self.client.connect()
         return self
 
-    async def reset(self, given):
+    async def reset(self, given: Fields) -> Result:
         """Begins an episode; waits for a slot on a full server."""
         until = time.monotonic() + self.wait_s
         with self._asked():
@@ -338,7 +358,7 @@ class _Served(_Env):
                 await asyncio.sleep(1.0)
                 await self.client.connect()
 
-    async def actions(self):
+    async def actions(self) -> Actions:
         schema = (await self._json("/schema"))["action"]
         self.of_mcp = _of_mcp(schema)
         if not self.of_mcp:
@@ -351,7 +371,7 @@ class _Served(_Env):
         with self._asked():
             return _mcp_tools(listed["result"]["tools"])
 
-    async def step(self, action):
+    async def step(self, action: Fields) -> Result:
         """Runs a step. Raises if the client reconnected, because it would get another environment."""
         with self._asked():
             result = self._seen(await self.client.step(action))
@@ -359,11 +379,11 @@ class _Served(_Env):
                 raise ConnectionError("the connection broke off, and the episode with it")
             return result
 
-    async def _json(self, path, body=None):
+    async def _json(self, path: str, body: Fields | None = None) -> Any:
         with self._asked():
             return await asyncio.to_thread(self._http, path, body)
 
-    def _http(self, path, body):
+    def _http(self, path: str, body: Fields | None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url.rstrip("/") + path, data, {"Content-Type": "application/json"})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -371,7 +391,7 @@ class _Served(_Env):
             return json.loads(said.read())
 
     @contextlib.contextmanager
-    def _asked(self):
+    def _asked(self) -> Iterator[None]:
         """Converts errors to `Away`, a server failure, including invalid answers; invalid actions are `Refused`."""
         try:
             yield
@@ -383,27 +403,27 @@ class _Served(_Env):
             said = f"the OpenEnv server {self.url} failed: {type(error).__name__}: {error}"
             raise Away(said) from None
 
-    def _faults(self):
+    def _faults(self) -> Iterator[str]:
         """Yields the invalid fields of the action."""
         for each in getattr(self.client, "error", {}).get("errors") or ():
             yield f"{'.'.join(map(str, each.get('loc', ())))}: {each.get('msg')}"
 
-    def _seen(self, result):
+    def _seen(self, result: Any) -> Result:
         if not isinstance(result.observation, dict):
             raise ValueError(f"it answered {result.observation!r:.100}")
         return _result(result.observation, result.reward, result.done)
 
-    async def _close(self):
+    async def _close(self) -> None:
         with contextlib.suppress(Exception):
             await self.client.disconnect()
 
 
-def _client():
+def _client() -> Any:
     """Returns OpenEnv's client, extended: rejects answers without an observation, keeps the details of errors."""
     from openenv import GenericEnvClient
 
-    class Client(GenericEnvClient):
-        async def _receive(self):
+    class Client(GenericEnvClient):  # type: ignore[misc]  # the package is not there when types are checked
+        async def _receive(self) -> Any:
             said = await super()._receive()
             data, failed = said.get("data"), said.get("type") == "error"
             if not isinstance(data, dict) or not (failed or "observation" in data):

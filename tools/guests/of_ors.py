@@ -4,26 +4,30 @@ The reward is the sum over tool calls; `finished` ends the episode. A server of 
 hidden from the model, that receives the reply without tool calls.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json
 import math
 import urllib.request
+from collections.abc import Awaitable, Iterator
+from typing import Any
 
-from guest import Away, Unusable, calls_of, inlined, text_of
+from guest import Away, Model, Played, Row, Spec, Unusable, calls_of, inlined, text_of
 
 
-def tasks(spec):
+def tasks(spec: Spec) -> Iterator[Row]:
     """Yields the tasks of a split."""
     yield from asyncio.run(_tasks(spec))
 
 
-def play(spec, index, model):
+def play(spec: Spec, index: int, model: Model) -> Played:
     """Plays one task; returns the sum of the rewards of its calls."""
     return asyncio.run(_play(spec, index, model))
 
 
-async def _tasks(spec):
+async def _tasks(spec: Spec) -> list[Row]:
     env = _env(spec)
     found = await _asked(spec, env.list_tasks(_split(spec)))
     name = spec["env"].replace("/", "-")
@@ -33,7 +37,7 @@ async def _tasks(spec):
     ]
 
 
-async def _play(spec, index, model):
+async def _play(spec: Spec, index: int, model: Model) -> Played:
     from ors.client import ToolCallError
 
     env = _env(spec)
@@ -75,25 +79,27 @@ async def _play(spec, index, model):
     return {"reward": total}, last
 
 
-async def _ended(spec, env, session, text):
+async def _ended(spec: Spec, env: Any, session: Any, text: str) -> float:
     """Returns the reward of a reply without calls: from the terminal tool, else 0."""
     terminal = await _asked(spec, asyncio.to_thread(_terminal, spec, env))
     if terminal is None:
         return 0.0
     given = {} if terminal.get("arg") is None else {terminal["arg"]: text}
-    return (await _asked(spec, _called(session, terminal["name"], given)))[0]
+    reward: float = (await _asked(spec, _called(session, terminal["name"], given)))[0]
+    return reward
 
 
-def _terminal(spec, env):
+def _terminal(spec: Spec, env: Any) -> dict[str, Any] | None:
     """Returns the terminal tool, which the client of ors-sdk omits; None if the environment has none."""
     headers = {"Authorization": f"Bearer {spec['api_key']}"} if spec.get("api_key") else {}
     name = getattr(env, "name", spec["env"])
     request = urllib.request.Request(f"{spec['url'].rstrip('/')}/{name}/tools", headers=headers)
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as said:
-        return json.loads(said.read()).get("terminal_tool")
+        terminal: dict[str, Any] | None = json.loads(said.read()).get("terminal_tool")
+        return terminal
 
 
-async def _called(session, name, given):
+async def _called(session: Any, name: str, given: dict[str, Any]) -> tuple[float, bool, str]:
     """Calls a tool; returns its reward, True at the end of the episode, and its text."""
     output = await session.call_tool(name, given)
     reward = float(output.reward or 0.0)
@@ -102,7 +108,7 @@ async def _called(session, name, given):
     return reward, bool(output.finished), _text(output.blocks)
 
 
-def _env(spec):
+def _env(spec: Spec) -> Any:
     from ors.client import AsyncORS
 
     if "url" not in spec or "env" not in spec:
@@ -113,20 +119,20 @@ def _env(spec):
     return env
 
 
-def _split(spec):
+def _split(spec: Spec) -> Any:
     return spec.get("split", "train")
 
 
-def _spec_of(task):
+def _spec_of(task: Any) -> Any:
     held = getattr(task, "task_spec", None) or getattr(task, "spec", None) or task
     return dict(held) if isinstance(held, dict) else text_of(held)
 
 
-def _text(blocks):
+def _text(blocks: Any) -> str:
     return "\n".join(getattr(block, "text", "[image]") for block in blocks)
 
 
-async def _asked(spec, call, but=()):
+async def _asked(spec: Spec, call: Awaitable[Any], but: type[Exception] | tuple[()] = ()) -> Any:
     """Awaits the server's answer. Converts errors to `Away`, including those of tools, except types in `but`."""
     try:
         return await call

@@ -4,16 +4,20 @@ SPEC, v0: environment (an id for `load_environment`, or `package.module:Class`),
 SPEC, v1: taskset (its id), args, n (for unbounded ones), env (further configuration: id, roles, harnesses).
 """
 
+from __future__ import annotations
+
 import asyncio
 import importlib
 import itertools
 import random
 import sys
+from collections.abc import Iterator
+from typing import Any
 
-from guest import Away, Unusable, text_of
+from guest import Away, Model, Played, Row, Spec, Unusable, text_of
 
 
-def tasks(spec):
+def tasks(spec: Spec) -> Iterator[Row]:
     """Yields the rows of the environment's data set, or the tasks of the taskset."""
     if "taskset" in spec:
         yield from _listed(spec)
@@ -26,12 +30,12 @@ def tasks(spec):
         yield {"id": f"{_name(spec)}-{index}", **said}
 
 
-def play(spec, index, model):
+def play(spec: Spec, index: int, model: Model) -> Played:
     """Runs and scores one rollout; returns the environment's reward."""
     return asyncio.run(_episode(spec, index, model)) if "taskset" in spec else _rollout(spec, index, model)
 
 
-def _rollout(spec, index, model):
+def _rollout(spec: Spec, index: int, model: Model) -> Played:
     from verifiers.types import ClientConfig
 
     env = _environment(spec)
@@ -46,7 +50,7 @@ def _rollout(spec, index, model):
     return {"reward": float(output["reward"] or 0.0)}, text_of(said[-1] or "") if said else ""
 
 
-def _environment(spec):
+def _environment(spec: Spec) -> Any:
     """Loads the environment, with the same random seed in every process."""
     import numpy
     import verifiers
@@ -66,7 +70,7 @@ def _environment(spec):
         raise _unusable(spec["environment"], error) from None
 
 
-def _unusable(what, error):
+def _unusable(what: str, error: BaseException) -> BaseException:
     """Returns the exception for a failed load: the missing package, or `Unusable` with the cause."""
     cause = error
     while cause.__cause__ is not None:
@@ -76,15 +80,15 @@ def _unusable(what, error):
     return Unusable(f"{what} cannot be loaded: {type(cause).__name__}: {cause}")
 
 
-def _rows(env, spec):
+def _rows(env: Any, spec: Spec) -> Any:
     return env.get_eval_dataset() if spec.get("split") == "eval" else env.get_dataset()
 
 
-def _name(spec):
-    return spec["environment"].rpartition(":")[2].rpartition("/")[2]
+def _name(spec: Spec) -> str:
+    return str(spec["environment"]).rpartition(":")[2].rpartition("/")[2]
 
 
-def _said(prompt):
+def _said(prompt: Any) -> str:
     """Joins the texts of a prompt's messages, without system messages."""
     if prompt is None or isinstance(prompt, str):
         return prompt or "The environment begins."
@@ -92,7 +96,7 @@ def _said(prompt):
     return "\n\n".join(text_of(each["content"] or "") for each in messages if each["role"] != "system")
 
 
-def _listed(spec):
+def _listed(spec: Spec) -> Iterator[Row]:
     """Yields the tasks of a taskset; `info` holds all of a task's data."""
     taskset = _composed(spec).taskset
     if not taskset.bounded and "n" not in spec:
@@ -104,13 +108,13 @@ def _listed(spec):
         yield {"id": f"{spec['taskset']}-{index}", **said}
 
 
-def _declares(*classes):
+def _declares(*classes: type) -> bool:
     """Returns True if a class of the environment has a hook for tools, in any version of verifiers."""
     bases = [base for cls in classes for base in cls.__mro__ if not base.__module__.startswith("verifiers.")]
     return any("tool" in name for base in bases for name in vars(base) if name[0] != "_")
 
 
-async def _episode(spec, index, model):
+async def _episode(spec: Spec, index: int, model: Model) -> Played:
     """Runs one episode of a taskset: the policy plays every role; a role's reward is that of its traces.
 
     `reward` is the mean over trainable traces; each role also has its own reward, under its name.
@@ -126,7 +130,7 @@ async def _episode(spec, index, model):
     if errors:
         said = "; ".join(f"{error.type}: {error.message}" for error in errors)[:2000]
         raise (Away if errors[0].type in _OUTSIDE else RuntimeError)(said)
-    by_role = {}
+    by_role: dict[str, list[Any]] = {}
     for trace in episode.traces:
         by_role.setdefault(trace.agent.name, []).append(trace)
     rewards = {role: _mean(traces) for role, traces in by_role.items()}
@@ -138,11 +142,11 @@ _OUTSIDE = ("SandboxError", "InterceptionError", "TunnelError", "ProviderError")
 """Errors that a retry may avoid."""
 
 
-def _mean(traces):
+def _mean(traces: Any) -> float:
     return sum(float(trace.reward) for trace in traces) / len(traces)
 
 
-def _composed(spec):
+def _composed(spec: Spec) -> Any:
     """Loads the taskset with its agents: on this machine, in verifiers' chat loop unless `env` overrides it."""
     import verifiers
 
@@ -169,14 +173,14 @@ def _composed(spec):
     return env
 
 
-def _without_uv():
+def _without_uv() -> None:
     """Runs the chat loop with this interpreter, because it has the same dependencies as verifiers; others need uv."""
     from verifiers.v1.harnesses.utils.launch import CHAT_PROGRAM_SOURCE
     from verifiers.v1.runtimes.subprocess import SubprocessRuntime
 
     prepare = SubprocessRuntime.prepare_uv_script
 
-    async def prepared(self, script, env=None, **more):
+    async def prepared(self: Any, script: str, env: Any = None, **more: Any) -> Any:
         if script != CHAT_PROGRAM_SOURCE:
             return await prepare(self, script, env, **more)
         await self.write("chat.py", script.encode())

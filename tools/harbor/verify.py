@@ -4,6 +4,8 @@ Reads checks.json in its folder: {"answer_file": PATH, "components": [{"kind", "
 and writes the weighted sum of the components to /logs/verifier/reward.txt.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -15,8 +17,16 @@ import string
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
+from typing import Any
+
+Check = dict[str, Any]
+Given = dict[str, Any]
+"""Content of checks.json."""
+User = dict[str, Any]
+"""Arguments of `subprocess`: whom a program runs as."""
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
@@ -34,13 +44,13 @@ agentrl_stub.become(__name__, {path!r})
 """
 
 
-def answer(check, given):
+def answer(check: Check, given: Given) -> bool:
     """Checks for an exact match after SQuAD's normalisation."""
     said = Path(given["answer_file"])
     return said.is_file() and _normalised(said.read_text(errors="replace")) in map(_normalised, check["references"])
 
 
-def tests(check, given):
+def tests(check: Check, given: Given) -> bool:
     """Runs statements with the names of the first file, each in a separate process that must prove its completion.
 
     The code runs in other processes without access to the statements and the proof; the statements see a stub of it.
@@ -55,7 +65,7 @@ def tests(check, given):
         return all(_passes(test, str(entry), judge, check) for test in check["tests"])
 
 
-def _passes(test, entry, judge, check):
+def _passes(test: str, entry: str, judge: Path, check: Check) -> bool:
     job = {"kind": "statements", "text": test, "entry": entry, "stub": True, "names": check.get("names", [])}
     word = secrets.token_hex(16)
     given = json.dumps({"word": word, "foreign": [], **job})
@@ -67,7 +77,7 @@ def _passes(test, entry, judge, check):
 
 
 @contextlib.contextmanager
-def _served(root, held, entry):
+def _served(root: Path, held: Path, entry: Path) -> Iterator[Path]:
     """Runs the code from a copy of its folder behind a socket; yields the folder of the statements."""
     judge, served = held / "judge", held / "served"
     shutil.copytree(PROGRAMS, judge)
@@ -81,6 +91,8 @@ def _served(root, held, entry):
     held.chmod(0o711)
     user, python = _other_user(), [sys.executable, "-u"]
     relay = subprocess.Popen([*python, judge / "agentrl_mux.py", judge / "socket"], bufsize=0, stdin=PIPE, stdout=PIPE)
+    assert relay.stdin
+    assert relay.stdout
     relay.stdout.read(8)  # wait until it listens
     server = subprocess.Popen(
         [*python, served / "agentrl_server.py"], stdin=relay.stdout, stdout=relay.stdin, cwd=served / "code",
@@ -101,9 +113,9 @@ def _served(root, held, entry):
         relay.wait()
 
 
-def _other_user():
+def _other_user() -> User:
     """Returns options to run the code as a user without access to this folder and its processes; {} if not root."""
-    user = {"user": USER, "group": USER, "extra_groups": []}
+    user: User = {"user": USER, "group": USER, "extra_groups": []}
     try:
         subprocess.run([sys.executable, "-c", ""], check=True, stderr=subprocess.DEVNULL, **user)
     except (OSError, ValueError, subprocess.SubprocessError):
@@ -111,7 +123,7 @@ def _other_user():
     return user
 
 
-def state(check, given):
+def state(check: Check, given: Given) -> bool:
     """Checks files and commands like the reward `state_check`."""
     for each in check["state"]:
         if "command" in each:
@@ -129,7 +141,7 @@ def state(check, given):
     return True
 
 
-def _fits(text, check):
+def _fits(text: str, check: Check) -> bool:
     return (
         ("equals" not in check or text == str(check["equals"]).strip())
         and ("contains" not in check or str(check["contains"]) in text)
@@ -137,16 +149,26 @@ def _fits(text, check):
     )
 
 
-def _run(command, seconds, cwd, input=""):
+def _run(
+    command: list[Any], seconds: float, cwd: Path | str, input: str = ""
+) -> subprocess.CompletedProcess[str] | None:
     """Runs a command; returns None after a timeout."""
-    given = {"input": input, "timeout": seconds, "cwd": cwd}
     try:
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", **given)
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            input=input,
+            timeout=seconds,
+            cwd=cwd,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return None
 
 
-def _normalised(text):
+def _normalised(text: str) -> str:
     lower = text.lower()
     bare = "".join(each for each in lower if each not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split() or lower.split())
@@ -155,7 +177,7 @@ def _normalised(text):
 KINDS = {"exact_match": answer, "code_tests": tests, "state_check": state}
 
 
-def main():
+def main() -> None:
     checks, logs = HERE / "checks.json", Path("/logs/verifier")
     given = json.loads(checks.read_text())
     with contextlib.suppress(OSError):

@@ -13,7 +13,8 @@ class RecipeEnv(EnvClient[RecipeAction, RecipeObservation, State]):
     """Environment client: `reset(task=3)` begins an episode of a task, `step(RecipeAction(text=...))` plays a turn."""
 
     def _step_payload(self, action: RecipeAction) -> dict[str, Any]:
-        return action.model_dump(include={"text", "calls"})
+        payload: dict[str, Any] = action.model_dump(include={"text", "calls"})
+        return payload
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[RecipeObservation]:
         reward, done = payload.get("reward"), payload.get("done", False)

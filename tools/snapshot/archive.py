@@ -11,6 +11,8 @@ The stream is a sequence of marshalled tuples: kind, number of the folder, path 
 of the sandbox are stopped while packing.
 """
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import marshal
@@ -21,12 +23,17 @@ import sys
 import time
 from contextlib import suppress
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import BinaryIO
+
 CHUNK = 1 << 20
 F_SETPIPE_SZ = 1031
 HOLD_S = 1.0  # timeout for programs to stop: one blocked in the kernel cannot write either
 
 
-def stream(file):
+def stream(file: BinaryIO) -> BinaryIO:
     """Returns the file; enlarges the buffer of a pipe to a chunk."""
     with suppress(OSError):  # not a pipe, or too many large pipes
         fcntl.fcntl(file, F_SETPIPE_SZ, CHUNK)
@@ -36,13 +43,13 @@ def stream(file):
 # Other programs
 
 
-def running():
+def running() -> list[int]:
     """Returns the pids of all running programs except process 1 and this one."""
     others = [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
     return [int(name) for name in others if runs(name)]
 
 
-def runs(name):
+def runs(name: str) -> bool:
     """Returns True if any thread of a program runs: the main thread may end before the others."""
     with suppress(OSError):  # it has just ended
         for thread in os.listdir(f"/proc/{name}/task"):
@@ -52,20 +59,21 @@ def runs(name):
     return False
 
 
-def hold():
+def hold() -> set[int]:
     """Stops all other programs; returns their pids."""
-    held, deadline = set(), time.monotonic() + HOLD_S
+    held: set[int] = set()
+    deadline = time.monotonic() + HOLD_S
     while time.monotonic() < deadline:
         found = running()
         if not found:
             break
-        tell(found, signal.SIGSTOP)
+        send(found, signal.SIGSTOP)
         held.update(found)
         time.sleep(0.0005)
     return held
 
 
-def tell(pids, number):
+def send(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -77,13 +85,15 @@ def tell(pids, number):
 class Packer:
     """Writes entries. Temporarily makes files readable whose mode denies it to their owner."""
 
-    def __init__(self, out):
-        self.out, self.seen, self.opened = out, {}, []
+    def __init__(self, out: BinaryIO) -> None:
+        self.out = out
+        self.seen: dict[tuple[int, int], str] = {}  # path of the first hard link, by device and inode
+        self.opened: list[tuple[str, int]] = []  # paths whose modes are changed, and the modes
 
-    def put(self, *entry):
+    def put(self, *entry: str | int | bytes) -> None:
         marshal.dump(entry, self.out)
 
-    def folder(self, number, root):
+    def folder(self, number: int, root: str) -> None:
         queue, device = [""], os.lstat(root).st_dev
         while queue:
             path = queue.pop()
@@ -95,7 +105,7 @@ class Packer:
                 self.open(root + path, about.st_mode, 0o700)
                 queue += [f"{path}/{name}" for name in os.listdir(root + path)]
 
-    def entry(self, number, path, source, about):
+    def entry(self, number: int, path: str, source: str, about: os.stat_result) -> None:
         mode, times = stat.S_IMODE(about.st_mode), about.st_mtime_ns
         if stat.S_ISDIR(about.st_mode):
             self.put("folder", number, path, mode, times)
@@ -114,17 +124,17 @@ class Packer:
         elif not stat.S_ISSOCK(about.st_mode):
             self.put("node", number, path, about.st_mode, times, about.st_rdev)
 
-    def open(self, path, mode, needed):
+    def open(self, path: str, mode: int, needed: int) -> None:
         if mode & needed != needed:
             self.opened.append((path, stat.S_IMODE(mode)))
             os.chmod(path, stat.S_IMODE(mode) | needed)
 
-    def close(self):
+    def close(self) -> None:
         """Restores the modes."""
         for path, mode in reversed(self.opened):  # content before its folder
             os.chmod(path, mode)
 
-    def content(self, path):
+    def content(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         try:
             at, end = 0, 0
@@ -146,7 +156,7 @@ class Packer:
             os.close(fd)
 
 
-def pack(roots):
+def pack(roots: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     packer, held = Packer(stream(sys.stdout.buffer)), hold()
     try:
@@ -156,10 +166,10 @@ def pack(roots):
         packer.out.flush()
     finally:
         packer.close()
-        tell(held, signal.SIGCONT)
+        send(held, signal.SIGCONT)
 
 
-def release(_):
+def release(_: list[str]) -> None:
     """Resumes all programs, in case a packer died before it could."""
     with suppress(ProcessLookupError):
         os.kill(-1, signal.SIGCONT)
@@ -168,50 +178,73 @@ def release(_):
 # Unpacking
 
 
-def unpack(roots):
-    source, folders, file = stream(sys.stdin.buffer), [], None
-    while True:
-        kind, *rest = marshal.load(source)
-        if kind == "data":
-            at, data = rest
-            while data:
-                written = os.pwrite(file[0], data, at)
-                at, data = at + written, data[written:]
-            continue
-        if file is not None:
-            finish(*file)
-            file = None
-        if kind == "end":
-            break
-        number, path, *about = rest
-        target = roots[number] + path
-        if kind == "folder":
-            with suppress(FileExistsError):  # the root folder, or a parent of a mount point
-                os.mkdir(target, 0o700)
-            folders.append((target, *about))
-        elif kind == "hard":
-            os.link(roots[number] + about[0], target, follow_symlinks=False)
-        elif kind == "file":
-            file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), *about
-        elif kind == "link":
-            os.symlink(about[0], target)
-            os.utime(target, ns=(about[1], about[1]), follow_symlinks=False)
-        else:
-            mode, times, device = about
-            os.mknod(target, mode, device)
-            dress(target, stat.S_IMODE(mode), times)
-    for folder, mode, times in reversed(folders):  # last: writes change their times, and modes may deny writes
-        if os.lstat(folder).st_uid == os.geteuid():  # others belong to the sandbox and lead to a mount point
-            dress(folder, mode, times)
+class Unpacker:
+    """Makes what a stream describes, in empty folders."""
+
+    def __init__(self, source: BinaryIO, roots: list[str]) -> None:
+        self.source, self.roots = source, roots
+        self.folders: list[tuple[str, int, int]] = []
+        self.file: tuple[int, int, int, int] | None = None  # descriptor, mode, times and size of the one being written
+
+    def run(self) -> None:
+        """Reads to the end. Folders get mode and times last: writes change their times, and modes may deny writes."""
+        makers: dict[str, Callable[..., None]]
+        makers = {"folder": self.folder, "hard": self.hard, "file": self.begin, "link": self.link, "node": self.node}
+        while True:
+            kind, *fields = marshal.load(self.source)
+            if kind == "data":
+                self.write(*fields)
+                continue
+            self.finish()
+            if kind == "end":
+                break
+            number, path, *about = fields
+            makers[kind](number, path, *about)
+        for path, mode, times in reversed(self.folders):
+            if os.lstat(path).st_uid == os.geteuid():  # others belong to the sandbox and lead to a mount point
+                dress(path, mode, times)
+
+    def folder(self, number: int, path: str, mode: int, times: int) -> None:
+        with suppress(FileExistsError):  # the root folder, or a parent of a mount point
+            os.mkdir(self.roots[number] + path, 0o700)
+        self.folders.append((self.roots[number] + path, mode, times))
+
+    def hard(self, number: int, path: str, first: str) -> None:
+        os.link(self.roots[number] + first, self.roots[number] + path, follow_symlinks=False)
+
+    def link(self, number: int, path: str, to: str, times: int) -> None:
+        os.symlink(to, self.roots[number] + path)
+        os.utime(self.roots[number] + path, ns=(times, times), follow_symlinks=False)
+
+    def node(self, number: int, path: str, mode: int, times: int, device: int) -> None:
+        os.mknod(self.roots[number] + path, mode, device)
+        dress(self.roots[number] + path, stat.S_IMODE(mode), times)
+
+    def begin(self, number: int, path: str, mode: int, times: int, size: int) -> None:
+        fd = os.open(self.roots[number] + path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self.file = fd, mode, times, size
+
+    def write(self, at: int, data: bytes) -> None:
+        fd = self.file[0] if self.file else -1
+        while data:
+            written = os.pwrite(fd, data, at)
+            at, data = at + written, data[written:]
+
+    def finish(self) -> None:
+        """Closes the file that was written: its end may be a hole."""
+        if self.file:
+            fd, mode, times, size = self.file
+            self.file = None
+            os.ftruncate(fd, size)
+            dress(fd, mode, times)
+            os.close(fd)
 
 
-def finish(fd, mode, times, size):
-    os.ftruncate(fd, size)
-    dress(fd, mode, times)
-    os.close(fd)
+def unpack(roots: list[str]) -> None:
+    Unpacker(stream(sys.stdin.buffer), roots).run()
 
 
-def dress(what, mode, times):
+def dress(what: str | int, mode: int, times: int) -> None:
     os.chmod(what, mode)
     os.utime(what, ns=(times, times))
 

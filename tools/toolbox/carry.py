@@ -14,6 +14,8 @@ Exits with 0, or prints `ERRNO TEXT` on stderr and exits with 1 (a system call f
 stream are invalid).
 """
 
+from __future__ import annotations
+
 import errno
 import itertools
 import os
@@ -21,6 +23,10 @@ import stat
 import struct
 import sys
 from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO, NoReturn
 
 MOST_BYTES = 256 << 20  # of all files together
 MOST_FILES = 100_000  # with folders and links
@@ -39,27 +45,28 @@ class Refused(Exception):
 class Bounds:
     """Counts bytes and files and enforces the limits."""
 
-    def __init__(self, bounded):
-        self.bounded, self.bytes, self.files, self.names = bounded, 0, 0, []
+    def __init__(self, bounded: bool) -> None:
+        self.bounded, self.bytes, self.files = bounded, 0, 0
+        self.names: list[bytes] = []  # of the folders that were entered
 
-    def add(self, size):
+    def add(self, size: int) -> None:
         self.bytes += size
         self.check(self.bytes <= MOST_BYTES, errno.EFBIG, f"more than {MOST_BYTES >> 20} MiB")
 
-    def member(self, name):
+    def member(self, name: bytes) -> None:
         self.files += 1
         self.check(self.files <= MOST_FILES, errno.EFBIG, f"more than {MOST_FILES} files and folders")
         length = sum(map(len, self.names)) + len(self.names) + len(name)
         self.check(length <= MOST_PATH, errno.ENAMETOOLONG, f"a path of more than {MOST_PATH} bytes")
 
-    def enter(self, name):
+    def enter(self, name: bytes) -> None:
         self.names.append(name)
         self.check(len(self.names) <= MOST_DEEP, errno.ENAMETOOLONG, f"deeper than {MOST_DEEP} folders")
 
-    def leave(self):
+    def leave(self) -> None:
         self.names.pop()
 
-    def check(self, holds, number, otherwise):
+    def check(self, holds: bool, number: int, otherwise: str) -> None:
         if self.bounded and not holds:
             raise Refused(number, otherwise)
 
@@ -68,14 +75,14 @@ class Bounds:
 
 
 class Packer:
-    def __init__(self, out, bounded):
+    def __init__(self, out: BinaryIO, bounded: bool) -> None:
         self.out, self.bounds = out, Bounds(bounded)
 
-    def put(self, kind, body=b"", about=None):
+    def put(self, kind: bytes, body: bytes = b"", about: os.stat_result | None = None) -> None:
         mode, changed = (stat.S_IMODE(about.st_mode), about.st_mtime_ns) if about else (0, 0)
         self.out.write(HEAD.pack(kind, mode, changed, len(body)) + body)
 
-    def file(self, name, fd, about):
+    def file(self, name: bytes, fd: int, about: os.stat_result) -> None:
         if self.bounds.bounded and about.st_size > MOST_BYTES:
             self.bounds.add(about.st_size)  # fails before reading
         self.put(FILE, name, about)
@@ -86,7 +93,7 @@ class Packer:
             if not data:
                 return
 
-    def folder(self, fd):
+    def folder(self, fd: int) -> None:
         stack = [(fd, os.scandir(fd))]
         while stack:
             here, entries = stack[-1]
@@ -119,7 +126,7 @@ class Packer:
                 raise Refused(errno.EINVAL, f"{entry.name!a} is a device or a pipe")
 
 
-def pack(path, bounded):
+def pack(path: str, bounded: bool) -> None:
     """Packs a file or folder. Follows PATH itself if it is a link."""
     packer = Packer(sys.stdout.buffer, bounded)
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -140,11 +147,11 @@ def pack(path, bounded):
 class Unpacker:
     """Creates files below a folder. Traverses folders by descriptors and follows no links."""
 
-    def __init__(self, source, folder, bounded):
+    def __init__(self, source: BinaryIO, folder: str, bounded: bool) -> None:
         self.source, self.bounds = source, Bounds(bounded)
         self.stack = [(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), 0, 0)]
 
-    def take(self):
+    def take(self) -> tuple[bytes, int, int, bytes]:
         head = self.source.read(HEAD.size)
         if len(head) < HEAD.size:
             raise Refused(errno.EPROTO, "the stream ended early")
@@ -154,7 +161,7 @@ class Unpacker:
             raise Refused(errno.EPROTO, "the stream ended early")
         return kind, mode, changed, body
 
-    def run(self):
+    def run(self) -> None:
         makers = {FOLDER: self.folder, FILE: self.file, LINK: self.link}
         while True:
             kind, mode, changed, body = self.take()
@@ -168,7 +175,7 @@ class Unpacker:
             else:
                 raise Refused(errno.EPROTO, f"{ascii(body)[1:]} is no name, or comes where none may")
 
-    def folder(self, here, name, mode, changed):
+    def folder(self, here: int, name: bytes, mode: int, changed: int) -> None:
         self.bounds.enter(name)
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=here)
@@ -181,13 +188,13 @@ class Unpacker:
             fd = os.open(name, flags, dir_fd=here)
         self.stack.append((fd, 0o755 if self.bounds.bounded else mode, changed))
 
-    def up(self):
+    def up(self) -> None:
         fd, mode, changed = self.stack.pop()
         self.dress(fd, mode, changed)  # last: writes change its time, and its mode may deny writes
         os.close(fd)
         self.bounds.leave()
 
-    def file(self, here, name, mode, changed):
+    def file(self, here: int, name: bytes, mode: int, changed: int) -> None:
         self.clear(here, name)
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=here)
         while True:
@@ -203,32 +210,34 @@ class Unpacker:
         self.dress(fd, plain if self.bounds.bounded else mode, changed)
         os.close(fd)
 
-    def link(self, here, name, mode, changed):
+    def link(self, here: int, name: bytes, mode: int, changed: int) -> None:
         kind, _, _, target = self.take()
         parts = target.split(b"/")
         ups = len(list(itertools.takewhile(b"..".__eq__, parts)))
         inside = parts[0] and b".." not in parts[ups:] and ups < len(self.stack)
-        if kind != DATA or (self.bounds.bounded and not inside):
+        if kind != DATA or b"\0" in target:
+            raise Refused(errno.EPROTO, f"the link {ascii(name)[1:]} has no target")
+        if self.bounds.bounded and not inside:
             raise Refused(errno.EPERM, f"the link {ascii(name)[1:]} leads out of the folder")
         self.clear(here, name)
         os.symlink(target, name, dir_fd=here)
 
-    def clear(self, here, name):
+    def clear(self, here: int, name: bytes) -> None:
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=here)
 
-    def dress(self, fd, mode, changed):
+    def dress(self, fd: int, mode: int, changed: int) -> None:
         os.chmod(fd, mode & 0o777)
         changed = min(max(changed, 0), 1 << 62)
         os.utime(fd, ns=(changed, changed))
 
 
-def unpack(folder, bounded):
+def unpack(folder: str, bounded: bool) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
         unpacker = Unpacker(sys.stdin.buffer, folder, bounded)
     except OSError as error:  # not caused by the stream
-        fail(1, error.errno, error.strerror)
+        failed(1, error)
     unpacker.run()
 
 
@@ -239,7 +248,11 @@ OF_THE_HOST = {
 """Errors caused by the unpacking machine; all others (an invalid name) are caused by the stream."""
 
 
-def fail(code, number, text):
+def failed(code: int, error: OSError) -> NoReturn:
+    fail(code, error.errno, error.strerror)
+
+
+def fail(code: int, number: int | None, text: str | None) -> NoReturn:
     sys.stderr.write(f"{number} {text}")
     sys.stderr.flush()
     os._exit(code)  # skips flushing stdout, which may have no reader
@@ -251,4 +264,4 @@ if __name__ == "__main__":
     except Refused as refusal:
         fail(3, *refusal.args)
     except OSError as error:
-        fail(1 if error.errno in OF_THE_HOST else 3, error.errno, error.strerror)
+        failed(1 if error.errno in OF_THE_HOST else 3, error)

@@ -1,7 +1,8 @@
 """Jobs: programs, shells and kernels run by the toolbox, each with its process tree."""
 
 # ruff: noqa: SIM105 - contextlib would cost an import at the start of every sandbox
-import _signal as signal
+from __future__ import annotations
+
 import posix as os
 import resource
 import select
@@ -9,6 +10,19 @@ import sys
 import time
 
 from processes import CHUNK, launch, send_signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Mapping
+
+    from processes import Living
+    from toolbox import Handler, Request, Toolbox
+
+    Fields = Mapping[str, str | int]
+    """Header of an answer."""
+else:
+    import _signal as signal
 
 GRACE_S = 0.5  # between TERM and KILL
 FLOOD = 64 << 20  # maximum bytes of output; then the program is stopped
@@ -39,11 +53,11 @@ done
 class Capture:
     """Captures the first and the last half of `limit` bytes of a stream, and counts all."""
 
-    def __init__(self, limit):
+    def __init__(self, limit: int) -> None:
         self.half = max(limit // 2, 1)
         self.head, self.tail, self.total = bytearray(), bytearray(), 0
 
-    def add(self, data):
+    def add(self, data: bytes) -> None:
         self.total += len(data)
         room = self.half - len(self.head)
         if room > 0:
@@ -53,7 +67,7 @@ class Capture:
         if len(self.tail) > 4 * self.half + CHUNK:
             del self.tail[: -self.half]
 
-    def result(self):
+    def result(self) -> tuple[bytes, int]:
         """Returns the captured bytes, with a notice of the gap, and the number of dropped bytes."""
         if len(self.tail) > self.half:
             del self.tail[: -self.half]
@@ -62,7 +76,7 @@ class Capture:
         return bytes(self.head) + notice + bytes(self.tail), dropped
 
 
-def drain(fd, capture, rounds=64):
+def drain(fd: int, capture: Capture, rounds: int = 64) -> bool:
     """Reads the available data of a pipe; returns False at the end of the stream."""
     for _ in range(rounds):
         try:
@@ -75,19 +89,21 @@ def drain(fd, capture, rounds=64):
     return True
 
 
-def fault(id, error):
+def fault(id: str, error: OSError) -> Fields:
     return {"id": id, "errno": error.errno or 5, "message": error.strerror or str(error)}
 
 
 class Job:
     """Process started by the toolbox (the leader) and its process tree."""
 
-    def __init__(self, box, id, env):
+    def __init__(self, box: Toolbox, id: str, env: dict[str, str]) -> None:
         self.box, self.id, self.env, self.mark = box, id, env, 0
-        self.pid, self.code, self.reason, self.signalled, self.peak = 0, None, "", False, ""
+        self.pid, self.reason, self.signalled = 0, "", False
+        self.code: int | None = None  # exit code of the leader
+        self.peak: int | str = ""  # memory of the leader, KiB; empty if unknown
         self.started, self.deadline, self.pause = time.monotonic(), NEVER, 0.002
 
-    def start(self, argv, cwd, fds):
+    def start(self, argv: list[str], cwd: str, fds: dict[int, int]) -> None:
         self.box.marks += 1
         self.mark = self.box.marks
         self.box.offers.settle()  # earlier ones: many may be started at once
@@ -97,7 +113,7 @@ class Job:
         self.code = None
         self.box.leaders[self.pid] = self.box.jobs[self.id] = self
 
-    def stop(self, reason):
+    def stop(self, reason: str) -> None:
         """Sends TERM now, KILL after the grace period."""
         if not self.reason:
             self.reason = reason
@@ -105,20 +121,20 @@ class Job:
                 send_signal(pid, signal.SIGTERM)
             self.deadline = time.monotonic() + GRACE_S
 
-    def expire(self):
+    def expire(self) -> None:
         """Handles the deadline."""
         if self.reason or self.code is not None:
             self.clear()
         else:
             self.stop("timeout")
 
-    def died(self, code, signalled, peak, living):
+    def died(self, code: int, signalled: bool, peak: int, living: Living | None) -> None:
         """Handles the leader's exit. `peak`: its memory peak (KiB), ignored below the toolbox's at the fork."""
         self.code, self.signalled = code, signalled
         self.peak = peak if peak > self.own else ""
         self.clear(living)
 
-    def clear(self, living=None):
+    def clear(self, living: Living | None = None) -> None:
         """Kills the rest of the tree and repeats until none is left; then the job is over.
 
         `living`: processes after the leader's exit, if already scanned.
@@ -131,10 +147,10 @@ class Job:
             self.box.jobs.pop(self.id, None)
             self.over()
 
-    def over(self):
+    def over(self) -> None:
         """Hook: sends the answer once no process is left."""
 
-    def answer(self, id, body=b"", **fields):
+    def answer(self, id: str, body: bytes = b"", **fields: str | int) -> None:
         """Sends exit code, reason and duration, with `fields`."""
         code = "" if self.code is None else self.code
         took = f"{time.monotonic() - self.started:.6f}"
@@ -145,8 +161,8 @@ class Job:
 class Exec(Job):
     """Program run to completion."""
 
-    def __init__(self, box, request, stdin):
-        super().__init__(box, request["id"], dict(box.env, **request["env"]))
+    def __init__(self, box: Toolbox, request: Request, stdin: bytes) -> None:
+        super().__init__(box, request["id"], dict(box.env, **request.env))
         limit = int(request["limit"])
         self.captures, self.flood = (Capture(limit), Capture(limit)), max(FLOOD, limit)
         self.outputs = {}  # open ones only: descriptor numbers are reused
@@ -159,7 +175,7 @@ class Exec(Job):
             theirs[0], source = os.pipe()
             ours.append(source)
         try:
-            self.start(request["arg"], request["cwd"], theirs)
+            self.start(request.arg, request["cwd"], theirs)
         except OSError as error:
             for fd in ours:
                 os.close(fd)
@@ -174,22 +190,25 @@ class Exec(Job):
                     os.close(fd)
         self.deadline = self.started + float(request["timeout"])
         for fd in self.outputs:
-            box.watch(fd, select.POLLIN, lambda fd=fd: self.output(fd))
+            box.watch(fd, select.POLLIN, self.reader(fd))
         if stdin:
-            box.feed(source, stdin, lambda error: box.forget(source))
+            box.write_all(source, stdin, lambda error: box.close(source))
 
-    def output(self, fd):
+    def reader(self, fd: int) -> Handler:
+        return lambda: self.output(fd)
+
+    def output(self, fd: int) -> None:
         capture = self.outputs[fd]
         if not drain(fd, capture, 1):
-            self.box.forget(fd)
+            self.box.close(fd)
             del self.outputs[fd]
         if capture.total > self.flood:
             self.stop("output_limit")
 
-    def over(self):
+    def over(self) -> None:
         for fd, capture in self.outputs.items():
             drain(fd, capture)
-            self.box.forget(fd)
+            self.box.close(fd)
         (out, out_dropped), (err, err_dropped) = (capture.result() for capture in self.captures)
         dropped = {"out_dropped": out_dropped, "err_dropped": err_dropped}
         self.answer(self.id, out + err, out=len(out), peak=self.peak, **dropped)
@@ -198,14 +217,14 @@ class Exec(Job):
 class Process(Job):
     """Interactive program. Its output is read only on request of the host."""
 
-    def __init__(self, box, request):
-        super().__init__(box, request["id"], dict(box.env, **request["env"]))
+    def __init__(self, box: Toolbox, request: Request) -> None:
+        super().__init__(box, request["id"], dict(box.env, **request.env))
         theirs_in, self.stdin = os.pipe()
         out, theirs_out = os.pipe()
         err, theirs_err = os.pipe()
         self.outputs = {"stdout": out, "stderr": err}
         try:
-            self.start(request["arg"], request["cwd"], {0: theirs_in, 1: theirs_out, 2: theirs_err})
+            self.start(request.arg, request["cwd"], {0: theirs_in, 1: theirs_out, 2: theirs_err})
         except OSError:
             for fd in (self.stdin, out, err):
                 os.close(fd)
@@ -216,46 +235,46 @@ class Process(Job):
         box.processes[self.id] = self
         box.answer({"id": self.id, "pid": self.pid})
 
-    def read(self, request):
+    def read(self, request: Request) -> None:
         fd = self.outputs[request["stream"]]
 
-        def ready():
+        def ready() -> None:
             try:
                 data = os.read(fd, min(int(request["size"]), 1 << 20))
             except BlockingIOError:
                 return
             except OSError as error:
-                self.box.rest(fd)
+                self.box.unwatch(fd)
                 self.box.answer(fault(request["id"], error))
                 return
-            self.box.rest(fd)
+            self.box.unwatch(fd)
             self.box.answer({"id": request["id"]}, data)
 
         self.box.watch(fd, select.POLLIN, ready)
 
-    def write(self, request, data):
+    def write(self, request: Request, data: bytes) -> None:
         if self.stdin < 0:
             raise BrokenPipeError(32, "stdin is closed")
 
-        def written(error):
-            self.box.rest(self.stdin)
+        def written(error: OSError | None) -> None:
+            self.box.unwatch(self.stdin)
             self.box.answer(fault(request["id"], error) if error else {"id": request["id"]})
 
-        self.box.feed(self.stdin, data, written)
+        self.box.write_all(self.stdin, data, written)
 
-    def close_stdin(self):
+    def close_stdin(self) -> None:
         if self.stdin >= 0:
-            self.box.forget(self.stdin)
+            self.box.close(self.stdin)
             self.stdin = -1
 
-    def over(self):
+    def over(self) -> None:
         self.answer(self.id + ".end", peak=self.peak)
 
-    def drop(self):
+    def drop(self) -> None:
         """Releases the process: the host no longer needs it."""
         self.close_stdin()
         for fd in self.outputs.values():
-            self.box.forget(fd)
+            self.box.close(fd)
         del self.box.processes[self.id]
 
 
@@ -272,14 +291,17 @@ class Session(Job):
     }
     NUDGE = {"shell": signal.SIGUSR1, "python": signal.SIGINT}  # aborts the current request
 
-    def __init__(self, box, name, kind):
+    def __init__(self, box: Toolbox, name: str, kind: str) -> None:
         super().__init__(box, name, box.env)
         self.nudge = self.NUDGE[kind]
         self.argv = [box.kernel if arg == "KERNEL" else arg for arg in self.ARGV[kind]]
         self.cwd, self.run_id, self.reset_id, self.ended = box.workdir, "", "", ""
-        self.since, self.struck, self.fds, self.number = 0, False, [], 0
+        self.since, self.nudged_twice, self.number = 0, False, 0
+        self.fds: list[int] = []
+        self.first_reply: str | None = None  # to the request; after a stop further ones show that the session works
+        self.probes = 0
 
-    def open(self):
+    def open(self) -> None:
         theirs_in, self.requests = os.pipe()
         self.replies, theirs_reply = os.pipe()
         self.output, theirs_out = os.pipe()
@@ -301,9 +323,9 @@ class Session(Job):
         self.box.watch(self.replies, select.POLLIN, self.on_reply)
         self.box.watch(self.output, select.POLLIN, self.on_output)
 
-    def run(self, request, text):
-        self.run_id, self.reason, self.ended, self.struck, self.pause = request["id"], "", "", False, 0.002
-        self.last_word, self.probes = None, 0
+    def run(self, request: Request, text: bytes) -> None:
+        self.run_id, self.reason, self.ended, self.nudged_twice, self.pause = request["id"], "", "", False, 0.002
+        self.first_reply, self.probes = None, 0
         self.capture = Capture(int(request["limit"]))
         self.since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS)
         if not self.pid:
@@ -312,25 +334,27 @@ class Session(Job):
         self.deadline = self.started + float(request["timeout"])
         self.send(text)
 
-    def send(self, text):
+    def send(self, text: bytes) -> None:
         self.number += 1
-        self.box.feed(self.requests, b"%d %s\0" % (self.number, text), lambda error: self.box.rest(self.requests))
+        self.box.write_all(
+            self.requests, b"%d %s\0" % (self.number, text), lambda error: self.box.unwatch(self.requests)
+        )
 
-    def on_output(self):
+    def on_output(self) -> None:
         # Output of background jobs between commands is dropped.
         capture = self.capture if self.run_id else Capture(0)
         if not drain(self.output, capture, 1):
-            self.box.rest(self.output)
+            self.box.unwatch(self.output)
         if capture.total > FLOOD:
             self.stop("output_limit")
 
-    def on_reply(self):
+    def on_reply(self) -> None:
         try:
             data = os.read(self.replies, CHUNK)
         except BlockingIOError:
             return
         if not data:
-            self.box.rest(self.replies)
+            self.box.unwatch(self.replies)
         self.reply += data
         if len(self.reply) > LONGEST_REPLY:
             self.reply.clear()
@@ -342,16 +366,16 @@ class Session(Job):
             number, _, text = self.reply[:end].decode("utf-8", "replace").partition(" ")
             del self.reply[: end + 1]
             if self.run_id and number == str(self.number):
-                if self.last_word is None:
-                    self.last_word = text
+                if self.first_reply is None:
+                    self.first_reply = text
                     self.settle()
                 else:
-                    self.finish(self.last_word)
+                    self.finish(self.first_reply)
 
-    def settle(self):
+    def settle(self) -> None:
         """Answers; after a stop, only once the request's processes are gone and the session responds."""
         if not self.reason:
-            self.finish(self.last_word)
+            self.finish(self.first_reply or "")
         elif self.box.kill_members(self, self.since, leader=False):
             self.deadline = time.monotonic() + self.pause
         elif self.probes < 20:
@@ -362,7 +386,7 @@ class Session(Job):
             self.ended = "killed"
             self.clear()
 
-    def stop(self, reason):
+    def stop(self, reason: str) -> None:
         """Sends the nudge and TERM; later KILL to the request's processes; finally KILL to the session."""
         if self.run_id and not self.reason:
             self.reason = reason
@@ -370,15 +394,15 @@ class Session(Job):
                 send_signal(pid, self.nudge if pid == self.pid else signal.SIGTERM)
             self.deadline = time.monotonic() + GRACE_S
 
-    def expire(self):
+    def expire(self) -> None:
         if self.ended or self.code is not None:
             self.clear()
-        elif self.last_word is not None:
+        elif self.first_reply is not None:
             self.settle()
         elif not self.reason:
             self.stop("timeout")
-        elif not self.struck:
-            self.struck = True
+        elif not self.nudged_twice:
+            self.nudged_twice = True
             send_signal(self.pid, self.nudge)
             self.box.kill_members(self, self.since, leader=False)
             self.deadline = time.monotonic() + GRACE_S
@@ -386,11 +410,11 @@ class Session(Job):
             self.ended = "killed"
             self.clear()
 
-    def died(self, code, signalled, peak, living):
+    def died(self, code: int, signalled: bool, peak: int, living: Living | None) -> None:
         self.ended = self.ended or "died"
         super().died(code, signalled, peak, living)
 
-    def over(self):
+    def over(self) -> None:
         if self.run_id:
             self.finish("")
         self.hang_up()
@@ -399,7 +423,7 @@ class Session(Job):
             self.cwd, id, self.reset_id = self.box.workdir, self.reset_id, ""
             self.box.answer({"id": id})
 
-    def finish(self, reply):
+    def finish(self, reply: str) -> None:
         drain(self.output, self.capture)
         self.deadline = NEVER
         if not self.ended:
@@ -411,7 +435,7 @@ class Session(Job):
         id, self.run_id = self.run_id, ""
         self.answer(id, out, reply=reply, ended=self.ended, cwd=self.cwd, out_dropped=dropped)
 
-    def reset(self, id):
+    def reset(self, id: str) -> None:
         if self.pid:
             self.reset_id, self.reason, self.ended = id, self.reason or "restart", "killed"
             self.clear()
@@ -419,7 +443,7 @@ class Session(Job):
             self.cwd = self.box.workdir
             self.box.answer({"id": id})
 
-    def hang_up(self):
+    def hang_up(self) -> None:
         for fd in self.fds:
-            self.box.forget(fd)
+            self.box.close(fd)
         self.fds = []

@@ -4,6 +4,8 @@ Input on one descriptor: number, space, code, NUL. Output on the other: number, 
 with a letter: `n` nothing, `v` the repr of the last expression, `e` a traceback.
 """
 
+from __future__ import annotations
+
 import ast
 import linecache
 import os
@@ -13,20 +15,22 @@ import sys
 LONGEST = 20_000  # characters of a repr or a traceback
 
 
-def shorten(text):
+def shorten(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n[...]\n{text[-LONGEST // 2 :]}"
 
 
-def run(source, name, names):
+def run(source: str, name: str, names: dict[str, object]) -> str:
     """Runs a cell and returns the answer."""
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
     try:
         tree = ast.parse(source, name)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, name, "exec"), names)
-        if last is None:
+        last = tree.body[-1] if tree.body else None
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
+        exec(compile(tree, name, "exec", dont_inherit=True), names)  # not the future statements of this file
+        if not isinstance(last, ast.Expr):
             return "n"
-        value = eval(compile(ast.Expression(last.value), name, "eval"), names)
+        value = eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), names)
         names["_"] = value
         return "n" if value is None else "v" + shorten(repr(value))
     except BaseException as error:
@@ -38,14 +42,14 @@ def run(source, name, names):
         return "e" + shorten("".join(told.format()))
 
 
-def main(requests, replies):
+def main(requests: int, replies: int) -> None:
     os.set_inheritable(requests, False)
     os.set_inheritable(replies, False)
     sys.path[0] = ""
-    names = {"__name__": "__main__", "__builtins__": __builtins__}
+    names: dict[str, object] = {"__name__": "__main__", "__builtins__": __builtins__}
     pending, cells, busy = b"", 0, False
 
-    def interrupt(*_):
+    def interrupt(*_: object) -> None:
         if busy:  # else the cell has already finished
             raise KeyboardInterrupt
 

@@ -10,10 +10,20 @@ and exec, which Python can only do in a copy of the toolbox: that doubles the ti
 """
 
 # ruff: noqa: SIM105 - contextlib would cost an import at the start of every sandbox
-import _signal as signal
+from __future__ import annotations
+
 import posix as os
 import sys
 import time
+
+TYPE_CHECKING = False  # `typing` would take longer to import than Python to start
+if TYPE_CHECKING:
+    import signal
+
+    Living = dict[int, tuple[int, int]]
+    """Parent's pid and start (ticks since boot) of processes, by pid."""
+else:
+    import _signal as signal
 
 LOCKS, NAME = 10, b"Max file locks"  # the limit used as a mark, and its name in /proc
 PRLIMIT = 302 if os.uname().machine == "x86_64" else 261
@@ -24,7 +34,7 @@ IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)  # by the toolbox
 VICTIM, EARLY_VICTIM = b"1000", b"500"  # oom_score_adj of programs, and of those they fork before it is set
 
 
-def launch(argv, cwd, env, fds, mark):
+def launch(argv: list[str], cwd: str, env: dict[str, str], fds: dict[int, int], mark: int) -> int:
     """Starts a program and returns its pid; `fds` maps its descriptors to ours. Raises OSError."""
     os.chdir(cwd)
     marks.put(mark)
@@ -42,7 +52,7 @@ def launch(argv, cwd, env, fds, mark):
         os.chdir("/")
 
 
-def start(program, argv, env, fds):
+def start(program: str, argv: list[str], env: dict[str, str], fds: dict[int, int]) -> int:
     """Spawns a program in a new session, so that signals to its group or session do not reach the toolbox."""
     actions = [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in fds.items()]
     own_score.lower()
@@ -55,22 +65,23 @@ def start(program, argv, env, fds):
 class Marks:
     """Mark of the toolbox, inherited by programs that it starts."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         import _ctypes
 
-        class Word(_ctypes._SimpleCData):
+        class Word(_ctypes._SimpleCData):  # type: ignore[type-arg]
             _type_ = "Q"
 
         self.secret = os.urandom(len(BLANK) - 1) + b"\1"  # upper half not 0, unlike in 32-bit programs
-        self.call, self.syscall = _ctypes.call_function, _ctypes.dlsym(_ctypes.dlopen(None, 0), "syscall")
+        libc = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None: this program and what it is linked to
+        self.call, self.syscall = _ctypes.call_function, _ctypes.dlsym(libc, "syscall")
         number, own, which = (Word(value) for value in (PRLIMIT, 0, LOCKS))
         self.head, self.tail = (number, own, which), (None, 0, Word(int.from_bytes(self.secret, sys.byteorder)))
 
-    def fill(self, code):
+    def fill(self, code: bytes) -> bytes:
         """Fills the secret into a filter; the filter compares words of four bytes."""
         return code.replace(BLANK[:4], self.secret[:4]).replace(BLANK[4:], self.secret[4:])
 
-    def put(self, number):
+    def put(self, number: int) -> None:
         """Sets the mark of programs started from now on. No effect if the hard limit is lower."""
         limits = number.to_bytes(8, sys.byteorder) + b"\xff" * 8  # struct rlimit64: the hard limit stays infinite
         self.call(self.syscall, (*self.head, limits, *self.tail))
@@ -79,7 +90,7 @@ class Marks:
 marks = Marks()
 
 
-def mark_of(pid):
+def mark_of(pid: int) -> int | None:
     """Returns the mark of a process; None if it has none."""
     for line in read_proc(pid, "limits").splitlines():
         if line.startswith(NAME):
@@ -88,7 +99,7 @@ def mark_of(pid):
     return None
 
 
-def processes():
+def processes() -> Living:
     """Maps pid to (parent's pid, start in ticks since boot) for all living processes except the toolbox.
 
     A zombie with other threads counts as living: only its main thread has exited.
@@ -103,7 +114,7 @@ def processes():
     return found
 
 
-def read_proc(pid, name):
+def read_proc(pid: int | str, name: str) -> bytes:
     try:
         fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
         try:
@@ -117,19 +128,19 @@ def read_proc(pid, name):
 class OwnScore:
     """OOM score of the toolbox, inherited by programs that it starts."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         # The file stays open: the undumpable toolbox could not reopen it.
         self.fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
         self.own = os.pread(self.fd, 16, 0)
 
-    def lower(self):
+    def lower(self) -> None:
         """Makes programs started now OOM victims before the toolbox, and after all running programs.
 
         The kernel skips a program that still shares the toolbox's memory, so that the toolbox is not killed with it.
         """
         os.pwrite(self.fd, EARLY_VICTIM, 0)
 
-    def restore(self):
+    def restore(self) -> None:
         os.pwrite(self.fd, self.own, 0)
 
 
@@ -146,16 +157,16 @@ class Offers:
 
     EARLY_S, LATE_S = 0.001, 0.2
 
-    def __init__(self):
-        self.open = {}  # pid: start time
+    def __init__(self) -> None:
+        self.open: dict[int, float] = {}  # pid: start time
 
-    def add(self, pid):
+    def add(self, pid: int) -> None:
         self.open[pid] = time.monotonic()
 
-    def drop(self, pid):
+    def drop(self, pid: int) -> None:
         self.open.pop(pid, None)
 
-    def settle(self):
+    def settle(self) -> bool:
         """Writes the scores that are due; returns True if some remain."""
         now = time.monotonic()
         for pid, since in list(self.open.items()):
@@ -166,7 +177,7 @@ class Offers:
         return bool(self.open)
 
 
-def offer(pid):
+def offer(pid: int) -> bool:
     """Writes the OOM score of a process. Returns False if the write must be retried."""
     try:
         fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
@@ -181,7 +192,7 @@ def offer(pid):
     return True
 
 
-def send_signal(pid, number):
+def send_signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -5,11 +5,18 @@ the code, `agentrl_server.py` uses it to start a process per connection. The dri
 Frames: uint32 number of the connection, uint32 length, content; an empty frame closes the connection.
 """
 
+from __future__ import annotations
+
 import os
 import selectors
 import socket
 import struct
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
 
 MOST = 256 << 20
 """Maximum total of buffered bytes; beyond it the process exits, because there is no backpressure."""
@@ -28,18 +35,18 @@ class Writer:
 
     waiting = 0  # bytes buffered in all writers
 
-    def __init__(self, fd, watch):
+    def __init__(self, fd: int, watch: Callable[[bool], None]) -> None:
         os.set_blocking(fd, False)
         self.fd, self.watch, self.buffer = fd, watch, bytearray()
 
-    def write(self, data):
+    def write(self, data: bytes) -> None:
         self.buffer += data
         Writer.waiting += len(data)
         if Writer.waiting > MOST:
             os._exit(1)
         self.flush()
 
-    def flush(self):
+    def flush(self) -> None:
         """Writes buffered data. Raises OSError if the reader closed."""
         try:
             while self.buffer:
@@ -53,7 +60,7 @@ class Writer:
             raise
         self.watch(bool(self.buffer))
 
-    def drop(self):
+    def drop(self) -> None:
         Writer.waiting -= len(self.buffer)
         self.buffer.clear()
 
@@ -61,19 +68,19 @@ class Writer:
 class Link:
     """Connection at this end."""
 
-    def __init__(self, mux, number, sock):
+    def __init__(self, mux: Mux, number: int, sock: socket.socket) -> None:
         self.mux, self.number, self.sock, self.closing = mux, number, sock, False
         self.events = READ
         mux.selector.register(sock, READ, self.ready)
         self.writer = Writer(sock.fileno(), self.watch)
 
-    def watch(self, wants):
+    def watch(self, wants: bool) -> None:
         events = READ | WRITE if wants else READ
         if events != self.events:
             self.events = events
             self.mux.selector.modify(self.sock, events, self.ready)
 
-    def ready(self, events):
+    def ready(self, events: int) -> None:
         if events & WRITE:
             self.put(b"")
         if events & READ and self.number in self.mux.links:
@@ -87,7 +94,7 @@ class Link:
             if not data:
                 self.close()
 
-    def put(self, data):
+    def put(self, data: bytes) -> None:
         """Writes data; closes only after the buffer is written."""
         try:
             self.writer.write(data)
@@ -97,7 +104,7 @@ class Link:
             if self.closing and not self.writer.buffer:
                 self.close()
 
-    def close(self):
+    def close(self) -> None:
         if self.mux.links.pop(self.number, None):
             self.writer.drop()
             self.mux.selector.unregister(self.sock)
@@ -115,23 +122,29 @@ class Mux:
         listener: socket that accepts connections at this end.
     """
 
-    def __init__(self, opened=None, closed=None, listener=None):
-        self.opened, self.closed, self.listener = opened, closed, listener
-        self.selector, self.links, self.inbox, self.count = selectors.DefaultSelector(), {}, bytearray(), 0
+    def __init__(
+        self,
+        opened: Callable[[int], socket.socket] | None = None,
+        closed: Callable[[int], None] | None = None,
+        listener: socket.socket | None = None,
+    ) -> None:
+        self.opened, self.closed = opened, closed
+        self.selector, self.inbox, self.count = selectors.DefaultSelector(), bytearray(), 0
+        self.links: dict[int, Link] = {}
         self.writes = False
         self.out = Writer(1, self.watch)
         os.set_blocking(0, False)
         self.selector.register(0, READ, lambda _: self.hear())
         if listener is not None:
-            self.selector.register(listener, READ, lambda _: self.accept())
+            self.selector.register(listener, READ, lambda _: self.accept(listener))
 
-    def run(self):
+    def run(self) -> NoReturn:
         while True:
             for key, events in self.selector.select():
                 if key.fd in self.selector.get_map():
                     key.data(events)
 
-    def watch(self, wants):
+    def watch(self, wants: bool) -> None:
         if wants != self.writes:
             self.writes = wants
             if wants:
@@ -139,20 +152,20 @@ class Mux:
             else:
                 self.selector.unregister(1)
 
-    def accept(self):
+    def accept(self, listener: socket.socket) -> None:
         self.count += 1
-        self.links[self.count] = Link(self, self.count, self.listener.accept()[0])
+        self.links[self.count] = Link(self, self.count, listener.accept()[0])
 
-    def say(self, number, data):
+    def say(self, number: int, data: bytes) -> None:
         self.tell(HEAD.pack(number, len(data)) + data)
 
-    def tell(self, data):
+    def tell(self, data: bytes) -> None:
         try:
             self.out.write(data)
         except OSError:
             os._exit(0)
 
-    def hear(self):
+    def hear(self) -> None:
         data = os.read(0, CHUNK)
         if not data:
             os._exit(0)
@@ -169,7 +182,7 @@ class Mux:
             self.deliver(number, bytes(self.inbox[start:at]))
         del self.inbox[:at]
 
-    def deliver(self, number, content):
+    def deliver(self, number: int, content: bytes) -> None:
         link = self.links.get(number)
         if link is None and content and self.opened is not None and number > self.count:
             self.count = number

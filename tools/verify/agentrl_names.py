@@ -1,7 +1,13 @@
 """Names shared by both sides."""
 
+from __future__ import annotations
 
-def _special(names):
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def _special(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"__{name}__" for name in names)
 
 

@@ -7,11 +7,22 @@ A message is a big-endian uint32 (length), then JSON. `None`, bool, float, str a
 everything else is a list whose first item is a tag.
 """
 
+from __future__ import annotations
+
 import functools
 import json
 import struct
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from socket import socket
+    from typing import Any
+
+    Data = Any
+    """What JSON holds. Each function checks what it needs of it."""
 
 LARGEST = 64 << 20
 """Maximum bytes of a message."""
@@ -28,27 +39,27 @@ class Malformed(Exception):
     """A received message is invalid."""
 
 
-BUILT_IN = {
+BUILT_IN: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict, range, object, type, slice,
     )
 }  # fmt: skip
 BUILT_IN["NoneType"] = type(None)
-ERRORS = {
+ERRORS: dict[str, Any] = {
     name: kind
     for name, kind in vars(__import__("builtins")).items()
     if isinstance(kind, type) and issubclass(kind, BaseException)
 }
 SINGLETONS = {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented}
 
-_SEQUENCES = {"L": list, "T": tuple, "S": set, "F": frozenset}
-_MAPPINGS = {"D": dict, "DO": OrderedDict, "DC": Counter}
-_TAGS = {kind: tag for tag, kind in {**_SEQUENCES, **_MAPPINGS}.items()}
+_SEQUENCES: dict[str, Any] = {"L": list, "T": tuple, "S": set, "F": frozenset}
+_MAPPINGS: dict[str, Any] = {"D": dict, "DO": OrderedDict, "DC": Counter}
+_TAGS: dict[type, str] = {kind: tag for tag, kind in {**_SEQUENCES, **_MAPPINGS}.items()}
 _TAGS[defaultdict] = "D"  # its factory is code, and equality ignores it
 
 # By module and name: conversion of a value to plain data and back.
-_RICH = {
+_RICH: dict[tuple[str, str], tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     ("decimal", "Decimal"): (str, lambda kind, text: kind(text)),
     ("fractions", "Fraction"): (lambda v: [v.numerator, v.denominator], lambda kind, parts: kind(*parts)),
     ("uuid", "UUID"): (str, lambda kind, text: kind(text)),
@@ -71,10 +82,10 @@ class Codec:
         resolve: returns the object of a tagged list; raises Malformed.
     """
 
-    def __init__(self, refer, resolve):
+    def __init__(self, refer: Callable[[Any], Data], resolve: Callable[[list[Any]], Any]) -> None:
         self.refer, self.resolve = refer, resolve
 
-    def encode(self, value, depth=0):
+    def encode(self, value: Any, depth: int = 0) -> Data:
         kind = type(value)
         if kind in _SCALARS:
             return value
@@ -97,10 +108,12 @@ class Codec:
             return ["SL", *(self.encode(end, depth + 1) for end in (value.start, value.stop, value.step))]
         if kind is deque:
             return ["Q", self._items(list(value), depth + 1), value.maxlen]
-        if kind is type and BUILT_IN.get(value.__name__) is value:
-            return ["Y", value.__name__]
-        if kind is type and ERRORS.get(value.__name__) is value:
-            return ["X", value.__name__]
+        if kind is type:
+            name = value.__name__
+            if BUILT_IN.get(name) is value:
+                return ["Y", name]
+            if ERRORS.get(name) is value:
+                return ["X", name]
         for name, single in SINGLETONS.items():
             if value is single:
                 return ["1", name]
@@ -114,13 +127,13 @@ class Codec:
             return self._numpy(value, depth)
         return self.refer(value)
 
-    def _items(self, values, depth):
+    def _items(self, values: list[Any], depth: int) -> list[Data]:
         kinds = set(map(type, values))
         if kinds <= _SCALARS or (kinds <= _FLAT and all(-_WIDE < v < _WIDE for v in values if type(v) is int)):
             return values
         return [self.encode(value, depth) for value in values]
 
-    def _numpy(self, value, depth):
+    def _numpy(self, value: Any, depth: int) -> Data:
         import numpy
 
         if isinstance(value, numpy.generic) and value.dtype.kind in "biufcUS":
@@ -129,7 +142,7 @@ class Codec:
             return ["N", value.dtype.str, list(value.shape), value.tobytes().decode("latin-1")]
         return self.refer(value)
 
-    def decode(self, data):
+    def decode(self, data: Data) -> Any:
         kind = type(data)
         if kind in _FLAT:
             return data
@@ -144,26 +157,26 @@ class Codec:
         made = _DECODERS.get(tag)
         return self.resolve(data) if made is None else made(self, *rest)
 
-    def _decoded(self, items):
+    def _decoded(self, items: Data) -> list[Any]:
         if type(items) is not list:
             raise Malformed("no list")
         return items if set(map(type, items)) <= _FLAT else [self.decode(item) for item in items]
 
 
-def _text(text):
+def _text(text: Data) -> str:
     if type(text) is not str:
         raise Malformed("no text")
     return text
 
 
-def _rich(codec, module, name, data):
+def _rich(codec: Codec, module: str, name: str, data: Data) -> Any:
     if (module, name) not in _RICH:
         raise Malformed(f"no type {module}.{name}")
     kind = getattr(__import__(module), name)
     return _RICH[module, name][1](kind, codec.decode(data))
 
 
-def _array(codec, dtype, shape, content):
+def _array(codec: Codec, dtype: Data, shape: list[Data], content: Data) -> Any:
     if _text(dtype)[1:2] not in "biufc" or not all(type(size) is int for size in shape):
         raise Malformed("no array")
     try:
@@ -209,11 +222,11 @@ VACUOUS = "an array without elements satisfies every comparison with others, and
 
 
 @functools.lru_cache(None)
-def _hollow():
+def _hollow() -> Any:
     """Returns the class of empty arrays. Comparisons and arithmetic with non-empty operands raise."""
     import numpy
 
-    def bare(value):
+    def bare(value: Any) -> Any:
         """Replaces our empty arrays by real ones."""
         if type(value) is Hollow:
             return value._array
@@ -221,13 +234,13 @@ def _hollow():
             return type(value)(bare(item) for item in value)
         return {key: bare(item) for key, item in value.items()} if type(value) is dict else value
 
-    def hollow(value):
+    def hollow(value: Any) -> Any:
         """Wraps empty arrays in a result of numpy."""
         if isinstance(value, tuple):
             return tuple(map(hollow, value))
         return Hollow(value) if type(value) is numpy.ndarray and not value.size else value
 
-    def flat(values):
+    def flat(values: Iterable[Any]) -> Iterator[Any]:
         """Yields the operands, flattening lists that contain empty arrays."""
         for value in values:
             if isinstance(value, (list, tuple)) and any(type(item) is Hollow for item in value):
@@ -235,7 +248,7 @@ def _hollow():
             else:
                 yield value
 
-    def check(values):
+    def check(values: Iterable[Any]) -> None:
         if any(type(value) is not Hollow and numpy.size(value) for value in values):
             raise ValueError(VACUOUS)
 
@@ -243,59 +256,59 @@ def _hollow():
         """Empty array; not a real array, so that numpy cannot convert it unnoticed."""
 
         __class__ = property(lambda self: numpy.ndarray)  # for `isinstance`
-        __hash__ = None
+        __hash__ = None  # type: ignore[assignment]
 
-        def __init__(self, array):
+        def __init__(self, array: Any) -> None:
             self._array = array
 
-        def __getattr__(self, name):
+        def __getattr__(self, name: str) -> Any:
             if name in ("flat", "data", "ctypes") or name[:2] == "__":
                 raise AttributeError(f"{name}: {VACUOUS}")
             found = getattr(self._array, name)
             return (lambda *args, **settings: hollow(found(*args, **settings))) if callable(found) else hollow(found)
 
-        def __array__(self, dtype=None, copy=None):
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
             caller = sys._getframe(1).f_globals.get("__name__", "")
             if not caller.startswith(("numpy.testing", "_pytest.")):
                 raise TypeError(VACUOUS)
             return self._array.view(Seen)
 
-        def __array_ufunc__(self, ufunc, method, *inputs, **settings):
+        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
             check(inputs)
             return hollow(getattr(ufunc, method)(*map(bare, inputs), **bare(settings)))
 
-        def __array_function__(self, function, types, args, settings):
+        def __array_function__(self, function: Any, types: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> Any:
             operands = [value for key, value in settings.items() if key in OPERANDS]
             if function.__name__ not in OF_ONE:
                 check((*flat(args[:2]), *flat(operands)))
             return hollow(function(*map(bare, args), **bare(settings)))
 
-        def __repr__(self):
+        def __repr__(self) -> str:
             return repr(self._array)
 
-        def __len__(self):
+        def __len__(self) -> int:
             return len(self._array)
 
-        def __iter__(self):
+        def __iter__(self) -> Iterator[Any]:
             return iter(self._array)
 
-        def __getitem__(self, key):
+        def __getitem__(self, key: Any) -> Any:
             return hollow(self._array[key])
 
-        def __bool__(self):
+        def __bool__(self) -> bool:
             return bool(self._array)
 
     class Seen(numpy.ndarray):
         """Empty array for numpy.testing, which converts all operands to arrays."""
 
-        def __array_ufunc__(self, ufunc, method, *inputs, **settings):
+        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
             if any(numpy.size(value) for value in inputs):
                 raise ValueError(VACUOUS)
             plain = [value.view(numpy.ndarray) if isinstance(value, Seen) else value for value in inputs]
             return getattr(ufunc, method)(*plain, **settings)
 
-    def operator(name):
-        def method(self, *others):
+    def operator(name: str) -> Callable[..., Any]:
+        def method(self: Any, *others: Any) -> Any:
             if any(getattr(type(other), "__array_ufunc__", 1) is None for other in others):
                 return NotImplemented  # as arrays do: the other compares itself, e.g. `pytest.approx`
             check(others)
@@ -311,7 +324,7 @@ def _hollow():
     return Hollow
 
 
-_DECODERS = {
+_DECODERS: dict[str, Callable[..., Any]] = {
     "I": lambda codec, text: int(_text(text), 16),
     "B": lambda codec, text: _text(text).encode("latin-1"),
     "BA": lambda codec, text: bytearray(_text(text).encode("latin-1")),
@@ -327,7 +340,7 @@ _DECODERS = {
 }
 
 
-def assign(old, new):
+def assign(old: Any, new: Any) -> None:
     """Copies the code's changes from `new` into `old`, in place as deep as the types match."""
     if type(old) is not type(new):
         return
@@ -345,7 +358,7 @@ def assign(old, new):
         old.update(new) if type(old) is set else old.extend(new)
 
 
-def kept(old, new):
+def kept(old: Any, new: Any) -> Any:
     """Returns `old` with the content of `new` if possible, so that other references to it see the change."""
     if type(old) is type(new) and type(old) in (list, dict, set, deque, bytearray, tuple):
         assign(old, new)
@@ -353,14 +366,14 @@ def kept(old, new):
     return new
 
 
-def send(sock, message):
+def send(sock: socket, message: list[Any]) -> None:
     data = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii")
     if len(data) > LARGEST:
         raise ValueError(f"more than {LARGEST >> 20} MiB cannot cross between tests and code at once")
     sock.sendall(struct.pack(">I", len(data)) + data)
 
 
-def receive(sock):
+def receive(sock: socket) -> list[Any]:
     """Receives the next message.
 
     Raises:
@@ -379,7 +392,7 @@ def receive(sock):
     return message
 
 
-def _exactly(sock, size):
+def _exactly(sock: socket, size: int) -> bytearray:
     data = bytearray()
     while len(data) < size:
         part = sock.recv(min(size - len(data), 1 << 20))

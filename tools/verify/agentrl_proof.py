@@ -11,6 +11,8 @@ passed; `kind` and its fields:
 `foreign` lists files whose exits do not count: the files of the code.
 """
 
+from __future__ import annotations
+
 import ast
 import builtins
 import contextlib
@@ -22,28 +24,38 @@ import runpy
 import sys
 import traceback
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, NoReturn
+
+    Job = dict[str, Any]
+    Problem = str | int | None
+    """A text or an exit code; empty, 0 or None if the tests passed."""
+
 HERE = os.path.dirname(os.path.abspath(globals().get("__file__", "/")))  # no file with -c
 
 
-def search_first(folder):
+def search_first(folder: str) -> None:
     """Puts a folder of the tests first on the import path."""
     sys.path[: 0 if sys.flags.isolated else 1] = [folder]
 
 
-class Names(dict):
+class Names(dict[str, object]):
     """Global names of statements: names of the code, except those that the statements judge with.
 
     Exceptions are the built-in functions, and modules whose attributes the statements use: `math.isclose` is always
     Python's, even if the code defines `math`.
     """
 
-    def __init__(self, module, text, wanted):
+    def __init__(self, module: ModuleType, text: str, wanted: list[str]) -> None:
         super().__init__(__name__="tests")
         self.module, self.wanted = module, wanted
-        used = {node.value.id for node in ast.walk(ast.parse(text)) if is_attribute_of_name(node)}
+        owners = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+        used = {owner.id for owner in owners if isinstance(owner, ast.Name)}
         self.modules = used & set(getattr(sys, "stdlib_module_names", sys.builtin_module_names)) - set(wanted)
 
-    def __missing__(self, name):
+    def __missing__(self, name: str) -> Any:
         if name[:2] == "__" or (hasattr(builtins, name) and name not in self.wanted):
             raise KeyError(name)
         try:
@@ -58,18 +70,14 @@ class Names(dict):
         return found
 
 
-def is_attribute_of_name(node):
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-
-
-def run_pytest(job):
+def run_pytest(job: Job) -> Problem:
     import pytest
 
     search_first(os.getcwd() if job["module"] else os.path.dirname(sys.executable))
     passed = []
 
     class Counter:
-        def pytest_runtest_logreport(self, report):
+        def pytest_runtest_logreport(self, report: Any) -> None:
             if report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
                 passed.append(1)
 
@@ -79,7 +87,7 @@ def run_pytest(job):
     return "" if code == 0 else f"pytest ended with {int(code)}"
 
 
-def run_unittest(job):
+def run_unittest(job: Job) -> Problem:
     import unittest
 
     search_first(os.getcwd())
@@ -90,18 +98,20 @@ def run_unittest(job):
     return "" if passed > 0 else "no test passed"
 
 
-def run_script(job):
+def run_script(job: Job) -> Problem:
     sys.argv = [job["file"], *job["args"]]
     search_first(os.path.dirname(os.path.abspath(job["file"])))
     runpy.run_path(job["file"], run_name="__main__")
     return ""
 
 
-def run_statements(job):
-    text = compile(job["text"], "test", "exec")
+def run_statements(job: Job) -> Problem:
+    text = compile(job["text"], "test", "exec", dont_inherit=True)  # not the future statements of this file
     if job["stub"]:
         search_first(os.getcwd())
         spec = importlib.util.spec_from_file_location("solution", job["entry"])
+        assert spec is not None
+        assert spec.loader is not None
         module = sys.modules["solution"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         exec(text, Names(module, job["text"], job["names"]))
@@ -109,7 +119,7 @@ def run_statements(job):
         search_first(os.getcwd())
         names = {"__name__": "solution"}
         with open(job["entry"], encoding="utf-8") as file:
-            exec(compile(file.read(), job["entry"], "exec"), names)
+            exec(compile(file.read(), job["entry"], "exec", dont_inherit=True), names)
         exec(text, names)
     return ""
 
@@ -117,7 +127,7 @@ def run_statements(job):
 KINDS = {"pytest": run_pytest, "unittest": run_unittest, "script": run_script, "statements": run_statements}
 
 
-def main():
+def main() -> NoReturn:
     job, say = json.load(sys.stdin), os.dup(1)
     if sys.flags.isolated:  # the environment comes from the recipe, the folders from the agent
         sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

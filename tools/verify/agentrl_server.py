@@ -7,6 +7,8 @@ Requests are lists: an operation and its arguments. Answers: `ok` or `raise`, th
 arguments changed by the code. In between the code may send `call` (a function passed by a test) and `input`.
 """
 
+from __future__ import annotations
+
 import builtins
 import importlib
 import importlib.util
@@ -25,6 +27,16 @@ from agentrl_mux import Mux
 from agentrl_names import SPECIAL_METHODS
 from agentrl_plain import ERRORS, Codec, receive, send
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import IO, Any, NoReturn
+
+    Changed = list[Any]
+    """Arguments that a call changed, by index or name."""
+
 SHOWN = 1 << 20
 """Maximum characters of output per answer."""
 
@@ -32,30 +44,30 @@ MUTABLE = ("L", "T", "S", "D", "DO", "DC", "Q", "BA")
 """Tags of arguments that a call may change; tuples may contain mutable items."""
 
 _CHANGING = {list, set, dict, OrderedDict, defaultdict, Counter, deque, bytearray}
-_BASES = (bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
+_BASES: tuple[Any, ...] = (bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
 
 
 class Passed:
     """Opaque object of the tests. The code can store and return it."""
 
-    def __init__(self, server, token):
+    def __init__(self, server: Server, token: int) -> None:
         self._server, self._token = server, token
 
 
 class PassedFunction(Passed):
     """Function of the tests, callable by the code."""
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._server.ask("call", self._token, args, kwargs)
 
 
 class PassedIterator(Passed):
     """Iterator of the tests."""
 
-    def __iter__(self):
+    def __iter__(self) -> PassedIterator:
         return self
 
-    def __next__(self):
+    def __next__(self) -> Any:
         found = self._server.ask("next", self._token, (), {})
         if not found:
             raise StopIteration
@@ -65,39 +77,43 @@ class PassedIterator(Passed):
 class Input(io.TextIOBase):
     """Standard input, forwarded from the tests."""
 
-    def __init__(self, server):
+    def __init__(self, server: Server) -> None:
         self.server = server
 
-    def readable(self):
+    def readable(self) -> bool:
         return True
 
-    def read(self, size=-1):
+    def read(self, size: int | None = -1) -> Any:
         return self.server.ask("stdin", "read", (size,), {})
 
-    def readline(self, size=-1):
+    def readline(self, size: int | None = -1) -> Any:
         return self.server.ask("stdin", "readline", (size,), {})
 
 
 class Server:
     """Connection of one test process to the code."""
 
-    def __init__(self, sock, root):
+    def __init__(self, sock: socket.socket, root: str) -> None:
         self.sock, self.root = sock, root
         self.codec = Codec(self.refer, self.resolve)
-        self.objects, self.numbers, self.classes, self.passed = {}, {}, set(), {}
-        self.loop, self.asking = None, threading.RLock()
+        self.objects: dict[int, Any] = {}
+        self.numbers: dict[int, int] = {}  # of objects, by id
+        self.classes: set[int] = set()  # numbers of those that the tests know
+        self.passed: dict[int, Passed] = {}
+        self.loop: AbstractEventLoop | None = None
+        self.asking = threading.RLock()
 
     # The conversation
 
-    def serve(self):
+    def serve(self) -> NoReturn:
         while True:
             operation, *arguments = receive(self.sock)
             if operation == "program":
                 self.program(*arguments)
             send(self.sock, self.answer(operation, arguments))
 
-    def answer(self, operation, arguments):
-        changed = []
+    def answer(self, operation: str, arguments: list[Any]) -> list[Any]:
+        changed: Changed = []
         try:
             value = getattr(self, "op_" + operation)(changed, *arguments)
             answer = ["ok", self.codec.encode(value), None, changed]
@@ -106,7 +122,7 @@ class Server:
         answer[2] = [drained(sys.stdout), drained(sys.stderr)]
         return answer
 
-    def ask(self, operation, *arguments):
+    def ask(self, operation: str, *arguments: Any) -> Any:
         """Sends a request to the tests during one of theirs. Serializes threads of the code."""
         with self.asking:
             send(self.sock, [operation, *map(self.codec.encode, arguments)])
@@ -118,20 +134,20 @@ class Server:
                     raise self.passed_error(*rest)
                 send(self.sock, self.answer(kind, rest))
 
-    def passed_error(self, token, name, args, text):
+    def passed_error(self, token: int | None, name: str, args: Any, text: str) -> BaseException:
         """Recreates an exception raised by a function of the tests."""
-        kind = ERRORS.get(name, Exception)
+        kind: type[BaseException] = ERRORS.get(name, Exception)
         try:
             error = kind(*self.codec.decode(args))
         except Exception:
             error = RuntimeError(text)
         with suppress(AttributeError):
-            error.__agentrl_token__ = token
+            error.__agentrl_token__ = token  # type: ignore[attr-defined]
         return error
 
     # Objects
 
-    def refer(self, value):
+    def refer(self, value: Any) -> list[Any]:
         if type(value) is Method:
             return ["M", value.target, value.name]
         if type(value) is Argument:
@@ -148,14 +164,14 @@ class Server:
             return ["A", self.number(value)]
         return ["H", self.number(value), self.described(type(value))]
 
-    def number(self, value):
+    def number(self, value: Any) -> int:
         """Returns the number of an object. Objects are kept forever, so that numbers stay unique."""
         if id(value) not in self.numbers:
             self.objects[len(self.objects)] = value
             self.numbers[id(value)] = len(self.objects) - 1
         return self.numbers[id(value)]
 
-    def described(self, kind):
+    def described(self, kind: type) -> list[Any]:
         number = self.number(kind)
         if number in self.classes:
             return ["K", number]
@@ -165,7 +181,7 @@ class Server:
         about = [kind.__module__, kind.__qualname__, bases, sorted(own & SPECIAL_METHODS), sorted(overridden(kind))]
         return ["K", number, *about]
 
-    def resolve(self, data):
+    def resolve(self, data: list[Any]) -> Any:
         tag, *rest = data
         if tag in ("H", "O", "K"):
             return self.objects[rest[0]]
@@ -180,7 +196,7 @@ class Server:
             return self.passed_error(None, *rest)
         raise ValueError(tag)
 
-    def error(self, error):
+    def error(self, error: BaseException) -> list[Any]:
         token = getattr(error, "__agentrl_token__", None)
         if token is not None:
             return ["P", token]
@@ -196,7 +212,7 @@ class Server:
 
     # Operations. `changed` collects, by index or name, the arguments changed by a call.
 
-    def op_import(self, changed, name, path):
+    def op_import(self, changed: Changed, name: str, path: str) -> tuple[ModuleType, list[str]]:
         """Imports a module by name from a file; derives its package from the path."""
         parts = name.split(".")
         stem = os.path.splitext(path)[0].split("/")
@@ -209,6 +225,8 @@ class Server:
             module = importlib.import_module(name)
         else:
             spec = importlib.util.spec_from_file_location(name, os.path.join(self.root, path))
+            if spec is None or spec.loader is None:
+                raise ImportError(f"{path} is no Python file")
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
             spec.loader.exec_module(module)
@@ -217,26 +235,26 @@ class Server:
             public = [key for key, value in vars(module).items() if key[0] != "_" and not inspect.ismodule(value)]
         return module, [str(key) for key in public]
 
-    def op_get(self, changed, target, name):
+    def op_get(self, changed: Changed, target: list[Any], name: str) -> Any:
         owner = self.resolve(target)
         value = getattr(owner, name)
         if inspect.ismethod(value) and value.__self__ is owner and value.__name__ == name:
             return Method(target, name)
         return value
 
-    def op_set(self, changed, target, name, value):
+    def op_set(self, changed: Changed, target: list[Any], name: str, value: Any) -> None:
         setattr(self.resolve(target), name, self.codec.decode(value))
 
-    def op_del(self, changed, target, name):
+    def op_del(self, changed: Changed, target: list[Any], name: str) -> None:
         delattr(self.resolve(target), name)
 
-    def op_names(self, changed, target):
+    def op_names(self, changed: Changed, target: list[Any]) -> list[str]:
         return [str(name) for name in dir(self.resolve(target))]
 
-    def op_call(self, changed, target, args, kwargs):
+    def op_call(self, changed: Changed, target: list[Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         return self.called(changed, self.resolve(target), args, kwargs)
 
-    def op_special(self, changed, target, name, args):
+    def op_special(self, changed: Changed, target: list[Any], name: str, args: list[Any]) -> Any:
         """Calls a special method, looked up on the class as in Python."""
         owner = self.resolve(target)
         if name in OPERATORS:
@@ -244,9 +262,10 @@ class Server:
         method = getattr(type(owner), name)
         return self.called(changed, lambda *rest: method(owner, *rest), args, {})
 
-    def op_next(self, changed, target, most):
+    def op_next(self, changed: Changed, target: list[Any], most: int) -> tuple[list[Any], str, Any]:
         """Returns up to `most` items of an iterator, then its end or error."""
-        iterator, items = self.resolve(target), []
+        iterator = self.resolve(target)
+        items: list[Any] = []
         try:
             while len(items) < most:
                 items.append(next(iterator))
@@ -258,11 +277,11 @@ class Server:
             return items, "raise", error
         return items, "", None
 
-    def op_await(self, changed, target):
+    def op_await(self, changed: Changed, target: int) -> Any:
         """Runs an awaitable to completion, on the code's own event loop."""
         import asyncio
 
-        async def finish():
+        async def finish() -> Any:
             return await self.objects[target]
 
         if self.loop is None:
@@ -270,7 +289,7 @@ class Server:
             asyncio.set_event_loop(self.loop)
         return self.loop.run_until_complete(finish())
 
-    def op_plain(self, changed, target):
+    def op_plain(self, changed: Changed, target: list[Any]) -> list[Any]:
         """Returns in a list the plain data of an object of a subclass of str, int, list, ...; empty for others."""
         value = self.resolve(target)
         for kind in _BASES:
@@ -282,26 +301,22 @@ class Server:
                 return [{str: str.__str__, int: int.__int__, float: float.__float__}.get(kind, kind)(value)]
         return []
 
-    def called(self, changed, function, args, kwargs):
+    def called(self, changed: Changed, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Calls a function with plain copies of the arguments; records changed ones."""
-        positional, named = (
-            [self.codec.decode(item) for item in args],
-            {k: self.codec.decode(v) for k, v in kwargs.items()},
-        )
+        positional = [self.codec.decode(item) for item in args]
+        named = {key: self.codec.decode(item) for key, item in kwargs.items()}
+        decoded: list[tuple[int | str, Any]] = [*enumerate(positional), *named.items()]
         try:
             value = function(*positional, **named)
-            for key, given in (*enumerate(positional), *named.items()):
+            for key, given in decoded:
                 if value is given and type(given) in _CHANGING:
                     return Argument(key)
             return value
         finally:
-            for key, value, before in [
-                *((k, positional[k], args[k]) for k in range(len(args))),
-                *((k, named[k], kwargs[k]) for k in kwargs),
-            ]:
+            for (key, given), before in zip(decoded, [*args, *kwargs.values()]):  # noqa: B905 - Python 3.9
                 if type(before) is list and before[0] in MUTABLE:
                     try:
-                        after = self.codec.encode(value)
+                        after = self.codec.encode(given)
                     except Exception:
                         continue
                     if after != before:
@@ -309,36 +324,39 @@ class Server:
 
     # Programs
 
-    def program(self, path, module, argv):
+    def program(self, path: str, module: str, argv: list[str]) -> NoReturn:
         """Runs a file as a separate program; sends its streams and exit code to the tests."""
         command = [sys.executable, *(["-m", module] if module else [os.path.join(self.root, path)]), *argv]
         running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert running.stdin
+        assert running.stdout
+        assert running.stderr
         lock = threading.Lock()
 
-        def tell(*message):
+        def tell(*message: Any) -> None:
             with lock:
                 send(self.sock, list(message))
 
-        def carry(stream, name):
+        def carry(stream: IO[bytes], name: str) -> None:
             while True:
                 data = os.read(stream.fileno(), 1 << 16)
                 if not data:
                     return
                 tell(name, data.decode("latin-1"))
 
-        def feed():
+        def feed(entry: IO[bytes]) -> None:
             try:
                 while True:
                     kind, *rest = receive(self.sock)
                     if kind == "eof":
-                        running.stdin.close()
+                        entry.close()
                     else:
-                        running.stdin.write(rest[0].encode("latin-1"))
-                        running.stdin.flush()
+                        entry.write(rest[0].encode("latin-1"))
+                        entry.flush()
             except (OSError, ValueError):
                 return
 
-        threading.Thread(target=feed, daemon=True).start()
+        threading.Thread(target=feed, args=(running.stdin,), daemon=True).start()
         streams = [
             threading.Thread(target=carry, args=(running.stdout, "out"), daemon=True),
             threading.Thread(target=carry, args=(running.stderr, "err"), daemon=True),
@@ -355,11 +373,11 @@ class Server:
 class Argument:
     """Reference to an argument of the call, by index or name, returned by the code: the same object in the tests."""
 
-    def __init__(self, key):
+    def __init__(self, key: int | str) -> None:
         self.key = key
 
 
-def overridden(kind):
+def overridden(kind: type) -> set[str]:
     """Returns the special methods that a class derived from plain data overrides; enum's own do not count."""
     plain = next((k for k, base in enumerate(kind.__mro__) if base in _BASES), 0)
     own = {name: value for base in kind.__mro__[:plain] for name, value in vars(base).items()}
@@ -369,11 +387,11 @@ def overridden(kind):
 class Method:
     """Bound method, sent without a number."""
 
-    def __init__(self, target, name):
+    def __init__(self, target: list[Any], name: str) -> None:
         self.target, self.name = target, name
 
 
-OPERATORS = {
+OPERATORS: dict[str, Callable[..., Any]] = {
     "__eq__": lambda a, b: a == b,
     "__ne__": lambda a, b: a != b,
     "__lt__": lambda a, b: a < b,
@@ -393,20 +411,20 @@ OPERATORS = {
 """Special methods with a default or several implementations."""
 
 
-def drained(stream):
+def drained(stream: Any) -> str:
     stream.flush()
     buffer = stream.buffer
-    data = buffer.getvalue()
+    data: bytes = buffer.getvalue()
     buffer.seek(0)
     buffer.truncate()
     return data.decode("utf-8", "replace")[:SHOWN]
 
 
-def captured():
+def captured() -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace", write_through=True)
 
 
-def serve(sock, root):
+def serve(sock: socket.socket, root: str) -> NoReturn:
     """Serves requests in the child process, which has no output other than its answers."""
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
@@ -420,13 +438,13 @@ def serve(sock, root):
         os._exit(1)
 
 
-def main():
+def main() -> NoReturn:
     root = os.getcwd()
     sys.argv = [""]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    children = {}
+    children: dict[int, int] = {}
 
-    def opened(number):
+    def opened(number: int) -> socket.socket:
         ours, theirs = socket.socketpair()
         children[number] = os.fork()
         if children[number] == 0:
@@ -439,7 +457,7 @@ def main():
         theirs.close()
         return ours
 
-    def closed(number):
+    def closed(number: int) -> None:
         """Kills the child of a finished test: running code would slow down the next one."""
         with suppress(ProcessLookupError):
             os.kill(children.pop(number), signal.SIGKILL)

@@ -9,6 +9,8 @@ comes back as such; other objects as handles. The code cannot make the tests pas
   unless its class derives from plain data (an IntEnum, a namedtuple), which is then compared here.
 """
 
+from __future__ import annotations
+
 import builtins
 import importlib
 import os
@@ -35,6 +37,14 @@ from agentrl_objects import (
 )
 from agentrl_plain import ERRORS, Codec, Malformed, assign, receive, send
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, NoReturn
+
+    Local = Iterable[tuple[int | str, Any]]
+    """Arguments of a call by index or name."""
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 PLAIN = (bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
 SOCKET = os.path.join(HERE, "socket")
@@ -44,19 +54,22 @@ TRUST = os.path.join(HERE, "trust_operators")
 class Code:
     """Connection to the code's process."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.codec = Codec(self.refer, self.resolve)
         self.lock, self.pid, self.trust = threading.RLock(), os.getpid(), os.path.exists(TRUST)
-        self.handles, self.classes, self.modules = {}, {}, {}
-        self.passed, self.tokens = [], {}
-        self.given = {}  # names imported by `import *`, by module
+        self.handles: dict[int, Any] = {}
+        self.classes: dict[int, type] = {}
+        self.modules: dict[int, Module] = {}
+        self.passed: list[Any] = []
+        self.tokens: dict[int, int] = {}  # places in `passed`, by id
+        self.given: dict[int, set[str]] = {}  # names imported by `import *`, by module
         self.sock = socket.socket(socket.AF_UNIX)
         try:
             self.sock.connect(SOCKET)
         except OSError as error:
             lost(error)
 
-    def request(self, operation, *arguments, local=(), ends=False):
+    def request(self, operation: str, *arguments: Any, local: Local = (), ends: bool = False) -> Any:
         """Sends a request; returns the value or raises the code's exception.
 
         Args:
@@ -93,15 +106,15 @@ class Code:
             raise value
         return value
 
-    def call(self, target, args, kwargs, ends=False):
+    def call(self, target: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any], ends: bool = False) -> Any:
         encoded = [self.codec.encode(item) for item in args], {k: self.codec.encode(v) for k, v in kwargs.items()}
         return self.request("call", target, *encoded, local=[*enumerate(args), *kwargs.items()], ends=ends)
 
-    def special(self, target, name, *args, ends=False):
+    def special(self, target: list[Any], name: str, *args: Any, ends: bool = False) -> Any:
         encoded = [self.codec.encode(item) for item in args]
         return self.request("special", target, name, encoded, local=enumerate(args), ends=ends)
 
-    def asked(self, kind, rest):
+    def asked(self, kind: str, rest: list[Any]) -> list[Any]:
         """Answers a request of the code during one of ours."""
         try:
             if kind in ("call", "next"):
@@ -124,26 +137,26 @@ class Code:
             base = next(kind.__name__ for kind in type(error).__mro__ if ERRORS.get(kind.__name__) is kind)
             return ["raise", self.token(error), base, self.codec.encode([str(item) for item in error.args]), str(error)]
 
-    def show(self, out, err):
+    def show(self, out: Any, err: Any) -> None:
         """Writes the code's output to captured streams; never to the real ones, which test runners may parse."""
         for text, stream, real in ((out, sys.stdout, sys.__stdout__), (err, sys.stderr, sys.__stderr__)):
             if text and stream is not real and type(text) is str:
                 stream.write(text)
 
-    def carry_over(self, changed, local):
+    def carry_over(self, changed: list[Any], local: dict[Any, Any]) -> None:
         for key, data in changed:
             if key in local:
                 assign(local[key], self.codec.decode(data))
 
     # References
 
-    def token(self, value):
+    def token(self, value: Any) -> int:
         if id(value) not in self.tokens:
             self.tokens[id(value)] = len(self.passed)
             self.passed.append(value)
         return self.tokens[id(value)]
 
-    def refer(self, value):
+    def refer(self, value: Any) -> list[Any]:
         if isinstance(value, (Remote, BoundMethod, Module)) or type(value) is RemoteMeta:
             return reference(value)
         if isinstance(value, BaseException):
@@ -155,7 +168,7 @@ class Code:
         kind = "function" if callable(value) else "iterator" if hasattr(type(value), "__next__") else "object"
         return ["P", self.token(value), kind]
 
-    def resolve(self, data):
+    def resolve(self, data: list[Any]) -> Any:
         tag, *rest = data
         if tag == "H":
             number, described = rest
@@ -181,13 +194,13 @@ class Code:
             return self.error_of(data)
         raise Malformed("no tag " + tag)
 
-    def module(self, number, name):
+    def module(self, number: int, name: str) -> Module:
         if number not in self.modules:
             found = self.modules[number] = Module(name)
             found.__dict__["_agentrl_number"] = number
         return self.modules[number]
 
-    def error_of(self, data):
+    def error_of(self, data: list[Any]) -> BaseException:
         tag, *rest = data
         if tag == "P":
             error = self.passed[rest[0]]
@@ -209,7 +222,9 @@ class Code:
             raise Malformed("no exception")
         return error
 
-    def make_class(self, number, module, name, bases, special, own):
+    def make_class(
+        self, number: int, module: str, name: str, bases: list[Any], special: list[str], own: list[str]
+    ) -> type:
         bases = [self.codec.decode(base) for base in bases]
         if any(issubclass(base, BaseException) for base in bases):
             if module in ERROR_MODULES:
@@ -221,7 +236,7 @@ class Code:
                 roots.insert(0, RemoteError)
         else:
             roots = [base for base in bases if type(base) is RemoteMeta] or [Remote]
-        about = {key: SPECIAL[key] for key in special if key in SPECIAL}
+        about: dict[str, Any] = {key: SPECIAL[key] for key in special if key in SPECIAL}
         plain = next((base for base in bases if type(base) is not RemoteMeta and base in PLAIN), None)
         if plain is not None:
             about["_agentrl_plain"] = plain
@@ -236,7 +251,7 @@ class Code:
 _INPUT = builtins.input
 
 
-def asked_input(prompt, code):
+def asked_input(prompt: str, code: Code) -> str:
     if builtins.input is not _INPUT:
         return builtins.input(prompt)
     code.show(prompt, "")
@@ -246,14 +261,14 @@ def asked_input(prompt, code):
     return line.rstrip("\n")
 
 
-def awaited(number):
-    async def wait():
+def awaited(number: int) -> Any:
+    async def wait() -> Any:
         return code().request("await", number, ends=True)
 
     return wait()
 
 
-def become(name, path):
+def become(name: str, path: str) -> None:
     """Turns the module being imported into a stub of the code's file `path`."""
     module = sys.modules[name]
     module.__class__ = Module
@@ -261,7 +276,7 @@ def become(name, path):
     if not isinstance(found, Module):
         lost("it has no module " + name)
     number = found.__dict__["_agentrl_number"]
-    code().modules[number] = module
+    code().modules[number] = module  # type: ignore[assignment]  # its class is Module since above
     module.__dict__["_agentrl_number"] = number
     # `import *` must not replace names that the tests judge with.
     known = {*vars(builtins), *RUNNERS, *getattr(sys, "stdlib_module_names", sys.builtin_module_names)}
@@ -270,12 +285,12 @@ def become(name, path):
     ]
 
 
-def program(path, module):
+def program(path: str, module: str) -> NoReturn:
     """Runs a file in the code's sandbox in place of this program: forwards arguments, streams and exit code."""
     link = code().sock
     send(link, ["program", path, module, sys.argv[1:]])
 
-    def feed():
+    def feed() -> None:
         try:
             while True:
                 data = os.read(0, 1 << 16)

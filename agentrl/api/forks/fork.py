@@ -73,6 +73,8 @@ def fork(
         parent = {"run": run_id, "path": str(source.path), "episode": record.id, "turns": turns, "n": n}
     planned = [spec for each in turns for spec in fork_specs(record, run_id, each, n, seed)]
     parts = build(recipe)
+    if script is not None:
+        parts.check_script(script)
     if unable := next((type(tool).__name__ for tool in parts.make_tools() if not tool.forkable), None):
         raise StoreError(
             f"the tool {unable} cannot be forked (forkable = False)",
@@ -82,7 +84,7 @@ def fork(
     made = begin_run(path, recipe, "fork", tools=parts.definitions, script=script, parent=parent)
     with closing(made):
         made.update_info(planned=[spec.id for spec in planned], finished=False)
-        with reporting(made, recipe, *([Terminal()] if reporters is None else reporters)) as reporter:
+        with reporting(made, *([Terminal()] if reporters is None else reporters)) as reporter:
 
             async def play() -> None:
                 todo: list[EpisodeSpec] = missing(planned, made)

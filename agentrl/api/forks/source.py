@@ -48,7 +48,8 @@ class Source:
         except BaseException:
             self._dir.close()
             raise
-        turns, task = bare_turns(episode, scoring_functions(self.recipe)), _with_files(episode.task, self._dir.get_blob)
+        turns = bare_turns(episode, scoring_functions(self.recipe.rewards))
+        task = _with_files(episode.task, self._dir.get_blob)
         self.record = msgspec.structs.replace(episode, turns=turns, task=task)
         self.run_id, self.script = self._dir.id, self._dir.info.get("script")
         self.seed = self.recipe.seed

@@ -124,8 +124,8 @@ def _parts(text: str) -> Iterator[_Part]:
     at = 0
     while (header := _HEADER.search(text, at)) is not None:
         before = _BEFORE.search(text[max(at, header.start() - 200) : header.start()])
-        assert before is not None  # it matches the empty string
-        to = (before["to"] or header["to"] or "").removeprefix("functions.")
+        addressee, begun = (None, 0) if before is None else (before["to"], len(before[0]))
+        to = (addressee or header["to"] or "").removeprefix("functions.")
         plain = header["channel"] in ("analysis", "final") or follows(text, header.end(), "{") is None
         end = None if plain and not to else _json_end(text, header.end())
         # It names a tool in the wrong place; or it is a JSON object, which cannot be a preamble.
@@ -133,7 +133,7 @@ def _parts(text: str) -> Iterator[_Part]:
         if end is None:
             found = _BODY_END.search(text, header.end())
             end = found.start() if found is not None else len(text)
-        yield _Part(header["channel"], to, astray, header.start() - len(before[0]), header.end(), end)
+        yield _Part(header["channel"], to, astray, header.start() - begun, header.end(), end)
         at = end
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.chat.formats.parser import Parser
-from agentrl.registry.registry import Registry, Section, subclass_of
+from agentrl.registry.registry import PlugInSection, Registry, subclass_of
 from agentrl.types.errors import RecipeError
 
 AUTO = "auto"
@@ -53,7 +53,7 @@ FORMATS: Registry[type[Parser]] = Registry(
 )
 
 
-def parser_of(format: Section, definitions: Sequence[Mapping[str, Any]] = (), base: Path | None = None) -> Parser:
+def parser_of(format: PlugInSection, definitions: Sequence[Mapping[str, Any]] = (), base: Path | None = None) -> Parser:
     """Returns the parser of a format.
 
     Args:

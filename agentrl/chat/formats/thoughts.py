@@ -10,7 +10,7 @@ _AGAIN = 4
 """Maximum of times that a reply is parsed again because a call in a thought extends beyond it."""
 
 
-class Parts(NamedTuple):
+class SplitReply(NamedTuple):
     """Parts of a reply.
 
     Attributes:
@@ -26,7 +26,7 @@ class Parts(NamedTuple):
 
 def apart(
     text: str, find: Callable[[str], Sequence[Any]], calls: Callable[[Any], bool], marks: tuple[str, str]
-) -> Parts:
+) -> SplitReply:
     """Splits a reply into its parts. A mark in a call is a part of the call.
 
     The first thought may begin in the generation prompt: then the reply has only its end. A later unclosed one counts
@@ -40,8 +40,8 @@ def apart(
     opening, closing = marks
     found = list(find(text))
     if opening not in text and closing not in text:
-        return Parts([], [(0, len(text), found)])
-    parts = Parts([], [])
+        return SplitReply([], [(0, len(text), found)])
+    parts = SplitReply([], [])
     at, again = 0, 0
     begin, body = _first(text, found, calls, marks)
     while begin is not None:

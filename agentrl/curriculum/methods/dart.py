@@ -13,7 +13,7 @@ import msgspec
 from pydantic import Field
 
 from agentrl.config.sections import Section
-from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, Schedule, Solving
+from agentrl.curriculum.parts import CreditedEpisode, CurriculumContext, Filter, Group, GroupPlan, Schedule, Solving
 from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import turns_of
 
@@ -36,7 +36,7 @@ class DartRollouts(Schedule):
     source = SOURCE
     certainty = "C"
 
-    def plan(self, group: GroupPlan, context: Context) -> GroupPlan:
+    def plan(self, group: GroupPlan, context: CurriculumContext) -> GroupPlan:
         own, known = self.settings, self.state.get(group.task.id)
         if known is None:
             return group
@@ -44,7 +44,7 @@ class DartRollouts(Schedule):
         turns = group.max_turns if known["longest"] == 0 else min(group.max_turns, known["longest"] + own.slack)
         return replace(group, size=size, max_turns=turns)
 
-    def observe(self, groups: Sequence[Group], context: Context) -> None:
+    def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         for group in groups:
             if group.episodes:
                 solved = [e for e in group.episodes if self.settings.solves(e)]
@@ -70,7 +70,7 @@ class DartTurns(Filter):
     source = SOURCE
     certainty = "C"
 
-    def refine(self, credited: list[CreditedEpisode], context: Context) -> list[CreditedEpisode]:
+    def refine(self, credited: list[CreditedEpisode], context: CurriculumContext) -> list[CreditedEpisode]:
         turns = sorted(
             (-entropy, number, index)
             for number, each in enumerate(credited)
@@ -100,17 +100,17 @@ class DartSuccesses(Filter):
     certainty = "C"
     trains_older_episodes = True
 
-    def select(self, groups: list[Group], wanted: int, context: Context) -> list[Group]:
+    def select(self, groups: list[Group], wanted: int, context: CurriculumContext) -> list[Group]:
         joined: set[str] = set()
         return [self._with_success(group, joined, context) for group in groups]
 
-    def observe(self, groups: Sequence[Group], context: Context) -> None:
+    def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         for group in groups:
             for episode in group.episodes:
                 if self.settings.solves(episode):
                     self.state[group.task.id] = episode.id
 
-    def _with_success(self, group: Group, joined: set[str], context: Context) -> Group:
+    def _with_success(self, group: Group, joined: set[str], context: CurriculumContext) -> Group:
         """`joined`: the stored episodes that have joined a group of this iteration."""
         known = self.state.get(group.task.id)
         if known is None or known in joined or not group.episodes or self.settings.solved(group):

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, Group, Sampler, Solving
+from agentrl.curriculum.parts import CurriculumContext, Group, Sampler, Solving
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.types.task import Task
 
@@ -30,7 +30,7 @@ class Vas(Sampler):
     source = "MMR1, arXiv:2509.21268; LengSicong/MMR1@d8161a0"
     certainty = "A"
 
-    def draw(self, tasks: TaskSource, count: int, context: Context) -> list[Task]:
+    def draw(self, tasks: TaskSource, count: int, context: CurriculumContext) -> list[Task]:
         rates: dict[str, float] = self.state.get("rates", {})
         weights = [(p := rates.get(task.id, 0.5)) * (1 - p) for task in tasks.tasks]
         weighted = round(count * self.settings.weighted) if any(weights) else 0
@@ -39,7 +39,7 @@ class Vas(Sampler):
         uniform = [context.rng.sample(tasks.tasks, min(rest, len(tasks))) for _ in range(0, rest, len(tasks))]
         return (drawn + [task for lap in uniform for task in lap])[:count]
 
-    def observe(self, groups: Sequence[Group], context: Context) -> None:
+    def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         pending: dict[str, list[int]] = self.state.setdefault("pending", {})
         for group in groups:
             solved, tried = pending.get(group.task.id, [0, 0])
@@ -68,7 +68,7 @@ class Vade(Sampler):
     source = "VADE, by a secondary source"
     certainty = "B"
 
-    def draw(self, tasks: TaskSource, count: int, context: Context) -> list[Task]:
+    def draw(self, tasks: TaskSource, count: int, context: CurriculumContext) -> list[Task]:
         posterior: dict[str, Any] = self.state
         scored = []
         for index, task in enumerate(tasks.tasks):
@@ -77,7 +77,7 @@ class Vade(Sampler):
         best = [tasks.tasks[index] for _, index in sorted(scored)]
         return [best[index % len(best)] for index in range(count)]
 
-    def observe(self, groups: Sequence[Group], context: Context) -> None:
+    def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         for group in groups:
             solved = self.settings.solved(group)
             right, wrong = self.state.get(group.task.id, (1.0, 1.0))

@@ -10,7 +10,7 @@ import msgspec
 from pydantic import Field
 
 from agentrl.curriculum.methods.noise import with_data
-from agentrl.curriculum.parts import Context, Group, GroupPlan, Schedule, Solving, data_of
+from agentrl.curriculum.parts import CurriculumContext, Group, GroupPlan, Schedule, Solving, data_of
 from agentrl.types.parts.content import joined
 
 GUESSES = (0.0, 0.1, 0.25)
@@ -40,7 +40,7 @@ class Seele(Schedule):
     source = "arXiv:2509.06923"
     certainty = "B"
 
-    def plan(self, group: GroupPlan, context: Context) -> GroupPlan:
+    def plan(self, group: GroupPlan, context: CurriculumContext) -> GroupPlan:
         own = self.settings
         words = str(data_of(group.task, own.key, self.name)).split(" ")
         history = self.state.get(group.task.id, [])
@@ -53,7 +53,7 @@ class Seele(Schedule):
             task = msgspec.structs.replace(task, instruction=[*before, last])
         return replace(group, task=task)
 
-    def observe(self, groups: Sequence[Group], context: Context) -> None:
+    def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         own = self.settings
         for group in groups:
             if group.episodes:

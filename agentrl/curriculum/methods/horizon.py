@@ -7,7 +7,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from agentrl.config.sections import Section
-from agentrl.curriculum.parts import Context, GroupPlan, Schedule
+from agentrl.curriculum.parts import CurriculumContext, GroupPlan, Schedule
 
 
 class ScalingInterSettings(Section):
@@ -24,6 +24,6 @@ class ScalingInter(Schedule):
     source = "AgentGym-RL, arXiv:2509.08755; WooooDyy/AgentGym-RL@82402a9"
     certainty = "A"
 
-    def plan(self, group: GroupPlan, context: Context) -> GroupPlan:
+    def plan(self, group: GroupPlan, context: CurriculumContext) -> GroupPlan:
         stages = self.settings.max_turns
         return replace(group, max_turns=stages[min(context.iteration // self.settings.every, len(stages) - 1)])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from agentrl.config.sections import Section
-from agentrl.curriculum.parts import Context, Group, Sampler
+from agentrl.curriculum.parts import CurriculumContext, Group, Sampler
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.types.errors import TrainError
 from agentrl.types.task import Task
@@ -33,7 +33,7 @@ class Limr(Sampler):
     source = "arXiv:2502.11886"
     certainty = "C"
 
-    def draw(self, tasks: TaskSource, count: int, context: Context) -> list[Task]:
+    def draw(self, tasks: TaskSource, count: int, context: CurriculumContext) -> list[Task]:
         start = self.state.get("drawn", 0)
         self.state["drawn"] = start + count
         if "chosen" not in self.state and self._watched(tasks):
@@ -44,7 +44,7 @@ class Limr(Sampler):
         by_id = {task.id: task for task in tasks.tasks}
         return [by_id[chosen[(start + index) % len(chosen)]] for index in range(count)]
 
-    def observe(self, groups: Sequence[Group], context: Context) -> None:
+    def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         if "chosen" in self.state:
             return
         curves: dict[str, list[float]] = self.state.setdefault("curves", {})

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentrl.config.sections import Section
-from agentrl.curriculum.parts import Context, GroupPlan, Schedule
+from agentrl.curriculum.parts import CurriculumContext, GroupPlan, Schedule
 from agentrl.types.task import Task
 
 
@@ -41,7 +41,7 @@ class ZeroSearch(Schedule):
     source = "arXiv:2505.04588; Alibaba-NLP/ZeroSearch@2d4cdca"
     certainty = "A"
 
-    def plan(self, group: GroupPlan, context: Context) -> GroupPlan:
+    def plan(self, group: GroupPlan, context: CurriculumContext) -> GroupPlan:
         own = self.settings
         done = min(context.iteration / (own.over or context.iterations), 1.0)
         noise = own.start + (own.base**done - 1) / (own.base - 1) * (own.end - own.start)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, Filter, Group, Solving
+from agentrl.curriculum.parts import CurriculumContext, Filter, Group, Solving
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
 from agentrl.types.figures.of_episodes import turns_of
@@ -33,7 +33,7 @@ class Prof(Filter):
     source = "arXiv:2509.03403 (README)"
     certainty = "B"
 
-    def select(self, groups: list[Group], wanted: int, context: Context) -> list[Group]:
+    def select(self, groups: list[Group], wanted: int, context: CurriculumContext) -> list[Group]:
         if not any(self._scores(episode) for group in groups for episode in group.episodes):
             name = f" {self.settings.process!r}" if self.settings.process else ""
             raise CreditError(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, Filter, Group, Solving
+from agentrl.curriculum.parts import CurriculumContext, Filter, Group, Solving
 from agentrl.types.errors import RecipeError
 
 
@@ -38,7 +38,7 @@ class Relift(Filter):
                 remedy="name one of them, or add it under 'scripts'",
             )
 
-    def observe(self, groups: Sequence[Group], context: Context) -> None:
+    def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         failed: list[str] = self.state.setdefault("failed", [])
         for group in groups:
             if group.episodes and not self.settings.solved(group) and group.task.id not in failed:

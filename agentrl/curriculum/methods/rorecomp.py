@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Solving
+from agentrl.curriculum.parts import CreditedEpisode, CurriculumContext, Filter, Solving
 from agentrl.estimators.registry import EpisodeCredit
 
 
@@ -33,7 +33,7 @@ class RoRecomp(Filter):
     certainty = "C"
     trains_older_episodes = True
 
-    def refine(self, credited: list[CreditedEpisode], context: Context) -> list[CreditedEpisode]:
+    def refine(self, credited: list[CreditedEpisode], context: CurriculumContext) -> list[CreditedEpisode]:
         groups: dict[tuple[str, bool], list[CreditedEpisode]] = {}
         for each in credited:
             solved = self.settings.solves(each.episode)
@@ -68,7 +68,7 @@ def _put_aside(each: CreditedEpisode) -> dict[str, Any]:
     }
 
 
-def _take_up(entry: dict[str, Any], context: Context, here: dict[str, Any]) -> CreditedEpisode:
+def _take_up(entry: dict[str, Any], context: CurriculumContext, here: dict[str, Any]) -> CreditedEpisode:
     episode = here.get(entry["id"]) or context.episode(entry["id"])
     credit = EpisodeCredit(
         episode_id=entry["id"],

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from agentrl.config.sections import Section
-from agentrl.curriculum.parts import Context, Group, Sampler, data_of
+from agentrl.curriculum.parts import CurriculumContext, Group, Sampler, data_of
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.types.task import Task
 
@@ -25,7 +25,7 @@ class SourceSampler(Sampler):
     def weights(self, sources: Sequence[str]) -> list[float]:
         """Of each source, up to a factor."""
 
-    def draw(self, tasks: TaskSource, count: int, context: Context) -> list[Task]:
+    def draw(self, tasks: TaskSource, count: int, context: CurriculumContext) -> list[Task]:
         by_source: dict[str, list[Task]] = {}
         for task in tasks.tasks:
             by_source.setdefault(self.source_of(task), []).append(task)
@@ -71,7 +71,7 @@ class Dump(SourceSampler):
         ]
         return softmax(scores, self.settings.temperature)
 
-    def observe(self, groups: Sequence[Group], context: Context) -> None:
+    def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         seen = self.state.setdefault("seen", {})
         for group in groups:
             entry = seen.setdefault(self.source_of(group.task), {"n": 0, "recent": []})
@@ -110,7 +110,7 @@ class Dads(SourceSampler):
         gap = [gaps.get(name, max(0.0, own.target)) for name in sources]
         return [math.exp((value + own.floor) / own.temperature) for value in gap]
 
-    def observe(self, groups: Sequence[Group], context: Context) -> None:
+    def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         own = self.settings
         now: dict[str, list[float]] = {}
         for group in groups:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from agentrl.config.sections import Section
-from agentrl.curriculum.parts import Context, Filter, Group
+from agentrl.curriculum.parts import CurriculumContext, Filter, Group
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
 from agentrl.types.figures.of_episodes import figure, immediate
@@ -33,7 +33,7 @@ class ZeroVariance(Filter):
     source = "DAPO, arXiv:2503.14476, without its resampling"
     certainty = "A"
 
-    def select(self, groups: list[Group], wanted: int, context: Context) -> list[Group]:
+    def select(self, groups: list[Group], wanted: int, context: CurriculumContext) -> list[Group]:
         return self._varied(groups)
 
     def _varied(self, groups: Sequence[Group]) -> list[Group]:
@@ -70,7 +70,7 @@ class DynamicSampling(ZeroVariance):
         missing = wanted - len(self._varied(groups))
         return max(missing, 0) if rounds < self.settings.rounds else 0
 
-    def select(self, groups: list[Group], wanted: int, context: Context) -> list[Group]:
+    def select(self, groups: list[Group], wanted: int, context: CurriculumContext) -> list[Group]:
         return self._varied(groups)[:wanted]
 
 

@@ -18,15 +18,15 @@ from agentrl.engines.embedded.cached_model import Predict, RowModel
 from agentrl.engines.embedded.decode import Decoder
 from agentrl.engines.embedded.forward.prefill import Fill
 from agentrl.engines.embedded.forward.product import unpack
-from agentrl.engines.embedded.kv_cache import Arena, Parked, ParkingLot, common_prefix
+from agentrl.engines.embedded.kv_cache import Parked, ParkingLot, RowArena, common_prefix
 from agentrl.engines.embedded.malloc import keep_freed_memory
 from agentrl.engines.embedded.native import cached_model
-from agentrl.engines.embedded.request import Request
+from agentrl.engines.embedded.request import DecodeRequest
 from agentrl.engines.embedded.tiles import TiledModel
 from agentrl.engines.embedded.weights import Weights
-from agentrl.models.vision.album import Album
+from agentrl.models.vision.encoder import KeptSight
+from agentrl.models.vision.image_registry import ImageRegistry
 from agentrl.models.vision.processor import ImageProcessor
-from agentrl.models.vision.sight import KeptSight
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import DeadPolicy, EngineError
 
@@ -36,7 +36,7 @@ KEPT_FEATURES = 256 << 20
 WORTH_SHARING = 16
 """Minimum number of saved tokens for which a request waits for, or searches, a prefix in another session."""
 
-Entry = tuple[Request, int, Parked | int | None]
+Entry = tuple[DecodeRequest, int, Parked | int | None]
 """A new request, the number of its cached tokens, and their source: a parked session or a running row."""
 
 
@@ -66,7 +66,7 @@ class Batch:
         unpack(model)  # an engine before this one may have packed it
         self._cached: RowModel
         self.one_by_one: str | None = None
-        self.sight = None if processor is None else KeptSight(model, Album(processor), KEPT_FEATURES)
+        self.sight = None if processor is None else KeptSight(model, ImageRegistry(processor), KEPT_FEATURES)
         self._shown: dict[str, set[int]] = {}  # numbers of images by session
         self._over: set[str] = set()  # sessions that have ended
         if invariant and processor is not None:
@@ -84,14 +84,14 @@ class Batch:
         self.device = self._cached.device
         if self.device.type == "cpu":
             keep_freed_memory()
-        self.arena: Arena = self._cached.arena
+        self.arena: RowArena = self._cached.arena
         self._decoder = Decoder(self._cached)
         self.parked = ParkingLot(parked_bytes)
-        self.waiting: deque[Request] = deque()
-        self.running: list[Request] = []
+        self.waiting: deque[DecodeRequest] = deque()
+        self.running: list[DecodeRequest] = []
         self.version = 0
         self.forwarded_tokens = self.steps = 0
-        self._entering: list[Request] = []
+        self._entering: list[DecodeRequest] = []
         self._leaving: list[tuple[int, str]] = []  # the rows in order
         self._stale = True
 
@@ -178,7 +178,7 @@ class Batch:
         The prefix is forwarded once.
         """
         row = len(self.running)
-        visitor = Request("", prefix, Sampling(), 0, 0, lambda *_: None)
+        visitor = DecodeRequest("", prefix, Sampling(), 0, 0, lambda *_: None)
         self._enter([(visitor, *self._best_source(visitor))], row, None)
         branches = list(zip(continuations, starts, strict=True))
         self.forwarded_tokens += sum(len(branch) for branch, _ in branches)
@@ -220,12 +220,14 @@ class Batch:
             self._entering = held_back
             self._stale = True
 
-    def _parted(self, entering: Sequence[Request]) -> tuple[list[Entry], list[tuple[Request, Request]], list[Request]]:
+    def _parted(
+        self, entering: Sequence[DecodeRequest]
+    ) -> tuple[list[Entry], list[tuple[DecodeRequest, DecodeRequest]], list[DecodeRequest]]:
         """Splits new requests into leaders, which are prefilled, the shortest first; twins, which have the same prompt
         as a leader, paired with it; and requests that wait for a leader's prefix."""
         leaders: list[Entry] = []
-        twins: list[tuple[Request, Request]] = []
-        held_back: list[Request] = []
+        twins: list[tuple[DecodeRequest, DecodeRequest]] = []
+        held_back: list[DecodeRequest] = []
         for request in entering:
             first = (leader for leader, _, _ in leaders if leader.token_ids == request.token_ids)
             if self._cached.predict is not None and (leader := next(first, None)) is not None:
@@ -240,7 +242,7 @@ class Batch:
         leaders.sort(key=lambda entry: len(entry[0].token_ids) - entry[1])
         return leaders, twins, held_back
 
-    def _best_source(self, request: Request) -> tuple[int, Parked | int | None]:
+    def _best_source(self, request: DecodeRequest) -> tuple[int, Parked | int | None]:
         """The longest cached prefix of a request: its length, and the parked session or running row that has it."""
         ids, wanted = request.token_ids, len(request.token_ids) - 1
         best = 0

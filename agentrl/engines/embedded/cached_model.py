@@ -17,9 +17,9 @@ from agentrl.engines.embedded.forward.attention import fold, grouped_attention, 
 from agentrl.engines.embedded.forward.plain_pass import PlainPass
 from agentrl.engines.embedded.forward.prefill import FORWARD_TOKENS, Fill, Side, passes, sides
 from agentrl.engines.embedded.forward.product import Product
-from agentrl.engines.embedded.kv_cache import Arena, KVArena
-from agentrl.models.vision.album import Places
-from agentrl.models.vision.sight import KeptSight, sample_image
+from agentrl.engines.embedded.kv_cache import KVArena, RowArena
+from agentrl.models.vision.encoder import KeptSight, sample_image
+from agentrl.models.vision.image_registry import Places
 from agentrl.types.errors import EngineError
 
 Predict = Callable[[Sequence[Fill]], Tensor]
@@ -45,7 +45,7 @@ class RowModel(Protocol):
         ...
 
     @property
-    def arena(self) -> Arena:
+    def arena(self) -> RowArena:
         """The caches."""
         ...
 

@@ -15,7 +15,7 @@ from agentrl.engines.embedded.draw import draw, row_keys
 from agentrl.engines.embedded.forward.prefill import Fill
 
 if TYPE_CHECKING:
-    from agentrl.engines.embedded.request import Request
+    from agentrl.engines.embedded.request import DecodeRequest
 
 CLOSE = 2.0**-16
 """In float32, draws with a margin (`Drawn.margins`) below this are repeated. Between batches of different shapes, the
@@ -31,7 +31,7 @@ class Ways(NamedTuple):
     greedy: Tensor | None
 
     @classmethod
-    def of(cls, requests: Sequence[Request], rows: int, device: torch.device) -> Ways:
+    def of(cls, requests: Sequence[DecodeRequest], rows: int, device: torch.device) -> Ways:
         """The settings of requests, followed by padding up to `rows`."""
         temperature, top_p = torch.ones((2, rows))
         temperature[: len(requests)] = torch.tensor([request.sampling.temperature for request in requests])
@@ -57,12 +57,12 @@ class Decoder:
 
     def __init__(self, model: RowModel) -> None:
         self._model = model
-        self._running: Sequence[Request] = ()
+        self._running: Sequence[DecodeRequest] = ()
         self._ways: list[Ways] = []
         self._close = CLOSE if model.tile is None and model.dtype in (torch.float32, torch.float64) else 0.0
         self.redrawn = 0
 
-    def lay_out(self, running: Sequence[Request]) -> None:
+    def lay_out(self, running: Sequence[DecodeRequest]) -> None:
         """Sets the running requests; row i of the arena belongs to `running[i]`."""
         self._running = running
         self._ways = [self._ways_of(some) for _, some in self._parts(running)]
@@ -82,7 +82,7 @@ class Decoder:
             logprobs += drawn[1]
         return tokens, logprobs
 
-    def first(self, entered: Sequence[Request], logits: Tensor, spare: int) -> tuple[list[int], list[float]]:
+    def first(self, entered: Sequence[DecodeRequest], logits: Tensor, spare: int) -> tuple[list[int], list[float]]:
         """Draws the first token of each new request. Returns tokens and log-probabilities.
 
         Args:
@@ -99,16 +99,16 @@ class Decoder:
             logprobs += drawn[1]
         return tokens, logprobs
 
-    def _parts(self, requests: Sequence[Request]) -> list[tuple[int, Sequence[Request]]]:
+    def _parts(self, requests: Sequence[DecodeRequest]) -> list[tuple[int, Sequence[DecodeRequest]]]:
         """Splits requests into parts of at most `tile`, each with the index of its first request."""
         most = self._model.tile or max(1, len(requests))
         return [(first, requests[first : first + most]) for first in range(0, len(requests), most)]
 
-    def _ways_of(self, requests: Sequence[Request]) -> Ways:
+    def _ways_of(self, requests: Sequence[DecodeRequest]) -> Ways:
         return Ways.of(requests, self._model.padded(len(requests)), self._model.device)
 
     def _draw(
-        self, requests: Sequence[Request], logits: Tensor, ways: Ways, spare: int
+        self, requests: Sequence[DecodeRequest], logits: Tensor, ways: Ways, spare: int
     ) -> tuple[list[int], list[float]]:
         tokens, logprobs, margins = _drawn(requests, logits, ways)
         for row, margin in enumerate(margins):
@@ -116,7 +116,7 @@ class Decoder:
                 tokens[row], logprobs[row] = self._redraw(requests[row], spare)
         return [int(token) for token in tokens], logprobs
 
-    def _redraw(self, request: Request, spare: int) -> tuple[float, float]:
+    def _redraw(self, request: DecodeRequest, spare: int) -> tuple[float, float]:
         """Repeats a draw with the row alone: recomputes its cache in the free row `spare`."""
         self.redrawn += 1
         ids, device = request.token_ids, self._model.device
@@ -128,7 +128,7 @@ class Decoder:
         return tokens[0], logprobs[0]
 
 
-def _drawn(requests: Sequence[Request], logits: Tensor, ways: Ways) -> list[list[float]]:
+def _drawn(requests: Sequence[DecodeRequest], logits: Tensor, ways: Ways) -> list[list[float]]:
     """Tokens, log-probabilities and margins by request. Further rows of `logits` and `ways` are padding."""
     seeds, counts = np.zeros((2, len(logits)), np.uint64)
     seeds[: len(requests)] = [request.seed for request in requests]

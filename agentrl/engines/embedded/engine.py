@@ -1,7 +1,7 @@
 """The embedded engine: a transformers model in this process, with continuous batching.
 
 The model runs in one worker thread. Coroutines send it requests and wait. KV caches of sessions persist between turns,
-so a turn only forwards its new tokens.
+so a turn only forwards its new tokens. Importable without torch.
 """
 
 from __future__ import annotations
@@ -15,28 +15,35 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-import torch
-from torch import nn
-from transformers import PreTrainedModel
+from pydantic import Field
 
-from agentrl.engines.embedded.batch import Batch
-from agentrl.engines.embedded.request import Request
+from agentrl.config.recipe import Recipe
+from agentrl.config.sections import MAY_CHANGE, Section
+from agentrl.engines.embedded.request import DecodeRequest
+from agentrl.engines.opening import EngineOpening
 from agentrl.engines.stops import StopStrings
+from agentrl.models.load import cast_weights, load_model, sees
 from agentrl.models.vision.processor import ImageProcessor
-from agentrl.types.engine import Completion, ContextOverflow, Sampling
-from agentrl.types.errors import AgentRLError, EngineError
+from agentrl.types.engine import ChangedWeights, Completion, ContextOverflow, Engine, Sampling
+from agentrl.types.errors import AgentRLError, EngineError, needs
 from agentrl.types.parts.content import image_parts
 from agentrl.types.parts.image import ImageRefused
 from agentrl.types.parts.intake import cannot_see
 from agentrl.types.parts.placeholders import placed
 from agentrl.types.task import Message, Task
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from transformers import PreTrainedModel
+
+    from agentrl.engines.embedded.batch import Batch
+
 Reply = Callable[[Any, BaseException | None], None]
 
 
-class TorchEngine:
+class TorchEngine(Engine):
     """Generates with a causal language model of transformers.
 
     Log-probabilities are float32. For a float32 model they equal those of a plain forward pass to 1e-5, and the tokens
@@ -47,61 +54,71 @@ class TorchEngine:
         model: owned by the engine: `update` writes into it. Models that cache more than keys and values (linear
             attention, convolutions) compute row by row.
         max_context: maximum tokens of prompt and completion; default: the model's maximum position.
-        max_batch: maximum number of running requests; the others wait. The caches of running requests take memory for
-            up to max_batch * (longest running episode) tokens.
-        parked_mb: MiB for the caches of sessions between two turns. The least recently used are dropped, and recomputed
-            when the session continues.
         decode: decodes token ids to text, for stop strings; None: stop strings are not supported.
-        threads: threads of the worker's tensor operations. More than 1 helps for models of 100 million parameters and
-            more, on cores that nothing else uses.
-        batch_invariant: log-probabilities are also bit-identical for every batch, with every dtype; slower
-            (`agentrl.engines.embedded.tiles`).
         processor: of a model that sees.
-
-    Attributes:
-        sees: prompts may contain images.
-        complete: whether an update has sent all weights. Later updates may send only changed weights.
+        settings: those of `Settings`.
 
     Raises:
         EngineError: this model or machine cannot compute batch-invariantly.
     """
 
+    class Settings(Section):
+        """Settings in a recipe. The caches of running requests take up to max_batch * (longest episode) tokens; those
+        of sessions between two turns are dropped, least recently used first, and recomputed."""
+
+        max_batch: Annotated[int, MAY_CHANGE] = Field(
+            64, gt=0, description="Maximum number of requests that are decoded together; the others wait."
+        )
+        parked_mb: Annotated[int, MAY_CHANGE] = Field(
+            1024, ge=0, description="MiB of KV cache for sessions between two turns."
+        )
+        threads: Annotated[int, MAY_CHANGE] = Field(
+            1, gt=0, description="Threads for tensor operations; more help models of 100 million parameters and more."
+        )
+        batch_invariant: bool = Field(
+            False,
+            description="On a CPU: log-probabilities are bit-identical whatever else is in the batch. Slower "
+            "(docs/engines.md).",
+        )
+
     name = "torch"
-    trainable = True
-    checkpoint_names = takes_adapters = False
+    trainable = holds_weights = True
+    weights = "recipe"
 
     def __init__(
         self,
         model: PreTrainedModel,
         *,
         max_context: int | None = None,
-        max_batch: int = 64,
-        parked_mb: int = 1024,
         decode: Callable[[Sequence[int]], str] | None = None,
-        threads: int = 1,
-        batch_invariant: bool = False,
         processor: ImageProcessor | None = None,
+        **settings: Any,
     ) -> None:
+        own = self.Settings(**settings)
         self.max_context = max_context or int(model.config.get_text_config().max_position_embeddings)
         self.sees, self._processor = processor is not None, processor
         self._sessions: dict[str, _Images] = {}
         self.vocab_size = model.get_input_embeddings().num_embeddings
-        self._threads, self._decode = threads, decode
-        self.complete = False
+        self._threads, self._decode = own.threads, decode
         self._stops: dict[tuple[str, ...], StopStrings] = {}
 
         def batch() -> Batch:
-            torch.set_num_threads(threads)
+            import torch
+
+            from agentrl.engines.embedded.batch import Batch
+
+            torch.set_num_threads(own.threads)
             return Batch(
                 model.eval(),
-                max_batch=max_batch,
-                parked_bytes=parked_mb << 20,
-                invariant=batch_invariant,
+                max_batch=own.max_batch,
+                parked_bytes=own.parked_mb << 20,
+                invariant=own.batch_invariant,
                 processor=processor,
             )
 
         with ThreadPoolExecutor(1) as apart:  # checks at the start run in a thread, like the worker
             self._batch = apart.submit(batch).result()
+        self.one_by_one = self._batch.one_by_one
         self._jobs: deque[tuple[Callable[[], None], Reply]] = deque()
         self._work = threading.Condition()
         self._over: EngineError | None = None
@@ -109,6 +126,30 @@ class TorchEngine:
         self._outbox: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
         self._thread = threading.Thread(target=self._run, name="agentrl-engine", daemon=True)
         self._thread.start()
+
+    @classmethod
+    def sees_images(cls, recipe: Recipe) -> bool:
+        """Returns True if the recipe's model takes images."""
+        return sees(recipe.required_model)
+
+    @classmethod
+    def open(cls, opening: EngineOpening) -> Self:
+        """Loads the recipe's model; in training, copies the loaded one in the recipe's data type.
+
+        Raises:
+            RecipeError: the model cannot be found or lacks a part.
+            MissingExtra: torch or transformers is not installed.
+        """
+        with needs("train"):
+            import torch
+        settings, loaded = opening.recipe.required_model, opening.loaded
+        if loaded is None:
+            loaded = load_model(settings, seed=opening.recipe.seed)
+            model = loaded.model
+        else:
+            model = cast_weights(copy.deepcopy(loaded.model), getattr(torch, settings.dtype))
+        decode, processor = opening.tokenizer.decode, loaded.processor
+        return cls(model, max_context=loaded.max_context, decode=decode, processor=processor, **dict(opening.settings))
 
     @property
     def stats(self) -> dict[str, int]:
@@ -125,14 +166,6 @@ class TorchEngine:
             "parked_bytes": batch.parked.used_bytes,
             "version": batch.version,
         }
-
-    @property
-    def one_by_one(self) -> str | None:
-        """Reason for computing row by row; None if the model computes in batches."""
-        return self._batch.one_by_one
-
-    async def start(self) -> None:
-        """Nothing to wait for."""
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """The session's first call makes its cache."""
@@ -167,7 +200,7 @@ class TorchEngine:
         if sampling.max_tokens < 1:
             raise AgentRLError(f"max_tokens is {sampling.max_tokens}", remedy="ask for at least one token")
         future, reply = self._reply()
-        request = Request(
+        request = DecodeRequest(
             session=session,
             token_ids=prompt,
             sampling=sampling,
@@ -210,23 +243,22 @@ class TorchEngine:
         scores: list[list[float]] = await self._call(lambda: self._batch.score(shared, branches, starts))
         return scores
 
-    async def update(
-        self, weights: nn.Module | Mapping[str, torch.Tensor], version: int, *, whole: bool = True
-    ) -> None:
+    async def update(self, weights: nn.Module | Mapping[str, Tensor], version: int) -> None:
         """Updates the weights between two decode steps.
 
         Completions in flight continue under the new weights; their version spans show it.
 
         Args:
-            weights: a state dict or a module. Must not change until this returns.
-            whole: require all weights. If False, missing weights keep their values.
+            weights: a state dict or a module. Must not change until this returns. `ChangedWeights`: missing weights
+                keep their values; otherwise all are required.
 
         Raises:
             EngineError: names or shapes do not match; the old weights remain.
         """
-        state = weights.state_dict() if isinstance(weights, nn.Module) else dict(weights)
+        whole = not isinstance(weights, ChangedWeights)
+        state = dict(weights) if isinstance(weights, Mapping) else weights.state_dict()
         await self._call(lambda: self._batch.update(state, version, whole=whole))
-        self.complete = self.complete or whole
+        self.takes_changes = self.takes_changes or whole
 
     def _show(self, session: str, prompt: list[int]) -> None:
         """Sends the worker the images of the session since the last prompt.
@@ -309,6 +341,8 @@ class TorchEngine:
     # The methods below run in the worker thread.
 
     def _run(self) -> None:
+        import torch
+
         reason: BaseException | None = None
         try:
             torch.set_num_threads(self._threads)

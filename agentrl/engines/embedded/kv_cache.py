@@ -25,7 +25,7 @@ class Held(Protocol):
         ...
 
 
-class Arena(Protocol):
+class RowArena(Protocol):
     """The caches of running requests, one row per request.
 
     Attributes:

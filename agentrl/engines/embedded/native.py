@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from agentrl.engines.embedded.cached_model import CachedModel, RowModel
 from agentrl.engines.embedded.forward.plain_pass import PlainPass
 from agentrl.engines.embedded.forward.prefill import FORWARD_TOKENS, Fill
-from agentrl.models.vision.sight import KeptSight
+from agentrl.models.vision.encoder import KeptSight
 from agentrl.types.errors import EngineError
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from agentrl.types.episode import VersionSpan
 
 
 @dataclass(eq=False)
-class Request:
+class DecodeRequest:
     """One call of `generate`, from its prompt to its completion.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from agentrl.engines.embedded.forward.product import Part, Product, packed_part, unpack
+from agentrl.engines.embedded.forward.product import Product, WeightPart, packed_part, unpack
 from agentrl.types.errors import EngineError
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Weights:
         }
         self._shapes = {name: tensor.shape for name, tensor in own.items()}
         self._plain: dict[str, list[Tensor]] = {}
-        self._packed: dict[str, list[Part]] = {}
+        self._packed: dict[str, list[WeightPart]] = {}
         self._find()
 
     def take(self, new: Mapping[str, Tensor], *, whole: bool = True) -> None:

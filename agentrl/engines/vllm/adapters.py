@@ -6,33 +6,11 @@ import asyncio
 import secrets
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agentrl.engines.vllm.transfer import shared_parent
+from agentrl.types.engine import Adapter
 from agentrl.types.errors import EngineError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """A LoRA adapter, which `update` of an engine with `takes_adapters` accepts instead of all weights.
-
-    Attributes:
-        save: writes the adapter to a folder in peft's format.
-        base: returns the base weights under their checkpoint names; called only if a server has other weights.
-    """
-
-    save: Callable[[Path], None]
-    base: Callable[[], Awaitable[Mapping[str, Tensor]]]
-
-
-class NoAdapters(EngineError):
-    """The servers do not accept adapters, or not this one. The trainer then sends merged weights."""
 
 
 class Shelf:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agentrl.config.engine import EngineSettings
 from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.replicas import Replica, Replicas
-from agentrl.engines.vllm.adapters import Adapter, NoAdapters, Shelf
+from agentrl.engines.vllm.adapters import Shelf
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.engines.vllm.transfer import Transfer, transfer_of
+from agentrl.types.engine import Adapter, NoAdapters
 from agentrl.types.errors import EngineError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class ServerControl:
         base: folder of the recipe.
     """
 
-    def __init__(self, replicas: Replicas, client: HttpClient, settings: EngineSettings, base: Path) -> None:
+    def __init__(self, replicas: Replicas, client: HttpClient, settings: VLLMSettings, base: Path) -> None:
         self._replicas, self._client, self._settings, self._base = replicas, client, settings, base
         self._shelf = Shelf(Path(settings.weights_dir) if settings.weights_dir else None)
         self._transfer: Transfer | None = None

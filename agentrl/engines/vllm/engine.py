@@ -11,22 +11,23 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from agentrl.chat.tokenizer import Tokenizer
-from agentrl.config.engine import EngineSettings
 from agentrl.engines.http import HttpClient, Refused, back_off
+from agentrl.engines.opening import EngineOpening
 from agentrl.engines.replicas import Replica, Replicas
 from agentrl.engines.stops import StopStrings, cut
-from agentrl.engines.vllm.adapters import Adapter, NoAdapters
 from agentrl.engines.vllm.check import ServerFacts, check_server
 from agentrl.engines.vllm.control import UNTRAINED, ServerControl
 from agentrl.engines.vllm.images import shown_images
 from agentrl.engines.vllm.launch import ServerGroup
+from agentrl.engines.vllm.recipes import RecipeServers, started
 from agentrl.engines.vllm.replies import CompletionsResponse, NativeResponse, from_completions, from_native, joined
-from agentrl.types.engine import Completion, ContextOverflow, Sampling
+from agentrl.engines.vllm.settings import VLLMSettings
+from agentrl.types.engine import Adapter, Completion, ContextOverflow, NoAdapters, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import AgentRLError, EngineError
 from agentrl.types.parts.intake import TAKES_IMAGES, CannotSee, cannot_see
@@ -58,7 +59,7 @@ class _Policy(NamedTuple):
     version: int | None = None
 
 
-class VLLMEngine:
+class VLLMEngine(RecipeServers):
     """Samples on vLLM servers, given by URL or started by this process.
 
     Args:
@@ -68,13 +69,14 @@ class VLLMEngine:
         base: folder of the recipe.
     """
 
+    Settings = VLLMSettings
     name = "vllm"
-    trainable = True
-    checkpoint_names = True
+    weights = "recipe"
+    trainable = checkpoint_names = spreads_scores = rounds_apart = True
 
     def __init__(
         self,
-        settings: EngineSettings,
+        settings: VLLMSettings,
         urls: Sequence[str],
         *,
         tokenizer: Tokenizer,
@@ -90,6 +92,7 @@ class VLLMEngine:
         self._images = shown_images(tokenizer)
         self.sees = self._images is not None
         self.takes_adapters = not settings.merge_lora and not self.sees  # untested with vision towers
+        self.shares_gpu = settings.colocate is not None
         self._control = ServerControl(self.replicas, self._client, settings, base or Path())
         self._model, self._policy = "", _Policy("")
         self._under_way: Counter[str] = Counter()  # requests in flight by model or adapter
@@ -100,14 +103,44 @@ class VLLMEngine:
         self._open.set()
         self._idle.set()
 
+    @classmethod
+    def open(cls, opening: EngineOpening) -> Self:
+        """Attaches to the recipe's servers, or starts some.
+
+        Raises:
+            RecipeError: the recipe's model does not exist yet.
+            EngineError: servers cannot be started.
+        """
+        settings: VLLMSettings = opening.settings
+        recipe, urls = opening.recipe, opening.urls or settings.urls
+        servers = None if urls else started(opening)
+        return cls(
+            settings,
+            urls if servers is None else servers.urls,
+            tokenizer=opening.tokenizer,
+            room=recipe.sampling.max_tokens,
+            servers=servers,
+            base=recipe.base,
+        )
+
     def called(self, who: str) -> None:
         """Sets the name of the engine's owner, for messages."""
         self.replicas.who = who
 
-    @property
-    def tells_versions(self) -> bool:
-        """True if the servers report the weight version of every token."""
-        return self._native and self._policy.version is None
+    async def attachable(self) -> Sequence[str] | None:
+        """Returns the servers with the last weights; None unless they report the weight version of every token.
+
+        Raises:
+            EngineError: no server has the last weights.
+        """
+        await self.start()
+        if not self._native or self._policy.version is not None:
+            return None
+        # Leaves out servers that missed an update: workers cannot know of it.
+        urls = [replica.url for replica in self.replicas.all if not replica.unavailable_reason]
+        if not urls:
+            raise EngineError("no server took the last weights", remedy="restart the servers")
+        return urls
 
     async def start(self) -> None:
         """Waits for the servers and checks that they fit the recipe. Other calls do so if it was not called.
@@ -245,16 +278,16 @@ class VLLMEngine:
                     self._open.set()
             self.version, self._updated = version, True
 
-    async def sleep(self) -> None:
-        """Frees the memory of the servers' GPUs until the next update: weights move to host memory, caches are dropped.
-
-        Requests wait until then.
+    async def rest(self) -> None:
+        """Frees the memory of GPUs that the trainer shares, until the next update: weights move to host memory, caches
+        are dropped. Requests wait until then.
 
         Raises:
             EngineError: a server does not go to sleep.
         """
-        await self.start()
-        await self._control.sleep()
+        if self.shares_gpu:
+            await self.start()
+            await self._control.sleep()
 
     def end_session(self, session: str) -> None:
         """Drops the assignment of the session to a server."""

@@ -1,4 +1,4 @@
-"""Starts vLLM servers, each with the flags that training needs, a log, and a watchdog that stops it."""
+"""Starts vLLM servers, each with the flags that training needs, a log, and a guard that stops it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from agentrl.config.engine import EngineSettings
 from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.vllm.placement import assigned
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.models.load import LoadedModel, no_progress_bars
 from agentrl.types.errors import EngineError
+from agentrl.types.lifeline import Lifeline
 from agentrl.types.paths import data_path
 
 MODEL = "policy"
@@ -28,7 +29,6 @@ MODEL = "policy"
 START_S = 600.0
 """Timeout in seconds for the start of a server (large models load for minutes)."""
 
-_WATCHDOG = str(Path(__file__).with_name("watchdog.py"))
 _END_S = 10
 """Seconds a server has to shut down before it is killed."""
 
@@ -96,11 +96,18 @@ class ServerGroup(Protocol):
 
 @dataclass
 class Server:
-    """One running server; `process` is its watchdog."""
+    """One running server.
+
+    Attributes:
+        process: its guard (`tools/shared/lifeline.py`). If the server crashes, the guard ends its workers, which would
+            keep the memory of the GPU.
+        lifeline: ends both.
+    """
 
     url: str
     process: subprocess.Popen[bytes]
     log: Path
+    lifeline: Lifeline
 
 
 @dataclass
@@ -144,20 +151,21 @@ class Servers:
             await client.close()
 
     async def close(self) -> None:
-        """Terminates the servers. Watchdogs kill servers that do not exit in time."""
+        """Terminates the servers. Guards kill servers that do not exit in time."""
         failed = self.failed or self.dead() is not None
         for server in self.servers:
             server.process.terminate()
         for server in self.servers:
             while server.process.poll() is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+            server.lifeline.close()
         self.servers.clear()
         if not failed:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def start_servers(
-    settings: EngineSettings,
+    settings: VLLMSettings,
     model: Path | LoadedModel,
     serving: Serving,
     *,
@@ -186,20 +194,21 @@ def start_servers(
         port = ports[index] if index < len(ports) else _free_port()
         command = [python, *arguments(settings, model, serving, port, host, cpu=cpu)]
         log = servers.folder / f"server-{index}.log"
-        with log.open("wb") as out:
+        with Lifeline(_END_S) as lifeline, log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, _WATCHDOG, str(os.getpid()), str(_END_S), *command],
+                [*lifeline.guard, *command],
                 env=_environment(settings, None if cpu else gpus[index]),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=lifeline.pass_fds,
             )
-        servers.servers.append(Server(f"http://{host}:{port}", process, log))
+        servers.servers.append(Server(f"http://{host}:{port}", process, log, lifeline))
     return servers
 
 
-def prepare(settings: EngineSettings, serving: Serving) -> tuple[str, bool, list[list[str]]]:
+def prepare(settings: VLLMSettings, serving: Serving) -> tuple[str, bool, list[list[str]]]:
     """Returns the interpreter, whether its vLLM is for CPUs, and each server's GPUs. Starts nothing.
 
     Raises:
@@ -223,7 +232,7 @@ def prepare(settings: EngineSettings, serving: Serving) -> tuple[str, bool, list
     return python, cpu, [] if cpu else assigned(settings, serving.trainer_gpus)
 
 
-def arguments(settings: EngineSettings, model: Path, serving: Serving, port: int, host: str, *, cpu: bool) -> list[str]:
+def arguments(settings: VLLMSettings, model: Path, serving: Serving, port: int, host: str, *, cpu: bool) -> list[str]:
     """The command line of a server, without the interpreter.
 
     `processed_logprobs`: log-probabilities under the sampling temperature, which the importance ratio needs.
@@ -257,7 +266,7 @@ def arguments(settings: EngineSettings, model: Path, serving: Serving, port: int
     return [*found, *settings.args]
 
 
-def _environment(settings: EngineSettings, gpus: Sequence[str] | None) -> dict[str, str]:
+def _environment(settings: VLLMSettings, gpus: Sequence[str] | None) -> dict[str, str]:
     """Environment of a server on these GPUs; None: on CPUs."""
     plugin = str(data_path("tools", "vllm"))
     found = {

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from agentrl.config.engine import EngineSettings
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.types.errors import EngineError
 
 
@@ -22,7 +22,7 @@ def visible_gpus() -> list[str]:
     return [str(number) for number, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]
 
 
-def assigned(settings: EngineSettings, trainer: int) -> list[list[str]]:
+def assigned(settings: VLLMSettings, trainer: int) -> list[list[str]]:
     """The GPUs of each server, in the format of CUDA_VISIBLE_DEVICES.
 
     The trainer has the first GPUs, and the servers have the last ones. With `colocate` the servers begin at the first.

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentrl.config.engine import EngineSettings
 from agentrl.engines.replicas import Replica
+from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.registry.registry import Registry, any_class
 from agentrl.types.errors import EngineError, needs
 
@@ -196,7 +196,7 @@ TRANSFERS: Registry[type] = Registry(
 )
 
 
-def backend_of(settings: EngineSettings, base: Path) -> str:
+def backend_of(settings: VLLMSettings, base: Path) -> str:
     """The servers' name for the recipe's weight transfer.
 
     Raises:
@@ -206,7 +206,7 @@ def backend_of(settings: EngineSettings, base: Path) -> str:
     return backend
 
 
-def transfer_of(settings: EngineSettings, base: Path) -> Transfer:
+def transfer_of(settings: VLLMSettings, base: Path) -> Transfer:
     """Makes the recipe's weight transfer.
 
     Raises:

@@ -11,7 +11,7 @@ from pydantic import Field
 from agentrl.estimators.arrays import Bools, Floats
 from agentrl.estimators.estimator import Advantages, Need, estimator
 from agentrl.estimators.score import ScoredBaseline, broadcast, reads_score, settle_singletons
-from agentrl.estimators.table import CreditTable
+from agentrl.estimators.table import CreditTable, needed
 
 
 class CanonSettings(ScoredBaseline):
@@ -67,10 +67,10 @@ def canon(table: CreditTable, settings: CanonSettings) -> Advantages:
 
 def mean_surprisal(table: CreditTable) -> Floats:
     """Mean of -log-probability over a trajectory's sampled tokens, 0 without any [n_trajectories]."""
-    assert table.behaviour_logprob is not None
+    behaviour_logprob = needed(table.behaviour_logprob, "behaviour_logprob")
     tokens = np.diff(table.token_offsets[table.offsets])
     owner = np.repeat(np.arange(table.n_trajectories), tokens)
-    return -np.bincount(owner, table.behaviour_logprob, table.n_trajectories) / np.maximum(tokens, 1)
+    return -np.bincount(owner, behaviour_logprob, table.n_trajectories) / np.maximum(tokens, 1)
 
 
 def _upper_half(table: CreditTable, metric: Floats) -> Bools:

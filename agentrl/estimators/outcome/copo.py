@@ -9,7 +9,7 @@ from agentrl.estimators.arrays import Floats
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import normalise
 from agentrl.estimators.score import ScoredNormalisation, group_advantage, reads_score
-from agentrl.estimators.table import CreditTable
+from agentrl.estimators.table import CreditTable, needed
 
 
 class CopoSettings(ScoredNormalisation):
@@ -55,7 +55,7 @@ def copo(table: CreditTable, settings: CopoSettings) -> Advantages:
 
 def answer_entropy(table: CreditTable) -> Floats:
     """Entropy of the distribution of answers inside each group, in nats [n_groups]."""
-    assert table.answer is not None
-    pairs, count = np.unique(np.stack([table.group, table.answer]), axis=1, return_counts=True)
+    answer = needed(table.answer, "answer")
+    pairs, count = np.unique(np.stack([table.group, answer]), axis=1, return_counts=True)
     share = count / table.group_size[pairs[0]]
     return np.asarray(np.bincount(pairs[0], -share * np.log(share), table.n_groups))

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.score import ScoredNormalisation, group_advantage, reads_score
-from agentrl.estimators.table import CreditTable
+from agentrl.estimators.table import CreditTable, needed
 
 
 class HighEntropySettings(ScoredNormalisation):
@@ -39,11 +39,11 @@ def high_entropy(table: CreditTable, settings: HighEntropySettings) -> Advantage
     The selection is made over the whole batch (the authors make it in each micro-batch). All tokens with the entropy of
     the border are selected, so that their order does not matter.
     """
-    assert table.entropy is not None
+    entropy = needed(table.entropy, "entropy")
     group = group_advantage(table, settings.scores(table), settings)[table.trajectory]
     chosen = math.ceil(settings.share * table.n_tokens)
-    border = np.partition(table.entropy, -chosen)[-chosen] if chosen else np.inf
-    kept = table.entropy >= border
+    border = np.partition(entropy, -chosen)[-chosen] if chosen else np.inf
+    kept = entropy >= border
     factor = len(kept) / max(int(kept.sum()), 1) if settings.denominator == "selected" else 1.0
     token = np.where(kept, factor * group[table.token_turn], 0.0)
     return Advantages(table.turn_mean(token), token, metrics={"entropy_border": float(border)} if chosen else {})

@@ -7,7 +7,7 @@ import numpy as np
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import Normalisation
 from agentrl.estimators.score import broadcast, group_advantage
-from agentrl.estimators.table import CreditTable
+from agentrl.estimators.table import CreditTable, needed
 
 
 @estimator(
@@ -23,5 +23,5 @@ def pref_grpo(table: CreditTable, settings: Normalisation) -> Advantages:
     The win rate is wins / comparisons, a tie or an unreadable verdict half a win for each; the reward component
     `win_rate` holds it (built in; in both orders, where the authors' code asks once).
     """
-    assert table.win_rate is not None
-    return broadcast(table, group_advantage(table, np.round(table.win_rate, 3), settings))
+    win_rate = needed(table.win_rate, "win_rate")
+    return broadcast(table, group_advantage(table, np.round(win_rate, 3), settings))

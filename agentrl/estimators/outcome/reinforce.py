@@ -12,7 +12,7 @@ from agentrl.estimators.arrays import Floats, Ints, discounted
 from agentrl.estimators.estimator import Advantages, Need, Reward, estimator
 from agentrl.estimators.normalise import Discount, Std, whiten
 from agentrl.estimators.score import ScoredBaseline, ScoreSettings, broadcast, centred_score, reads_score, reads_verdict
-from agentrl.estimators.table import CreditTable, Weighting
+from agentrl.estimators.table import CreditTable, Weighting, needed
 
 
 class Whitening(BaseModel):
@@ -65,8 +65,8 @@ def _reads(settings: ReinforcePPSettings) -> Iterable[Reward]:
 )
 def reinforce_pp(table: CreditTable, settings: ReinforcePPSettings) -> Advantages:
     """G_k = r_k + gamma * G_{k+1} over sampled tokens, then (G - mean) / sqrt(var + eps) over the batch."""
-    observed = np.zeros(table.n_turns, np.int64) if settings.observations == "skip" else table.observation_tokens
-    assert observed is not None
+    skips = settings.observations == "skip"
+    observed = np.zeros(table.n_turns, np.int64) if skips else needed(table.observation_tokens, "observation_tokens")
     spans = np.stack([table.tokens, observed], axis=1).ravel()
     sampled = np.repeat(np.tile([True, False], table.n_turns), spans)
     owner = np.repeat(np.repeat(np.arange(table.n_turns), 2), spans)

@@ -11,7 +11,7 @@ from pydantic import Field
 from agentrl.estimators.arrays import Floats
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import Normalisation, normalise
-from agentrl.estimators.table import CreditTable
+from agentrl.estimators.table import CreditTable, needed
 
 Vote = Literal["intersection", "majority", "union", "average"]
 
@@ -55,9 +55,9 @@ def capo(table: CreditTable, settings: CapoSettings) -> Advantages:
     all tokens of a single-turn episode get the same; the critiques are the turn reward `wrong`, for example by
     `critique` with our prompt; the authors' vote `greedy` is not implemented.
     """
-    assert table.wrong is not None
+    wrong = needed(table.wrong, "wrong")
     owner = table.trajectory[table.token_turn]
-    reward = settings.outcome_weight * table.score[owner] - settings.process_weight * VOTES[settings.vote](table.wrong)
+    reward = settings.outcome_weight * table.score[owner] - settings.process_weight * VOTES[settings.vote](wrong)
     weights = (table.turn_weights(settings.weighting) / np.maximum(table.tokens, 1))[table.token_turn]
     if settings.weighting == "trajectory":
         weights = 1.0 / np.bincount(owner)[owner]

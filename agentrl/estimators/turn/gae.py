@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from agentrl.estimators.arrays import Floats, Ints, discounted
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import Discount, whiten
-from agentrl.estimators.table import CreditTable
+from agentrl.estimators.table import CreditTable, needed
 
 WHITEN_EPS = 1e-8
 """Under the root of the batch's deviation, as in verl's `masked_whiten`."""
@@ -81,16 +81,16 @@ def turn_gae(table: CreditTable, settings: TurnGaeSettings) -> Advantages:
     The value of a turn is the critic's at one token, the anchor, which is the only one that the critic learns at. Every
     token of the turn gets A_t; whitening counts every token.
     """
-    assert table.value is not None
+    critic = needed(table.value, "value")
     played = table.tokens > 0
     at = (table.token_offsets[:-1] if settings.anchor == "first" else table.token_offsets[1:] - 1)[played]
     value = np.zeros(table.n_turns)
-    value[played] = table.value[at]
+    value[played] = critic[at]
     raw = _recursion(table.step_reward, value, table.turns_left, settings.gamma, settings.lam)
     target = np.full(table.n_tokens, np.nan)
     target[at] = (raw + value)[played]
     advantage = _whitened(raw, table.tokens.astype(np.float64)) if settings.whiten else raw
-    return Advantages(advantage, value_target=target, metrics=_fit(table.value, target))
+    return Advantages(advantage, value_target=target, metrics=_fit(critic, target))
 
 
 @estimator(
@@ -107,36 +107,36 @@ def bi_level_gae(table: CreditTable, settings: BiLevelGaeSettings) -> Advantages
     the turn's last token and bootstraps from nothing beyond it. Turn ends are known here; RAGEN finds them by rewards
     that are not 0, merges a turn of reward 0 with the next, and fails where the last reward is 0.
     """
-    assert table.value is not None
+    critic = needed(table.value, "value")
     played = table.tokens > 0
     end = table.token_offsets[1:][played] - 1
     value = np.zeros(table.n_turns)
-    value[played] = table.value[end]
+    value[played] = critic[end]
     high = _recursion(table.step_reward, value, table.turns_left, settings.gamma_high, settings.lam)
     reward = np.zeros(table.n_tokens)
     reward[end] = (high + value)[played]
     left = table.token_offsets[1:][table.token_turn] - np.arange(table.n_tokens) - 1
-    raw = _recursion(reward, table.value, left, settings.gamma, settings.lam)
+    raw = _recursion(reward, critic, left, settings.gamma, settings.lam)
     return _by_token(table, raw, settings.whiten)
 
 
 def gae_of(table: CreditTable, turn_reward: Floats, settings: GaeSettings) -> Advantages:
     """Token GAE of given turn rewards [n_turns], each on the last token of its turn, and of the rewards of tokens."""
-    assert table.value is not None
+    critic = needed(table.value, "value")
     reward = np.zeros(table.n_tokens) if table.token_reward is None else table.token_reward.copy()
     # The reward of a turn without tokens goes to the last token before it, if the trajectory has one.
     at = table.token_offsets[1:] - 1
     held = at >= table.token_offsets[table.offsets[:-1]][table.trajectory]
     np.add.at(reward, at[held], turn_reward[held])
-    raw = _recursion(reward, table.value, table.token_left, settings.gamma, settings.lam)
+    raw = _recursion(reward, critic, table.token_left, settings.gamma, settings.lam)
     return _by_token(table, raw, settings.whiten)
 
 
 def _by_token(table: CreditTable, raw: Floats, whitening: bool) -> Advantages:
-    assert table.value is not None
-    target = raw + table.value
+    critic = needed(table.value, "value")
+    target = raw + critic
     token = _whitened(raw, np.ones(len(raw))) if whitening else raw
-    return Advantages(table.turn_mean(token), token, target, metrics=_fit(table.value, target))
+    return Advantages(table.turn_mean(token), token, target, metrics=_fit(critic, target))
 
 
 def _recursion(reward: Floats, value: Floats, left: Ints, gamma: float, lam: float) -> Floats:

@@ -10,7 +10,7 @@ from pydantic import Field
 from agentrl.estimators.arrays import Bools, Floats, Ints, discounted
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import Discount, Normalisation, Std, deviation, normalise
-from agentrl.estimators.table import CreditTable, Weighting
+from agentrl.estimators.table import CreditTable, Weighting, needed
 
 VARIANCE_FLOOR = 1e-8
 """Added to a pool's variance before the root, as in the authors' code."""
@@ -63,8 +63,8 @@ def igpo(table: CreditTable, settings: IgpoSettings) -> Advantages:
     format is wrong: `f1`, and a component that is -2 then. The probability is that of a reply with
     `information_gain.lead` and the answer; theirs wraps it into a thought and answer tags.
     """
-    assert table.gold_logprob is not None
-    belief = np.exp(table.gold_logprob) if settings.gain == "probability" else table.gold_logprob
+    gold_logprob = needed(table.gold_logprob, "gold_logprob")
+    belief = np.exp(gold_logprob) if settings.gain == "probability" else gold_logprob
     last = table.turns_left == 0
     gain = np.where(last, 0.0, np.append(belief[1:], 0.0) - belief)
     weight = [a + (b - a) * table.progress_of_training for a, b in (settings.outcome_weight, settings.gain_weight)]

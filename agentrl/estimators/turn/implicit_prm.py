@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentrl.estimators.arrays import Floats, Ints, discounted
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import whiten
-from agentrl.estimators.table import CreditTable
+from agentrl.estimators.table import CreditTable, needed
 from agentrl.estimators.turn.gae import WHITEN_EPS
 
 
@@ -49,10 +49,10 @@ def implicit_prm(table: CreditTable, settings: ImplicitPrmSettings) -> Advantage
     mean of its own mean token reward and the others', leave-one-out: r_k * n / (n - 1) - sum_i mean_i / (n - 1); the
     outcome is leave-one-out too, on the last token, times its weight. A group of one lacks a baseline and gets 0.
     """
-    assert table.prm_logprob is not None
-    assert table.ref_logprob is not None
+    prm_logprob = needed(table.prm_logprob, "prm_logprob")
+    ref_logprob = needed(table.ref_logprob, "ref_logprob")
     owner = table.trajectory[table.token_turn]
-    reward = settings.beta * (table.prm_logprob - table.ref_logprob)
+    reward = settings.beta * (prm_logprob - ref_logprob)
     if settings.scale:
         largest = np.zeros(table.n_trajectories)
         np.maximum.at(largest, owner, np.abs(discounted(reward, table.token_left, 1.0)))

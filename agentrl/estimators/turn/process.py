@@ -11,7 +11,7 @@ from pydantic import Field
 from agentrl.estimators.arrays import Floats, discounted
 from agentrl.estimators.estimator import Advantages, Need, Reward, estimator
 from agentrl.estimators.normalise import Discount, Normalisation
-from agentrl.estimators.table import CreditTable
+from agentrl.estimators.table import CreditTable, needed
 from agentrl.estimators.turn.gae import GaeSettings, gae_of
 from agentrl.estimators.turn.returns import against_group
 
@@ -89,9 +89,9 @@ def ppr(table: CreditTable, settings: PprSettings) -> Advantages:
     Differs from the paper: p_t comes from a reward component or a tool named `process`, for example `rubric_judge` with
     `reads: turn`. The authors' judge and its prompts are not included.
     """
-    assert table.process is not None
+    process = needed(table.process, "process")
     outcome = table.score[table.trajectory]
-    reward = np.where(table.turns_left == 0, outcome, table.process + outcome - settings.beta)
+    reward = np.where(table.turns_left == 0, outcome, process + outcome - settings.beta)
     return from_rewards(table, reward, settings)
 
 
@@ -112,9 +112,9 @@ def spa(table: CreditTable, settings: SpaSettings) -> Advantages:
     Differs from the paper: its estimator is trained before reinforcement begins; here a linear head on the policy's
     states learns along, from zero (`train.critic`).
     """
-    assert table.progress is not None
-    assert table.executed is not None
-    return from_rewards(table, table.progress + settings.grounding * table.executed, settings)
+    progress = needed(table.progress, "progress")
+    executed = needed(table.executed, "executed")
+    return from_rewards(table, progress + settings.grounding * executed, settings)
 
 
 def from_rewards(table: CreditTable, reward: Floats, settings: ProcessSettings) -> Advantages:

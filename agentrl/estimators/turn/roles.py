@@ -14,7 +14,7 @@ from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import Discount, Normalisation, normalise, whiten
 from agentrl.estimators.parted import parted
 from agentrl.estimators.seats import Seats
-from agentrl.estimators.table import CreditTable
+from agentrl.estimators.table import CreditTable, needed
 from agentrl.estimators.turn.gae import WHITEN_EPS
 from agentrl.estimators.turn.salt import combine
 
@@ -61,28 +61,26 @@ def mars(table: CreditTable, settings: MarsSettings) -> Advantages:
     roles is split. The outcome is that of the player's context (`context.score`), else the episode's. Their norms
     `asym_clip` and `running`, and batches split by environment, are not implemented.
     """
-    assert table.role is not None
     players = parted(table, _players(table))
     advantage = _of_players(players.table, settings)
-    token = players.token_whole(advantage)
-    assert token is not None
+    token = players.whole(advantage)
     return Advantages(table.turn_mean(token), token)
 
 
 def _players(table: CreditTable) -> Seats:
     """Makes every role a seat, in the existing groups."""
-    assert table.role is not None
-    return Seats([], table.role, np.full(table.n_turns, -1), table.score[table.trajectory], own=False)
+    role_of = needed(table.role, "role")
+    return Seats([], role_of, np.full(table.n_turns, -1), table.score[table.trajectory], own=False)
 
 
 def _of_players(table: CreditTable, settings: MarsSettings) -> Floats:
     """Computes token advantages of a table with one role per trajectory [n_tokens]."""
-    assert table.role is not None
+    role_of = needed(table.role, "role")
     # float32, and step by step below, as the authors' code does it: the rounding decides which values are distinct.
     steps = table.step_reward.astype(np.float32)
-    roles = np.unique(table.role)
+    roles = np.unique(role_of)
     for role in roles:
-        mine = table.role == role
+        mine = role_of == role
         steps[mine] = _standardised(steps[mine], steps[mine], settings.reward_norm)
     reward = np.zeros(table.n_tokens, np.float32)
     played = table.tokens > 0
@@ -90,7 +88,7 @@ def _of_players(table: CreditTable, settings: MarsSettings) -> Floats:
     if settings.whiten_rewards:
         reward = _whiten(reward)
     token, observed, observer = _returns(table, reward, settings.gamma)
-    speaker = table.role[table.token_turn]
+    speaker = role_of[table.token_turn]
     for role in roles:  # one that sampled nothing has no entry of `token` to change
         mine = speaker == role
         values = np.concatenate([token[mine], observed[observer == role], np.zeros(1, np.float32)])
@@ -103,9 +101,9 @@ def _of_players(table: CreditTable, settings: MarsSettings) -> Floats:
 def _returns(table: CreditTable, reward: Float32s, gamma: float) -> tuple[Float32s, Float32s, Ints]:
     """Reward-to-go at the sampled tokens [n_tokens] and at the observation tokens [n], and the role of the turn that
     each of these came after [n]."""
-    assert table.role is not None
-    assert table.observation_tokens is not None
-    sizes = np.stack([table.tokens, table.observation_tokens], 1).ravel()
+    role_of = needed(table.role, "role")
+    observation_tokens = needed(table.observation_tokens, "observation_tokens")
+    sizes = np.stack([table.tokens, observation_tokens], 1).ravel()
     ends = np.cumsum(sizes)
     owner = np.repeat(table.trajectory, 2)
     first = np.concatenate([[0], ends])[2 * table.offsets[:-1]]
@@ -117,7 +115,7 @@ def _returns(table: CreditTable, reward: Float32s, gamma: float) -> tuple[Float3
     for step in range(len(grid) - 2, -1, -1):
         grid[step] += np.float32(gamma) * grid[step + 1]
     values = grid[column, row]
-    return values[sampled], values[~sampled], table.role[kind // 2][~sampled]
+    return values[sampled], values[~sampled], role_of[kind // 2][~sampled]
 
 
 class RoleGrpoSettings(Normalisation):
@@ -147,8 +145,8 @@ def role_grpo(table: CreditTable, settings: RoleGrpoSettings) -> Advantages:
     that only one trajectory of the group has is a group of one. A role is not credited with rewards of other roles'
     turns: each may get a separate outcome, as the reward of its last turn.
     """
-    assert table.role is not None
-    pool = combine(table.turn_group, table.role)
+    role_of = needed(table.role, "role")
+    pool = combine(table.turn_group, role_of)
     part = combine(pool, table.trajectory)
     value = _own_total(table, part) if settings.score == "total" else _own_returns(table, settings.gamma)
     weights = table.turn_weights(settings.weighting)
@@ -176,10 +174,10 @@ def _own_total(table: CreditTable, part: Ints) -> Floats:
 
 def _own_returns(table: CreditTable, gamma: float) -> Floats:
     """Reward-to-go of every turn, without the rewards of other roles [n_turns]."""
-    assert table.role is not None
+    role_of = needed(table.role, "role")
     value = replace(table, reward=np.zeros(table.n_turns)).returns(gamma)
-    for role in np.unique(table.role):
-        mine = table.role == role
+    for role in np.unique(role_of):
+        mine = role_of == role
         value[mine] += discounted(np.where(mine, table.reward, 0.0), table.turns_left, gamma)[mine]
     return value
 

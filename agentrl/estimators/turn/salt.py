@@ -10,7 +10,7 @@ from pydantic import Field
 from agentrl.estimators.arrays import Floats, Ints
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.score import ScoredNormalisation, centred_score, group_advantage, reads_score
-from agentrl.estimators.table import CreditTable
+from agentrl.estimators.table import CreditTable, needed
 
 Part = Literal["state", "action", "next_state"]
 
@@ -73,18 +73,18 @@ def _base(table: CreditTable, settings: SaltSettings) -> Floats:
 
 def edges(table: CreditTable, key: tuple[Part, ...], history: int | None) -> Ints:
     """Index of every turn's edge, the same for the same key in the same group [n_turns]."""
-    assert table.action is not None
+    action = needed(table.action, "action")
     last = table.turns_left == 0
     columns = {
         "state": table.state,
-        "action": table.action,
+        "action": action,
         # -2: the end, which differs from all states and from a missing key.
         "next_state": np.where(last, -2, np.append(table.state[1:], -1)),
     }
     edge = table.turn_group
     for part in key:
         edge = combine(edge, columns[part])
-    pair = combine(table.state, table.action)
+    pair = combine(table.state, action)
     longest = int(table.length.max(initial=0)) - 1
     if history is None:
         edge = combine(edge, _paths(table, pair))

@@ -8,7 +8,7 @@ from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.history import prefix_values
 from agentrl.estimators.normalise import deviation, normalise
 from agentrl.estimators.score import ScoredNormalisation, group_advantage, reads_score
-from agentrl.estimators.table import CreditTable
+from agentrl.estimators.table import CreditTable, needed
 
 
 class TempoSettings(ScoredNormalisation):
@@ -30,10 +30,10 @@ def tempo(table: CreditTable, settings: TempoSettings) -> Advantages:
     GRPO. The authors' code stops at the first token that is not trained on, and gives NaN to a group of one, which
     follows `singleton` here.
     """
-    assert table.history is not None
+    history = needed(table.history, "history")
     score = settings.scores(table)
     sampled = np.diff(table.token_offsets[table.offsets])
-    before, after = prefix_values(table.history(), table.group, score, sampled)
+    before, after = prefix_values(history(), table.group, score, sampled)
     group = group_advantage(table, score, settings)[table.trajectory]
     weights = table.trajectory_weights(settings.weighting)
     centred = normalise(score, table.group, weights, std="none")

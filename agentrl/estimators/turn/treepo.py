@@ -11,7 +11,7 @@ from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import whiten
 from agentrl.estimators.outcome.reinforce import Whitening
 from agentrl.estimators.score import ScoredBaseline, broadcast, reads_score, settle_singletons
-from agentrl.estimators.table import CreditTable, Weighting
+from agentrl.estimators.table import CreditTable, Weighting, needed
 
 
 class TreepoSettings(Whitening, ScoredBaseline):
@@ -80,11 +80,11 @@ def subtrees(table: CreditTable) -> Ints:
     Sorted by their actions, trajectories with a common beginning lie side by side, and a node ends wherever two
     neighbours differ in its beginning.
     """
-    assert table.action is not None
+    action = needed(table.action, "action")
     longest = int(table.length.max(initial=0))
     path = np.full((table.n_trajectories, longest + 1), -1)
     path[:, 0] = table.group
-    path[table.trajectory, table.turn + 1] = table.action
+    path[table.trajectory, table.turn + 1] = action
     order = np.lexsort(path.T[::-1])
     ordered = path[order]
     parted = np.ones(path.shape, np.bool_)

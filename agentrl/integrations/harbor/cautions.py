@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from agentrl.config.recipe import Recipe
+from agentrl.config.rewards import RewardSettings
 from agentrl.integrations.harbor.programs import lacking
 from agentrl.integrations.harbor.verifier import INSTALLERS
 from agentrl.types.task import Task
@@ -25,7 +26,7 @@ def cautions(recipe: Recipe, tasks: Iterable[Task]) -> Iterator[str]:
         spec = recipe.sandbox.spec
         image = (task.sandbox or {}).get("image") or spec.image
         if recipe.sandbox.use == "namespace" and image is None:
-            for program in lacking(Path(about["folder"], "tests", "test.sh")) - _installers(recipe):
+            for program in lacking(Path(about["folder"], "tests", "test.sh")) - _installers(recipe.rewards):
                 missing[program].append(task.id)
     for program, ids in sorted(missing.items()):
         yield (
@@ -36,9 +37,9 @@ def cautions(recipe: Recipe, tasks: Iterable[Task]) -> Iterator[str]:
         yield f"left to the image, and not run: {' '.join(command.split())[:120]} ({_some(ids)})"
 
 
-def _installers(recipe: Recipe) -> set[str]:
+def _installers(rewards: Mapping[str, RewardSettings]) -> set[str]:
     """Returns the programs that the verifier replaces by stubs."""
-    offline = any(each.use == "harbor" and each.settings.get("offline") for each in recipe.rewards.values())
+    offline = any(each.use == "harbor" and each.settings.get("offline") for each in rewards.values())
     return {*INSTALLERS, "uv", "uvx", "pytest"} if offline else set()
 
 

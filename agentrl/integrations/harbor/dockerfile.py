@@ -45,7 +45,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunStep:
     """Run step: a command, its working folder and its shell."""
 
     command: str
@@ -69,12 +69,12 @@ class Plan:
     image: str = ""
     workdir: str = ""
     env: dict[str, str] = field(default_factory=dict)
-    steps: list[Copy | Run] = field(default_factory=list)
+    steps: list[Copy | RunStep] = field(default_factory=list)
     writable: set[str] = field(default_factory=set)
     left: list[str] = field(default_factory=list)
     only_image: list[tuple[str, str]] = field(default_factory=list)
     folders: set[str] = field(default_factory=set)
-    shell: tuple[str, ...] = Run.shell
+    shell: tuple[str, ...] = RunStep.shell
 
 
 def plan_of(path: Path) -> Plan:
@@ -182,7 +182,7 @@ def _run(plan: Plan, rest: str) -> None:
             kept.append(part)
             plan.writable |= {root_of(found) for found in _PATH.findall(part)}
     if kept:
-        plan.steps.append(Run(" && ".join(kept), plan.workdir or "/", plan.shell))
+        plan.steps.append(RunStep(" && ".join(kept), plan.workdir or "/", plan.shell))
 
 
 def _commands(rest: str) -> list[str]:

@@ -6,10 +6,10 @@ import shutil
 import tempfile
 from pathlib import Path, PurePosixPath
 
-from agentrl.integrations.harbor.dockerfile import Copy, Run
+from agentrl.integrations.harbor.dockerfile import Copy, RunStep
 from agentrl.integrations.harbor.inside import require_own_files
 from agentrl.integrations.harbor.tasks import plan_for
-from agentrl.tools.base import Tool
+from agentrl.tools.base import Tool, own
 from agentrl.types.errors import TaskError
 from agentrl.types.sandbox import Sandbox, SandboxStartFailed
 from agentrl.types.task import Task
@@ -26,8 +26,7 @@ class Harbor(Tool):
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Copies files and runs commands."""
-        assert sandbox is not None
-        await prepare(task, sandbox)
+        await prepare(task, own(sandbox))
 
 
 def folder_of(task: Task) -> Path:
@@ -85,7 +84,7 @@ async def _put_as(sandbox: Sandbox, source: Path, target: str) -> None:
         await sandbox.put(Path(made), str(path.parent))
 
 
-async def _run(sandbox: Sandbox, step: Run, folder: Path) -> None:
+async def _run(sandbox: Sandbox, step: RunStep, folder: Path) -> None:
     await sandbox.exec(["mkdir", "-p", step.folder])
     result = await sandbox.exec([*step.shell, step.command], cwd=step.folder, timeout_s=STEP_S)
     if not result.ok:

@@ -25,7 +25,7 @@ IGNORED = -100
 def sft_rows(episodes: Iterable[Episode], *, min_reward: float | None = None) -> list[TrainingSample]:
     """Returns the rows of model-sampled episodes, for imitation.
 
-    For demonstrations of a script, whose tokens are bytes, use `train.conversation.Conversation.samples` instead.
+    For demonstrations of a script, whose tokens are bytes, use `SupervisedConversation.samples` instead.
 
     Args:
         min_reward: minimum reward of an episode; None: all scored episodes.

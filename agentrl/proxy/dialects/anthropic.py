@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentrl.proxy.dialects.dialect import (
-    Answer,
     Body,
     Dialect,
+    DialectAnswer,
     at_least_one,
     call,
     event,
@@ -67,11 +67,11 @@ class Messages(Dialect):
         opening += joined(messages)
         return {"messages": opening, "tools": tools, "max_tokens": limit, "stop": stop, "asked": body}
 
-    def whole(self, answer: Answer) -> Body:
+    def whole(self, answer: DialectAnswer) -> Body:
         """A message with a text block, if there is text, and a block for each tool call."""
         return _message(answer, _blocks(answer), answer.completion_tokens) | _stop(answer)
 
-    def events(self, answer: Answer) -> Iterator[bytes]:
+    def events(self, answer: DialectAnswer) -> Iterator[bytes]:
         """Events of the message: start, delta and stop of each block."""
 
         def send(kind: str, **more: Any) -> bytes:
@@ -155,7 +155,7 @@ def _tool(tool: Body) -> Body:
     return function(tool.get("name"), tool.get("description"), tool.get("input_schema"))
 
 
-def _blocks(answer: Answer) -> list[Body]:
+def _blocks(answer: DialectAnswer) -> list[Body]:
     message = answer.said[0].message
     text = message["content"]
     calls = [
@@ -180,7 +180,7 @@ def _called(block: Body) -> tuple[Body, Body]:
     return {"input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
 
 
-def _message(answer: Answer, blocks: list[Body], tokens: int) -> Body:
+def _message(answer: DialectAnswer, blocks: list[Body], tokens: int) -> Body:
     return {
         "id": f"msg_{answer.id}",
         "type": "message",
@@ -191,7 +191,7 @@ def _message(answer: Answer, blocks: list[Body], tokens: int) -> Body:
     }
 
 
-def _stop(answer: Answer) -> Body:
+def _stop(answer: DialectAnswer) -> Body:
     said = answer.said[0]
     by_string = said.stop is not None and said.finish == "stop"
     reason = "stop_sequence" if by_string else STOPS.get(said.finish, "end_turn")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentrl.proxy.dialects.dialect import (
-    Answer,
     Body,
     Dialect,
+    DialectAnswer,
     at_least_one,
     event,
     function,
@@ -49,7 +49,7 @@ class ChatCompletions(Dialect):
         refuse_unread(body, _READ, _HOLDS)
         return {**body, "max_tokens": limit, "n": n, "stop": stop, "tools": tools}
 
-    def whole(self, answer: Answer) -> Body:
+    def whole(self, answer: DialectAnswer) -> Body:
         """A completion with one choice per reply."""
         choices = [
             {"index": k, "message": one.message, "finish_reason": one.finish, "logprobs": None}
@@ -57,7 +57,7 @@ class ChatCompletions(Dialect):
         ]
         return {**_envelope(answer), "object": "chat.completion", "choices": choices, "usage": _usage(answer)}
 
-    def events(self, answer: Answer) -> Iterator[bytes]:
+    def events(self, answer: DialectAnswer) -> Iterator[bytes]:
         """Chunks of each choice in turn: text, tool calls, finish reason."""
         chunk = {**_envelope(answer), "object": "chat.completion.chunk"}
         for index, one in enumerate(answer.said):
@@ -84,10 +84,10 @@ def _whole(said: Body) -> Body:
     return function(said.get("name"), said.get("description"), said.get("parameters"))
 
 
-def _envelope(answer: Answer) -> Body:
+def _envelope(answer: DialectAnswer) -> Body:
     return {"id": f"chatcmpl-{answer.id}", "created": answer.created, "model": answer.model}
 
 
-def _usage(answer: Answer) -> Body:
+def _usage(answer: DialectAnswer) -> Body:
     prompt, completion = answer.prompt_tokens, answer.completion_tokens
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -18,7 +18,7 @@ Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Answer:
+class DialectAnswer:
     """The replies to a request.
 
     Attributes:
@@ -65,14 +65,14 @@ class Dialect(ABC):
         """
 
     @abstractmethod
-    def whole(self, answer: Answer) -> Body:
+    def whole(self, answer: DialectAnswer) -> Body:
         """The response as one JSON object."""
 
     @abstractmethod
-    def events(self, answer: Answer) -> Iterator[bytes]:
+    def events(self, answer: DialectAnswer) -> Iterator[bytes]:
         """The response as server-sent events."""
 
-    def remembered(self, answer: Answer) -> str | None:
+    def remembered(self, answer: DialectAnswer) -> str | None:
         """Returns the id with which later requests continue this response; None if they send the conversation."""
         return None
 

@@ -7,9 +7,9 @@ from itertools import count
 from typing import Any
 
 from agentrl.proxy.dialects.dialect import (
-    Answer,
     Body,
     Dialect,
+    DialectAnswer,
     at_least_one,
     call,
     event,
@@ -63,15 +63,15 @@ class Responses(Dialect):
         limit = at_least_one(body.get("max_output_tokens"), "'max_output_tokens'")
         return {"messages": [*system, *messages], "tools": tools, "max_tokens": limit, "asked": body}
 
-    def whole(self, answer: Answer) -> Body:
+    def whole(self, answer: DialectAnswer) -> Body:
         """A response with a message item, if there is text, and the tool calls."""
         return _response(answer, _items(answer), over=True)
 
-    def remembered(self, answer: Answer) -> str | None:
+    def remembered(self, answer: DialectAnswer) -> str | None:
         """The response's id, unless the request has `store: false`."""
         return None if answer.body.get("store") is False else f"resp_{answer.id}"
 
-    def events(self, answer: Answer) -> Iterator[bytes]:
+    def events(self, answer: DialectAnswer) -> Iterator[bytes]:
         """Events of the response: added, deltas and done of each item."""
         numbers = count()
 
@@ -154,7 +154,7 @@ def _tool(tool: Body) -> Body:
     return function(tool.get("name"), tool.get("description"), tool.get("parameters"))
 
 
-def _items(answer: Answer) -> list[Body]:
+def _items(answer: DialectAnswer) -> list[Body]:
     message = answer.said[0].message
     text, calls = message["content"], message.get("tool_calls", ())
     parts: list[Body] = [{"type": "output_text", "text": text or "", "annotations": [], "logprobs": []}]
@@ -175,7 +175,7 @@ def _items(answer: Answer) -> list[Body]:
     ]
 
 
-def _response(answer: Answer, items: list[Body], *, over: bool) -> Body:
+def _response(answer: DialectAnswer, items: list[Body], *, over: bool) -> Body:
     cut, body = over and answer.said[0].finish == "length", answer.body
     return {
         "id": f"resp_{answer.id}",
@@ -196,7 +196,7 @@ def _response(answer: Answer, items: list[Body], *, over: bool) -> Body:
     }
 
 
-def _usage(answer: Answer) -> Body:
+def _usage(answer: DialectAnswer) -> Body:
     prompt, completion = answer.prompt_tokens, answer.completion_tokens
     return {
         "input_tokens": prompt,

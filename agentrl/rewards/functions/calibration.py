@@ -6,11 +6,11 @@ import re
 
 import msgspec
 
+from agentrl.registry import checks
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.answers.comparers import CONFIDENCE
 from agentrl.rewards.functions.maths import Metric, with_correctness
 from agentrl.types.episode import Episode
-from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task
 
 
@@ -25,10 +25,7 @@ def brier(
         pattern: regular expression of the confidence, in the answer or else the last turn: group 1 the number, group 2
             (if there is one) a percent sign.
     """
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise RecipeError(f"pattern {pattern!r}: {error}", place="rewards") from None
+    expression = checks.pattern(pattern)
     if episode.answer is None:
         return Scored(0.0, "no answer")
     texts = [episode.answer, *(turn.text for turn in episode.own_turns[-1:])]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from agentrl.registry import checks
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.answers.comparers import Comparer, classes, then
 from agentrl.rewards.functions.verifiers import gold
 from agentrl.types.episode import Episode, Turn
-from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task
 
 
@@ -59,10 +59,7 @@ def unary_feedback(
 def answer_of(turn: Turn, tool: str, argument: str, pattern: str | None) -> str | None:
     """Returns the answer of a turn; None if it is missing or empty."""
     if pattern is not None:
-        try:
-            match = re.search(pattern, turn.text, re.DOTALL)
-        except re.error as error:
-            raise RecipeError(f"pattern {pattern!r}: {error}", place="rewards") from None
+        match = checks.pattern(pattern, re.DOTALL).search(turn.text)
         text = match[1] if match else ""
     else:
         found = (call.arguments.get(argument) for call in turn.calls if call.name == tool)

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from agentrl.registry import checks
 from agentrl.rewards.declare import reward
 from agentrl.rewards.functions.answers.comparers import normalise
 from agentrl.rewards.functions.retrieval import results
 from agentrl.rewards.functions.verifiers import gold
 from agentrl.types.episode import Episode, Turn
-from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task
 
 TOOL = "judge"
@@ -50,10 +50,7 @@ async def evidence_judgement(
         scorer: `./file.py:function`, (result, gold answer) -> 0..1, may be async: the authors use a reranker. Default:
             the share of the gold answer's words that are in the result, for the best gold answer.
     """
-    try:
-        expression = re.compile(pattern, re.IGNORECASE)
-    except re.error as error:
-        raise RecipeError(f"pattern {pattern!r}: {error}", place="rewards") from None
+    expression = checks.pattern(pattern, re.IGNORECASE)
     references = gold(task, key)
     scores: list[float | None] = [None] * len(episode.turns)
     for index in range(1, len(episode.turns)):

@@ -14,7 +14,7 @@ from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.verifiers import code_in, gold
 from agentrl.sandbox.helper import TooMuch
 from agentrl.sql.opening import Engine, open_database, require_database, require_engine
-from agentrl.sql.query import Database, Limits, QueryFailed, Result
+from agentrl.sql.query import Database, QueryFailed, QueryLimits, Result
 from agentrl.sql.sqlite import Sqlite
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, TaskError
@@ -269,7 +269,7 @@ def _results(
 
 def _all_rows(database: Database, query: str, max_rows: int) -> Result:
     # The processor time of the helper is the limit, so no wall time is.
-    result = database.run(query, Limits(rows=max_rows, seconds=3600.0))
+    result = database.run(query, QueryLimits(rows=max_rows, seconds=3600.0))
     if result.more:
         raise QueryFailed(f"more than {max_rows} rows")
     return result

@@ -15,7 +15,7 @@ from agentrl.sandbox.health import check_answers
 from agentrl.tools.base import Environment, Observation, ToolResult
 from agentrl.tools.calling import OutOfTime, timed
 from agentrl.tools.methods import ToolMethod
-from agentrl.tools.voice import answer_of
+from agentrl.tools.responders import answer_of
 from agentrl.types import values
 from agentrl.types.clocks.threads import give_way
 from agentrl.types.engine import ContextOverflow

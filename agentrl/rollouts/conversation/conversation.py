@@ -15,14 +15,14 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.thread import Prompt, Thread
 from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.calls import Heard
-from agentrl.rollouts.conversation.offer import Offer
+from agentrl.rollouts.conversation.policies import EpisodePolicy
 from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState, SessionMisused
-from agentrl.rollouts.conversation.voice import Voice
+from agentrl.rollouts.conversation.tool_prompt import ToolPrompt
 from agentrl.rollouts.faults.failures import raised_in
 from agentrl.tools.asides import asides
 from agentrl.tools.base import Observation, Tool, ToolResult
 from agentrl.tools.methods import ToolMethod
-from agentrl.tools.voice import voices
+from agentrl.tools.responders import speakers
 from agentrl.types import values
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling, sample
@@ -126,8 +126,8 @@ class Conversation:
     """Conversation of a policy with tools and environments, driven by an agent.
 
     Args:
-        offer: the tools that it offers.
-        voice: the speaking policy.
+        tool_prompt: the tools that it offers.
+        speaker: the speaking policy.
         name: `main`, or the name of its context.
         role: the speaking role.
 
@@ -143,23 +143,23 @@ class Conversation:
     def __init__(
         self,
         state: EpisodeState,
-        offer: Offer,
-        voice: Voice,
+        tool_prompt: ToolPrompt,
+        speaker: EpisodePolicy,
         source: TurnSource,
         name: str = MAIN,
         role: str = "agent",
     ) -> None:
-        self.state, self.voice, self.source = state, voice, source
+        self.state, self.speaker, self.source = state, speaker, source
         self.name, self.role = name, role
         self.opening: list[Message] = []
         self.turns: list[TurnDraft] = []
         self.outcome: EpisodeEnd | None = None
         self.seat_outcome: float | None = None
         self.under_way = ""
-        self._offer = offer
-        count = offer.renderer.last_images
+        self._tool_prompt = tool_prompt
+        count = tool_prompt.renderer.last_images
         images = None if count is None else LastImages.of(count, state.task.instruction)
-        self._thread = Thread(voice.trajectory(state.recording), images)
+        self._thread = Thread(speaker.trajectory(state.recording), images)
         self._branch = Branch(turn=0, reason="tools", at_token=0)  # Reason, if the next prompt starts one.
         state.join(name, self)
 
@@ -190,11 +190,11 @@ class Conversation:
     @property
     def policy(self) -> str:
         """Name of the speaking policy."""
-        return self.voice.name
+        return self.speaker.name
 
     @property
     def engine(self) -> Engine:
-        return self.voice.engine
+        return self.speaker.engine
 
     @property
     def sandbox(self) -> Sandbox | None:
@@ -221,25 +221,25 @@ class Conversation:
     @property
     def tools(self) -> list[Tool]:
         """Tool instances of the episode, opened."""
-        return self._offer.box.instances
+        return self._tool_prompt.box.instances
 
     @property
     def methods(self) -> dict[str, ToolMethod]:
         """Tools that the model may call now."""
-        return self._offer.methods
+        return self._tool_prompt.methods
 
     @property
     def renderer(self) -> Renderer:
-        return self._offer.renderer
+        return self._tool_prompt.renderer
 
     @property
     def sampling(self) -> Sampling:
-        return self._offer.sampling
+        return self._tool_prompt.sampling
 
     @property
     def definitions(self) -> list[dict[str, Any]] | None:
         """Definitions of the tools of the first turn; None: those of the recipe."""
-        return self._offer.definitions
+        return self._tool_prompt.definitions
 
     def prompt_tokens(self) -> int:
         """Returns the length of the next prompt. The engine takes `engine.max_context` tokens, prompt and reply
@@ -250,13 +250,13 @@ class Conversation:
     def begin_engine(self) -> None:
         """Announces the conversation to the engine."""
         seed = derive_seed(self.state.seed, *self._named) if self._named else self.state.seed
-        begin = getattr(self.engine, "begin_context", None)
-        if self._named and begin is not None:
-            begin(self.engine_session, self.task, self.messages, seed, episode=self.id, name=self.name)
+        if self._named:
+            self.engine.begin_context(
+                self.engine_session, self.task, self.messages, seed, episode=self.id, name=self.name
+            )
         else:
             self.engine.begin_session(self.engine_session, self.task, self.messages, seed)
-        if (use_images := getattr(self.engine, "use_images", None)) is not None:
-            use_images(self.engine_session, self.images.read)
+        self.engine.use_images(self.engine_session, self.images.read)
         if self.definitions is not None:
             self._tell_engine()
 
@@ -271,8 +271,8 @@ class Conversation:
             prompt=self.opening,
             policy=self.policy,
             tools=self.definitions,
-            version=self.voice.version,
-            trains=self.voice.further,
+            version=self.speaker.version,
+            trains=self.speaker.further,
             outcome=self.seat_outcome,
         )
 
@@ -309,17 +309,17 @@ class Conversation:
             number: of the turn in the episode.
             recorded: the prompt, if it is one of a record; else it is rendered.
         """
-        state, voice = self.state, self.voice
+        state, speaker = self.state, self.speaker
         self.read_tools()
         renderer = self.renderer
         if recorded is None:
             prompt = self._thread.prompt(renderer)
-            fork = voice.fork(_fork(prompt, self._branch))
+            fork = speaker.fork(_fork(prompt, self._branch))
         else:
             prompt, fork = recorded
-        if len(prompt.tokens) + voice.room(prompt.tokens) >= voice.engine.max_context:
-            raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {voice.engine.max_context}")
-        key = state.key() if voice.trains else None
+        if len(prompt.tokens) + speaker.room(prompt.tokens) >= speaker.engine.max_context:
+            raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {speaker.engine.max_context}")
+        key = state.key() if speaker.trains else None
         saved = await state.saved() if state.saves else None
         started = time.perf_counter()
         completion = await self._sampled(prompt.tokens)
@@ -330,11 +330,11 @@ class Conversation:
             said = renderer.opened_by(prompt.tokens) + native.text
             reply = reply_of(renderer.parser, said, native.calls, list(self.methods))
         own = self._thread.reply(
-            prompt, completion, text, opened=renderer.opening_of(prompt.tokens), trained=voice.trains
+            prompt, completion, text, opened=renderer.opening_of(prompt.tokens), trained=speaker.trains
         )
         turn = TurnDraft(
             index=number,
-            node=voice.node(state.recording, own, self.turns[-1].node if self.turns else ROOT),
+            node=speaker.node(state.recording, own, self.turns[-1].node if self.turns else ROOT),
             text=text,
             finish=completion.finish,
             state=key,
@@ -359,7 +359,7 @@ class Conversation:
     def _place(self, turn: TurnDraft, fork: Branch | Drift | None) -> None:
         """Adds a turn, whose reply is in the messages, to this conversation and to the recording."""
         self._tell_reply()
-        turn.tools, self._offer.changed = self._offer.changed, None
+        turn.tools, self._tool_prompt.changed = self._tool_prompt.changed, None
         self.turns.append(turn)
         self.state.recording.place(turn, fork)
 
@@ -372,12 +372,13 @@ class Conversation:
                 completion = await sample(self.engine, prompt, sampling, self.engine_session)
         except TimeoutError:
             raise EngineError(
-                f"{self.voice.owner}no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
+                f"{self.speaker.owner}no completion within {self.limits.generate_s:g} s",
+                remedy="raise limits.generate_s",
             ) from None
         except EngineError as error:
-            if not self.voice.owner or type(error) is not EngineError:
+            if not self.speaker.owner or type(error) is not EngineError:
                 raise
-            raise EngineError(self.voice.owner + error.message, place=error.place, remedy=error.remedy) from error
+            raise EngineError(self.speaker.owner + error.message, place=error.place, remedy=error.remedy) from error
         self.state.stage = "agent"
         return completion
 
@@ -408,9 +409,9 @@ class Conversation:
         The reply is a turn of the episode, in a separate context that opens with this conversation as text. Its tokens
         are recorded, and train if `trained`; otherwise the context has the policy `self`.
         """
-        offer = self._offer.part(())
-        voice = self.voice if trained else self.voice.untrained(offer.renderer, offer.sampling)
-        other = Conversation(self.state, offer, voice, self.source, self.state.name_for(role), role)
+        tool_prompt = self._tool_prompt.part(())
+        speaker = self.speaker if trained else self.speaker.untrained(tool_prompt.renderer, tool_prompt.sampling)
+        other = Conversation(self.state, tool_prompt, speaker, self.source, self.state.name_for(role), role)
         before = [{"role": each["role"], "content": content.text_of(each["content"])} for each in self.messages]
         other.begin([*before, {"role": "user", "content": text}])
         other.begin_engine()
@@ -430,7 +431,7 @@ class Conversation:
             TookTooLong: an environment did not answer within its `timeout_s`.
             SessionMisused: another `generate`, `run_tools` or `respond` of this conversation is under way.
         """
-        asked = voices(self._offer.box.environments) if self.name == MAIN else []
+        asked = speakers(self._tool_prompt.box.environments) if self.name == MAIN else []
         if not asked:
             return None
         with _Alone(self, "respond()"):
@@ -518,17 +519,15 @@ class Conversation:
 
     def _tell_reply(self) -> None:
         """Passes the message of the last reply to the engine."""
-        if (replied := getattr(self.engine, "replied", None)) is not None:
-            replied(self.engine_session, self.messages[-1])
+        self.engine.replied(self.engine_session, self.messages[-1])
 
     def _tell_engine(self) -> None:
-        if (use_tools := getattr(self.engine, "use_tools", None)) is not None:
-            use_tools(self.engine_session, self.renderer)
+        self.engine.use_tools(self.engine_session, self.renderer)
 
     def read_tools(self) -> None:
         """Reads the tools for the next turn. If prompts describe them and they changed, a new branch starts."""
         described = self.renderer.tools
-        if not self._offer.read(first=not self.turns):
+        if not self._tool_prompt.read(first=not self.turns):
             return
         self._tell_engine()
         if self.turns and self.renderer.tools != described:

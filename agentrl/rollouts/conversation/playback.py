@@ -98,8 +98,7 @@ class RepeatedTurns:
         said = resumption.replies.completion(recorded).token_ids
         text, reply = renderer.read(prompt, said, list(conversation.methods))
         resumption.check_text(number, text)
-        if (skip := getattr(conversation.engine, "skip", None)) is not None:
-            await skip(prompt, conversation.engine_session)
+        await conversation.engine.skip(prompt, conversation.engine_session)
         self._take(conversation.state, recorded.node + 1)
         turn = _draft(recorded, number, agent, recorded.rewards if resumption.restores else {})
         conversation.adopt(turn, renderer.opening_of(prompt), resumption.fork(number))

@@ -21,7 +21,7 @@ from agentrl.types.recording import Recording
 from agentrl.types.task import Task
 
 
-class Keyed(Protocol):
+class HasStateKey(Protocol):
     """Object that knows the state of the episode: an agent, a tool."""
 
     def state_key(self) -> Any:
@@ -80,7 +80,7 @@ class EpisodeState:
         *,
         max_turns: int,
         seed: int,
-        keyed: Sequence[Keyed] = (),
+        keyed: Sequence[HasStateKey] = (),
         saves: Sequence[Environment] = (),
     ) -> None:
         self.id, self.task, self.calls = id, task, calls

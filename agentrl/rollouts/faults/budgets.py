@@ -28,7 +28,7 @@ class ServiceDown(AgentRLError):
 
 
 @dataclass(frozen=True)
-class Budget:
+class FailureBudget:
     """Failure budget of one cause.
 
     Attributes:
@@ -49,8 +49,8 @@ class Budget:
 
 _AGAIN = "and run the same command again: it adds the missing episodes"
 
-BUDGETS: dict[str, Budget] = {
-    "user": Budget(
+BUDGETS: dict[str, FailureBudget] = {
+    "user": FailureBudget(
         TooManyUserErrors,
         "{number} episodes failed by a bug in user code",
         "fix it and run the same command again",
@@ -58,25 +58,25 @@ BUDGETS: dict[str, Budget] = {
         more=1,
         in_a_row=False,
     ),
-    "engine": Budget(
+    "engine": FailureBudget(
         EngineDown,
         "the engine failed {number} episodes in a row",
         f"fix the engine {_AGAIN}",
         "engine_failures",
     ),
-    "refusal": Budget(
+    "refusal": FailureBudget(
         EngineDown,
         "the engine's server refused {number} episodes in a row",
         f"fix what it refuses {_AGAIN}",
         "engine_failures",
     ),
-    "sandbox": Budget(
+    "sandbox": FailureBudget(
         SandboxDown,
         "the sandboxes of {number} episodes in a row failed",
         f"fix the sandbox backend {_AGAIN}",
         "sandbox_failures",
     ),
-    "service": Budget(
+    "service": FailureBudget(
         ServiceDown,
         "a service that tools, agents or rewards call failed {number} episodes in a row",
         f"fix the service {_AGAIN}",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import threading
 import time
@@ -32,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Frame:
+class StackFrame:
     """Location of a function. `waits`: it is a coroutine, which should have awaited slow work."""
 
     file: str
@@ -54,7 +55,7 @@ class Stall:
     """
 
     seconds: float
-    stack: tuple[Frame, ...]
+    stack: tuple[StackFrame, ...]
 
     def __str__(self) -> str:
         return f"{self.seconds:.1f} s in {' < '.join(map(str, self.stack[:6]))}"
@@ -71,11 +72,12 @@ class Watchdog:
         self._told = told
         self._loop = threading.get_ident()
         self._clock = time.pthread_getcpuclockid(self._loop)
+        _meant.pop(self._loop, None)  # of a thread that had this number before
         self._handle: Any = None
         self._rounds = _Rounds() if _is_foreign() else None
         self._since = self._last = time.clock_gettime(self._clock)
         self._lived = time.monotonic()  # without the time in which this machine did not run the watchdog
-        self._stack: tuple[Frame, ...] = ()
+        self._stack: tuple[StackFrame, ...] = ()
         self._over = threading.Lock()
         self._over.acquire()
         self._thread = threading.Thread(target=self._watch, name="agentrl-watchdog", daemon=True)
@@ -100,6 +102,12 @@ class Watchdog:
     def _look(self) -> None:
         # Must not wait before the stack is taken: the loop's thread would continue.
         used, frame = time.clock_gettime(self._clock), sys._current_frames().get(self._loop)
+        until = _meant.get(self._loop, 0.0)
+        if until == math.inf:
+            self._end(self._last)
+            self._last, self._lived = used, time.monotonic() - _starved_s()
+            return
+        self._since, self._last = max(self._since, until), max(self._last, until)
         handle = _running(frame) if self._rounds is None else self._rounds.number
         known = handle is self._handle
         long = handle is not None and used - (self._since if known else self._last) > STALL_S
@@ -121,6 +129,21 @@ class Watchdog:
         if self._stack:
             self._told(Stall(used - self._since, self._stack))
         self._handle, self._stack = None, ()
+
+
+_meant: dict[int, float] = {}
+"""By thread, the processor time until which it was meant to compute: infinite while it is."""
+
+
+@contextmanager
+def meant() -> Iterator[None]:
+    """What this thread computes inside is no stall: nothing else is to run meanwhile."""
+    thread = threading.get_ident()
+    _meant[thread] = math.inf
+    try:
+        yield
+    finally:
+        _meant[thread] = time.thread_time()
 
 
 class _Rounds:
@@ -204,12 +227,12 @@ def _running(frame: FrameType | None) -> Any:
     return handle
 
 
-def _frames(frame: FrameType | None) -> Iterator[Frame]:
+def _frames(frame: FrameType | None) -> Iterator[StackFrame]:
     for _ in range(_FRAMES):
         if frame is None or frame.f_code is _RUN_ONCE:
             return
         code = frame.f_code
-        yield Frame(code.co_filename, frame.f_lineno, code.co_qualname, bool(code.co_flags & 0x80))
+        yield StackFrame(code.co_filename, frame.f_lineno, code.co_qualname, bool(code.co_flags & 0x80))
         frame = frame.f_back
 
 

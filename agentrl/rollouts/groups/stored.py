@@ -8,6 +8,7 @@ from agentrl.rewards.components import RewardSet
 from agentrl.rollouts.specs import EpisodeSpec, missing
 from agentrl.store.group_scores import GroupScores
 from agentrl.store.openings import REMEDY, Openings, environment_of, lacks_tools
+from agentrl.store.reader import RunReader
 from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode, in_order
@@ -53,12 +54,7 @@ class StoredGroups:
 
     def unscored(self, group_id: str) -> Sequence[Episode]:
         """Returns the finished members in order. Empty if exactly these members are scored already."""
-        ids = [row.id for row in self._run.rows(group_id=group_id) if row.status in ("done", "truncated")]
-        scores = self._run.group_scores(ids[0]) if ids else None
-        if scores is not None and {score.episode_id for score in scores.scores} == set(ids):
-            return []
-        members = in_order(self._run.episodes(ids))
-        return members if any(member.pending for member in members) else []
+        return _unscored(self._run, group_id)
 
     def add(self, group_id: str, members: Sequence[Episode]) -> None:
         """Stores the scores of a group."""
@@ -69,11 +65,19 @@ class StoredGroups:
                 self._report(member)
 
 
-def unscored_groups(rewards: RewardSet, specs: Sequence[EpisodeSpec], run: RunDir) -> list[str]:
+def unscored_groups(rewards: RewardSet, specs: Sequence[EpisodeSpec], run: RunReader) -> list[str]:
     """Returns the groups without scores whose episodes are all stored, because the run was killed or scoring failed."""
     if not rewards.of_group:
         return []
-    record = StoredGroups(run, lambda episode: None)
     lacking = {spec.group_id for spec in missing(specs, run)}
     groups = dict.fromkeys(spec.group_id for spec in specs)
-    return [group for group in groups if group not in lacking and record.unscored(group)]
+    return [group for group in groups if group not in lacking and _unscored(run, group)]
+
+
+def _unscored(run: RunReader, group_id: str) -> Sequence[Episode]:
+    ids = [row.id for row in run.rows(group_id=group_id) if row.status in ("done", "truncated")]
+    scores = run.group_scores(ids[0]) if ids else None
+    if scores is not None and {score.episode_id for score in scores.scores} == set(ids):
+        return []
+    members = in_order(run.episodes(ids))
+    return members if any(member.pending for member in members) else []

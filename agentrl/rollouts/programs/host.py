@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentrl.rollouts.programs.ended import KEPT, Ended, ProgramFailed, Tail
-from agentrl.rollouts.programs.orphans import not_orphaned
+from agentrl.types.lifeline import not_orphaned
 
 CLOSE_S = 2.0
 """Seconds for which the streams may stay open after the end of the program and its process group."""

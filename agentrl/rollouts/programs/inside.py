@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
-import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import aiohttp
 import msgspec
 from yarl import URL
 
 from agentrl.rollouts.programs.ended import Ended, ProgramFailed, Tail
+from agentrl.sandbox.frames import Frames, frame
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import Process, Sandbox, SandboxLost
 
 START_S = 30.0
 CHUNK = 1 << 18
-LINE = 32 << 20
+LONGEST = 32 << 20
 """Maximum of bytes of a request of the relay. The agent may write there, too."""
 AT_ONCE = 64
 """Maximum of concurrent requests of a sandbox; further ones wait there."""
-_READY = re.compile(rb"ready (\d+)\n")
 
 
 async def run_inside(sandbox: Sandbox, command: Sequence[str], env: Mapping[str, str], stdin: bytes) -> Ended:
@@ -88,13 +85,14 @@ async def relayed(sandbox: Sandbox, url: str) -> AsyncIterator[Relay]:
         ProgramFailed: the sandbox has no Python for the relay.
     """
     process = await _started(sandbox)
-    found = _READY.match(await _first_line(process))
-    if found is None:
+    messages = _messages(process)
+    port = await _port(messages)
+    if port is None:
         said = (await process.read("stderr")).decode("utf-8", "replace").strip()
         raise ProgramFailed(f"the relay in the sandbox did not start: {said}")
-    carrying = asyncio.create_task(_carry(process, url))
+    carrying = asyncio.create_task(_carry(messages, process, url))
     try:
-        yield Relay(f"http://127.0.0.1:{int(found[1])}", carrying)
+        yield Relay(f"http://127.0.0.1:{port}", carrying)
     finally:
         carrying.cancel()
         await asyncio.gather(carrying, return_exceptions=True)
@@ -104,7 +102,11 @@ async def relayed(sandbox: Sandbox, url: str) -> AsyncIterator[Relay]:
 
 @cache
 def _program() -> str:
-    return data_path("tools", "programs", "relay.py").read_text()
+    """Returns the source of the relay, with that of the module that it imports."""
+    frames = data_path("tools", "shared", "frames.py").read_text()
+    relay = data_path("tools", "programs", "policy_relay.py").read_text()
+    module = "import sys, types\nframes = sys.modules['frames'] = types.ModuleType('frames')\n"
+    return f"{module}exec({frames!r}, vars(frames))\nexec({relay!r})\n"
 
 
 async def _started(sandbox: Sandbox) -> Process:
@@ -118,13 +120,21 @@ async def _started(sandbox: Sandbox) -> Process:
         ) from None
 
 
-async def _first_line(process: Process) -> bytes:
-    said = b""
-    with suppress(TimeoutError):
+async def _messages(process: Process) -> AsyncIterator[tuple[dict[str, Any], bytes]]:
+    """Yields the messages that a process writes, until it ends. Raises ValueError for what is none, or too long."""
+    frames = Frames(LONGEST)
+    while data := await process.read():
+        for message in frames.feed(data):
+            yield message
+
+
+async def _port(messages: AsyncIterator[tuple[dict[str, Any], bytes]]) -> int | None:
+    """Returns the port of the relay, its first message; None if it does not start."""
+    with suppress(TimeoutError, ValueError, StopAsyncIteration):
         async with Deadline(START_S):
-            while len(said) < 4096 and not said.endswith(b"\n") and (data := await process.read()):
-                said += data
-    return said
+            port = (await anext(messages))[0].get("port")
+            return port if isinstance(port, int) else None
+    return None
 
 
 class Asked(msgspec.Struct):
@@ -134,60 +144,39 @@ class Asked(msgspec.Struct):
     method: str
     path: str
     headers: dict[str, str]
-    body: str
 
 
-async def _carry(process: Process, url: str) -> None:
+async def _carry(messages: AsyncIterator[tuple[dict[str, Any], bytes]], process: Process, url: str) -> None:
     """Forwards requests concurrently. A relay that writes an invalid request is killed."""
     under_way = set[asyncio.Task[None]]()
     async with aiohttp.ClientSession() as http:
         try:
-            async for line in _lines(process):
-                asked = msgspec.json.decode(line, type=Asked)
+            async for message, body in messages:
+                asked = msgspec.convert(message, Asked)
                 while len(under_way) >= AT_ONCE:
                     await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                task = asyncio.create_task(_pass(http, process, url, asked))
+                task = asyncio.create_task(_pass(http, process, url, asked, body))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
             await process.kill()
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (ValueError, msgspec.ValidationError):
             await process.kill()
         finally:
             for task in under_way:
                 task.cancel()
 
 
-async def _lines(process: Process) -> AsyncIterator[bytes]:
-    """Yields the lines that a process writes, until it ends or one is too long."""
-    rest = bytearray()
-    while data := await process.read():
-        first, *more = data.split(b"\n")
-        rest += first
-        for part in more:
-            yield bytes(rest)
-            rest = bytearray(part)
-        if len(rest) > LINE:
-            return
+async def _pass(http: aiohttp.ClientSession, process: Process, url: str, asked: Asked, body: bytes) -> None:
+    status, kind, content = await _reply(http, url, asked, body)
+    await process.write(frame({"id": asked.id, "status": status, "headers": {"Content-Type": kind}}, content))
 
 
-async def _pass(http: aiohttp.ClientSession, process: Process, url: str, asked: Asked) -> None:
-    status, kind, said = await _reply(http, url, asked)
-    response = {
-        "id": asked.id,
-        "status": status,
-        "headers": {"Content-Type": kind},
-        "body": base64.b64encode(said).decode(),
-    }
-    await process.write(json.dumps(response).encode() + b"\n")
-
-
-async def _reply(http: aiohttp.ClientSession, url: str, asked: Asked) -> tuple[int, str, bytes]:
+async def _reply(http: aiohttp.ClientSession, url: str, asked: Asked, body: bytes) -> tuple[int, str, bytes]:
     """Returns status, content type and body. Requests of the sandbox go only to the server at `url`."""
     if not asked.path.startswith("/"):  # "@host/" and "8/" would lead elsewhere
         return 400, "text/plain", b"the path of a request starts with /"
     timeout = aiohttp.ClientTimeout(total=None)
     try:
-        body = base64.b64decode(asked.body)
         target = URL(url + asked.path, encoded=True)
         async with http.request(
             asked.method, target, headers=asked.headers, data=body, timeout=timeout, allow_redirects=False

@@ -87,8 +87,7 @@ class EpisodeRecorder(Recorder):
         super().asked(messages, tools)
         parser, renderer = self.context.renderer_for(tools)
         self.session.messages[:] = [from_openai(message, parser, self.context.take_image) for message in messages]
-        if (use_tools := getattr(self.session.engine, "use_tools", None)) is not None:
-            use_tools(self.name, renderer)
+        self.session.engine.use_tools(self.name, renderer)
 
     def close(self) -> None:
         """Ends the episode: requests under way are cancelled, and the session takes the opening and the tools."""

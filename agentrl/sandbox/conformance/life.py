@@ -18,6 +18,7 @@ from agentrl.sandbox.conformance.arena import Arena, Broken, expect
 from agentrl.sandbox.conformance.check import check
 from agentrl.types.errors import AgentRLError, InfraError
 from agentrl.types.sandbox import CapabilityMissing, Sandbox, SandboxLost, SandboxStartFailed
+from agentrl.types.stdlib import piped
 
 
 def _nap() -> str:
@@ -175,10 +176,8 @@ async def a_killed_driver_leaves_nothing(arena: Arena) -> None:
     driver = await asyncio.create_subprocess_exec(
         *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
     )
-    assert driver.stdout is not None
-    assert driver.stderr is not None
-    if await driver.stdout.readline() != b"ready\n":
-        raise Broken(f"the driver did not come up: {(await driver.stderr.read()).decode()[-500:]}")
+    if await piped(driver.stdout).readline() != b"ready\n":
+        raise Broken(f"the driver did not come up: {(await piped(driver.stderr).read()).decode()[-500:]}")
     await asyncio.sleep(0.3)  # its last command, which it cannot report, must have started
     driver.kill()
     await driver.wait()

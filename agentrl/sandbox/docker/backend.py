@@ -24,7 +24,7 @@ from agentrl.sandbox.docker.create_limiter import CreateLimiter
 from agentrl.sandbox.docker.engine import ContainerEngine
 from agentrl.sandbox.docker.image import ContainerImage, look_at
 from agentrl.sandbox.docker.owner import labels, reap
-from agentrl.sandbox.linux.bounds import Bounds
+from agentrl.sandbox.linux.bounds import ProcessBounds
 from agentrl.sandbox.linux.cgroups import can_limit_tcp
 from agentrl.sandbox.linux.seccomp import filter_program
 from agentrl.sandbox.namespace.rootfs import reap_folders
@@ -236,7 +236,7 @@ class DockerSandbox(SnapshotSandbox[Archive]):
 
     async def keep(self) -> Archive:
         """Packs its files; one packer at a time, as each stops all other programs."""
-        most = Bounds.of(self.spec).archive_mb
+        most = ProcessBounds.of(self.spec).archive_mb
         async with self._packing:
             return await self._backend.snapshots.keep(self, PYTHON, self._backend.folder, most)
 

@@ -16,11 +16,11 @@ from typing import Any
 from agentrl.sandbox.docker.create_limiter import CreateLimiter, EngineAway, EngineChoked
 from agentrl.sandbox.docker.engine import ContainerEngine
 from agentrl.sandbox.docker.image import UID, ContainerImage
-from agentrl.sandbox.linux.bounds import Bounds
+from agentrl.sandbox.linux.bounds import ProcessBounds
 from agentrl.sandbox.linux.cgroups import Cgroup
 from agentrl.sandbox.toolbox.client import TOOLS, WIRE
 from agentrl.sandbox.toolbox.egress import proxy_environment
-from agentrl.sandbox.toolbox.inquest import Inquest
+from agentrl.sandbox.toolbox.postmortem import Postmortem
 from agentrl.sandbox.toolbox.wire import Wire
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
@@ -53,7 +53,7 @@ class ContainerSpec:
         argv = ["python3", "-I", "-S", "-B", "-X", "utf8", f"{TOOLS}/toolbox.pyc", f"{WIRE}/host", spec.workdir]
         small = {"HOME": spec.workdir, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
         proxy = proxy_environment() if spec.network_kind == "allow" else {}
-        bounds = Bounds.of(spec)
+        bounds = ProcessBounds.of(spec)
         host = api.create_host_config(
             **hardening(bounds.memory_mb, bounds.pids),
             **self._folders(folder),
@@ -76,7 +76,7 @@ class ContainerSpec:
 
     def _folders(self, folder: Path) -> dict[str, Any]:
         spec = self.spec
-        size = Bounds.of(spec).disk_mb
+        size = ProcessBounds.of(spec).disk_mb
         bound = f"rw,exec,nosuid,nodev,size={size}m,nr_inodes={size * _INODES_PER_MB}"
         bound_own = f"{bound},uid={UID},gid={UID}"  # theirs, /tmp too: a snapshot gives it its mode back
         writable = {"/tmp": f"{bound_own},mode=1777"} | dict.fromkeys(spec.own_folders, f"{bound_own},mode=0755")
@@ -159,8 +159,8 @@ class Container:
         os.unlink(f"{self.folder}/host")  # connected; no other process may connect
         self.group = _group_of(pid)
         if self.group is not None:
-            self.group.limit_tcp(Bounds.of(container.spec).memory_mb)  # the engine does not
-        Inquest(self.group, pid, self._killed_for_memory).attach(wire)
+            self.group.limit_tcp(ProcessBounds.of(container.spec).memory_mb)  # the engine does not
+        Postmortem(self.group, pid, self._killed_for_memory).attach(wire)
 
     async def _caller(self, listener: socket.socket) -> socket.socket:
         """Accepts the toolbox's connection; gives up early if the container ends."""

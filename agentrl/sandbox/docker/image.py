@@ -16,6 +16,7 @@ from agentrl.sandbox.docker.engine import ContainerEngine
 from agentrl.sandbox.linux.seccomp import toolbox_filter
 from agentrl.sandbox.preflight import no_room
 from agentrl.sandbox.toolbox.client import TOOLS
+from agentrl.sandbox.toolbox.compiling import COMPILED
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import SandboxImageUnusable
 
@@ -27,8 +28,9 @@ _PROBE = """
 import sys
 if sys.version_info < (3, 9):
     sys.exit("its Python is %d.%d; the toolbox needs 3.9" % sys.version_info[:2])
-import _frozen_importlib_external, marshal, os
+import os
 import _ctypes, _socket, resource, select
+{compiled}
 here, uid, no_room = sys.argv[1], *map(int, sys.argv[2:])
 def write(name, data):
     try:
@@ -41,8 +43,7 @@ if not any(os.access(folder + "/bash", os.X_OK) for folder in os.environ["PATH"]
     sys.exit("it has no bash")
 for name in os.listdir(here):
     if name.endswith(".py"):
-        code = compile(open(here + "/" + name, "rb").read(), name, "exec")
-        write(name + "c", _frozen_importlib_external.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
+        write(name + "c", compiled(open(here + "/" + name, "rb").read(), name))
 for name, line in (("passwd", f"agent:x:{uid}:{uid}:agent:/work:/bin/bash"), ("group", f"agent:x:{uid}:")):
     lines = []
     if os.path.exists("/etc/" + name):
@@ -50,7 +51,7 @@ for name, line in (("passwd", f"agent:x:{uid}:{uid}:agent:/work:/bin/bash"), ("g
     if not any(entry.split(":")[2:3] == [str(uid)] for entry in lines):
         lines.append(line)
     write(name, ("\\n".join(lines) + "\\n").encode("utf-8", "replace"))
-"""
+""".replace("{compiled}", COMPILED)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ MEMORY_MB, PIDS, DISK_MB = 1024, 256, 256
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ProcessBounds:
     """Resource limits of a sandbox.
 
     Attributes:
@@ -23,7 +23,7 @@ class Bounds:
     disk_mb: int
 
     @classmethod
-    def of(cls, spec: SandboxSpec) -> Bounds:
+    def of(cls, spec: SandboxSpec) -> ProcessBounds:
         """Returns the limits of a spec."""
         memory = spec.memory_mb or MEMORY_MB
         return cls(memory, spec.pids or PIDS, spec.disk_mb or min(DISK_MB, memory // 4))

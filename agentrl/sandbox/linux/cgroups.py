@@ -124,7 +124,7 @@ def can_limit_tcp(folder: str = f"{_ROOT}/memory") -> bool:
     return os.access(f"{folder}/{_TCP_LIMIT}", os.W_OK)
 
 
-class Family:
+class CgroupFamily:
     """Control groups of one backend.
 
     Attributes:
@@ -173,7 +173,7 @@ class Family:
         return group
 
 
-def found_family(label: str, root: str = _ROOT) -> Family | None:
+def found_family(label: str, root: str = _ROOT) -> CgroupFamily | None:
     """Creates a family for this process; None if groups cannot be made. Leftovers of dead owners are removed first.
 
     Args:
@@ -218,7 +218,7 @@ def _parents_1(root: str) -> dict[str, str]:
     return {each: os.path.realpath(path) for each, path in there.items()}  # cpu and cpuacct are often one
 
 
-def _version_2(label: str, root: str) -> Family | None:
+def _version_2(label: str, root: str) -> CgroupFamily | None:
     for parent in _parents_2(root):
         there = set(_get(f"{parent}/cgroup.controllers").split())
         if not {"memory", "pids"} <= there:
@@ -234,11 +234,11 @@ def _version_2(label: str, root: str) -> Family | None:
             with suppress(OSError):
                 os.rmdir(base)
             continue
-        return Family("cgroup v2", dict.fromkeys(controllers, base))
+        return CgroupFamily("cgroup v2", dict.fromkeys(controllers, base))
     return None
 
 
-def _version_1(label: str, root: str) -> Family | None:
+def _version_1(label: str, root: str) -> CgroupFamily | None:
     bases: dict[str, str] = {}
     for controller, parent in _parents_1(root).items():
         base = f"{parent}/{_PREFIX}{label}"
@@ -247,7 +247,7 @@ def _version_1(label: str, root: str) -> Family | None:
                 os.mkdir(base)
             bases[controller] = base
     if {"memory", "pids"} <= set(bases):
-        return Family("cgroup v1", bases)
+        return CgroupFamily("cgroup v1", bases)
     _remove(list(bases.values()))
     return None
 

@@ -16,7 +16,7 @@ import functools
 import os
 import platform
 
-from agentrl.sandbox.linux.marks import ALLOW, REFUSE, mark_filter, returns
+from agentrl.sandbox.linux.process_mark import ALLOW, REFUSE, mark_filter, returns
 
 _ABSENT = 0x00050000 | errno.ENOSYS  # programs then fall back, as on an older kernel
 _NE, _MASKED_EQ = 1, 7

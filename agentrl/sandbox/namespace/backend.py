@@ -14,8 +14,8 @@ import threading
 from pathlib import Path
 
 from agentrl.sandbox.images import REPOSITORY, built_rootfs
-from agentrl.sandbox.linux.bounds import Bounds
-from agentrl.sandbox.linux.cgroups import Family, found_family, reap_groups
+from agentrl.sandbox.linux.bounds import ProcessBounds
+from agentrl.sandbox.linux.cgroups import CgroupFamily, found_family, reap_groups
 from agentrl.sandbox.linux.seccomp import filter_program
 from agentrl.sandbox.namespace.rootfs import Host, reap_folders
 from agentrl.sandbox.namespace.tree import ProcessTree
@@ -42,7 +42,7 @@ class NamespaceBackend:
         self._host = Host(bwrap, python)
         self.snapshots = Archives(self._host.label)
         self._want_cgroups = cgroups
-        self._family: Family | None = None
+        self._family: CgroupFamily | None = None
         self._known: Capabilities | None = None
         self._alive: set[NamespaceSandbox] = set()
         self._opening = threading.RLock()
@@ -185,7 +185,7 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
     """Process tree in its own namespaces."""
 
     def __init__(
-        self, backend: NamespaceBackend, host: Host, family: Family | None, spec: SandboxSpec, label: str
+        self, backend: NamespaceBackend, host: Host, family: CgroupFamily | None, spec: SandboxSpec, label: str
     ) -> None:
         super().__init__(spec, label, backend.snapshots)
         self._backend, self._host, self._family = backend, host, family
@@ -224,7 +224,7 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
 
     async def keep(self) -> Archive:
         """Packs its files; one packer at a time, as each stops all other programs."""
-        most = Bounds.of(self.spec).archive_mb
+        most = ProcessBounds.of(self.spec).archive_mb
         async with self._packing:
             return await self._backend.snapshots.keep(self, self._rootfs.python, self._host.folder, most)
 

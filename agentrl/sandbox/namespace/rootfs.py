@@ -20,6 +20,7 @@ from agentrl.sandbox.linux.seccomp import toolbox_filter
 from agentrl.sandbox.owner import is_alive, new_label
 from agentrl.sandbox.preflight import no_room
 from agentrl.sandbox.toolbox.client import TOOLS, WIRE
+from agentrl.sandbox.toolbox.compiling import COMPILED
 from agentrl.sandbox.toolbox.egress import proxy_environment
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import SandboxImageUnusable, SandboxSpec, SandboxUnavailable
@@ -53,19 +54,18 @@ _PROGRAMS = (
     ("egress", "relay"),
     ("snapshot", "archive"),
 )
-# Byte code of another version of Python is useless, so the sandbox's own Python makes it, once. Sources (stdin) and
-# code (stdout) are prefixed by their length.
+# The sandbox's own Python compiles, once. Sources (stdin) and code (stdout) are prefixed by their length.
 _COMPILE = """
 import sys
 if sys.version_info < (3, 9):
     sys.exit("the Python in the sandbox is %d.%d; the toolbox needs 3.9" % sys.version_info[:2])
 import _ctypes  # so does the toolbox
-import _frozen_importlib_external, marshal
+{compiled}
 for name in sys.argv[1:]:
     source = sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "big"))
-    code = _frozen_importlib_external.MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, name, "exec"))
+    code = compiled(source, name)
     sys.stdout.buffer.write(len(code).to_bytes(8, "big") + code)
-"""
+""".replace("{compiled}", COMPILED)
 _INSTALL = "apt-get install -y bubblewrap  (as root; dnf, apk and pacman have it under the same name)"
 _ALLOW = "sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0  (as root)"
 _REMEDIES = (  # by bubblewrap's message

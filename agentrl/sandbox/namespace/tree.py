@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agentrl.sandbox.linux.bounds import Bounds
-from agentrl.sandbox.linux.cgroups import Cgroup, CgroupLimits, Family
+from agentrl.sandbox.linux.bounds import ProcessBounds
+from agentrl.sandbox.linux.cgroups import Cgroup, CgroupFamily, CgroupLimits
 from agentrl.sandbox.namespace.rootfs import RootFS
-from agentrl.sandbox.toolbox.inquest import Inquest
+from agentrl.sandbox.toolbox.postmortem import Postmortem
 from agentrl.sandbox.toolbox.wire import Wire
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
@@ -39,7 +39,7 @@ class ProcessTree:
         self._socket = 0  # inode of the toolbox's end of the wire
 
     async def start(
-        self, rootfs: RootFS, spec: SandboxSpec, family: Family | None, wire: Wire, egress_folder: Path | None
+        self, rootfs: RootFS, spec: SandboxSpec, family: CgroupFamily | None, wire: Wire, egress_folder: Path | None
     ) -> None:
         """Starts bubblewrap, waits for the toolbox, and puts it under its limits before it does anything.
 
@@ -49,7 +49,7 @@ class ProcessTree:
         Raises:
             SandboxStartFailed: with the output of bubblewrap or the toolbox.
         """
-        bounds = Bounds.of(spec)
+        bounds = ProcessBounds.of(spec)
         rlimits = [str(bounds.pids)] if family is not None else [str(bounds.pids), str(bounds.memory_mb << 20)]
         hello = wire.expect("hello")
         ours, theirs = socket.socketpair()
@@ -81,9 +81,9 @@ class ProcessTree:
         self.init_pid = int(os.read(self._about, 4096).partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
         if family is not None:
             self._confine(family, CgroupLimits(bounds.memory_mb, bounds.pids, spec.cpu))
-        Inquest(self.group, self.init_pid).attach(wire)
+        Postmortem(self.group, self.init_pid).attach(wire)
 
-    def _confine(self, family: Family, limits: CgroupLimits) -> None:
+    def _confine(self, family: CgroupFamily, limits: CgroupLimits) -> None:
         try:
             self.group = family.create(limits)
             self.group.add(self.init_pid)

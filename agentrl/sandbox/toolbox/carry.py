@@ -19,6 +19,7 @@ from agentrl.sandbox.toolbox.process import ToolboxProcess
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import ExecResult, SandboxLost, SandboxUnavailable
+from agentrl.types.stdlib import piped
 
 
 class Carrier(Protocol):
@@ -43,15 +44,14 @@ async def fetch(sandbox: Carrier, path: str, target: Path) -> None:
         _inside(sandbox, "pack", path, "bounded") as packer,
         _here("unpack", str(target), "bounded") as unpacker,
     ):
-        assert unpacker.stdin is not None
-        refused = False
+        entry, refused = piped(unpacker.stdin), False
         try:
             while data := await packer.read(size=_CHUNK):
-                unpacker.stdin.write(data)
-                await unpacker.stdin.drain()
+                entry.write(data)
+                await entry.drain()
         except (BrokenPipeError, ConnectionResetError):  # its stderr has the reason
             refused = True
-        unpacker.stdin.close()
+        entry.close()
         if not refused:
             await _check(packer, path)
         code, error = await _verdict(unpacker, path)
@@ -68,9 +68,9 @@ async def fetch(sandbox: Carrier, path: str, target: Path) -> None:
 async def send(sandbox: Carrier, source: Path, path: str) -> None:
     """Copies a file, or the content of a folder, of the host into a folder of a sandbox, see `Sandbox.put`."""
     async with _deadline(path), _here("pack", str(source)) as packer, _inside(sandbox, "unpack", path) as unpacker:
-        assert packer.stdout is not None
+        packed = piped(packer.stdout)
         with suppress(BrokenPipeError):  # its stderr has the reason
-            while data := await packer.stdout.read(_CHUNK):
+            while data := await packed.read(_CHUNK):
                 await unpacker.write(data)
             code, error = await _verdict(packer, str(source))
             if code != 0:
@@ -127,8 +127,7 @@ async def _check(process: ToolboxProcess, path: str) -> None:
 
 async def _verdict(process: asyncio.subprocess.Process, path: str) -> tuple[int, OSError]:
     """Returns the exit code of the end on the host, and the error that it reported, if any."""
-    assert process.stderr is not None
-    said = await process.stderr.read()
+    said = await piped(process.stderr).read()
     code = await process.wait()
     return code, _error(said, f"the program that carries it ended with code {code}", path)
 

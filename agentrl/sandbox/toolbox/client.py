@@ -42,7 +42,29 @@ _HEALTH_S = 1.0
 _ENDED: dict[str, ExecOutcome] = {"timeout": "timeout", "output_limit": "output_limit"}
 
 
-class ToolboxSandbox(ABC):
+class WithoutSnapshots:
+    """Snapshots of a sandbox, which backends that support them override."""
+
+    async def snapshot(self) -> str:
+        """Saves the files, see `Sandbox.snapshot`."""
+        raise no_snapshots()
+
+    async def restore(self, ref: str) -> None:
+        """Restores the files, see `Sandbox.restore`."""
+        raise no_snapshots()
+
+    async def fork(self, number: int) -> Sequence[Sandbox]:
+        """Creates sandboxes with the files of this one, see `Sandbox.fork`."""
+        raise no_snapshots()
+
+
+def no_snapshots() -> CapabilityMissing:
+    """Returns the error for a sandbox without snapshots."""
+    remedy = "set sandbox.spec.snapshots: true, on a backend that can"
+    return CapabilityMissing("this sandbox cannot be snapshot", place="sandbox.spec.snapshots", remedy=remedy)
+
+
+class ToolboxSandbox(WithoutSnapshots, ABC):
     """Sandbox that is controlled over a `Wire`."""
 
     def __init__(self, spec: SandboxSpec, label: str, wire: Wire) -> None:
@@ -100,7 +122,7 @@ class ToolboxSandbox(ABC):
             problem = f"exec cannot run as {user!r}: all programs of this sandbox run as {OWN_USER[0]!r}"
             raise CapabilityMissing(problem, place="exec(user=...)", remedy="leave user out")
         id = self.wire.fresh_id()
-        fields = {**self._program(command, cwd, env), "limit": output_limit, "timeout": finite(timeout_s)}
+        fields = {**_program(command, self._path(cwd or "."), env), "limit": output_limit, "timeout": finite(timeout_s)}
         try:
             reply = await self.wire.request("exec", fields, stdin, timeout_s, id)
         except asyncio.CancelledError:
@@ -113,7 +135,7 @@ class ToolboxSandbox(ABC):
         self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
     ) -> ToolboxProcess:
         """Starts a program and returns its process. Raises OSError if it cannot be started."""
-        return await self._start("spawn", self._program(command, cwd, env))
+        return await self._start("spawn", _program(command, self._path(cwd or "."), env))
 
     async def carry(self, words: Sequence[str]) -> ToolboxProcess:
         """Starts the toolbox's program that packs and unpacks files. Raises OSError if it cannot be started."""
@@ -130,14 +152,6 @@ class ToolboxSandbox(ABC):
             wire.send({"op": "process_drop", "id": "", "job": id})
             raise
         return ToolboxProcess(self, id, int(reply.fields["pid"]), end)
-
-    def _program(
-        self, command: str | Sequence[str], cwd: str | None, env: Mapping[str, str] | None
-    ) -> dict[str, Field]:
-        argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
-        if not argv:
-            raise ValueError("an empty command")
-        return {"arg": argv, "cwd": self._path(cwd or "."), "env": env or {}}
 
     def result(self, reply: Response, stdout: bytes, stderr: bytes = b"", code: int | None = None) -> ExecResult:
         """Converts a reply to a result; `code` if the reply has none."""
@@ -243,24 +257,6 @@ class ToolboxSandbox(ABC):
             self._endpoints[port] = endpoint, await endpoint.open()
         return self._endpoints[port][1]
 
-    # Snapshots, overridden by backends that support them
-
-    async def snapshot(self) -> str:
-        """Saves the files, see `Sandbox.snapshot`."""
-        raise self._no_snapshots()
-
-    async def restore(self, ref: str) -> None:
-        """Restores the files, see `Sandbox.restore`."""
-        raise self._no_snapshots()
-
-    async def fork(self, number: int) -> Sequence[Sandbox]:
-        """Creates sandboxes with the files of this one, see `Sandbox.fork`."""
-        raise self._no_snapshots()
-
-    def _no_snapshots(self) -> CapabilityMissing:
-        remedy = "set sandbox.spec.snapshots: true, on a backend that can"
-        return CapabilityMissing("this sandbox cannot be snapshot", place="sandbox.spec.snapshots", remedy=remedy)
-
     # Life
 
     def limit_life(self) -> None:
@@ -319,3 +315,10 @@ class ToolboxSandbox(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _program(command: str | Sequence[str], folder: str, env: Mapping[str, str] | None) -> dict[str, Field]:
+    argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
+    if not argv:
+        raise ValueError("an empty command")
+    return {"arg": argv, "cwd": folder, "env": env or {}}

@@ -20,6 +20,7 @@ from agentrl.sandbox.toolbox.client import TOOLS, WIRE, ToolboxSandbox
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import SandboxStartFailed
+from agentrl.types.stdlib import piped
 
 RELAY_PORT = 3128
 SOCKET = "egress"
@@ -91,12 +92,11 @@ class Egress:
                 program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
             )
             threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
+        piped(self._process.stdin).write(json.dumps(command) + "\n")
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
+        output = piped(process.stdout)
+        for line in output:
             said = json.loads(line)
             if "refused" in said:
                 whose = self._labels.get(said["refused"], "a sandbox")
@@ -107,7 +107,7 @@ class Egress:
                 opening.set_exception(SandboxStartFailed(f"the egress proxy cannot listen: {said['why']}"))
             else:
                 opening.set_result(None)
-        process.stdout.close()
+        output.close()
 
 
 async def open_egress(

@@ -16,6 +16,7 @@ class ToolboxProcess:
     def __init__(self, sandbox: Owner, id: str, pid: int, end: asyncio.Future[Response]) -> None:
         self.pid = pid
         self._sandbox, self._wire, self._id, self._end = sandbox, sandbox.wire, id, end
+        self._writing = asyncio.Lock()
 
     async def read(self, stream: Literal["stdout", "stderr"] = "stdout", size: int = 65536) -> bytes:
         """Waits for some bytes; empty at the end of the stream."""
@@ -23,8 +24,9 @@ class ToolboxProcess:
         return (await self._wire.request("process_read", fields, timeout_s=self._sandbox.spec.ttl_s)).body
 
     async def write(self, data: bytes) -> None:
-        """Writes all of `data` to stdin."""
-        await self._wire.request("process_write", {"job": self._id}, data, timeout_s=self._sandbox.spec.ttl_s)
+        """Writes all of `data` to stdin. Calls at the same time take turns."""
+        async with self._writing:  # the toolbox writes for one request at a time
+            await self._wire.request("process_write", {"job": self._id}, data, timeout_s=self._sandbox.spec.ttl_s)
 
     async def close_stdin(self) -> None:
         """Closes stdin."""

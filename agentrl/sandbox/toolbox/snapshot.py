@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from agentrl.sandbox.toolbox.client import ToolboxSandbox
+from agentrl.sandbox.toolbox.client import ToolboxSandbox, no_snapshots
 from agentrl.sandbox.toolbox.wire import Wire
 from agentrl.types.sandbox import SandboxSpec, SandboxStartFailed
 
@@ -178,4 +178,4 @@ class SnapshotSandbox(ToolboxSandbox, Generic[Kept]):
 
     def _check_asked_for(self) -> None:
         if not self.spec.snapshots:
-            raise self._no_snapshots()
+            raise no_snapshots()

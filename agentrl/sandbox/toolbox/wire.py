@@ -61,7 +61,7 @@ class Wire(asyncio.Protocol):
         label: owner of the sandbox, for messages.
         lost: reason why the sandbox is gone; empty while it lives.
         heard: called on every message of the sandbox.
-        inquest: called when the sandbox hung up or (True) fell silent, returns the fault of its own programs; empty:
+        postmortem: called when the sandbox hung up or (True) fell silent, returns the fault of its own programs; empty:
             none could be proven.
     """
 
@@ -73,7 +73,7 @@ class Wire(asyncio.Protocol):
         self._last_id = 0
         self.lost = ""
         self.heard: Callable[[], None] = lambda: None
-        self.inquest: Callable[[bool], Awaitable[str]] | None = None
+        self.postmortem: Callable[[bool], Awaitable[str]] | None = None
         self._blame = ""
         self._expired = False
         self._inquiring: asyncio.Task[None] | None = None
@@ -81,7 +81,7 @@ class Wire(asyncio.Protocol):
     def expect(self, id: str) -> asyncio.Future[Response]:
         """Returns a future of the reply with this id."""
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        if self.lost and not self._under_inquest:
+        if self.lost and not self._under_postmortem:
             future.set_exception(self.loss())
             future.exception()  # the future may never be awaited
         else:
@@ -135,7 +135,7 @@ class Wire(asyncio.Protocol):
         for _ in range(2):  # the first polls for readable sockets, the second reads
             await asyncio.sleep(0)
         if not self.lost and not future.done():
-            self._begin_inquest(why, silent=True)
+            self._begin_postmortem(why, silent=True)
         if self._inquiring is not None:
             await asyncio.shield(self._inquiring)
         return await future
@@ -163,20 +163,20 @@ class Wire(asyncio.Protocol):
                 future.exception()  # the waiter may be gone
 
     @property
-    def _under_inquest(self) -> bool:
+    def _under_postmortem(self) -> bool:
         """True while the cause of the end is unknown. Requests that wait for a reply wait for that, too."""
         return self._inquiring is not None and not self._inquiring.done()
 
-    def _begin_inquest(self, why: str, *, silent: bool) -> None:
+    def _begin_postmortem(self, why: str, *, silent: bool) -> None:
         """Ends it, once the cause is known."""
-        self._inquiring = asyncio.get_running_loop().create_task(self._hold_inquest(why, silent))
+        self._inquiring = asyncio.get_running_loop().create_task(self._hold_postmortem(why, silent))
         self.lost = why
 
-    async def _hold_inquest(self, why: str, silent: bool) -> None:
+    async def _hold_postmortem(self, why: str, silent: bool) -> None:
         try:
-            if self.inquest is not None and not self._blame:
+            if self.postmortem is not None and not self._blame:
                 async with Deadline(INQUEST_S):
-                    self._blame = await self.inquest(silent)
+                    self._blame = await self.postmortem(silent)
         except TimeoutError:  # unknown: counts as an infrastructure failure
             pass
         finally:
@@ -208,7 +208,7 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if not self.lost:
             why = f"it hung up{_reason(error)}"
-            self._begin_inquest(why, silent=False)
+            self._begin_postmortem(why, silent=False)
 
 
 def _reason(error: Exception | None) -> str:

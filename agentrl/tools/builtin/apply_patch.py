@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from agentrl.sandbox.helper import Helper, TooMuch
-from agentrl.tools.base import Tool, tool
+from agentrl.tools.base import Tool, own, tool
 from agentrl.tools.builtin import patch as reading
 from agentrl.tools.builtin.files import Files
 from agentrl.tools.builtin.patch import Change
@@ -47,8 +47,7 @@ class ApplyPatch(Tool):
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Stores the episode's sandbox."""
-        assert sandbox is not None
-        self.sandbox = sandbox
+        self.sandbox = own(sandbox)
         await self._files.open(task, sandbox)
 
     @tool

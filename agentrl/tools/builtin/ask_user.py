@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agentrl.registry.checks import at_least_one
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.builtin.search.requests import TRIES, ask, key_of
 from agentrl.types.errors import InfraError, RecipeError, TaskError, ToolError
@@ -54,8 +55,7 @@ class AskUser(Tool):
     ) -> None:
         if (url is None) != (model is None):
             raise RecipeError("ask_user: url and model belong together", remedy="give both, or none for a script")
-        if questions < 1:
-            raise RecipeError(f"ask_user: questions must be at least 1, found {questions}")
+        at_least_one("ask_user", questions=questions)
         self._api_key = key_of(api_key_env)
         self._key, self._url, self._model, self._most, self._unknown = key, url, model, questions, unknown
         self._max_tokens, self._temperature, self._request_s = max_tokens, temperature, timeout_s

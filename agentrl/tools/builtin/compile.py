@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Literal
 
-from agentrl.tools.base import Tool, tool
+from agentrl.tools.base import Tool, own, tool
 from agentrl.tools.builtin.shell import GRACE_S
 from agentrl.tools.words import Word
 from agentrl.types.errors import RecipeError
@@ -78,10 +78,9 @@ class Compile(Tool):
         Raises:
             RecipeError: the compiler is missing.
         """
-        assert sandbox is not None
-        self.sandbox = sandbox
+        self.sandbox = own(sandbox)
         compiler = shlex.split(self.language.build)[0]
-        if not (await sandbox.exec(f"command -v {shlex.quote(compiler)}", timeout_s=30)).ok:
+        if not (await self.sandbox.exec(f"command -v {shlex.quote(compiler)}", timeout_s=30)).ok:
             raise RecipeError(
                 f"compile: there is no {compiler} in the sandbox",
                 place="tools",

@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from agentrl.tools.base import Tool, tool
+from agentrl.tools.base import Tool, own, tool
 from agentrl.tools.builtin.shell import GRACE_S
 from agentrl.tools.words import Word
 from agentrl.types.errors import ToolError
@@ -45,8 +45,7 @@ class Files(Tool):
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Stores the episode's sandbox."""
-        assert sandbox is not None
-        self.sandbox = sandbox
+        self.sandbox = own(sandbox)
 
     @tool
     async def view_file(self, path: Word, first: int = 1, last: int | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentrl.tools.base import Tool, tool
 
 
-class Judge(Tool):
+class JudgeTool(Tool):
     """Offers `judge(useful)`, ReSeek's JUDGE action. The reward `evidence_judgement` scores it."""
 
     @tool

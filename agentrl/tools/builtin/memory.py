@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
+from agentrl.registry.checks import at_least_one
 from agentrl.tools.base import Tool, tool
-from agentrl.types.errors import RecipeError, ToolError
+from agentrl.types.errors import ToolError
 
 
 class Memory(Tool):
@@ -20,9 +21,7 @@ class Memory(Tool):
     """
 
     def __init__(self, notes: int = 32, chars: int = 2000) -> None:
-        for name, value in (("notes", notes), ("chars", chars)):
-            if value < 1:
-                raise RecipeError(f"memory: {name} must be at least 1, found {value}")
+        at_least_one("memory", notes=notes, chars=chars)
         self.most, self.chars = notes, chars
         self._notes: dict[str, str] = {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentrl.tools.base import Tool, tool
+from agentrl.tools.base import Tool, own, tool
 from agentrl.tools.builtin.shell import GRACE_S
 from agentrl.tools.words import Word
 from agentrl.types.sandbox import PythonKernel, Sandbox
@@ -26,8 +26,7 @@ class Python(Tool):
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Opens a kernel."""
-        assert sandbox is not None
-        self.kernel: PythonKernel = await sandbox.python("python-tool")
+        self.kernel: PythonKernel = await own(sandbox).python("python-tool")
 
     @tool
     async def python(self, code: Word) -> str:

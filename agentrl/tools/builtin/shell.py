@@ -10,7 +10,7 @@ from agentrl.sandbox.toolbox.wire import MARGIN_S
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.words import Word
 from agentrl.types.sandbox import ExecResult, Sandbox
-from agentrl.types.sandbox import Shell as Session
+from agentrl.types.sandbox import ShellSession as Session
 from agentrl.types.task import Task
 
 GRACE_S = MARGIN_S + 5.0

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agentrl.registry.checks import at_least_one
 from agentrl.sandbox.helper import Helper, Starved, TooMuch
 from agentrl.sql import process
 from agentrl.sql.opening import Engine, is_script, require_database, require_engine
@@ -54,9 +55,7 @@ class Sql(Tool):
         chars: int = 4000,
         timeout_s: float = 10.0,
     ) -> None:
-        for name, value in (("rows", rows), ("chars", chars), ("timeout_s", timeout_s)):
-            if value < 1:
-                raise RecipeError(f"sql: {name} must be at least 1, found {value}")
+        at_least_one("sql", rows=rows, chars=chars, timeout_s=timeout_s)
         if isinstance(database, str) and database.strip():
             try:
                 require_database(database)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Literal
 
 from agentrl.config.train import CriticSettings, RewardModelSettings, TrainSettings
 from agentrl.training.auxiliary.critic import Critic
@@ -15,7 +15,7 @@ from agentrl.training.parallel.ranks import Ranks
 AuxiliaryModel = Critic | ImplicitRewardModel
 AuxiliarySettings = CriticSettings | RewardModelSettings
 
-CRITICS = ("value", "progress")
+CRITICS: tuple[Literal["value", "progress"], ...] = ("value", "progress")
 """Columns of the credit table that a critic fills; each column that credit needs gets its own critic."""
 
 REWARD_MODEL = "reward_model"

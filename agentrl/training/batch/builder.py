@@ -14,11 +14,11 @@ from agentrl.config.recipe import TrainSection
 from agentrl.curriculum import CreditedEpisode, Curriculum, Group
 from agentrl.estimators.registry import CreditAssigner, EpisodeCredit
 from agentrl.store.run_dir import RunDir
-from agentrl.training.batch.beside import BesideBuilder
 from agentrl.training.batch.credit_giver import CreditGiver, Samples
+from agentrl.training.batch.second_policy_batch import SecondPolicyBatch, SecondPolicyBuilder
 from agentrl.training.batch.truncation import Truncation
 from agentrl.training.batch.views import together
-from agentrl.training.trainer import Trainer
+from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import earned
 from agentrl.types.figures.sums import vary
 from agentrl.types.reporter import Reporter
@@ -41,7 +41,7 @@ class TrainingBatch:
 
 
 class BatchBuilder:
-    """Builds the batches of a training, in the trainer's thread.
+    """Builds the batches of a training, where its trainer computes.
 
     Attributes:
         truncation: the rules for episodes that a limit ended.
@@ -54,22 +54,39 @@ class BatchBuilder:
         reporter: Reporter,
         curriculum: Curriculum,
         credit: CreditAssigner,
-        trainer: Trainer,
-        beside: Mapping[str, BesideBuilder] | None = None,
+        giver: CreditGiver,
+        beside: Mapping[str, SecondPolicyBuilder] | None = None,
     ) -> None:
         self._settings, self._run, self._reporter = settings, run, reporter
         self._curriculum, self._credit, self._beside = curriculum, credit, beside or {}
-        self._credit_of = CreditGiver(settings, credit, trainer)
-        self.columns = self._credit_of.columns
+        self._giver = giver
         self.truncation = Truncation.of_settings(settings)
 
-    def build(self, groups: list[Group], iteration: int) -> TrainingBatch:
+    async def build(self, groups: list[Group], iteration: int) -> TrainingBatch:
         """The batch of an iteration. Credit is stored with the episodes."""
+        chosen, samples = await self._giver.call(self._selected, groups, iteration)
+        credits, metrics = await self._giver.give(chosen, samples, iteration)
+        beside = {name: await each.build(chosen, iteration) for name, each in self._beside.items()}
+        training = await self._giver.call(self._credited, groups, chosen, samples, credits, beside, iteration)
+        of_others = {name: each.samples for name, each in beside.items()}
+        told = {key: value for each in beside.values() for key, value in each.metrics.items()}
+        return TrainingBatch(training, _with_advantages(groups, credits), {**metrics, **told}, of_others)
+
+    def _selected(self, groups: list[Group], iteration: int) -> tuple[list[Episode], Samples]:
         selected = self._curriculum.select(groups, self._settings.groups, iteration)
         chosen = [episode for group in selected for episode in group.episodes]
-        samples = {episode.id: untrained_samples(episode) for episode in chosen}
-        credits, metrics = self._credit_of.give(chosen, samples, iteration)
-        beside = {name: each.build(chosen, iteration) for name, each in self._beside.items()}
+        return chosen, {episode.id: untrained_samples(episode) for episode in chosen}
+
+    def _credited(
+        self,
+        groups: list[Group],
+        chosen: list[Episode],
+        samples: Samples,
+        credits: list[EpisodeCredit],
+        beside: Mapping[str, SecondPolicyBatch],
+        iteration: int,
+    ) -> list[TrainingSample]:
+        """Stores the credit of all policies. Returns the samples of the main one that train."""
         others = [credit for each in beside.values() for credit in each.credits]
         self._store(groups, together([*credits, *others]), iteration)
         credited = [
@@ -78,11 +95,9 @@ class BatchBuilder:
             if self.truncation.of(episode) != "mask"
         ]
         refined = self._curriculum.refine(credited, iteration)
-        training = [sample for each in refined for sample in _credited(each, samples)]
+        training = [sample for each in refined for sample in _samples_of(each, samples)]
         self._note_if_nothing_teaches(training, groups, iteration)
-        of_others = {name: each.samples for name, each in beside.items()}
-        told = {key: value for each in beside.values() for key, value in each.metrics.items()}
-        return TrainingBatch(training, _with_advantages(groups, credits), {**metrics, **told}, of_others)
+        return training
 
     def _store(self, groups: list[Group], credits: Iterable[EpisodeCredit], iteration: int) -> None:
         played = {episode.id for group in groups for episode in group.episodes}
@@ -102,7 +117,7 @@ class BatchBuilder:
         self._reporter.note(f"iteration {iteration + 1}: nothing to learn from, {why} ({told})")
 
 
-def _credited(each: CreditedEpisode, samples: Samples) -> list[TrainingSample]:
+def _samples_of(each: CreditedEpisode, samples: Samples) -> list[TrainingSample]:
     """Returns the samples of an episode with its advantages, without those that turn masks leave empty."""
     laid_out = samples.get(each.episode.id)
     if laid_out is None:  # a filter added it from an earlier iteration

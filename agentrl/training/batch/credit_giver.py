@@ -7,9 +7,11 @@ from typing import Any
 
 from agentrl.config.recipe import TrainSection
 from agentrl.estimators.registry import CreditAssigner, EpisodeCredit
+from agentrl.training.auxiliary.models import required_models
+from agentrl.training.backend import TrainerBackend
 from agentrl.training.batch.kl_reward import Penalised, with_kl_reward
 from agentrl.training.batch.model_columns import ModelColumns
-from agentrl.training.trainer import Trainer
+from agentrl.training.compute_thread import Compute
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample
 
@@ -21,27 +23,37 @@ class CreditGiver:
     """Computes credit for the turns of one policy.
 
     Attributes:
-        columns: model outputs for the credit.
+        call: runs a function where the batch is computed, between the calls of the trainer.
     """
 
-    def __init__(self, settings: TrainSection, credit: CreditAssigner, trainer: Trainer) -> None:
+    def __init__(
+        self, settings: TrainSection, credit: CreditAssigner, trainer: TrainerBackend, compute: Compute
+    ) -> None:
         self._settings, self._credit, self._trainer = settings, credit, trainer
-        self.columns = ModelColumns(credit, trainer)
+        self._columns = ModelColumns(credit.needs, required_models(settings, credit.needs), trainer)
+        self.call = compute.call
 
-    def give(
+    async def give(
         self, chosen: list[Episode], samples: Samples, iteration: int
     ) -> tuple[list[EpisodeCredit], dict[str, Any]]:
         """Credit of each episode, in order. Critic and reward model are trained here, too."""
         penalised, metrics = Penalised(chosen), {}
         if self._settings.kl is not None and self._settings.kl.place == "reward":
+            rows = [sample for episode in chosen for sample in samples[episode.id]]
+            policy, reference = await self._trainer.logprobs(rows), await self._trainer.logprobs(rows, reference=True)
             place = self._credit.penalty_place()
-            penalised = with_kl_reward(chosen, samples, self._trainer, self._settings.kl, place)
+            penalised = await self.call(with_kl_reward, chosen, rows, policy, reference, self._settings.kl, place)
             metrics["kl_ref"] = penalised.kl
         scored = penalised.episodes
         rewarded = {each.id: _rewarded(samples[each.id], each) for each in scored}
-        columns = {**self.columns.of(scored, rewarded), **penalised.columns}
-        credits, told = self._credit.assign(scored, columns, iteration / self._settings.iterations)
-        return credits, {**metrics, **self.columns.learn(scored, rewarded, credits), **told}
+        measured = await self._columns.measured([sample for each in scored for sample in rewarded[each.id]])
+
+        def assigned() -> tuple[list[EpisodeCredit], dict[str, Any]]:
+            columns = {**self._columns.of(scored, rewarded, measured), **penalised.columns}
+            return self._credit.assign(scored, columns, iteration / self._settings.iterations)
+
+        credits, told = await self.call(assigned)
+        return credits, {**metrics, **await self._columns.learn(scored, rewarded, credits), **told}
 
 
 def _rewarded(samples: list[TrainingSample], episode: Episode) -> list[TrainingSample]:

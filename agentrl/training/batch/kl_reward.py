@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from agentrl.config.train import KlSettings
 from agentrl.estimators.registry import Place
+from agentrl.training.backend import Floats
 from agentrl.training.losses.objective import kl_estimate
-from agentrl.training.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import immediate
 from agentrl.types.sample import TrainingSample, by_turn
@@ -36,8 +36,9 @@ class Penalised:
 
 def with_kl_reward(
     episodes: Sequence[Episode],
-    samples_of: Mapping[str, Sequence[TrainingSample]],
-    trainer: Trainer,
+    samples: Sequence[TrainingSample],
+    policy: Sequence[Floats],
+    reference: Sequence[Floats],
     settings: KlSettings,
     place: Place,
 ) -> Penalised:
@@ -45,13 +46,12 @@ def with_kl_reward(
     the turns that it is credited to, from the outcome.
 
     Args:
-        samples_of: the episodes' samples, by their ids.
+        samples: of all episodes.
+        policy, reference: log-probabilities of the samples' tokens (`TrainerBackend.logprobs`).
     """
-    samples = [sample for episode in episodes for sample in samples_of[episode.id]]
-    pairs = zip(samples, trainer.logprobs(samples), trainer.logprobs(samples, reference=True), strict=True)
     estimates = [
-        kl_estimate(torch.from_numpy(policy - reference), settings.estimator).numpy() * sample.loss_mask
-        for sample, policy, reference in pairs
+        kl_estimate(torch.from_numpy(ours - theirs), settings.estimator).numpy() * sample.loss_mask
+        for sample, ours, theirs in zip(samples, policy, reference, strict=True)
     ]
     tokens = sum(int(sample.loss_mask.sum()) for sample in samples)
     mean = sum(float(estimate.sum()) for estimate in estimates) / max(tokens, 1)

@@ -1,43 +1,35 @@
-"""Groups that another run has recorded, in place of a rollout buffer: `agentrl train RECIPE --from RUN`."""
+"""Groups that another run has recorded, to train on: `agentrl train RECIPE --from RUN`."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from agentrl.chat.renderer import Renderer
 from agentrl.config.recipe import recipe_from_run
-from agentrl.store.index import blobs_of
-from agentrl.store.run_dir import RunDir
-from agentrl.training.rollout_buffer import RolloutBatch
+from agentrl.store.reader import RunReader
 from agentrl.training.stages.runs import is_of
 from agentrl.training.stages.stage import stages_of
-from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
-from agentrl.types.task import Task
 
 SPLITS = ("proxy", "rollout", "train")
 """Splits that may be trained on: neither evaluations nor demonstrations of scripts."""
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedGroups:
     """The scored episodes of a run, by group, in the order of their ids.
 
     Attributes:
         passes: how often each group trains.
     """
 
-    run: RunDir
+    run: RunReader
     groups: list[list[str]]
     passes: int = 1
 
     @classmethod
-    def of(cls, run: RunDir, passes: int = 1) -> Recorded:
+    def of(cls, run: RunReader, passes: int = 1) -> RecordedGroups:
         """Selects all groups of a run with an episode that can be trained on.
 
         Raises:
@@ -85,7 +77,7 @@ class Recorded:
                 )
 
 
-def check_sampled_whole(run: RunDir) -> None:
+def check_sampled_whole(run: RunReader) -> None:
     """Checks that the tokens of a run were sampled from the whole distribution, as the trainer assumes.
 
     Raises:
@@ -102,44 +94,3 @@ def check_sampled_whole(run: RunDir) -> None:
                 place=str(run.path),
                 remedy="record with sampling.top_p=1",
             )
-
-
-class RecordedBuffer:
-    """Gives each update its groups, and stores their episodes in the run that trains.
-
-    Args:
-        into: the run that trains.
-        size: groups of an update.
-        counts: whether an episode counts in its group.
-    """
-
-    def __init__(self, recorded: Recorded, into: RunDir, size: int, counts: Callable[[Episode], bool]) -> None:
-        self._recorded, self._into, self._size, self._counts = recorded, into, size, counts
-
-    async def next_batch(self, version: int) -> RolloutBatch:
-        """The groups of the update of policy `version`."""
-        found = [self._group(ids, version) for ids in self._recorded.batch(version, self._size)]
-        return RolloutBatch.of(found, self._counts)
-
-    def _group(self, ids: list[str], version: int) -> tuple[str, Task, list[Episode]]:
-        known = self._into.ids()
-        for episode in self._recorded.run.episodes([id for id in ids if id not in known]):
-            for sha in blobs_of(episode):
-                self._into.put_blob(self._recorded.run.get_blob(sha))
-            self._into.add(msgspec.structs.replace(episode, split="train", iteration=version))
-        episodes = sorted(self._into.episodes(ids), key=lambda episode: episode.id)
-        return episodes[0].group_id, episodes[0].task, episodes
-
-    def metrics(self, trained: RolloutBatch) -> dict[str, Any]:
-        """`trained_groups`."""
-        return {"trained_groups": [group.id for group in trained.groups]}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns an empty state: the groups of an iteration depend only on its number."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any], version: int) -> None:
-        """Nothing to restore."""
-
-    def resume(self) -> None:
-        """Nothing to play."""

@@ -22,7 +22,7 @@ from agentrl.training.model.attention import REMEDY, TreeAttention, tree_attenti
 from agentrl.training.model.packing import Ints, Layout, Pack, pack
 from agentrl.training.model.routers import balance_loss
 from agentrl.training.model.scores import Entropy, token_scores
-from agentrl.training.model.sight import Eyes, TrainedSight
+from agentrl.training.model.vision_inputs import TrainedSight, VisionInputs
 from agentrl.types.errors import DeadPolicy, TrainError
 from agentrl.types.sample import TrainingSample
 
@@ -62,7 +62,7 @@ class Policy(nn.Module):
         exact_head: bool = False,
         logits_mb: int = 512,
         checkpointing: bool = False,
-        eyes: Eyes | None = None,
+        eyes: VisionInputs | None = None,
     ) -> None:
         super().__init__()
         self.model = model.eval()

@@ -11,7 +11,6 @@ import numpy as np
 from agentrl.config.train import LossSettings, LrSchedule
 from agentrl.training.model.learning_rate import learning_rate
 from agentrl.training.supervised.minibatches import endless
-from agentrl.training.trainer import Trainer
 from agentrl.types.sample import TrainingSample
 
 CROSS_ENTROPY = LossSettings(use="cross_entropy")
@@ -39,14 +38,10 @@ class Course:
     pairs: bool = False
     schedule: LrSchedule = "linear"
 
-    def run(self, trainer: Trainer, first: int = 0) -> Iterator[dict[str, float]]:
-        """Takes the steps from `first` on, one per iteration of the result. Yields the metrics of each step.
-
-        Raises:
-            TrainError: as `Trainer.fit`.
-        """
+    def steps_from(self, first: int) -> Iterator[tuple[list[TrainingSample], float]]:
+        """The samples and the learning rate of each step from `first` on, for `TrainerBackend.fit`."""
         for step, samples in self._batches(first):
-            yield trainer.fit(samples, self.loss, self.rate(step))
+            yield samples, self.rate(step)
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""

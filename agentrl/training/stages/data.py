@@ -16,13 +16,14 @@ from agentrl.config.stages import PreferenceStage, SftStage
 from agentrl.estimators.pairs import best_and_worst, check_prompts
 from agentrl.models.load import chat_tokenizer
 from agentrl.rollouts.builder import Parts
+from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.training.losses.loss import PreferenceLoss
 from agentrl.training.losses.registry import load_loss
 from agentrl.training.stages.files import conversations, preferences
 from agentrl.training.stages.runs import Stored, samples_of
 from agentrl.training.stages.stage import Stage
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, RenderError, TrainError
 from agentrl.types.figures.of_episodes import earned
@@ -39,14 +40,14 @@ class Example:
         label: 1 for a good conversation, 0 for a bad one.
     """
 
-    conversation: Conversation
+    conversation: SupervisedConversation
     episode: Episode | None = None
     label: float = 0.0
 
     @classmethod
     def of(cls, episode: Episode, label: float = 0.0) -> Example:
         """A stored episode."""
-        return cls(Conversation.of(episode), episode, label)
+        return cls(SupervisedConversation.of(episode), episode, label)
 
     def samples(self, renderer: Renderer) -> list[TrainingSample]:
         """The training samples under the renderer's tokenizer.
@@ -63,7 +64,7 @@ class Example:
 
 
 @contextmanager
-def stored_for(stage: Stage, run: RunDir | None, stages: Iterable[Stage]) -> Iterator[Stored | None]:
+def stored_for(stage: Stage, run: RunReader | None) -> Iterator[Stored | None]:
     """Opens the stored episodes that a stage learns from: of an earlier stage or of another run directory. None if the
     stage names neither, or names an earlier stage before the run has begun.
 
@@ -71,11 +72,10 @@ def stored_for(stage: Stage, run: RunDir | None, stages: Iterable[Stage]) -> Ite
         StoreError: the run directory does not exist.
     """
     name = getattr(stage.settings, "run", None)
-    earlier = next((each for each in stages if each.name == name), None)
     if name is None:
         yield None
-    elif earlier is not None:
-        yield None if run is None else Stored.of(run, earlier.prefix)
+    elif stage.source is not None:
+        yield None if run is None else Stored.of(run, stage.source)
     else:
         with RunDir.read(stage.recipe.base / name) as other:
             yield Stored.of(other)

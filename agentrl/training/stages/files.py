@@ -9,14 +9,14 @@ from typing import Any
 
 from agentrl.chat.formats.native_calls import answers, ids_of, in_call_order, read_arguments, rounds
 from agentrl.chat.formats.parser import Parser
-from agentrl.training.supervised.conversation import Conversation, Said
+from agentrl.training.supervised.conversation import Said, SupervisedConversation
 from agentrl.types import values
 from agentrl.types.errors import TaskError
 from agentrl.types.jsonl import JsonRow, read_rows
 from agentrl.types.parts import schemas
 from agentrl.types.task import Message
 
-Labelled = tuple[Conversation, float]
+Labelled = tuple[SupervisedConversation, float]
 """A conversation, and its label: 1 for a good one, 0 for a bad one."""
 
 _KEYS = ("role", "content", "name", "tool_calls", "tool_call_id", "weight")
@@ -27,7 +27,7 @@ _FORMS = {
 }
 
 
-def conversations(path: Path, parser: Parser, key: str) -> list[Conversation]:
+def conversations(path: Path, parser: Parser, key: str) -> list[SupervisedConversation]:
     """The conversations of a file of `messages`, or `prompt` and `completion`.
 
     Args:
@@ -59,7 +59,7 @@ def _all(path: Path, key: str, of: Callable[[JsonRow], Sequence[Any]]) -> list[A
     return found
 
 
-def _conversation(row: JsonRow, parser: Parser) -> Conversation:
+def _conversation(row: JsonRow, parser: Parser) -> SupervisedConversation:
     data = row.data
     if "messages" in data:
         messages = _messages(data["messages"], row, "messages")
@@ -158,7 +158,7 @@ def _part(part: Any) -> str:
 
 def _turns(
     messages: Sequence[Message], row: JsonRow, parser: Parser, side: str = "", learned_from: int = 0
-) -> Conversation:
+) -> SupervisedConversation:
     """The conversation of the messages.
 
     Args:
@@ -187,7 +187,7 @@ def _turns(
     opening = [_plain(message) for message in messages[: starts[0]]]
     own = f"{group}/{side}" if side else group
     plain = [Said(turn.text, [_plain(each) for each in turn.observations], turn.trains) for turn in turns]
-    return Conversation(own, group, opening, plain, row.place)
+    return SupervisedConversation(own, group, opening, plain, row.place)
 
 
 def _answered(messages: Sequence[Message], row: JsonRow) -> list[Message]:

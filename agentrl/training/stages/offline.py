@@ -1,6 +1,6 @@
 """A supervised or preference stage: its data, its steps, its checkpoints.
 
-demonstrations, file or run -> samples -> Course -> Trainer.fit, step by step -> metrics line -> checkpoint
+demonstrations, file or run -> samples -> Course -> TrainerBackend.fit, step by step -> metrics line -> checkpoint
 
 Step k depends only on the settings and k (`Course`): a stage resumes at the step after its newest checkpoint. The
 checkpoint also holds the metrics of steps that the next line of metrics will include.
@@ -9,36 +9,34 @@ checkpoint also holds the metrics of steps that the next line of metrics will in
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 from agentrl.config.stages import OfflineStage, PreferenceStage, SftStage
 from agentrl.config.train import TrainSettings
 from agentrl.rollouts.collector import Collector
-from agentrl.rollouts.player import Players
+from agentrl.rollouts.runner import EpisodeRunners
 from agentrl.rollouts.specs import rollout_specs
 from agentrl.store.checkpoints import about, latest
 from agentrl.store.run_dir import RunDir
 from agentrl.training import checkpoint
+from agentrl.training.backend import Start, TrainerBackend, TrainingJob
 from agentrl.training.compute_thread import compute_of
-from agentrl.training.model.sight import eyes_of
 from agentrl.training.parallel.ranks import Ranks
-from agentrl.training.spmd import driver_trainer
 from agentrl.training.stages.course import CROSS_ENTROPY, Course
 from agentrl.training.stages.data import Example, examples_of, fitting, parser_of, preference_loss, stored_for
 from agentrl.training.stages.plan import StagePlan
-from agentrl.training.stages.policy import StartingPolicy, load_policy, pins_of, starting_policy
+from agentrl.training.stages.policy import start_of
 from agentrl.training.stages.record import StageRecord
-from agentrl.training.stages.stage import Stage, is_of
+from agentrl.training.stages.stage import is_of
 from agentrl.training.stages.stopping import reached
-from agentrl.training.trainer import Trainer
 from agentrl.types.closing import close_all
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
 from agentrl.types.reporter import Reporter
+from agentrl.types.sample import TrainingSample
 from agentrl.types.seeds import derive_seed
 
 SUMS = ("tokens", "forwarded", "train_s")
@@ -49,7 +47,6 @@ class OfflineTraining:
     """One stage. All stages of a run share the run directory.
 
     Args:
-        stages: all stages of the run; a stage may learn from the episodes of an earlier one.
         players: play the demonstrations.
         ranks: the processes that train the model; this process is rank 0.
     """
@@ -57,16 +54,16 @@ class OfflineTraining:
     def __init__(
         self,
         plan: StagePlan,
-        stages: Sequence[Stage],
         run: RunDir,
         reporter: Reporter,
-        players: Players,
+        players: EpisodeRunners,
         *,
         ranks: Ranks | None = None,
     ) -> None:
         stage = plan.stage
         assert isinstance(stage.settings, SftStage | PreferenceStage)
-        self.stage, self.stages, self.parts, self.run, self.reporter = stage, stages, plan.parts, run, reporter
+        self.stage, self.parts, self.run, self.reporter = stage, plan.parts, run, reporter
+        self._make_trainer = plan.trainer.make
         self.players = players
         self.settings: OfflineStage = stage.settings
         self.recipe = stage.recipe
@@ -86,16 +83,15 @@ class OfflineTraining:
         """
         if self._has_ended():
             return
-        try:
-            course = await self._prepare()
-            steps = course.run(self.trainer, self.step)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(close_all, self._compute)
+            course = await self._prepare(stack)
+            steps = course.steps_from(self.step)
             self.reporter.phase(self._title(course), course.steps)
             while self.step < course.steps and not await self._take(steps):
                 pass
-            await self._compute.call(partial(self._save, ended=True))
+            await self._save(ended=True)
             self.reporter.note(f"stage {self.stage.name} ended after {self.step} steps{self._why()}")
-        finally:
-            await close_all(self._compute)
 
     def _has_ended(self) -> bool:
         newest = latest(self.record.checkpoints)
@@ -115,36 +111,42 @@ class OfflineTraining:
 
     # -- model and data
 
-    async def _prepare(self) -> Course:
+    async def _prepare(self, stack: AsyncExitStack) -> Course:
+        """Resumes the trainer, which the stack closes, and reads the samples."""
         examples = await self._examples()
         texts = [text for example in examples for text in example.conversation.texts()]
-        start = starting_policy(self.recipe, self.settings.train.lora, self.record.checkpoints, texts)
-        self.loaded, self.tokenizer = start.loaded, start.loaded.chat()
-        saved = None if start.newest is None else checkpoint.load_state(start.newest)
-        own = saved.extra if saved is not None and is_of(self.stage, saved.extra) else None
         refers = self.loss is not None and self.loss.reference
-        self.record.pins = pins_of(start, own, refers=refers)
-        if own is not None:
-            self.step, self._since = int(own["iteration"]), list(own["since"])
+        start, saved = start_of(self.record, self.settings.train.lora, refers=refers, texts=texts)
+        self.trainer: TrainerBackend = self._make_trainer(job=self._job(start))
+        stack.push_async_callback(close_all, self.trainer)
+        loaded = await self.trainer.open()
+        if saved is not None and start.resumes:
+            self.step, self._since = int(saved.extra["iteration"]), list(saved.extra["since"])
             self.reporter.note(f"resumed from {self.record.folder(self.step).name}")
-        settings = TrainSettings(lr=self.settings.lr, **self.settings.train.model_dump())
-        reference = self._reference(start) if refers else None
-        self.trainer: Trainer = await self._compute.call(
-            partial(driver_trainer, start.loaded.model, settings, reference=reference, base=self.recipe.base,
-                    ranks=self.ranks, eyes=eyes_of(start.loaded, self.run.get_blob, settings))
-        )  # fmt: skip
-        if self.trainer.unpacked is not None:
-            self.reporter.note(f"packing: rows (no shared prefixes), because {self.trainer.unpacked}")
-        await self._compute.call(start.resume, self.trainer, saved, self.stage)
+        await self.trainer.begin()
+        if saved is not None:
+            await self.trainer.load(saved.trainer)
         if refers and self.record.pins["reference"] is None:  # the first stage, at its beginning
             self.record.pins["reference"] = self.record.folder(0).name
-            await self._compute.call(self._save)
-        renderer = self.parts.renderer(self.tokenizer)
+            await self._save()
+        renderer = self.parts.renderer(loaded.chat())
         if getattr(self.settings, "script", None) is not None:
-            self.parts.check_prompts(renderer, self.parts.tasks.tasks, self.loaded.max_context)
+            self.parts.check_prompts(renderer, self.parts.tasks.tasks, loaded.max_context)
         pairs = self.loss is not None and self.loss.paired
-        samples = fitting(examples, renderer, self.loaded.max_context, self.reporter.note, paired=pairs)
+        samples = fitting(examples, renderer, loaded.max_context, self.reporter.note, paired=pairs)
         return self._course(samples, pairs)
+
+    def _job(self, start: Start) -> TrainingJob:
+        return TrainingJob(
+            recipe=self.recipe,
+            settings=TrainSettings(lr=self.settings.lr, **self.settings.train.model_dump()),
+            start=start,
+            needs=(),
+            ranks=self.ranks,
+            compute=self._compute,
+            image=self.run.get_blob,
+            note=self.reporter.note,
+        )
 
     def _course(self, samples: Sequence[Any], pairs: bool) -> Course:
         settings = self.settings
@@ -160,16 +162,9 @@ class OfflineTraining:
             settings.lr_schedule,
         )
 
-    def _reference(self, start: StartingPolicy) -> Any:
-        """Loads the initial policy of the stage."""
-        name = self.record.pins["reference"]
-        if name is None:
-            return copy.deepcopy(start.loaded.model)
-        return load_policy(self.recipe, self.record.checkpoints / name)
-
     async def _examples(self) -> list[Example]:
         parser, demonstrations = parser_of(self.parts), await self._demonstrations()
-        with stored_for(self.stage, self.run, self.stages) as stored:
+        with stored_for(self.stage, self.run) as stored:
             examples = examples_of(self.stage, parser, stored, demonstrations)
         if not examples:
             raise TrainError(f"stage {self.stage.name}: nothing to learn from, no episode could be scored")
@@ -189,10 +184,11 @@ class OfflineTraining:
 
     # -- steps
 
-    async def _take(self, steps: Any) -> bool:
+    async def _take(self, steps: Iterator[tuple[list[TrainingSample], float]]) -> bool:
         """Takes one step. Returns whether the stage ends with it."""
         started = time.perf_counter()
-        found = await self._compute.call(next, steps)
+        samples, lr = next(steps)
+        found = await self.trainer.fit(samples, self._loss_settings, lr)
         await asyncio.sleep(0)  # lets Ctrl-C take effect
         self.step += 1
         self._since.append({**found, "train_s": time.perf_counter() - started})
@@ -202,7 +198,7 @@ class OfflineTraining:
             self._tell()
         why = reached(self.settings.stop, self.record.lines(self.step)) if told else None
         if self.step % self.settings.checkpoint_every == 0 and why is None:
-            await self._compute.call(self._save)
+            await self._save()
         return why is not None
 
     def _tell(self) -> None:
@@ -211,23 +207,15 @@ class OfflineTraining:
         self._since = []
         self.reporter.metrics(self.record.add_line(line))
 
-    def _save(self, ended: bool = False) -> None:
+    async def _save(self, ended: bool = False) -> None:
         if ended and self._since:
             self._tell()
-        self.run.flush()
-        state = {} if ended else self.trainer.state_dict()
-        if ended and self.settings.train.lora is not None:
-            state["adapters"] = self.trainer.adapters()
-        checkpoint.save(
-            self.record.folder(self.step),
-            self.loaded.model,
-            self.loaded.save_described,
-            state,
-            self.record.state(self.step, ended=ended, since=self._since),
-            weights=self.trainer.weights(device="cpu"),
-            lora=self.settings.train.lora,
-        )
-        self.record.prune()
+        folder, extra = self.record.folder(self.step), self.record.state(self.step, ended=ended, since=self._since)
+        await self._compute.call(self.run.flush)
+        with checkpoint.writing(folder) as new:
+            state = await self.trainer.save(new, resumes=not ended)
+            await self._compute.call(checkpoint.complete, new, folder, state, extra)
+        await self._compute.call(self.record.prune)
 
 
 def _summed_up(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:

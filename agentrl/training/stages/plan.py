@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentrl.config.recipe import TrainingRecipe
+from agentrl.registry.registry import Loaded
 from agentrl.rollouts.builder import Parts
+from agentrl.training.backend import TrainerBackend
 from agentrl.training.losses.loss import Loss
 from agentrl.training.stages.stage import Stage
 
@@ -16,10 +18,12 @@ class StagePlan:
 
     Attributes:
         parts: the parts of the stage's recipe.
+        trainer: what `train.backend` names.
     """
 
     stage: Stage
     parts: Parts
+    trainer: Loaded[type[TrainerBackend]]
 
 
 @dataclass(frozen=True)

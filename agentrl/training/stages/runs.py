@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from agentrl.chat.renderer import Renderer
 from agentrl.store.index import EpisodeRow
-from agentrl.store.run_dir import RunDir
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.store.reader import RunReader
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
 from agentrl.types.figures.sums import reaches
@@ -26,11 +26,11 @@ class Stored:
         rows: rows of the index, sorted by id.
     """
 
-    run: RunDir
+    run: RunReader
     rows: list[EpisodeRow]
 
     @classmethod
-    def of(cls, run: RunDir, prefix: str = "") -> Stored:
+    def of(cls, run: RunReader, prefix: str = "") -> Stored:
         """Selects the episodes with this prefix of ids."""
         rows = [row for row in run.rows(order="id") if row.id.startswith(prefix) and row.split in LEARNED]
         return cls(run, [row for row in rows if row.status in ("done", "truncated") and _can_teach(row)])
@@ -66,7 +66,7 @@ def samples_of(episode: Episode, renderer: Renderer, label: float = 0.0) -> list
         label: the reward of the samples.
     """
     if not is_of(episode, renderer):
-        return Conversation.of(episode).samples(renderer, label)
+        return SupervisedConversation.of(episode).samples(renderer, label)
     return [replace(each, reward=label) for each in learned_samples(episode)]
 
 

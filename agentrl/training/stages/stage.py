@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.config.recipe import KINDS, Kind, Recipe, RlStage, StageSettings
+from agentrl.config.recipe import KINDS, Kind, Recipe, RlStage, StageSettings, TrainSection
 from agentrl.config.stages import PreferenceStage, SftStage
 from agentrl.config.train import OptimiserSettings
 from agentrl.types.reporter import UNNAMED
@@ -24,6 +24,7 @@ class Stage:
         settings: the settings of its kind.
         recipe: the recipe, with the stage's own sections in place of the shared ones.
         listed: whether the recipe lists the stage. Otherwise ids and folders do not contain its name.
+        source: the prefix of the ids of another stage's episodes, if it learns from those.
     """
 
     index: int
@@ -31,6 +32,7 @@ class Stage:
     settings: SftStage | PreferenceStage | RlStage
     recipe: Recipe
     listed: bool = True
+    source: str | None = None
 
     @property
     def kind(self) -> Kind:
@@ -47,7 +49,7 @@ class Stage:
     @property
     def prefix(self) -> str:
         """The prefix of the ids of its episodes and groups."""
-        return f"{self.name}/" if self.listed else ""
+        return _prefix(self.name) if self.listed else ""
 
     def checkpoint(self, step: int) -> str:
         """The folder name of a checkpoint. Later checkpoints, also of later stages, sort after it."""
@@ -63,7 +65,7 @@ def stages_of(recipe: Recipe) -> list[Stage]:
         return [_listed(index, each, recipe) for index, each in enumerate(recipe.stages)]
     stages: list[Stage] = []
     if (warm := recipe.warm_start) is not None:
-        settings = SftStage(**warm.model_dump(), train=_optimiser(recipe))
+        settings = SftStage(**warm.model_dump(), train=_optimiser(recipe.train))
         stages.append(Stage(0, WARM_START, settings, recipe, listed=False))
     return [*stages, Stage(len(stages), RL, RlStage(), recipe, listed=False)]
 
@@ -71,14 +73,26 @@ def stages_of(recipe: Recipe) -> list[Stage]:
 def is_of(stage: Stage, said: Mapping[str, Any]) -> bool:
     """Returns True if a checkpoint belongs to a stage, by its metadata. Older checkpoints without a stage belong to the
     training."""
-    return bool(said.get("stage", UNNAMED) == stage.name)
+    return stage_of(said) == stage.name
+
+
+def stage_of(said: Mapping[str, Any]) -> str:
+    """Returns the name of the stage of a checkpoint, by its metadata."""
+    return str(said.get("stage", UNNAMED))
 
 
 def _listed(index: int, stage: StageSettings, recipe: Recipe) -> Stage:
-    return Stage(index, stage.name, getattr(stage, stage.kind), recipe.with_sections(**stage.sections))
+    settings = getattr(stage, stage.kind)
+    run = getattr(settings, "run", None)
+    source = _prefix(run) if run in {each.name for each in recipe.stages} else None
+    return Stage(index, stage.name, settings, recipe.with_sections(**stage.sections), source=source)
 
 
-def _optimiser(recipe: Recipe) -> OptimiserSettings:
-    if recipe.train is None:
+def _prefix(name: str) -> str:
+    return f"{name}/"
+
+
+def _optimiser(train: TrainSection | None) -> OptimiserSettings:
+    if train is None:
         return OptimiserSettings()
-    return OptimiserSettings(**{name: getattr(recipe.train, name) for name in OptimiserSettings.model_fields})
+    return OptimiserSettings(**{name: getattr(train, name) for name in OptimiserSettings.model_fields})

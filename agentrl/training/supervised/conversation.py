@@ -45,7 +45,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Conversation:
+class SupervisedConversation:
     """The opening messages, then replies.
 
     Attributes:
@@ -64,7 +64,7 @@ class Conversation:
     instruction: Sequence[Message] = ()
 
     @classmethod
-    def of(cls, episode: Episode) -> Conversation:
+    def of(cls, episode: Episode) -> SupervisedConversation:
         """Joins the conversations of an episode: turns of other contexts have separate openings."""
         return cls(
             id=episode.id,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from agentrl.types.clocks.heartbeat import Heartbeat, heartbeat
 
@@ -26,10 +26,10 @@ class Timer:
     def go(self) -> None:
         """Starts or continues."""
         if self._heart is None:
-            self._heart = heartbeat()
-            self._heart.listen()
-            self._until = self._heart.lived() + self._left
-            self._wait(self._left)
+            self._heart = heart = heartbeat()
+            heart.listen()
+            self._until = heart.lived() + self._left
+            self._handle = heart.loop.call_later(self._left, self._due)
 
     def stop(self) -> None:
         """Pauses."""
@@ -40,14 +40,11 @@ class Timer:
         self._heart.ignore()
         self._heart = self._handle = None
 
-    def _wait(self, seconds: float) -> None:
-        self._handle = asyncio.get_running_loop().call_later(seconds, self._due)
-
     def _due(self) -> None:
         assert self._heart is not None
         left = self._until - self._heart.lived()
         if left > _EARLY_S:  # the loop was suspended meanwhile
-            self._wait(left)
+            self._handle = self._heart.loop.call_later(left, self._due)
             return
         self.stop()
         self._then()
@@ -64,12 +61,13 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self._timer = Timer(seconds, self._expire)
-        self._timeout = asyncio.Timeout(None)
-        self._inside, self._stops = False, 0
+        self._task: asyncio.Task[Any] | None = None  # inside the block
+        self._cancelling = self._stops = 0
+        self._expired = False
 
     def expired(self) -> bool:
         """Returns True if it has passed, so that the TimeoutError comes from it."""
-        return self._timeout.expired()
+        return self._expired
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -83,21 +81,28 @@ class Deadline:
             self._go()
 
     async def __aenter__(self) -> Self:
-        await self._timeout.__aenter__()
-        self._inside = True
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a Deadline ends the work of a task, and no task runs here")
+        self._task, self._cancelling = task, task.cancelling()
         self._go()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._inside = False
+        task, self._task = self._task, None
         self._timer.stop()
-        await self._timeout.__aexit__(kind, error, traceback)
+        # Another cancellation of the task, of an outer block or from outside, goes on.
+        alone = self._expired and task is not None and task.uncancel() <= self._cancelling
+        if alone and kind is asyncio.CancelledError:
+            raise TimeoutError from error
 
     def _go(self) -> None:
-        if self._inside and not self._stops and not self.expired():
+        if self._task is not None and not self._stops and not self._expired:
             self._timer.go()
 
     def _expire(self) -> None:
-        self._timeout.reschedule(asyncio.get_running_loop().time())
+        self._expired = True
+        if self._task is not None:
+            self._task.cancel()

@@ -26,25 +26,27 @@ class Heartbeat:
     """Counts the running time of a loop, while it has listeners.
 
     Attributes:
+        loop: the loop.
         stood_s: seconds in which the loop was suspended so far.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.stood_s = 0.0
-        self._loop = loop
+        self.loop = loop
         self._lived, self._last, self._listeners = 0.0, loop.time(), 0
         self._timer: asyncio.TimerHandle | None = None
 
     def lived(self) -> float:
         """Returns the seconds that the loop has run, from an arbitrary zero. They stop without listeners."""
-        return self._lived + min(self._loop.time() - self._last, MOST_S)
+        passed = self.loop.time() - self._last
+        return self._lived + (passed if passed < MOST_S else MOST_S)
 
     def listen(self) -> None:
         """Adds a listener: counts until `ignore` was called as often as this."""
         self._listeners += 1
         if self._timer is None:
-            self._last = self._loop.time()
-            self._timer = self._loop.call_later(BEAT_S, self._beat)
+            self._last = self.loop.time()
+            self._timer = self.loop.call_later(BEAT_S, self._beat)
 
     def ignore(self) -> None:
         """Removes a listener."""
@@ -56,10 +58,10 @@ class Heartbeat:
 
     def _beat(self) -> None:
         self._count()
-        self._timer = self._loop.call_later(BEAT_S, self._beat)
+        self._timer = self.loop.call_later(BEAT_S, self._beat)
 
     def _count(self) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         passed, self._last = now - self._last, now
         self._lived += min(passed, MOST_S)
         stood = max(0.0, passed - MOST_S)
@@ -69,11 +71,16 @@ class Heartbeat:
 
 
 _hearts: WeakKeyDictionary[asyncio.AbstractEventLoop, Heartbeat] = WeakKeyDictionary()
+_latest: Heartbeat | None = None
 
 
 def heartbeat() -> Heartbeat:
     """Returns the heartbeat of the running loop."""
+    global _latest
     loop = asyncio.get_running_loop()
-    if (heart := _hearts.get(loop)) is None:
-        heart = _hearts[loop] = Heartbeat(loop)
+    heart = _latest  # read once: other threads have loops, too
+    if heart is None or heart.loop is not loop:
+        if (heart := _hearts.get(loop)) is None:
+            heart = _hearts[loop] = Heartbeat(loop)
+        _latest = heart
     return heart

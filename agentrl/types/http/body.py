@@ -13,6 +13,8 @@ from collections.abc import AsyncIterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from agentrl.types.parts.foreign_json import VALUES, marks
+
 PACKINGS = "gzip, deflate"
 """What clients may ask for (`Accept-Encoding`)."""
 
@@ -56,7 +58,7 @@ class Bounds:
 
     most: int = REPLY
     packed: int = 16 << 20
-    values: float = 500_000
+    values: float = VALUES
 
 
 class Body:
@@ -133,7 +135,7 @@ class Body:
     def _count(self, piece: bytes) -> None:
         if self._most_values == math.inf:
             return
-        self._values += sum(map(piece.count, (b",", b"[", b"{")))
+        self._values += marks(piece)
         if self._values > self._most_values:
             raise TooLarge(f"it is packed and has more than {self._most_values:,} values")
 

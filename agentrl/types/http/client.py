@@ -25,7 +25,7 @@ class Unanswered(Exception):
     """A server did not answer, or not with what can be read; the text says why."""
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """What a server answered."""
 
     status: int
@@ -78,7 +78,7 @@ async def asked(
     body: Any = None,
     query: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
-) -> Reply:
+) -> HttpReply:
     """The answer of a server that a recipe names. A redirect is none: a key would be told to whom it leads to.
 
     Args:
@@ -108,7 +108,7 @@ async def asked(
     if response.has_redirect_location:
         leads_to = response.headers["Location"][:500]
         raise Unanswered(f"status {response.status_code}, which leads to {leads_to}: if that is the server, name it")
-    return Reply(response.status_code, response.content)
+    return HttpReply(response.status_code, response.content)
 
 
 # The client of each event loop. It ends with its loop, which cancels its keeper.

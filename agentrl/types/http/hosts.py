@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
 from agentrl.types.errors import ToolError
+from agentrl.types.modules import load_file
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import HOST
 
@@ -90,9 +90,4 @@ def _is_address(host: str) -> bool:
 @cache
 def _egress() -> Any:
     """Loads the file of the egress proxy, a standalone program, as a module."""
-    spec = importlib.util.spec_from_file_location("agentrl_egress_rules", data_path("tools", "egress", "proxy.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file("agentrl_egress_rules", data_path("tools", "egress", "proxy.py"))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import httpcore2
 
 
-class Pool:
+class ConnectionPool:
     """Connections of HTTP/1.1, each for one request at a time. A request takes the one that was idle last.
 
     Args:

@@ -27,7 +27,7 @@ from agentrl.types.clocks.heartbeat import heartbeat
 from agentrl.types.clocks.threads import give_way, in_thread
 from agentrl.types.http.body import PACKINGS, Body, BodyRefused, Bounds
 from agentrl.types.http.hosts import HostList
-from agentrl.types.http.pool import Pool
+from agentrl.types.http.pool import ConnectionPool
 
 HEAD = 1 << 16
 """Bytes that a server may send before a body: the headers, and answers of a status below 200."""
@@ -90,7 +90,7 @@ class Transport(httpx2.AsyncBaseTransport):
             keepalive_expiry=IDLE_S,
             network_backend=_Network(hosts),
         )
-        self._pool = Pool(connect, connections)
+        self._pool = ConnectionPool(connect, connections)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Sends one request.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import Part
@@ -15,11 +15,8 @@ MB = 1_000_000
 TAKES_IMAGES = "engine.use: openai takes images in messages of users and tools; or leave the image out (docs/images.md)"
 """Remedy if an image cannot be shown."""
 
-SEE_BY_MODEL = ("torch", "vllm")
-"""Built-in engines that take images only if their model does."""
 
-
-class Limits(Protocol):
+class ImageLimits(Protocol):
     """Limits on the size of an image: `limits` of a recipe."""
 
     @property
@@ -31,16 +28,19 @@ class Limits(Protocol):
         """Width times height."""
 
 
-@runtime_checkable
-class ChecksImages(Protocol):
-    """Engine whose model does not take every image."""
+class Viewer(Protocol):
+    """An engine, as far as images concern it: `agentrl.types.engine.Engine`."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def sees(self) -> bool:
+        """Whether it takes images."""
 
     def check_image(self, data: bytes) -> None:
-        """Checks that the model takes an image file.
-
-        Raises:
-            ImageRefused: it does not.
-        """
+        """Checks that its model takes an image file."""
 
 
 class CannotSee(ImageRefused):
@@ -61,8 +61,8 @@ class Images:
 
     def __init__(
         self,
-        engine: Any,
-        limits: Limits,
+        engine: Viewer | None,
+        limits: ImageLimits,
         put: Callable[[bytes], str] | None = None,
         get: Callable[[str], bytes] | None = None,
     ) -> None:
@@ -99,7 +99,7 @@ class Images:
                 f"an image has {found.width} x {found.height} pixels, and limits.image_pixels is {limits.image_pixels}",
                 remedy="make it smaller, or raise limits.image_pixels",
             )
-        if isinstance(self._engine, ChecksImages):
+        if self._engine is not None:
             self._engine.check_image(data)
         return {"type": "image", "blob": self._keep(data), "width": found.width, "height": found.height} | {
             "format": found.format
@@ -130,14 +130,14 @@ class Images:
         return sha
 
 
-def check_sees(engine: Any) -> None:
+def check_sees(engine: Viewer) -> None:
     """Checks that an engine takes images.
 
     Raises:
         CannotSee: it does not.
     """
-    if not getattr(engine, "sees", False):
-        raise cannot_see(getattr(engine, "name", type(engine).__name__))
+    if not engine.sees:
+        raise cannot_see(engine.name)
 
 
 def cannot_see(engine: str, place: str | None = None) -> CannotSee:

@@ -55,7 +55,7 @@ def main() -> None:
                 phase.figure(f"{size}, {rows} rows, GB/s", found["gb_per_s"])
             phase.figure(f"{size}, {batches[-1]} rows, ms to draw", found["draw_ms"])
         del model
-        phase.let_go()
+        phase.free_models()
     phase.end()
 
 

@@ -64,7 +64,7 @@ def main() -> None:
             phase.check(False, f"{name}: {error}".partition("\n")[0])
             continue
         finally:
-            phase.let_go()
+            phase.free_models()
         phase.figure(f"{name}, GB", peak / 1e9)
         phase.figure(f"{name}, estimated GB", expected / 1e9)
         phase.figure(f"{name}, of the estimate", peak / expected)

@@ -32,7 +32,7 @@ def main() -> None:
             phase.figure(f"{name}, episode tokens/s", found["episode_tokens_per_s"])
             phase.figure(f"{name}, forwarded", found["forwarded"])
         del model
-        phase.let_go()
+        phase.free_models()
     phase.end()
 
 

@@ -21,7 +21,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import no_progress_bars
 from agentrl.preflight.plan import plan
-from agentrl.rollouts.player import LocalPlayers
+from agentrl.rollouts.runner import LocalRunners
 from agentrl.training.assembly import training
 from agentrl.types.reporter import Reporter
 from scripts.gpu.model_folder import in_a_folder
@@ -51,7 +51,7 @@ def ours(phase: Phase, weights: Path, sizes: Sizes) -> list[tuple[float, float]]
     async def play() -> list[tuple[float, float]]:
         run, stage, found = begin_run(phase.folder / "run", recipe, "train"), plan(recipe).rl[-1], []
         try:
-            async with training(stage, run, Reporter(), LocalPlayers(stage.parts.open_backend())) as loop:
+            async with training(stage, run, Reporter(), LocalRunners(stage.parts.open_backend())) as loop:
                 for step in range(sizes.steps + 1):
                     began = time.perf_counter()
                     await loop.step()
@@ -125,7 +125,7 @@ def main() -> None:
             phase.figure(f"{name}, sampled/step", mean(sampled for _, sampled in found))
             if phase.device == "cuda":
                 phase.figure(f"{name}, peak GB", torch.cuda.max_memory_allocated() / 1e9)
-            phase.let_go()
+            phase.free_models()
             if phase.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
     phase.figure("times as fast as TRL", seconds["trl"] / seconds["agentrl"])

@@ -17,7 +17,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.training.stages.data import Example, examples_of, fitting, stored_for
 from agentrl.training.stages.runs import is_of, samples_of
 from agentrl.training.stages.stage import Stage, stages_of
-from agentrl.training.supervised.conversation import Conversation
+from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Context, Episode, Node, Parent, Turn
 from agentrl.types.errors import StoreError, TrainError
 from agentrl.types.task import Task
@@ -41,10 +41,9 @@ def episode(id: str, reward: float | None, text: str = "hi", **changes: Any) -> 
     return Episode(id=id, task=Task.of("t", "go"), **{**fields, **changes})
 
 
-def stage_of(folder: Path, text: str, index: int = -1) -> tuple[Stage, list[Stage]]:
+def stage_of(folder: Path, text: str, index: int = -1) -> Stage:
     (folder / "recipe.yaml").write_text(f"name: x\ntasks: ./t.py:x\nscripts: {{s: ./t.py:s}}\nstages: [{text}]\n")
-    stages = stages_of(load_recipe(str(folder)))
-    return stages[index], stages
+    return stages_of(load_recipe(str(folder)))[index]
 
 
 @pytest.fixture
@@ -60,8 +59,8 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def chosen(folder: Path, run: RunDir, text: str) -> list[tuple[str, float]]:
-    stage, stages = stage_of(folder, text)
-    with stored_for(stage, run, stages) as stored:
+    stage = stage_of(folder, text)
+    with stored_for(stage, run) as stored:
         return [(each.conversation.id, each.label) for each in examples_of(stage, PARSER, stored, [])]
 
 
@@ -141,7 +140,7 @@ def test_a_policys_own_tokens_are_kept(tmp_path: Path) -> None:
     assert sample.token_ids[sample.loss_mask].tolist() == [*b"well", 257]
     assert (sample.temperature, sample.reward, sample.behaviour_logprob.any()) == (1.0, 1.0, False)
     assert sample.advantage[sample.loss_mask].tolist() == [1.0] * 5
-    again = Conversation.of(played).samples(RENDERER, 1.0)[0]
+    again = SupervisedConversation.of(played).samples(RENDERER, 1.0)[0]
     assert np.array_equal(again.token_ids, sample.token_ids)
 
 
@@ -165,8 +164,8 @@ def test_anothers_tokens_are_replaced_by_the_text(changes: dict[str, Any]) -> No
 def test_what_is_longer_than_the_context_is_left_out_with_its_pair(tmp_path: Path, run: RunDir) -> None:
     run.add(episode("learn/train/g7#0", 0.0, text="x" * 50))
     run.add(episode("learn/train/g7#1", 1.0, text="y"))
-    stage, stages = stage_of(tmp_path, LEARN + "{name: b, preference: {run: learn}}")
-    with stored_for(stage, run, stages) as stored:
+    stage = stage_of(tmp_path, LEARN + "{name: b, preference: {run: learn}}")
+    with stored_for(stage, run) as stored:
         examples = examples_of(stage, PARSER, stored, [])
     notes: list[str] = []
     kept = fitting(examples, RENDERER, 60, notes.append, paired=True)
@@ -178,8 +177,8 @@ def test_what_is_longer_than_the_context_is_left_out_with_its_pair(tmp_path: Pat
 
 def test_of_labelled_episodes_each_is_left_out_for_itself(tmp_path: Path, run: RunDir) -> None:
     run.add(episode("learn/train/g0#3", 0.0, text="x" * 50))
-    stage, stages = stage_of(tmp_path, LEARN + "{name: b, preference: {run: learn, threshold: 0.5, loss: kto}}")
-    with stored_for(stage, run, stages) as stored:
+    stage = stage_of(tmp_path, LEARN + "{name: b, preference: {run: learn, threshold: 0.5, loss: kto}}")
+    with stored_for(stage, run) as stored:
         examples = examples_of(stage, PARSER, stored, [])
     notes: list[str] = []
     kept = {each.episode_id for each in fitting(examples, RENDERER, 60, notes.append)}
@@ -210,8 +209,8 @@ def test_a_fork_and_its_parent_are_compared_over_all_they_said(tmp_path: Path, r
     ]
     for each in pair:
         run.add(msgspec.structs.replace(each, trainable=trainable))
-    stage, stages = stage_of(tmp_path, LEARN + "{name: b, preference: {run: learn}}")
-    with stored_for(stage, run, stages) as stored:
+    stage = stage_of(tmp_path, LEARN + "{name: b, preference: {run: learn}}")
+    with stored_for(stage, run) as stored:
         examples = [each for each in examples_of(stage, PARSER, stored, []) if "g9" in each.conversation.id]
     said = [
         ByteTokenizer().decode(sample.token_ids[sample.loss_mask].tolist()).replace("<|im_end|>", " ")

@@ -8,7 +8,7 @@ from typing import Any
 import uvicorn
 
 from agentrl import Say
-from agentrl.api.from_outside import Driven, Seen
+from agentrl.api.from_outside import Driven, Observed
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import text_of
 from openenv.core.env_server.http_server import create_fastapi_app
@@ -66,7 +66,7 @@ class RecipeEnvironment(Environment):
         """Abandons the episode."""
         self.session.close()
 
-    def _shown(self, seen: Seen) -> RecipeObservation:
+    def _shown(self, seen: Observed) -> RecipeObservation:
         before, self.tools = self.tools, seen.tools
         told = RecipeObservation(text="\n\n".join(text_of(message["content"]) for message in seen.messages))
         if any(not isinstance(message["content"], str) for message in seen.messages):

@@ -1,13 +1,17 @@
 """Function-calling tasks: orders of a shop, a customer with two requests, and a check of the final database."""
 
-import random
+from __future__ import annotations
 
-from agentrl import Environment, Say, Task, ToolError, tool
+import random
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from agentrl import Environment, Message, Reply, Say, Task, ToolError, tool
 
 STATES = ("packed", "sent")
 
 
-def orders(n=64, split="train"):
+def orders(n: int = 64, split: str = "train") -> Iterator[Task]:
     """Yields tasks; the orders of `test` differ from those of `train`."""
     for k in range(n):
         rng = random.Random(f"{split} {k}")
@@ -26,15 +30,16 @@ def orders(n=64, split="train"):
 class Shop(Environment):
     """Database of the shop, and a customer with a second request."""
 
-    def open(self, task, sandbox):
-        self.state, self.notes = dict(task.data["state"]), {}
-        self.wishes = [task.data["wish"]]
+    def open(self, task: Task, sandbox: object) -> None:
+        self.state: dict[str, str] = dict(task.data["state"])
+        self.notes: dict[str, str] = {}
+        self.wishes: list[str] = [task.data["wish"]]
 
-    def respond(self, reply):
+    def respond(self, reply: Reply) -> str | None:
         """Returns the customer's next message; None ends the episode."""
         return self.wishes.pop(0) if self.wishes else None
 
-    def state_key(self):
+    def state_key(self) -> dict[str, Any]:
         return {"state": self.state, "notes": self.notes, "wishes": len(self.wishes)}
 
     @tool
@@ -73,13 +78,13 @@ class Shop(Environment):
         return "noted"
 
 
-def settled(task, env):
+def settled(task: Task, env: Shop) -> float:
     """Returns 1 if the database and the notes match the customer's requests."""
     noted = "ring twice" in env.notes.get(task.data["number"], "") and len(env.notes) == 1
     return float(env.state == task.data["goal"] and noted)
 
 
-def oracle(task, rng):
+def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """Solves every task."""
     number = task.data["number"]
     said = yield Say(calls=[("find_order", {"order": number})])

@@ -1,13 +1,16 @@
 """Text game: the model guesses a number, and each answer is higher or lower."""
 
-import random
+from __future__ import annotations
 
-from agentrl import Environment, Observation, Say, Task
+import random
+from collections.abc import Generator, Iterator
+
+from agentrl import Environment, Episode, Message, Observation, Reply, Say, Task
 
 LOW, HIGH = 10, 40
 
 
-def games(n=64, split="train"):
+def games(n: int = 64, split: str = "train") -> Iterator[Task]:
     """Yields tasks; each `split` has other numbers."""
     for k in range(n):
         number = random.Random(f"{split} {k}").randint(LOW, HIGH)
@@ -17,13 +20,13 @@ def games(n=64, split="train"):
 class Guess(Environment):
     """Guessing game: `open` resets, `respond` steps."""
 
-    def open(self, task, sandbox):
+    def open(self, task: Task, sandbox: object) -> None:
         self.number, self.low, self.high = task.data["number"], LOW, HIGH
 
-    def state_key(self):
+    def state_key(self) -> list[int]:
         return [self.low, self.high]
 
-    def respond(self, reply):
+    def respond(self, reply: Reply) -> str | Observation:
         text = reply.text.strip()
         if not text.isdigit():
             return "Say a number alone."
@@ -37,12 +40,12 @@ class Guess(Environment):
         return "Lower."
 
 
-def won(task, episode):
+def won(task: Task, episode: Episode) -> float:
     """Returns 1 if the number was guessed."""
     return float(episode.answer == str(task.data["number"]))
 
 
-def oracle(task, rng):
+def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """Bisects the range: at most five guesses."""
     low, high = LOW, HIGH
     while True:

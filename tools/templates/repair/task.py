@@ -1,6 +1,9 @@
 """Repair tasks: a small Python file with one bug, a sandbox with a shell, and hidden tests."""
 
+from __future__ import annotations
+
 import random
+from collections.abc import Iterator
 
 from agentrl import Say, Task
 
@@ -13,7 +16,7 @@ KINDS = [
 ]
 
 
-def bugs(n=24, split="train"):
+def bugs(n: int = 24, split: str = "train") -> Iterator[Task]:
     """Yields tasks; each `split` has other numbers."""
     for index in range(n):
         rng = random.Random(f"{split} {index}")
@@ -29,7 +32,7 @@ def bugs(n=24, split="train"):
         )
 
 
-def oracle(task, rng):
+def oracle(task: Task, rng: random.Random) -> Iterator[Say]:
     """Solves every task."""
     yield Say(calls=[("shell", {"command": f"cat > code.py <<'END'\n{task.data['code']}END\n"})])
     yield Say("Done.")

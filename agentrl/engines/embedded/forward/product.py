@@ -46,7 +46,7 @@ class Product:
         self._weight = None
         for number, linear in enumerate(self.linears):
             del linear.weight
-            linear.forward = Part(self, number)  # type: ignore[method-assign, assignment]
+            linear.forward = WeightPart(self, number)  # type: ignore[method-assign, assignment]
 
     def unpack(self) -> None:
         """Restores the weights of the layers."""
@@ -76,7 +76,7 @@ class Product:
         return plain
 
 
-class Part:
+class WeightPart:
     """Forward pass of a linear layer with packed weights."""
 
     def __init__(self, product: Product, number: int) -> None:
@@ -86,10 +86,10 @@ class Part:
         return self.product.part(self.number, states)
 
 
-def packed_part(module: nn.Module) -> Part | None:
-    """The `Part` of a packed linear layer; None for all other modules."""
+def packed_part(module: nn.Module) -> WeightPart | None:
+    """The `WeightPart` of a packed linear layer; None for all other modules."""
     forward = module.__dict__.get("forward")
-    return forward if isinstance(forward, Part) else None
+    return forward if isinstance(forward, WeightPart) else None
 
 
 def unpack(model: nn.Module) -> None:

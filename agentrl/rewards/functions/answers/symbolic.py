@@ -39,7 +39,9 @@ def compare(reference: str, answer: str, digits: int, value: bool = False, quest
     with suppress(Exception):
         wanted = parse(_delimited(reference), parsing_timeout=None) or parse(reference, parsing_timeout=None)
     with suppress(Exception):  # a parser error is the answer's fault
-        said = parse(answer, parsing_timeout=None) or parse(_delimited(answer), parsing_timeout=None)
+        said = parse(answer, parsing_timeout=None)
+        if not said or _is_base(_text_of(said, answer), answer):
+            said = parse(_delimited(answer), parsing_timeout=None)
     equal = False
     with suppress(Exception):
         equal = bool(wanted and said) and verify(wanted, said, float_rounding=digits, timeout_seconds=None)
@@ -90,7 +92,13 @@ _NUMERAL = re.compile(
 )
 _RATIO = re.compile(rf"({_DIGITS})/({_DIGITS})|frac\{{({_DIGITS})\}}\{{({_DIGITS})\}}")
 _WHOLE = re.compile(r"[-+]?[0-9]+(?:,[0-9]{3})*(?:\.0*)?")
+_EXPONENT = re.compile(r"\s*(?:\^(?!\s*\{?\s*(?:\\circ|\u00b0))|\*\*)")
 _FRACTION = re.compile(rf"[-+]?[0-9]*\{{[-+]?{_DIGITS}\}}\{{[-+]?{_DIGITS}\}}")
+
+
+def _is_base(text: str, whole: str) -> bool:
+    """Whether the parser dropped an exponent behind the text that it read: in plain text `2^{3}` is read as 2."""
+    return text != whole and bool(_EXPONENT.match(whole.partition(text)[2]))
 
 
 def _text_of(parsed: Any, whole: str) -> str:

@@ -19,9 +19,10 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from agentrl.registry.checks import variable
 from agentrl.rewards.grading import Unverified
 from agentrl.store.info import replace
-from agentrl.types.errors import AgentRLError, EngineError, RecipeError
+from agentrl.types.errors import AgentRLError, EngineError
 from agentrl.types.http.client import Unanswered, asked
 from agentrl.types.parts.content import image_parts
 from agentrl.types.parts.image import data_url
@@ -139,9 +140,7 @@ class Judge(BaseModel):
         return [votes[start : start + self.votes] for start in range(0, len(votes), self.votes)], key
 
     async def _replies(self, prompts: list[str]) -> list[str]:
-        key = os.environ.get(self.api_key_env) if self.api_key_env else None
-        if self.api_key_env and not key:
-            raise RecipeError(f"the environment has no {self.api_key_env}", remedy=f"export {self.api_key_env}=...")
+        key = variable(self.api_key_env) if self.api_key_env else None
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         votes = [self._reply(headers, prompt, vote) for prompt in prompts for vote in range(self.votes)]
         return list(await asyncio.gather(*votes))

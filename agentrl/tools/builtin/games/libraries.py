@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentrl.registry.checks import not_installed
 from agentrl.tools.builtin.games.play import Match, Opponent, Play, Seat, any_move
 from agentrl.tools.builtin.games.reset_step import AsyncStep, ResetStep
 from agentrl.types.errors import MissingExtra, RecipeError, nearest
@@ -123,7 +124,7 @@ def require(modules: str, package: str) -> None:
     """
     for module in modules.split():
         if importlib.util.find_spec(module) is None:
-            raise RecipeError(f"{module} is not installed", remedy=f"pip install {package}")
+            raise not_installed(module, f"pip install {package}")
     for name in package.split():
         found = installed_package(name)
         if found is not None and found.too_old:

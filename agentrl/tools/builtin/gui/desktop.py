@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
 import sys
@@ -13,10 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from agentrl.registry.checks import not_installed
+from agentrl.sandbox.frames import Frames, frame
 from agentrl.tools.builtin.gui.link import HostLink, Link, SandboxLink
 from agentrl.tools.builtin.gui.screen import Button, Direction, Element, Point, ScreenEnded, ScreenLost
 from agentrl.types.clocks.deadline import Deadline
-from agentrl.types.errors import RecipeError, SandboxError, ToolError
+from agentrl.types.errors import SandboxError, ToolError
+from agentrl.types.parts.foreign_json import read_json
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import Sandbox, SandboxImageUnusable
 
@@ -65,9 +67,9 @@ class Desktop:
         self.size, self.settings = settings.size, settings
         self.born, self.episodes = time.monotonic(), 0
         self._link, self._folder = link, folder
-        self._left, self._broken, self._closed = b"", False, False
+        self._broken, self._closed = False, False
         self._latencies: list[float] = []
-        self._most = LARGEST + 4 * self.size[0] * self.size[1]
+        self._frames = Frames(LARGEST + 4 * self.size[0] * self.size[1])
 
     @classmethod
     async def open_on_host(cls, settings: DesktopSettings) -> Desktop:
@@ -88,9 +90,10 @@ class Desktop:
         Raises:
             SandboxLost: the sandbox died.
         """
-        for source in data_path("tools", "desktop").glob("*.py"):
-            await sandbox.write(f"{_INSIDE}/program/{source.name}", source.read_bytes())
-        link = await SandboxLink.open(sandbox, ["python3", "-B", f"{_INSIDE}/program/driver.py"])
+        for folder in ("desktop", "shared"):
+            for source in data_path("tools", folder).glob("*.py"):
+                await sandbox.write(f"{_INSIDE}/program/{folder}/{source.name}", source.read_bytes())
+        link = await SandboxLink.open(sandbox, ["python3", "-B", f"{_INSIDE}/program/desktop/driver.py"])
         return cls(link, settings, f"{_INSIDE}/")
 
     async def start(self, command: Sequence[str], cwd: str) -> None:
@@ -132,7 +135,7 @@ class Desktop:
     async def elements(self) -> tuple[list[Element], bool]:
         """Returns the elements from top to bottom, and False if the list is incomplete (a program timed out)."""
         limit = self.settings.settle_s + 3
-        said = json.loads((await self._ask("elements", {"limit_s": limit}, limit))[1])
+        said = read_json((await self._ask("elements", {"limit_s": limit}, limit))[1])
         found = [
             Element(each["role"], each["name"], each["text"], tuple(each["states"]), tuple(each["box"]))
             for each in said["elements"]
@@ -206,11 +209,10 @@ class Desktop:
         self._broken = True  # until the answer is whole
         try:
             async with Deadline(limit_s + MARGIN_S):
-                await self._link.send(json.dumps({"do": do, **(fields or {})}).encode() + b"\n")
-                said = json.loads(await self._line())
-                body = await self._exactly(int(said["size"]))
-                ok, kind, error = said["ok"], said.get("kind", ""), str(said.get("error", ""))
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as fault:
+                await self._link.send(frame({"do": do, **(fields or {})}))
+                reply, body = await self._reply()
+                ok, kind, error = reply["ok"], reply.get("kind", ""), str(reply.get("error", ""))
+        except (ValueError, KeyError) as fault:
             raise ScreenEnded(f"the desktop answered {do!r} with what is no answer: {str(fault)[:200]}") from None
         except TimeoutError:
             lost = ScreenLost if isinstance(self._link, HostLink) else ScreenEnded
@@ -223,7 +225,7 @@ class Desktop:
             raise ScreenEnded(f"the desktop ended during {do!r}{f': {words}' if words else ''}") from None
         if ok:
             self._broken = False
-            return said, body
+            return reply, body
         if kind == "input":
             self._broken = False
             raise ToolError(error)
@@ -231,33 +233,17 @@ class Desktop:
 
     def _missing(self, text: str) -> Exception:
         if isinstance(self._link, HostLink):
-            return RecipeError(f"{text} is not installed", place="gui", remedy=install(text))
+            return not_installed(text, install(text), "gui")
         remedy = "sandbox.spec.image: agentrl/desktop (agentrl sandbox build desktop); sandboxes without an image have "
         return SandboxImageUnusable(
             f"the sandbox of gui has no {text}", remedy=f"{remedy}what this machine has: {install(text)}"
         )
 
-    async def _line(self) -> bytes:
-        while b"\n" not in self._left:
-            await self._more()
-        line, _, self._left = self._left.partition(b"\n")
-        return line
-
-    async def _exactly(self, size: int) -> bytes:
-        if size > self._most:
-            raise ValueError(f"{size} bytes are too many")
-        while len(self._left) < size:
-            await self._more()
-        body, self._left = self._left[:size], self._left[size:]
-        return body
-
-    async def _more(self) -> None:
-        """Reads on. Other programs of a sandbox may write where the driver does."""
-        if len(self._left) > self._most:
-            raise ValueError(f"it has more than {self._most} bytes")
-        if not (data := await self._link.receive()):
-            raise EOFError
-        self._left += data
+    async def _reply(self) -> tuple[dict[str, Any], bytes]:
+        while data := await self._link.receive():
+            if replies := [*self._frames.feed(data)]:
+                return replies[0]
+        raise EOFError
 
 
 def must_have(elements: bool) -> None:
@@ -267,7 +253,7 @@ def must_have(elements: bool) -> None:
         RecipeError: a program is missing; the remedy is the install command.
     """
     if (missing := missing_program(elements)) is not None:
-        raise RecipeError(f"{missing} is not installed", place="gui", remedy=install(missing))
+        raise not_installed(missing, install(missing), "gui")
 
 
 def missing_program(elements: bool = False) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from agentrl.tools.base import Environment, ToolResult
+from agentrl.tools.base import Environment, ToolResult, own
 from agentrl.tools.builtin.gui.desktop import Desktop, DesktopSettings, must_have
 from agentrl.tools.builtin.gui.page import PageScreen, PageSettings
 from agentrl.tools.builtin.gui.scale import Scale, Unit
@@ -127,10 +127,10 @@ class Gui(Environment):
             return
         command = self.command(task)
         if self.where == "sandbox":
-            assert sandbox is not None
-            desktop = await Desktop.open_in_sandbox(sandbox, self._settings)
+            inside = own(sandbox)
+            desktop = await Desktop.open_in_sandbox(inside, self._settings)
             self._screen = desktop
-            await desktop.start(command, sandbox.spec.workdir)
+            await desktop.start(command, inside.spec.workdir)
         else:
             self._temporary = tempfile.TemporaryDirectory(prefix="agentrl-gui-", ignore_cleanup_errors=True)
             self.folder = self._temporary.name

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 import socket
 import subprocess
 from pathlib import Path
 from typing import Protocol
 
 from agentrl.types.errors import SandboxError
+from agentrl.types.lifeline import Lifeline
 from agentrl.types.sandbox import Process, Sandbox
 
 
@@ -36,7 +35,7 @@ class Link(Protocol):
 
 
 class HostLink:
-    """Program on this machine. It exits when its stdin is closed, hence also when this process ends.
+    """Program on this machine. It and its processes end with this one.
 
     It is not bound to an event loop, so that it can serve episodes of several loops.
     """
@@ -45,10 +44,11 @@ class HostLink:
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         self._log = Path(log)
-        with theirs, self._log.open("wb") as log_file:
+        with theirs, self._log.open("wb") as log_file, Lifeline() as self._lifeline:
             self._process = subprocess.Popen(
-                argv, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=log_file, start_new_session=True
-            )
+                [*self._lifeline.guard, *argv], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=log_file,
+                start_new_session=True, pass_fds=self._lifeline.pass_fds,
+            )  # fmt: skip
 
     async def send(self, data: bytes) -> None:
         """Writes bytes. Raises OSError if the program has ended."""
@@ -63,15 +63,14 @@ class HostLink:
         return await asyncio.to_thread(lambda: self._log.read_bytes()[-400:].decode("utf-8", "replace"))
 
     async def close(self) -> None:
-        """Closes its stdin, waits up to 2 s for cleanup, and kills the rest of its session."""
+        """Closes its stdin, waits up to 2 s for cleanup, and kills it and its processes."""
         self._socket.close()
         for _ in range(100):
             if self._process.poll() is not None:
                 break
             await asyncio.sleep(0.02)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._lifeline.close()
+        await asyncio.to_thread(self._process.wait)
 
 
 class SandboxLink:

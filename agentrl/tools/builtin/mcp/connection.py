@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from agentrl.tools.builtin.mcp.settings import McpSettings, filled
-from agentrl.tools.builtin.mcp.stdio import Server, messages
+from agentrl.tools.builtin.mcp.stdio import StdioServer, messages
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError, ToolServerEnded
 from agentrl.types.http.body import Bounds
@@ -53,7 +53,7 @@ class Connection:
         self._key = str(id(self)) if own else settings.model_dump_json()
         self.tools: list[Any] = []
         self._session: Any = None
-        self._server: Server | None = None
+        self._server: StdioServer | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._why = ""
@@ -187,7 +187,7 @@ class Connection:
     async def _transport(self) -> AsyncIterator[tuple[Any, Any]]:
         settings = self._settings
         if settings.command is not None:
-            self._server = await Server.start(settings)
+            self._server = await StdioServer.start(settings)
             async with messages(self._server) as streams:
                 yield streams
             return

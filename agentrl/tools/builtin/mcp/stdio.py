@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,7 +16,9 @@ from typing import Any
 
 from agentrl.tools.builtin.mcp.settings import McpSettings, filled
 from agentrl.types.clocks.deadline import Deadline
-from agentrl.types.paths import data_path
+from agentrl.types.lifeline import Lifeline
+from agentrl.types.parts.foreign_json import VALUES, has_many_values
+from agentrl.types.stdlib import piped
 
 CHUNK = 1 << 16
 EXIT_S = 2.0
@@ -26,19 +27,19 @@ EXIT_S = 2.0
 _ID = re.compile(rb'"id"\s*:\s*(\d+)')
 
 
-class Server:
+class StdioServer:
     """Process of a server.
 
     Attributes:
         garbage: number of output lines that were not messages.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, lifeline: int, most: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: Lifeline, most: int) -> None:
         self._process, self._lifeline, self._most = process, lifeline, most
         self._stderr, self._first, self.garbage = b"", b"", 0
 
     @classmethod
-    async def start(cls, settings: McpSettings) -> Server:
+    async def start(cls, settings: McpSettings) -> StdioServer:
         """Starts the command of a recipe. It is killed when this process ends, in any way.
 
         Raises:
@@ -46,25 +47,17 @@ class Server:
         """
         from mcp.client.stdio import get_default_environment
 
-        inside, lifeline = os.pipe()
-        guard = [sys.executable, "-I", "-S", str(data_path("tools", "mcp", "guard.py")), str(inside)]
-        try:
+        with Lifeline() as lifeline:
             process = await asyncio.create_subprocess_exec(
-                *guard, *(settings.command or ()), env=get_default_environment() | filled(settings.env, "env"),
+                *lifeline.guard, *(settings.command or ()), env=get_default_environment() | filled(settings.env, "env"),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                pass_fds=(inside,), limit=CHUNK,
+                pass_fds=lifeline.pass_fds, limit=CHUNK,
             )  # fmt: skip
-        except BaseException:
-            os.close(lifeline)
-            raise
-        finally:
-            os.close(inside)
         return cls(process, lifeline, settings.max_bytes)
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Yields the lines of its output; for one that is too long, an error answer to its call."""
-        output = self._process.stdout
-        assert output is not None
+        output = piped(self._process.stdout)
         line, dropped = bytearray(), 0
         while chunk := await output.read(CHUNK):
             await asyncio.sleep(0)  # a flood of output must not starve other tasks
@@ -72,7 +65,10 @@ class Server:
             for end in ends:
                 line += end
                 if dropped:
-                    yield self._too_long(bytes(line), dropped + len(end))
+                    size, most = (dropped + len(end)) / 1e6, self._most / 1e6
+                    yield _refused(bytes(line), f"its answer has {size:.3g} MB, and max_bytes is {most:.3g} MB")
+                elif has_many_values(line):
+                    yield _refused(bytes(line), f"its answer has more than {VALUES:,} values")
                 elif line.strip():
                     yield bytes(line)
                 line, dropped = bytearray(), 0
@@ -84,12 +80,6 @@ class Server:
             async with Deadline(EXIT_S):
                 await self._process.wait()
 
-    def _too_long(self, ends: bytes, size: int) -> bytes:
-        found = _ID.search(ends)
-        said = f"its answer has {size / 1e6:.3g} MB, and max_bytes is {self._most / 1e6:.3g} MB"
-        error = b'{"code": -32603, "message": "%s"}' % said.encode()
-        return b'{"jsonrpc": "2.0", "id": %s, "error": %s}' % (found[1], error) if found else ends
-
     def refuse(self, line: bytes) -> None:
         """Counts a line that is not a message and keeps the first."""
         self._first = self._first or line[:200]
@@ -97,15 +87,13 @@ class Server:
 
     async def write(self, data: bytes) -> None:
         """Sends a line."""
-        entry = self._process.stdin
-        assert entry is not None
+        entry = piped(self._process.stdin)
         entry.write(data + b"\n")
         await entry.drain()
 
     async def listen(self) -> None:
         """Drains stderr and keeps the end: a full pipe would block the server."""
-        errors = self._process.stderr
-        assert errors is not None
+        errors = piped(self._process.stderr)
         while chunk := await errors.read(CHUNK):
             await asyncio.sleep(0)
             self._stderr = (self._stderr + chunk)[-1000:]
@@ -117,7 +105,7 @@ class Server:
         with suppress(TimeoutError):
             async with Deadline(EXIT_S):
                 await self._process.wait()
-        os.close(self._lifeline)
+        self._lifeline.close()
         await self._process.wait()
 
     def stopped(self) -> bool:
@@ -142,6 +130,13 @@ class Server:
         return "; ".join(filter(None, parts))
 
 
+def _refused(line: bytes, why: str) -> bytes:
+    """Returns an error reply to the call that a line answers; a line without an id is cut and passed on."""
+    found = _ID.search(line)
+    error = b'{"code": -32603, "message": "%s"}' % why.encode()
+    return b'{"jsonrpc": "2.0", "id": %s, "error": %s}' % (found[1], error) if found else line[:200]
+
+
 def _children(pid: int) -> list[int]:
     with suppress(OSError):
         threads = Path(f"/proc/{pid}/task").glob("*/children")
@@ -162,7 +157,7 @@ def _state(pid: int) -> str:
 
 
 @asynccontextmanager
-async def messages(server: Server) -> AsyncIterator[tuple[Any, Any]]:
+async def messages(server: StdioServer) -> AsyncIterator[tuple[Any, Any]]:
     """Opens the streams of the SDK's session to a server. Exit it in the task that entered it."""
     import anyio
     from mcp import types

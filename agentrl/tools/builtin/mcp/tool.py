@@ -60,7 +60,7 @@ class Mcp(Environment):
         """Returns the tools that the server offers now, filtered by the settings."""
         if self._connection is not None and self._listed is not self._connection.tools:
             self._listed = self._connection.tools
-            self._offered = [self._offer(each) for each in self._listed if self._lets(each)]
+            self._offered = [self._tool_prompt(each) for each in self._listed if self._lets(each)]
         return self._offered
 
     def _lets(self, told: Any) -> bool:
@@ -70,7 +70,7 @@ class Mcp(Environment):
             return False
         return (include is None or name in include) and name not in self.settings.exclude
 
-    def _offer(self, told: Any) -> SchemaTool:
+    def _tool_prompt(self, told: Any) -> SchemaTool:
         name = self.settings.prefix + told.name
         return schema_tool(name, told.description or "", told.input_schema, partial(self._call, told.name))
 

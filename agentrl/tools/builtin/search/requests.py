@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import msgspec
 
+from agentrl.registry.checks import variable
 from agentrl.types.errors import InfraError, RecipeError
 from agentrl.types.http.client import Unanswered, asked
 
@@ -60,8 +60,4 @@ def key_of(name: str | None) -> str | None:
     Raises:
         RecipeError: the variable is not set.
     """
-    if name is None:
-        return None
-    if not (key := os.environ.get(name)):
-        raise RecipeError(f"the environment has no {name}", place="api_key_env", remedy=f"export {name}=...")
-    return key
+    return None if name is None else variable(name, "api_key_env")

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import msgspec
 import numpy as np
 
+from agentrl.registry.checks import at_least_one
 from agentrl.registry.references import is_reference, load_object
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.builtin.search import served
@@ -97,9 +98,7 @@ class Search(Tool):
         timeout_s: float = 30.0,
         mask: bool = True,
     ) -> None:
-        for name, value in (("k", k), ("snippet", snippet), ("limit", limit)):
-            if value < 1:
-                raise RecipeError(f"search: {name} must be at least 1, found {value}")
+        at_least_one("search", k=k, snippet=snippet, limit=limit)
         if engine not in _NEEDS:
             raise RecipeError(f"search: engine is {engine!r}", remedy=f"give one of {', '.join(_NEEDS)}")
         given = {"corpus": corpus, "url": url, "model": model, "api_key_env": api_key_env}
@@ -123,8 +122,7 @@ class Search(Tool):
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Gets the shared index; the first episode of the process builds or loads it."""
         self._task, self._noise = task, float(task.data.get("noise", 0.0))
-        if self.engine == "index":
-            assert self.corpus is not None
+        if self.engine == "index" and self.corpus is not None:
             # In a thread: the first index takes seconds and must not block other episodes.
             self._index = await asyncio.to_thread(open_index, self.corpus, self.by)
         elif self._noise and self.engine != "simulated":
@@ -217,7 +215,7 @@ class Search(Tool):
         return hashlib.sha256("\n".join(sorted(self._seen)).encode()).hexdigest()[:16]
 
 
-class Index:
+class SearchIndex:
     """Index of documents. Queries are thread-safe.
 
     BM25 is Lucene's variant, k1 1.5, b 0.75. Embeddings are of title and text, cut to 128 tokens.
@@ -317,11 +315,11 @@ def _singular(word: str) -> str:
 
 # Indexes of this process by source of documents. Values keep a reference to the corpus, so that an `id()` in a key
 # stays unique.
-_opened: dict[Any, tuple[Corpus, Index]] = {}
+_opened: dict[Any, tuple[Corpus, SearchIndex]] = {}
 _opening = threading.Lock()
 
 
-def open_index(corpus: Corpus, by: By = "bm25", told: Callable[[int], None] = lambda ready: None) -> Index:
+def open_index(corpus: Corpus, by: By = "bm25", told: Callable[[int], None] = lambda ready: None) -> SearchIndex:
     """Returns the index of a corpus: from this process, from the disk, or built. Blocks while another thread builds.
 
     Raises:
@@ -332,7 +330,7 @@ def open_index(corpus: Corpus, by: By = "bm25", told: Callable[[int], None] = la
     with _opening:
         key = (_source_key(corpus), by)
         if key not in _opened:
-            _opened[key] = (corpus, Index(read_documents(corpus), cache_folder(), by, told))
+            _opened[key] = (corpus, SearchIndex(read_documents(corpus), cache_folder(), by, told))
         return _opened[key][1]
 
 

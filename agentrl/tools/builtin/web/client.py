@@ -1,8 +1,8 @@
 """Client of the browser driver (`tools/browser/driver.py`), which serves many episodes with one Chromium.
 
-A request is a line of JSON, `{"id", "op", "context", "timeout_s", ...fields}`; its answer is
-`{"id", "value" | ("error", "message"), "events"}`. Operations of one context run in the order of sending, those of
-different contexts concurrently. An operation that exceeds `timeout_s` ends with `timeout`, after hanging scripts
+A request is `{"id", "op", "context", "timeout_s", ...fields}`; its answer is `{"id", "value" | ("error", "message"),
+"events"}`, both in frames (`agentrl/sandbox/frames.py`). Operations of one context run in the order of sending, those
+of different contexts concurrently. An operation that exceeds `timeout_s` ends with `timeout`, after hanging scripts
 were stopped or their page was closed.
 
 | op | fields (`?`: may be left out) | value |
@@ -44,14 +44,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from agentrl.sandbox.frames import Frames, frame
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError, ToolServerEnded
 
+LARGEST = 64 << 20
+"""Bytes of an answer: the screenshot of a large page has some millions."""
 GRACE_S = 20.0
 """Seconds beyond the timeout of an operation after which a silent driver counts as dead."""
 
@@ -80,7 +82,7 @@ class Driver:
     """Running driver.
 
     Args:
-        send: writes a line to it.
+        send: writes bytes to it.
         kill: ends it.
         said: what it last wrote on its stderr.
         inside: whether it runs in the sandbox of the episode.
@@ -98,6 +100,7 @@ class Driver:
         inside: bool = False,
     ) -> None:
         self._send, self._kill, self._said, self._inside = send, kill, said, inside
+        self._frames = Frames(LARGEST)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._numbers = itertools.count(1)
         self.contexts: set[BrowserContext] = set()
@@ -116,7 +119,7 @@ class Driver:
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         message = {"id": number, "op": op, "timeout_s": timeout_s, **fields}
         try:
-            await self._send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+            await self._send(frame(message))
             async with Deadline(timeout_s + GRACE_S):
                 return await answer
         except TimeoutError:
@@ -128,10 +131,16 @@ class Driver:
         finally:
             self._waiting.pop(number, None)
 
-    def received(self, line: bytes) -> None:
-        """Handles an output line of the driver."""
-        reply = json.loads(line)
-        if (waiting := self._waiting.get(reply.get("id"))) is not None and not waiting.done():
+    def received(self, data: bytes) -> None:
+        """Handles output of the driver, in any pieces. Raises ValueError if it is no answer."""
+        for reply, _ in self._frames.feed(data):
+            self._answered(reply)
+
+    def _answered(self, reply: dict[str, Any]) -> None:
+        number = reply.get("id")
+        if not isinstance(number, int):
+            raise ValueError(f"an answer to {number!r:.100}")
+        if (waiting := self._waiting.get(number)) is not None and not waiting.done():
             waiting.set_result(reply)
 
     def end(self) -> None:

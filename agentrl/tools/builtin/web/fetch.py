@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from agentrl.tools.builtin.web.readable import Answer
+from agentrl.tools.builtin.web.readable import HttpAnswer
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError
 from agentrl.types.http.body import BodyRefused, Bounds, BrokenOff, TooLarge
@@ -66,7 +66,7 @@ class Fetcher:
         self._hosts = HostList(settings.allow)
         self._client: httpx2.AsyncClient | None = None
 
-    async def get(self, url: str) -> Answer:
+    async def get(self, url: str) -> HttpAnswer:
         """Fetches a URL.
 
         Raises:
@@ -91,7 +91,7 @@ class Fetcher:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _followed(self, url: httpx2.URL) -> Answer:
+    async def _followed(self, url: httpx2.URL) -> HttpAnswer:
         for _ in range(self.settings.max_redirects + 1):
             async with self._opened().stream("GET", url) as response:
                 location = response.headers.get("Location")
@@ -103,7 +103,7 @@ class Fetcher:
                 return await self._read(response)
         raise ToolError(f"more than {self.settings.max_redirects} redirects, the last to {url}")
 
-    async def _read(self, response: httpx2.Response) -> Answer:
+    async def _read(self, response: httpx2.Response) -> HttpAnswer:
         kind = Header()
         kind["content-type"] = response.headers.get("Content-Type", "")
         size = response.headers.get("Content-Length", "")
@@ -115,7 +115,7 @@ class Fetcher:
             if not isinstance(error.__cause__, (TooLarge, BrokenOff)):
                 raise
             cut = True
-        return Answer(
+        return HttpAnswer(
             url=str(response.url),
             type=kind.get_content_type() if response.headers.get("Content-Type") else "",
             charset=str(kind.get_param("charset") or ""),

@@ -13,7 +13,7 @@ from agentrl.sandbox.helper import Helper, TooMuch
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.builtin.web import readable as reading
 from agentrl.tools.builtin.web.fetch import Fetcher, HttpSettings
-from agentrl.tools.builtin.web.readable import Answer, Page, import_trafilatura
+from agentrl.tools.builtin.web.readable import HttpAnswer, ReadablePage, import_trafilatura
 from agentrl.types.errors import ToolError
 
 KEPT = 4
@@ -43,7 +43,7 @@ class Http(Tool):
         self.settings = settings
         self.timeout_s = math.inf  # the request and the helper process have their own timeouts
         self._fetcher = Fetcher(settings)
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, ReadablePage] = {}
         self._seen: set[str] = set()
 
     async def close(self) -> None:
@@ -64,7 +64,7 @@ class Http(Tool):
         self._seen.add(f"{page.url} {offset}")
         return shown(page, offset, self.settings.chars)
 
-    async def page(self, url: str) -> Page:
+    async def page(self, url: str) -> ReadablePage:
         """Returns a page as text, from the cache or fetched.
 
         Raises:
@@ -79,7 +79,7 @@ class Http(Tool):
             del self._pages[next(iter(self._pages))]
         return page
 
-    async def _read(self, answer: Answer) -> Page:
+    async def _read(self, answer: HttpAnswer) -> ReadablePage:
         body = base64.b64encode(answer.body).decode()
         sent = (answer.url, answer.type, answer.charset, body, answer.size, answer.cut, self.settings.links)
         try:
@@ -88,14 +88,14 @@ class Http(Tool):
             raise ToolError(f"{answer.url[:HEAD]} cannot be read as text: {error}") from None
         if "refused" in found:
             raise ToolError(found["refused"])
-        return Page(**found)
+        return ReadablePage(**found)
 
     def state_key(self) -> str:
         """Hash of the page parts seen so far, in any order: episodes that read the same pages share a state."""
         return hashlib.sha256("\n".join(sorted(self._seen)).encode()).hexdigest()[:16]
 
 
-def shown(page: Page, offset: int, chars: int) -> str:
+def shown(page: ReadablePage, offset: int, chars: int) -> str:
     """Formats a part of a page, with its address above and the next offset below."""
     text = page.text[offset : offset + chars]
     left = len(page.text) - offset - len(text)

@@ -17,9 +17,6 @@ FOLDER = "/tmp/.agentrl-browser"
 CHROMIUM = "/usr/bin/chromium"
 """Path of Chromium in the image `agentrl/browser`."""
 
-LARGEST = 64 << 20
-"""Bytes of an answer: the screenshot of a large page has some millions."""
-
 _MISSING = ("No module named 'playwright'", "Executable doesn't exist")
 """Messages of the driver if the image lacks a component."""
 
@@ -40,11 +37,12 @@ class InsideDriver:
         Raises:
             SandboxLost: the sandbox died.
         """
-        for source in sorted(data_path("tools", "browser").glob("*.[pj][ys]")):
-            await sandbox.write(f"{FOLDER}/{source.name}", source.read_bytes())
+        for folder in ("browser", "shared"):
+            for source in sorted(data_path("tools", folder).glob("*.[pj][ys]")):
+                await sandbox.write(f"{FOLDER}/{folder}/{source.name}", source.read_bytes())
         # The sandbox provides the isolation: Chromium's own sandbox does not work inside it.
         settings = {"executable": launch.executable or CHROMIUM, "args": [*FLAGS, "--no-sandbox", *launch.flags]}
-        command = ["python3", "-B", f"{FOLDER}/driver.py", json.dumps(settings)]
+        command = ["python3", "-B", f"{FOLDER}/browser/driver.py", json.dumps(settings)]
         return cls(await sandbox.spawn(command))
 
     async def context(self, **options: object) -> BrowserContext:
@@ -77,20 +75,14 @@ class InsideDriver:
         self._killing = asyncio.create_task(self.close())
 
     async def _answers(self) -> None:
-        """Passes output lines to the driver. Stops at the end, or at the first line that is too long or no answer.
+        """Passes output to the driver. Stops at its end, or at the first answer that is too long or none.
 
         Other programs of the sandbox may write where the driver does.
         """
-        rest, size = list[bytes](), 0
         try:
-            with suppress(SandboxError, OSError, ValueError, TypeError, AttributeError, RecursionError):
-                while (data := await self._process.read("stdout", 1 << 20)) and size < LARGEST:
-                    *whole, last = data.split(b"\n")
-                    for line in whole:
-                        self.driver.received(b"".join([*rest, line]))
-                        rest, size = [], 0
-                    rest.append(last)
-                    size += len(last)
+            with suppress(SandboxError, OSError, ValueError):
+                while data := await self._process.read("stdout", 1 << 20):
+                    self.driver.received(data)
         finally:
             self.driver.ended()
 

@@ -16,12 +16,13 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from agentrl.tools.builtin.web.client import BrowserContext, BrowserLost, Driver
 from agentrl.types.errors import MissingExtra, RecipeError, require_versions
+from agentrl.types.lifeline import Lifeline
 from agentrl.types.paths import data_path
+from agentrl.types.stdlib import piped
 
 NAMES = ("chromium-headless-shell", "chrome-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """Program names of Chromium in order of preference: the headless shell is twice as fast as the full browser."""
@@ -132,33 +133,47 @@ async def open_context(launch: Launch | None = None, **options: Any) -> BrowserC
 def start(settings: dict[str, Any]) -> tuple[Driver, subprocess.Popen[bytes]]:
     """Starts a driver on this machine. It ends with this process, even if that is killed."""
     loop = asyncio.get_running_loop()
-    command = [sys.executable, str(data_path("tools", "browser", "driver.py")), json.dumps(settings)]
     pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True)
+        with Lifeline() as lifeline:
+            command = [
+                *lifeline.guard,
+                sys.executable,
+                str(data_path("tools", "browser", "driver.py")),
+                json.dumps(settings),
+            ]
+            process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True,
+                pass_fds=lifeline.pass_fds,
+            )  # fmt: skip
     except OSError as error:
         raise BrowserLost(f"the browser driver does not start: {error}") from None
     last: deque[str] = deque(maxlen=20)
 
     async def send(line: bytes) -> None:
-        assert process.stdin is not None
-        await asyncio.to_thread(_write, process.stdin, line) if len(line) > 60_000 else _write(process.stdin, line)
+        entry = piped(process.stdin)
+        await asyncio.to_thread(_write, entry, line) if len(line) > 60_000 else _write(entry, line)
 
-    driver = Driver(send, process.kill, lambda: "\n".join(last))
+    driver = Driver(send, lifeline.close, lambda: "\n".join(last))
+
+    def take(data: bytes) -> None:
+        try:
+            driver.received(data)
+        except ValueError:
+            driver.end()
 
     def read() -> None:
-        assert process.stdout is not None
         with suppress(RuntimeError, ValueError):  # the loop was closed
-            for line in _lines(process.stdout):
-                loop.call_soon_threadsafe(driver.received, line)
+            output = piped(process.stdout)
+            while data := os.read(output.fileno(), 1 << 20):
+                loop.call_soon_threadsafe(take, data)
             process.wait()
             loop.call_soon_threadsafe(driver.ended)
-        process.kill()
+        lifeline.close()
         process.wait()
 
     def listen() -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
+        for line in piped(process.stderr):
             last.append(line.decode("utf-8", "replace").rstrip())
 
     for work in (read, listen):
@@ -169,18 +184,6 @@ def start(settings: dict[str, Any]) -> tuple[Driver, subprocess.Popen[bytes]]:
 def _write(pipe: Any, line: bytes) -> None:
     while line:
         line = line[pipe.write(line) :]
-
-
-def _lines(pipe: Any) -> Any:
-    """Yields the lines of a raw pipe; long lines arrive in many pieces."""
-    pieces: list[bytes] = []
-    while piece := os.read(pipe.fileno(), 1 << 20):
-        *whole, rest = piece.split(b"\n")
-        for line in whole:
-            yield b"".join([*pieces, line])
-            pieces = []
-        if rest:
-            pieces.append(rest)
 
 
 def _end_if_idle(key: tuple[asyncio.AbstractEventLoop, Launch]) -> None:
@@ -198,9 +201,8 @@ def _end(key: tuple[asyncio.AbstractEventLoop, Launch]) -> None:
     driver, process = _drivers.pop(key)
     _starting.pop(key, None)
     driver.alive = False
-    assert process.stdin is not None
     with suppress(OSError):
-        process.stdin.close()
+        piped(process.stdin).close()
 
 
 def _drop_closed_loops() -> None:
@@ -212,8 +214,3 @@ def _drop_closed_loops() -> None:
 def _end_all() -> None:
     for key in list(_drivers):
         _end(key)
-
-
-def driver_script() -> Path:
-    """Returns the path of the driver program."""
-    return data_path("tools", "browser", "driver.py")

@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass
-class Page:
+class BrowserPage:
     """Page as lines of text.
 
     Attributes:

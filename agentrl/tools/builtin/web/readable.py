@@ -40,7 +40,7 @@ TEXT = 1_000_000
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """Response of a server.
 
     Attributes:
@@ -59,7 +59,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Page:
+class ReadablePage:
     """Page as text."""
 
     url: str
@@ -80,12 +80,12 @@ def read(url: str, type: str, charset: str, body: str, size: int | None, cut: bo
         body: body in base64.
     """
     try:
-        return vars(page_of(Answer(url, type, charset, base64.b64decode(body), size, cut), links=links))
+        return vars(page_of(HttpAnswer(url, type, charset, base64.b64decode(body), size, cut), links=links))
     except ToolError as error:
         return {"refused": str(error)}
 
 
-def page_of(answer: Answer, *, links: bool) -> Page:
+def page_of(answer: HttpAnswer, *, links: bool) -> ReadablePage:
     """Converts a response to text. Runs in a helper process, because the cost of untrusted input is unlimited.
 
     Args:
@@ -98,11 +98,11 @@ def page_of(answer: Answer, *, links: bool) -> Page:
         raise ToolError(f"{answer.url} is a PDF ({_size(answer)}), not a page")
     if answer.type in HTML or (not answer.type and _START.match(answer.body[:4096])):
         title, text = text_of_html(_decoded(answer, html=True), answer.url, links=links)
-        return Page(answer.url, title[:TITLE], text[:TEXT], answer.cut or len(text) > TEXT)
+        return ReadablePage(answer.url, title[:TITLE], text[:TEXT], answer.cut or len(text) > TEXT)
     if _is_binary(answer):
         raise ToolError(f"{answer.url} is {answer.type or 'of no known type'} ({_size(answer)}), not text")
     text = _decoded(answer)
-    return Page(answer.url, "", text[:TEXT], answer.cut or len(text) > TEXT)
+    return ReadablePage(answer.url, "", text[:TEXT], answer.cut or len(text) > TEXT)
 
 
 def text_of_html(html: str, url: str, *, links: bool) -> tuple[str, str]:
@@ -168,7 +168,7 @@ def import_trafilatura() -> Any:
     return trafilatura
 
 
-def _decoded(answer: Answer, *, html: bool = False) -> str:
+def _decoded(answer: HttpAnswer, *, html: bool = False) -> str:
     """Decodes the body by the first charset that fits: byte order mark, header, meta element, UTF-8.
 
     Servers often name a wrong one; the fallback is cp1252, as in browsers.
@@ -187,7 +187,7 @@ def _decoded(answer: Answer, *, html: bool = False) -> str:
     return answer.body.decode("cp1252", "replace")
 
 
-def _is_binary(answer: Answer) -> bool:
+def _is_binary(answer: HttpAnswer) -> bool:
     start = answer.body[:4096]
     if any(start.startswith(mark) for mark, _ in _MARKED):
         return False
@@ -202,7 +202,7 @@ def _is_binary(answer: Answer) -> bool:
     return False
 
 
-def _size(answer: Answer) -> str:
+def _size(answer: HttpAnswer) -> str:
     size = answer.size if answer.size is not None else len(answer.body)
     unit, name = next((pair for pair in ((10**6, "MB"), (1000, "kB")) if size >= pair[0]), (1, "bytes"))
     more = "more than " if answer.cut and answer.size is None else ""

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 @dataclass(frozen=True)
-class Request:
+class SiteRequest:
     """HTTP request of a browser.
 
     Attributes:
@@ -55,7 +55,7 @@ class Site:
             then the same in every run, unlike the free port.
     """
 
-    def __init__(self, hosts: Mapping[str, Callable[[Request], Page]]) -> None:
+    def __init__(self, hosts: Mapping[str, Callable[[SiteRequest], Page]]) -> None:
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.hosts = dict(hosts)
         place = f"127.0.0.1:{self._server.server_address[1]}"
@@ -69,7 +69,7 @@ class Site:
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    hosts: dict[str, Callable[[Request], Page]]
+    hosts: dict[str, Callable[[SiteRequest], Page]]
     daemon_threads = True
     request_queue_size = 128
 
@@ -108,7 +108,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return Page(f"{host} is not among the sites that are served here.", 403)
         query = parse_qs(address.query, keep_blank_values=True) | parse_qs(form, keep_blank_values=True)
         last = {name: values[-1] for name, values in query.items()}
-        request = Request(self.command, host, address.path or "/", last, self._cookies())
+        request = SiteRequest(self.command, host, address.path or "/", last, self._cookies())
         try:
             return self.server.hosts[host](request)
         except Exception as error:  # Shows a bug of the site on the page instead of breaking the connection.

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urljoin, urlsplit
 
-from agentrl.tools.base import Tool, ToolResult, name_of, own_methods, tool
+from agentrl.tools.base import Tool, ToolResult, name_of, own, own_methods, tool
 from agentrl.tools.builtin.web.client import BrowserContext, BrowserLost, PageFailure
 from agentrl.tools.builtin.web.inside import InsideDriver
 from agentrl.tools.builtin.web.launching import Launch, open_context
-from agentrl.tools.builtin.web.page import Page, told
+from agentrl.tools.builtin.web.page import BrowserPage, told
 from agentrl.tools.words import Word
 from agentrl.types.errors import RecipeError, TaskError, ToolError, nearest
 from agentrl.types.task import Task
@@ -98,7 +98,7 @@ class Web(Tool):
         self.action_s = load_s + settle_s + MARGIN_S
         self.timeout_s = 3 * self.action_s
         self._context: BrowserContext | None = None
-        self.page = Page("about:blank", "", [])
+        self.page = BrowserPage("about:blank", "", [])
         self._pictured = False  # the model saw an image of the current page
         self._site = ""  # last address other than an error page of the browser
 
@@ -119,8 +119,7 @@ class Web(Tool):
             "proxied": self.needs_sandbox,
         }
         if self.needs_sandbox:
-            assert sandbox is not None
-            self._inside = await InsideDriver.start(sandbox, self.launch)
+            self._inside = await InsideDriver.start(own(sandbox), self.launch)
             self._context = await self._inside.context(**options)
         else:
             self._context = await open_context(self.launch, **options)
@@ -302,7 +301,7 @@ class Web(Tool):
         if found["url"].startswith("http"):
             self._site = found["url"]
         same = found["url"] == self.page.url and first < len(lines)
-        self.page = Page(found["url"], found["title"], lines, first if same else 0)
+        self.page = BrowserPage(found["url"], found["title"], lines, first if same else 0)
 
     async def _result(
         self,

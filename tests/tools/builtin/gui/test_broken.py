@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
 
+from agentrl.sandbox.frames import frame
 from agentrl.tools.builtin.gui.desktop import LARGEST, MARGIN_S, Desktop, DesktopSettings, HostLink
 from agentrl.tools.builtin.gui.gui import CHARACTERS, CHORDS, Gui
 from agentrl.tools.builtin.gui.screen import ScreenEnded, ScreenLost
@@ -15,7 +15,7 @@ from agentrl.types.errors import ToolError, ToolServerEnded
 from agentrl.types.sandbox import SandboxImageUnusable
 from tests.standing import standing
 
-OK = {"ok": True, "size": 0, "ended": None, "answers": True, "windows": 1}
+OK = {"ok": True, "ended": None, "answers": True, "windows": 1}
 
 
 class Said:
@@ -43,8 +43,13 @@ class OnHost(Said, HostLink):
     """The same on this machine."""
 
 
-def line(**fields: Any) -> bytes:
-    return json.dumps(OK | fields).encode() + b"\n"
+def said(**fields: Any) -> bytes:
+    return frame(OK | fields)
+
+
+def raw(text: bytes, length: int | None = None, size: int = 0) -> bytes:
+    """A frame whose message is no JSON, or other JSON, or whose head lies."""
+    return (len(text) if length is None else length).to_bytes(4, "big") + size.to_bytes(4, "big") + text
 
 
 def desktop(*parts: bytes, link: type[Said] = Said) -> Desktop:
@@ -52,23 +57,25 @@ def desktop(*parts: bytes, link: type[Said] = Said) -> Desktop:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("parts", "why"),
     [
         ([b""], "the desktop ended during 'settle': out of ink"),
-        ([line(ended=-9)], "ended by signal 9"),
-        ([line(ok=False, kind="x", error="the X server died")], "the X server died"),
-        ([line(ok=False, kind="missing", error="xvfb")], "xvfb"),
+        ([said(ended=-9)], "ended by signal 9"),
+        ([said(ok=False, kind="x", error="the X server died")], "the X server died"),
+        ([said(ok=False, kind="missing", error="xvfb")], "xvfb"),
         ([b"x" * (1 << 20)], "more than"),
-        ([b"[" * 100_000 + b"\n"], "no answer"),
-        ([b"1\n"], "no answer"),
-        ([line(size="huge")], "no answer"),
-        ([line(size=10**15)], "no answer"),
-        ([b"\xff\n"], "no answer"),
+        ([raw(b"[" * 100_000)], "no answer"),
+        ([raw(b"1")], "no answer"),
+        ([raw(b"{}")], "no answer"),
+        ([raw(b"{}", size=(1 << 32) - 1)], "no answer"),
+        ([raw(b"{}", length=(1 << 32) - 1)], "no answer"),
+        ([raw(b"\xff")], "no answer"),
+        ([said()[:-1]], "did not answer 'settle'"),
         ([], "did not answer 'settle'"),
     ],
 )
-def test_what_breaks_in_use_may_be_the_agents_doing(said: list[bytes], why: str) -> None:
-    screen = desktop(*said)
+def test_what_breaks_in_use_may_be_the_agents_doing(parts: list[bytes], why: str) -> None:
+    screen = desktop(*parts)
     with pytest.raises(ScreenEnded, match=why):
         standing(screen.settle())
     assert issubclass(ScreenEnded, ToolServerEnded)
@@ -99,7 +106,7 @@ def test_a_request_that_was_cut_off_leaves_a_screen_that_the_agent_broke() -> No
 
 def test_a_part_is_missing_only_at_the_start() -> None:
     with pytest.raises(SandboxImageUnusable, match="has no xvfb"):
-        standing(desktop(line(ok=False, kind="missing", error="xvfb")).start([], ""))
+        standing(desktop(said(ok=False, kind="missing", error="xvfb")).start([], ""))
 
 
 @pytest.mark.parametrize(

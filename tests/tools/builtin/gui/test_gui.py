@@ -23,7 +23,7 @@ from agentrl.types.errors import RecipeError, TaskError, ToolError
 from agentrl.types.parts.image import image_info
 from agentrl.types.task import Task
 from tests.tools.builtin.gui.desks import act, needs_desktop, opened
-from tests.waiting import running_program, stop, until, wait_for_end
+from tests.waiting import children_of, descendants_of, running_program, stop, until, wait_for_end
 
 pytestmark = [pytest.mark.slow, needs_desktop]
 
@@ -43,9 +43,14 @@ def saved(gui: Gui) -> str:
 
 def server_of(gui: Gui) -> int:
     """The process id of its X server."""
-    driver = gui._screen._link._process.pid  # type: ignore[union-attr]
-    children = subprocess.run(["pgrep", "-P", str(driver), "Xvfb"], capture_output=True, text=True, check=True)
+    children = subprocess.run(["pgrep", "-P", str(driver_of(gui)), "Xvfb"], capture_output=True, text=True, check=True)
     return int(children.stdout)
+
+
+def driver_of(gui: Gui) -> int:
+    """The process id of its driver, which a guard started."""
+    (driver,) = children_of(gui._screen._link._process.pid)  # type: ignore[union-attr]
+    return driver
 
 
 async def test_it_types_saves_and_shows(gui: Gui) -> None:
@@ -148,7 +153,7 @@ async def test_odd_sizes() -> None:
 async def test_a_program_that_hangs_is_said_and_one_that_crashes_is_infrastructure() -> None:
     gui = await opened(shows="both", settle_s=2.0)
     (program,) = subprocess.run(
-        ["pgrep", "-P", str(gui._screen._link._process.pid), "mousepad"],  # type: ignore[union-attr]
+        ["pgrep", "-P", str(driver_of(gui)), "mousepad"],
         capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     stop(int(program))
@@ -230,9 +235,9 @@ def test_everything_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
         "asyncio.run(main())\n"
     )
     with running_program([sys.executable, "-c", code]) as program:
-        driver = int(program.stdout.readline())  # type: ignore[union-attr]
-        inside = subprocess.run(["pgrep", "-g", str(driver)], capture_output=True, text=True, check=True).stdout.split()
-        assert len(inside) >= 4, "driver, server, window manager, program"
+        guard = int(program.stdout.readline())  # type: ignore[union-attr]
+        inside = [guard, *descendants_of(guard)]
+        assert len(inside) >= 5, "guard, driver, server, window manager, program"
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside))
 
 

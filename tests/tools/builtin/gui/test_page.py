@@ -15,7 +15,7 @@ from agentrl.tools.builtin.gui.gui import Gui
 from agentrl.tools.builtin.gui.page import PageScreen
 from agentrl.tools.builtin.gui.screen import ScreenLost
 from agentrl.tools.builtin.web.client import BrowserContext, BrowserLost, PageFailure
-from agentrl.tools.builtin.web.site import Page, Request, Site
+from agentrl.tools.builtin.web.site import Page, Site, SiteRequest
 from agentrl.tools.methods import method
 from agentrl.types.errors import RecipeError, TaskError, ToolError
 from agentrl.types.parts.image import image_info
@@ -40,7 +40,7 @@ HTML = """<title>Notes</title>
   addEventListener(kind, event => { document.title = kind; event.preventDefault() })</script>"""
 
 
-def answer(request: Request) -> Page:
+def answer(request: SiteRequest) -> Page:
     return Page("<title>Other</title><button>Back home</button>" if request.path == "/other" else HTML)
 
 

@@ -189,6 +189,15 @@ def begins(lists: int, fails: bool = False) -> str:
     return f"listed, LISTS, FAILS = {{}}, {lists}, {fails}\n{BEGINS}"
 
 
+async def test_an_answer_of_many_values_is_an_observation_and_the_session_goes_on() -> None:
+    """Reading it would hold up everybody for seconds."""
+    result = "[[]] * 600_000 if asked['method'] == 'tools/call' else result"
+    many = begins(9).replace('"result": result}', f'"result": {result}}}')
+    async with opened(**script(many, timeout_s=300)) as server:
+        with pytest.raises(ToolError, match="more than 500,000 values"):
+            await server.text("add")
+
+
 async def test_a_server_that_never_lists_its_tools_is_a_failure() -> None:
     with pytest.raises(ServerLost, match="no answer within 1 s"):
         async with opened(**script(begins(0))):
@@ -319,7 +328,7 @@ async def test_an_agent_that_ends_its_server_again_has_a_reward(tmp_path: Path) 
 
     parts = make_parts(
         tmp_path, tools=[{"use": "mcp", **script(code, timeout_s=300)}],
-        rewards={"found": "tests.rollouts.test_player:found"}, limits={"backoff_s": 0.0, "retries": 3},
+        rewards={"found": "tests.rollouts.test_runner:found"}, limits={"backoff_s": 0.0, "retries": 3},
     )  # fmt: skip
     failures: list[dict[str, Any]] = []
     (episode,) = await collect(make_context(parts, plays), specs(1), failures=failures)

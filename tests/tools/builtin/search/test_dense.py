@@ -12,7 +12,7 @@ import pytest
 from agentrl.tools.builtin.search import dense
 from agentrl.tools.builtin.search.dense import Dense, fused
 from agentrl.tools.builtin.search.minilm import MiniLm, encoder
-from agentrl.tools.builtin.search.tool import Document, Index, Search
+from agentrl.tools.builtin.search.tool import Document, Search, SearchIndex
 from agentrl.types.errors import RecipeError
 from tests.command import agentrl
 
@@ -45,7 +45,7 @@ def test_a_text_is_encoded_alike_in_any_batch() -> None:
 
 @needs_weights
 def test_meaning_finds_what_shares_no_word() -> None:
-    words, meaning, both = (Index(PETS, by=by) for by in ("bm25", "dense", "hybrid"))
+    words, meaning, both = (SearchIndex(PETS, by=by) for by in ("bm25", "dense", "hybrid"))
     assert words.find("kitten", 1) == []
     assert [hit.id for hit in meaning.find("kitten", 1)] == ["cat"]
     assert [hit.id for hit in both.find("kitten", 1)] == ["cat"]

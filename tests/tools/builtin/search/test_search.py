@@ -14,7 +14,7 @@ import pytest
 
 from agentrl.tools.base import ToolResult
 from agentrl.tools.builtin.answer import Answer
-from agentrl.tools.builtin.search.tool import Document, Index, Search, cut, open_index, words
+from agentrl.tools.builtin.search.tool import Document, Search, SearchIndex, cut, open_index, words
 from agentrl.tools.methods import toolbox
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
 from agentrl.types.task import Task
@@ -111,19 +111,23 @@ def test_words_fold_case_accents_and_plurals() -> None:
 
 
 def test_accents_and_ties() -> None:
-    index = Index(CITIES)
+    index = SearchIndex(CITIES)
     assert [hit.id for hit in index.find("bogota", 3)] == ["bogota"]
     assert [hit.id for hit in index.find("twin", 1)] == ["twin-1"]
     assert [hit.id for hit in index.find("twin", 9)] == ["twin-1", "twin-2"]
     assert index.find("quagga", 3) == []
-    many = Index([Document(str(number), "Twin", "apple" if number % 3 else "apple apple") for number in range(300)])
+    many = SearchIndex(
+        [Document(str(number), "Twin", "apple" if number % 3 else "apple apple") for number in range(300)]
+    )
     ids = [int(hit.id) for hit in many.find("apple", 200)]
     assert ids == [*range(0, 300, 3), *[number for number in range(300) if number % 3][:100]]
 
 
 def test_scores_are_bm25() -> None:
     """Against the formula (Robertson and Zaragoza 2009; Lucene's idf), written out."""
-    index = Index([Document(str(n), "", text) for n, text in enumerate(["apple pear", "apple", "plum plum pear kiwi"])])
+    index = SearchIndex(
+        [Document(str(n), "", text) for n, text in enumerate(["apple pear", "apple", "plum plum pear kiwi"])]
+    )
     bodies = [["apple", "pear"], ["apple"], ["plum", "plum", "pear", "kiwi"]]
     mean = sum(map(len, bodies)) / 3
 
@@ -234,23 +238,23 @@ def test_the_cache_is_used_follows_the_content_and_heals(tmp_path: Path, monkeyp
         return build(*args, **kwargs)
 
     monkeypatch.setattr(bm25s.BM25, "index", counted)
-    expected = [hit.id for hit in Index(CITIES, tmp_path).find("capital", 9)]
+    expected = [hit.id for hit in SearchIndex(CITIES, tmp_path).find("capital", 9)]
     assert builds == 1
-    assert [hit.id for hit in Index(CITIES, tmp_path).find("capital", 9)] == expected
+    assert [hit.id for hit in SearchIndex(CITIES, tmp_path).find("capital", 9)] == expected
     assert builds == 1, "the second index comes from the disk"
 
-    Index(CITIES[1:], tmp_path)
+    SearchIndex(CITIES[1:], tmp_path)
     assert builds == 2, "other documents, another index"
 
     for file in tmp_path.glob("*/*"):
         file.write_bytes(file.read_bytes()[:20])
-    assert [hit.id for hit in Index(CITIES, tmp_path).find("capital", 9)] == expected
+    assert [hit.id for hit in SearchIndex(CITIES, tmp_path).find("capital", 9)] == expected
     assert builds == 3, "a damaged index is built anew"
-    Index(CITIES, tmp_path)
+    SearchIndex(CITIES, tmp_path)
     assert builds == 3, "and kept"
     assert not list(tmp_path.glob("draft-*"))
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert Index(CITIES, tmp_path / "file" / "cache").find("Paris", 1)
+    assert SearchIndex(CITIES, tmp_path / "file" / "cache").find("Paris", 1)

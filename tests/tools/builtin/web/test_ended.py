@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentrl.tools.builtin.web.client import BrowserEnded, BrowserLost, Driver, PageFailure
-from agentrl.tools.builtin.web.inside import LARGEST, InsideDriver
+from agentrl.tools.builtin.web.client import LARGEST, BrowserEnded, BrowserLost, Driver, PageFailure
+from agentrl.tools.builtin.web.inside import InsideDriver
 from agentrl.types.errors import ToolServerEnded
 
 pytestmark = pytest.mark.slow
@@ -33,9 +33,19 @@ class Says:
         self.killed.set()
 
 
+def raw(text: bytes) -> bytes:
+    """A frame whose message is no JSON, or other JSON."""
+    return len(text).to_bytes(4, "big") + bytes(4) + text
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"x" * (1 << 20), b"[" * 100_000 + b"\n", b"7\n", b'{"id": [1]}\n', b"\xff\n"], ids=repr
-)
+    "data",
+    [
+        b"", b"x" * (1 << 20), raw(b"[" * 100_000), raw(b"7"), raw(b'{"id": [1]}'), raw(b'{"id": "1"}'), raw(b"\xff"),
+        b"Traceback (most recent call last):\n", bytes(7), LARGEST.to_bytes(4, "big") * 2,
+    ],
+    ids=lambda data: repr(data[:20]),
+)  # fmt: skip
 async def test_a_driver_that_ends_floods_or_talks_nonsense_may_be_the_agents_doing(data: bytes) -> None:
     process: Any = Says(data)
     inside = InsideDriver(process)

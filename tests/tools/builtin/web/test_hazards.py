@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from agentrl.types.task import Task
 from tests.tools.builtin.web.conftest import LONG_S, Opens
 from tests.tools.builtin.web.site import SENT
 from tests.tools.builtin.web.test_web import id_of
-from tests.waiting import limits, running_program, until
+from tests.waiting import children_of, descendants_of, limits, running_program, until
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +128,7 @@ async def test_hosts_that_are_not_allowed(web: Opens) -> None:
 
 async def test_a_browser_that_was_killed(web: Opens, address: str) -> None:
     tool = await web("/")
-    family = descendants(driver_of(tool))
+    family = descendants_of(driver_of(tool))
     for pid in family:  # the node process, whose end is Chromium's
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -158,10 +158,12 @@ async def fresh_open(tool: Web) -> None:
 def driver_of(tool: Web) -> int:
     """The process id of its driver."""
     assert tool._context is not None
-    return next(process.pid for one, process in launching._drivers.values() if one is tool._context.driver)
+    guard = next(process.pid for one, process in launching._drivers.values() if one is tool._context.driver)
+    (driver,) = children_of(guard)
+    return driver
 
 
-def gone(family: set[int]) -> bool:
+def gone(family: Iterable[int]) -> bool:
     """Returns True if none of these processes runs."""
     return not any(Path(f"/proc/{pid}/exe").exists() for pid in family)
 
@@ -210,14 +212,7 @@ asyncio.run(main())
 def test_the_driver_and_chromium_end_with_a_host_that_is_killed(tmp_path: Path) -> None:
     with running_program([sys.executable, "-c", HOST]) as host:
         assert host.stdout is not None
-        driver = int(host.stdout.readline())
-        family = {driver, *descendants(driver)}
-        assert len(family) > 3
+        guard = int(host.stdout.readline())
+        family = [guard, *descendants_of(guard)]
+        assert len(family) > 4
     until(lambda: gone(family))
-
-
-def descendants(pid: int) -> set[int]:
-    """All processes below one."""
-    said = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
-    children = {int(word) for word in said.split()}
-    return children.union(*map(descendants, children))

@@ -1,0 +1,134 @@
+"""The built-in recipes: what each is, what it needs, and whether its episodes can be played on this machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentrl.api.certify.certificate import told
+from agentrl.config.loader import load_recipe
+from agentrl.rollouts.builder import build
+from agentrl.sandbox.images import image_named, is_built
+from agentrl.types.errors import AgentRLError
+from agentrl.types.packages import lacking
+from agentrl.types.paths import data_path
+
+_GETS = re.compile(r"(pip install|apt-get install|agentrl sandbox build)\s+(.+)")
+_PROGRAMS = {
+    "chromium-headless-shell": ("chromium-headless-shell", "chrome-headless-shell", "chromium", "google-chrome"),
+    "default-jre-headless": ("java",),
+    "xvfb": ("Xvfb",),
+}
+"""By package of Debian: programs of which one will do, wherever it comes from."""
+
+_INSTALLED = Path("/var/lib/dpkg/info")
+"""A list of files for each package of Debian that is installed."""
+
+
+@dataclass(frozen=True)
+class ShippedRecipe:
+    """A built-in recipe.
+
+    Attributes:
+        name: as commands take it: a folder, or `folder/file.yaml`.
+        does: the first sentence of its `task.py`.
+        needs: packages and images, by the commands of its page that get them.
+    """
+
+    name: str
+    does: str
+    needs: dict[str, list[str]]
+
+    @property
+    def lacks(self) -> dict[str, list[str]]:
+        """What is not there, by the command that gets it."""
+        found = {
+            command: [item for item in items if not _there(command, item)] for command, items in self.needs.items()
+        }
+        return {command: items for command, items in found.items() if items}
+
+
+@dataclass(frozen=True)
+class ShippedEnvironment:
+    """The environment of a built-in recipe.
+
+    Attributes:
+        certificate: what `agentrl env check` found.
+        why_not: why its episodes cannot be played here, with the remedy; None: they can.
+    """
+
+    name: str
+    does: str
+    certificate: str
+    why_not: str | None
+
+
+def shipped_recipes() -> list[ShippedRecipe]:
+    """Returns the built-in recipes by name."""
+    return [
+        ShippedRecipe(_name(path), _does(path.parent / "task.py"), _needs(path.parent / "README.md"))
+        for path in sorted(data_path("recipes").glob("*/*.yaml"), key=_name)
+    ]
+
+
+def shipped_environments() -> list[ShippedEnvironment]:
+    """Returns the environments with a certificate. Imports their code and asks their sandbox backend."""
+    found = []
+    for recipe in shipped_recipes():
+        loaded = load_recipe(recipe.name)
+        if (certificate := told(loaded)) is not None:
+            found.append(ShippedEnvironment(loaded.name, recipe.does, certificate, _why_not(recipe)))
+    return found
+
+
+def _why_not(recipe: ShippedRecipe) -> str | None:
+    for command, items in recipe.lacks.items():
+        return f"{', '.join(items)} missing: {command}"
+    try:
+        build(load_recipe(recipe.name)).open_backend()
+    except AgentRLError as error:
+        return error.message if error.remedy is None else f"{error.message}: {error.remedy}"
+    return None
+
+
+def _name(path: Path) -> str:
+    return path.parent.name if path.name == "recipe.yaml" else f"{path.parent.name}/{path.name}"
+
+
+def _does(code: Path) -> str:
+    text = ast.get_docstring(ast.parse(code.read_text())) or ""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def _needs(page: Path) -> dict[str, list[str]]:
+    """Returns what the commands at the head of a recipe's page install, by command."""
+    if not page.is_file():
+        return {}
+    found: dict[str, list[str]] = {}
+    for line in _code(page.read_text()):
+        if (got := _GETS.fullmatch(line)) is not None:
+            words = [word.strip("'\"") for word in got[2].split() if not word.startswith("-")]
+            found[line] = words
+    return found
+
+
+def _code(text: str) -> Iterator[str]:
+    """Yields the commands of a page, without comments; a line may hold several."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.startswith("    "):
+            for command in line.partition("#")[0].split(";"):
+                yield " ".join(command.split())
+
+
+def _there(command: str, item: str) -> bool:
+    """Returns True if a command need not be run for this package or image."""
+    if command.startswith("pip"):
+        return not lacking(item)
+    if command.startswith("apt-get"):
+        programs = _PROGRAMS.get(item, ())
+        return any(map(shutil.which, programs)) or any(_INSTALLED.glob(f"{item}[.:]*list"))
+    return is_built(image_named(item))

@@ -1,0 +1,55 @@
+"""The weights of auxiliary policies: a named checkpoint, or what their own training saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentrl.config.agent import PolicySettings
+from agentrl.config.model import ModelSettings
+from agentrl.models.load import find_model
+from agentrl.store.checkpoints import POLICIES, latest
+from agentrl.types.errors import RecipeError
+
+
+def model_of(name: str, settings: PolicySettings, main: ModelSettings | None) -> ModelSettings | None:
+    """Returns the model of an auxiliary policy; None if it has none of its own.
+
+    Args:
+        main: the recipe's model, which a trainable policy adapts.
+
+    Raises:
+        RecipeError: the checkpoint is neither a run nor a model.
+    """
+    if isinstance(settings.checkpoint, str):
+        return weights_at(checkpoint_of(name, settings.checkpoint), main)
+    if not settings.train or main is None:
+        return None
+    saved = None if main.path is None else Path(main.path) / POLICIES / name
+    return main.at(saved) if saved is not None and saved.is_dir() else main
+
+
+def weights_at(folder: Path, main: ModelSettings | None) -> ModelSettings:
+    """Returns the model in a folder, with the data type and device of the main one."""
+    return ModelSettings(path=str(folder)) if main is None else main.at(folder)
+
+
+def checkpoint_of(name: str, written: str) -> Path:
+    """Returns the model folder of a policy's `checkpoint`: itself, or the newest checkpoint of a run.
+
+    Raises:
+        RecipeError: it is neither, or the run has no checkpoint.
+    """
+    place, folder = f"policies.{name}.checkpoint", Path(written).expanduser()
+    if (folder / "run.json").is_file():
+        newest = latest(folder / "checkpoints")
+        if newest is None:
+            raise RecipeError(f"the run {written} has no checkpoint", place=place, remedy="agentrl train writes them")
+        return newest
+    try:
+        return find_model(written)
+    except RecipeError:
+        raise RecipeError(
+            f"{written!r} is neither a run nor a model",
+            place=place,
+            remedy="a run directory, a checkpoint in its folder 'checkpoints', a model folder or package:NAME",
+        ) from None

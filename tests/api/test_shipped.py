@@ -1,0 +1,84 @@
+"""`agentrl recipe list` and `agentrl env list`: what each built-in recipe is, needs, and whether it can run here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agentrl.api import shipped
+from agentrl.api.shipped import ShippedRecipe, shipped_environments, shipped_recipes
+from agentrl.config.loader import find_recipe
+from agentrl.types.errors import RecipeError
+from agentrl.types.paths import data_path
+from tests.command import agentrl as command
+
+
+@pytest.fixture
+def recipes() -> dict[str, ShippedRecipe]:
+    return {each.name: each for each in shipped_recipes()}
+
+
+def test_every_recipe_is_listed_by_the_name_that_commands_take(recipes: dict[str, ShippedRecipe]) -> None:
+    assert {find_recipe(name) for name in recipes} == {*data_path("recipes").glob("*/*.yaml")}
+    for each in recipes.values():
+        assert len(each.does) > 20, each.name
+        assert "\n" not in each.does
+
+
+def test_needs_are_what_the_page_installs(recipes: dict[str, ShippedRecipe]) -> None:
+    items = {name: [item for found in each.needs.values() for item in found] for name, each in recipes.items()}
+    assert items["scienceworld"] == ["agentrl[games]", "default-jre-headless"]
+    assert items["kernel"] == ["swe"]
+    assert {"xvfb", "mousepad"} <= set(items["desktop-notes"]), "a command on two lines"
+    assert items["grounding"][:2] == ["agentrl[web]", "miniwob"], "two commands on a line"
+    assert items["quickstart"] == []
+
+
+@pytest.mark.parametrize(("program", "lacks"), [(None, ["default-jre-headless"]), ("/usr/bin/java", [])])
+def test_a_program_counts_wherever_it_comes_from(
+    recipes: dict[str, ShippedRecipe], monkeypatch: pytest.MonkeyPatch, program: str | None, lacks: list[str]
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: program)
+    monkeypatch.setattr(shipped, "lacking", lambda requirement: [])
+    monkeypatch.setattr(shipped, "_INSTALLED", Path("nothing"))
+    assert [item for found in recipes["scienceworld"].lacks.values() for item in found] == lacks
+
+
+def test_a_package_that_is_missing_is_named_with_the_command(
+    recipes: dict[str, ShippedRecipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipped, "lacking", lambda requirement: [requirement])
+    assert shipped._why_not(recipes["puzzles"]) == ("reasoning-gym==0.1.25 missing: pip install reasoning-gym==0.1.25")
+
+
+def test_an_environment_that_cannot_be_built_says_why(
+    recipes: dict[str, ShippedRecipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(recipe: object) -> None:
+        raise RecipeError("bwrap is missing", remedy="agentrl doctor")
+
+    monkeypatch.setattr(shipped, "build", build)
+    assert shipped._why_not(recipes["quickstart"]) == "bwrap is missing: agentrl doctor"
+
+
+def test_environments_are_those_with_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipped, "_why_not", lambda recipe: None)
+    found = {each.name: each.certificate for each in shipped_environments()}
+    assert found.keys() == {
+        path.name.removesuffix(".certificate.json") for path in data_path("recipes").glob("*/*.certificate.json")
+    }
+    assert all(line.startswith("certified on ") for line in found.values())
+
+
+@pytest.mark.slow
+def test_the_commands(tmp_path: Path) -> None:
+    shown = command("recipe", "list", cwd=tmp_path).stdout
+    assert "tau2/airline.yaml" in shown
+    rows = json.loads(command("recipe", "list", "--json", cwd=tmp_path).stdout)
+    assert {"name", "does", "needs", "lacks"} == rows[0].keys()
+    rows = json.loads(command("env", "list", "--json", cwd=tmp_path).stdout)
+    assert {"name", "does", "certificate", "why_not"} == rows[0].keys()
+    assert "runs here" in command("env", "list", cwd=tmp_path).stdout
