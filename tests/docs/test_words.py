@@ -34,12 +34,20 @@ def room_of(path: Path) -> str:
     return parts[1] if parts[0] == "agentrl" and len(parts) > 2 else parts[0]
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The module and all statements in it. `ast.walk` would enter expressions, which takes ten times as long."""
+    yield node
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from statements(inner)
+
+
 @cache
 def docstrings() -> list[tuple[str, str, str]]:
     """Room, file and text of each."""
     found = []
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in statements(ast.parse(path.read_text())):
             documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             if documented and (text := ast.get_docstring(node)):
                 found.append((room_of(path), str(path.relative_to(ROOT)), text))
@@ -48,7 +56,7 @@ def docstrings() -> list[tuple[str, str, str]]:
 
 def prose(source: str) -> Iterator[str]:
     """The docstrings, of attributes too, and comments of a file."""
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(ast.parse(source)):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):
                 yield text
