@@ -45,7 +45,7 @@ class ShippedRecipe:
 
     @property
     def lacks(self) -> dict[str, list[str]]:
-        """What is not there, by the command that gets it."""
+        """Missing packages and programs, by the command that installs them."""
         found = {
             command: [item for item in items if not _there(command, item)] for command, items in self.needs.items()
         }

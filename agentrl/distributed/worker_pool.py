@@ -181,7 +181,7 @@ class WorkerPool:
         return played
 
     async def _source(self, engine: Engine) -> Source:
-        """How workers sample from `engine`: run its script, connect to its servers, or use the gateway."""
+        """Returns the source of completions for workers: run its script, connect to its servers, or use the gateway."""
         assert self._launcher is not None
         if engine.script_name:
             return Scripted(engine.script_name)

@@ -1,4 +1,4 @@
-"""What a recipe gives an engine that is opened."""
+"""The parts of a recipe that an engine receives when it is opened."""
 
 from __future__ import annotations
 

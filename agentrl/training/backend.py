@@ -60,7 +60,7 @@ Feature = Literal[
 
 @dataclass(frozen=True)
 class TrainerCapabilities:
-    """What a trainer can do. A recipe that needs more is refused before the run (`agentrl/preflight/trainer.py`).
+    """Capabilities of a trainer. A recipe that needs more is refused before the run (`agentrl/preflight/trainer.py`).
 
     Attributes:
         losses: losses that it computes by name.
@@ -104,7 +104,7 @@ class Start:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What a trainer is made for: one policy in one stage.
+    """Task of a trainer: one policy in one stage.
 
     Attributes:
         settings: of the optimiser and the loss.

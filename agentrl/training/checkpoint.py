@@ -37,7 +37,7 @@ _UNFINISHED, _DROPPED = ".new-", ".gone-"
 
 @dataclass(frozen=True)
 class Saved:
-    """What `complete` wrote: `trainer`, the state of the trainers, and `extra`."""
+    """State that `complete` wrote: `trainer`, the state of the trainers, and `extra`."""
 
     trainer: dict[str, Any]
     extra: dict[str, Any]

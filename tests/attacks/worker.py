@@ -54,7 +54,7 @@ def _watched(family: Family, cases: Sequence[Case], folder: Path) -> tuple[list[
 
 
 def forget_peak() -> None:
-    """Lets the peak of this process's memory begin anew."""
+    """Resets the peak memory of this process."""
     Path("/proc/self/clear_refs").write_text("5")
 
 

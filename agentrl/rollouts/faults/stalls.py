@@ -137,7 +137,7 @@ _meant: dict[int, float] = {}
 
 @contextmanager
 def meant() -> Iterator[None]:
-    """What this thread computes inside is no stall: nothing else is to run meanwhile."""
+    """Disables the watchdog of this thread inside the block: long computations there block no episode."""
     thread = threading.get_ident()
     _meant[thread] = math.inf
     try:

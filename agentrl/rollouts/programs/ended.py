@@ -1,4 +1,4 @@
-"""How a program ended, wherever it ran."""
+"""Exit of a program, on the host or in a sandbox."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ProgramKilled(ToolServerEnded):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended.
+    """Exit of a program.
 
     Attributes:
         code: exit code; as shells say it, or negative, after a signal.
@@ -40,7 +40,7 @@ class Ended:
 
     @property
     def killed(self) -> str:
-        """What ended it that was not its own doing; "": nothing."""
+        """Cause of death if something else ended it; "" if it exited by itself."""
         if self.cut_off:
             return "its relay to the policy had ended"
         number = -self.code if self.code < 0 else self.code - 128

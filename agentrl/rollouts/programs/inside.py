@@ -73,7 +73,7 @@ class Relay:
 
     @property
     def ended(self) -> bool:
-        """Whether it carries nothing any more: the programs of the sandbox can end it."""
+        """Returns True if it is broken: the programs of the sandbox can end it."""
         return self._carrying.done()
 
 

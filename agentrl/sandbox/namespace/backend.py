@@ -49,7 +49,7 @@ class NamespaceBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What is enforced here."""
+        """Limits and isolation that this machine can enforce."""
         with self._opening:
             if self._known is None:
                 self._known = self._open()

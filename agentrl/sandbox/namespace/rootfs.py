@@ -206,7 +206,7 @@ class Host:
         raise problems[-1]
 
     def knows(self, path: str | None) -> bool:
-        """Whether that root file system was probed."""
+        """Returns True if the root file system was probed."""
         return path in self._known
 
     def rootfs(self, path: str | None) -> RootFS:

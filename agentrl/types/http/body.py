@@ -91,7 +91,7 @@ class Body:
         self._sent = self._made = self._values = 0
 
     def take(self, part: bytes) -> Iterator[bytes]:
-        """What comes of a part of it, unpacked, in pieces none of which is large.
+        """Unpacks a received part and yields it in small pieces.
 
         Raises:
             TooLarge: it has more than it may. All that it may have was given.

@@ -26,7 +26,7 @@ class Unanswered(Exception):
 
 
 class HttpReply(NamedTuple):
-    """What a server answered."""
+    """Reply of a server."""
 
     status: int
     body: bytes

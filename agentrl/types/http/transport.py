@@ -234,7 +234,7 @@ class _Connection(httpcore2.AsyncNetworkStream):
         self._head: int | None = None  # bytes of it so far; None: it is read
 
     def head_is_read(self) -> None:
-        """What comes now is a body."""
+        """Marks the head as complete: a body follows."""
         self._head = None
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
@@ -283,7 +283,7 @@ class _Patience:
         self._seconds = self._left = seconds
 
     async def of(self, waiting: Awaitable[T]) -> T:
-        """What is waited for.
+        """The awaited event.
 
         Raises:
             httpx2.ReadTimeout: it did not come within the time that is left.
@@ -365,7 +365,7 @@ def _broken_as(kind: type[Exception]) -> Iterator[None]:
 
 
 def _has_something(connection: socket.socket) -> bool:
-    """Whether an idle connection has something to be read: its end, mostly."""
+    """Returns True if an idle connection is readable: usually the server has closed it."""
     if connection.fileno() < 0:
         return True
     poll = select.poll()

@@ -37,7 +37,7 @@ class Viewer(Protocol):
 
     @property
     def sees(self) -> bool:
-        """Whether it takes images."""
+        """True if it takes images."""
 
     def check_image(self, data: bytes) -> None:
         """Checks that its model takes an image file."""

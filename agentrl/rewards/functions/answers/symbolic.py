@@ -97,7 +97,7 @@ _FRACTION = re.compile(rf"[-+]?[0-9]*\{{[-+]?{_DIGITS}\}}\{{[-+]?{_DIGITS}\}}")
 
 
 def _is_base(text: str, whole: str) -> bool:
-    """Whether the parser dropped an exponent behind the text that it read: in plain text `2^{3}` is read as 2."""
+    """Returns True if the parser ignored an exponent after `text`: it reads the plain text `2^{3}` as 2."""
     return text != whole and bool(_EXPONENT.match(whole.partition(text)[2]))
 
 

@@ -132,7 +132,7 @@ class Driver:
             self._waiting.pop(number, None)
 
     def received(self, data: bytes) -> None:
-        """Handles output of the driver, in any pieces. Raises ValueError if it is no answer."""
+        """Handles a chunk of the driver's output. Raises ValueError if a reply in it is malformed."""
         for reply, _ in self._frames.feed(data):
             self._answered(reply)
 

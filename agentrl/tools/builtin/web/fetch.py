@@ -182,7 +182,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _said(causes: list[BaseException]) -> str:
-    """What went wrong between this machine and a server, in words for a model; the first that fits."""
+    """Describes a failed connection to a server for the model."""
     for kind, part, words in _WORDS:
         for each in causes:
             if isinstance(each, kind) and part in str(each):
