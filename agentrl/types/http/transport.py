@@ -283,7 +283,7 @@ class _Patience:
         self._seconds = self._left = seconds
 
     async def of(self, waiting: Awaitable[T]) -> T:
-        """The awaited event.
+        """Returns the result of an awaitable.
 
         Raises:
             httpx2.ReadTimeout: it did not come within the time that is left.

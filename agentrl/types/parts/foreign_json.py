@@ -25,7 +25,7 @@ def read_json(data: bytes | bytearray) -> Any:
 
 
 def has_many_values(data: bytes | bytearray) -> bool:
-    """Returns True if a JSON text has more than half a million values. Reading them would take seconds and gigabytes."""
+    """Returns True if a JSON text has more than half a million values. Reading it would take gigabytes."""
     if marks(data) <= VALUES:  # an upper bound: it counts those in strings too
         return False
     found = at = 0

@@ -68,7 +68,7 @@ def is_numeral(text: str) -> bool:
 
 
 def _is_left_to_do(text: str, gold: str, question: str) -> bool:
-    """Whether a fraction is a division that was to be computed.
+    """Returns True if a fraction is a division that the task asks to compute.
 
     Such is one where the gold answer is whole, and one of the question where the gold answer is another fraction.
     """

@@ -120,7 +120,10 @@ def any_move(seen: str, moves: Sequence[str], rng: random.Random) -> str:
 
 
 def numbered(word: str, first: int, end: int) -> bool:
-    """Returns True if a word is a number from `first` to below `end`. Python refuses to read numbers of thousands of digits."""
+    """Returns True if a word is a number from `first` to below `end`.
+
+    Python refuses to read numbers of thousands of digits.
+    """
     return word.isdecimal() and len(word) <= _DIGITS and first <= int(word) < end
 
 
