@@ -52,7 +52,7 @@ def stalls_of_ours() -> Iterator[list[Stall]]:
             collected += time.thread_time() - begun
 
     def watched(loop: asyncio.BaseEventLoop) -> None:
-        watchdog = Watchdog(lambda stall: found.append(stall) if is_ours(stall) else None)
+        watchdog = Watchdog(loop, lambda stall: found.append(stall) if is_ours(stall) else None)
         try:
             RUN_FOREVER(loop)
         finally:

@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -18,21 +19,23 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 PLACES = {
-    "Batch": ("agentrl.engines.embedded.batch", "agentrl.engines.batch"),
-    "Request": ("agentrl.engines.embedded.request", "agentrl.engines.batch"),
-    "Sampling": ("agentrl.types.engine", "agentrl.engines.base"),
+    "Batch": ("agentrl.engines.embedded.batch:Batch", "agentrl.engines.batch:Batch"),
+    "Request": (
+        "agentrl.engines.embedded.request:DecodeRequest",
+        "agentrl.engines.embedded.request:Request",
+        "agentrl.engines.batch:Request",
+    ),
+    "Sampling": ("agentrl.types.engine:Sampling", "agentrl.engines.base:Sampling"),
 }
-"""Modules that have had each class, the newest first."""
+"""Where each class has been, the newest first."""
 
 
 def found(name: str) -> Any:
-    """The class of that name, wherever the checkout has it."""
-    for place in PLACES[name]:
-        try:
-            return getattr(import_module(place), name)
-        except ModuleNotFoundError:
-            continue
-    raise ImportError(f"this checkout has no {name} in {' or '.join(PLACES[name])}")
+    """The class, wherever the checkout has it."""
+    for module, of in (place.split(":") for place in PLACES[name]):
+        with suppress(ModuleNotFoundError, AttributeError):
+            return getattr(import_module(module), of)
+    raise ImportError(f"this checkout has no {name} at {' or '.join(PLACES[name])}")
 
 
 Batch, Request, Sampling = map(found, PLACES)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -34,8 +36,8 @@ def in_c(seconds: float) -> None:
 
 
 def in_one_call(seconds: float) -> None:
-    """The same in one call: Python computes `10**4000000`, as an agent may have asked."""
-    round(7, -4_000_000)
+    """The same in one call: Python computes `10**2500000`, as an agent may have asked."""
+    round(7, -2_500_000)
 
 
 class Heard(Stalls):
@@ -162,6 +164,29 @@ async def test_many_short_callbacks_waiting_and_threads_are_no_stall() -> None:
         while thread.is_alive():
             await asyncio.sleep(0.001)
     assert heard.all == []
+
+
+async def test_frames_are_read_only_while_the_loop_is_late(
+    looked: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CPython 3.11 crashed once where frames of the running loop were read all the time."""
+    reads, current_frames = 0, sys._current_frames
+
+    def counted() -> dict[int, FrameType]:
+        nonlocal reads
+        reads += 1
+        return current_frames()
+
+    monkeypatch.setattr(sys, "_current_frames", counted)
+    with watched(Stalls().add):
+        for _ in range(60):
+            compute(STALL_S / 100)
+            await asyncio.sleep(0.001)
+        await looked()
+        calm = reads
+        await asyncio.create_task(asyncio.sleep(0))
+        compute(2 * STALL_S)
+    assert (calm, reads > calm) == (0, True)
 
 
 async def test_the_scheduler_reports_stalls_with_its_metrics() -> None:

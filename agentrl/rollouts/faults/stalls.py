@@ -1,8 +1,10 @@
 """Watchdog of the event loop: reports, logs and counts callbacks that compute for longer than 200 ms.
 
-While one callback of the loop computes, all other episodes wait, and no time limit fires. A thread samples the loop's
-thread: the running callback, and its processor time. Time in which a busy machine does not run the loop does not
-count, so a stall is always caused by the reported code.
+While one callback of the loop computes, all other episodes wait, and no time limit fires. A thread asks the loop for
+a sign of life. While that is late, the thread samples the loop's thread: the running callback, and its processor time.
+Time in which a busy machine does not run the loop does not count, so a stall is always caused by the reported code.
+
+Frames of a running thread are read only while the loop is late: CPython 3.11 can crash in it.
 
 Other event loops (uvloop, used by Ray if installed) show no callbacks: there a round of the loop counts as
 one.
@@ -26,6 +28,8 @@ from typing import Any, ClassVar
 STALL_S = 0.2
 """Maximum processor time of a callback."""
 _LOOK_S = 0.05  # between two samples
+_LATE_S = _LOOK_S / 2  # of processor time without a sign of life
+_IDLE_S = 0.001  # of processor time between two samples: nothing ran that could stall
 _FRAMES = 16  # maximum of recorded frames of a stack, the innermost
 _RUN_ONCE: CodeType = asyncio.BaseEventLoop._run_once.__code__  # type: ignore[attr-defined]
 
@@ -62,19 +66,21 @@ class Stall:
 
 
 class Watchdog:
-    """Watches the loop of the thread that makes it, until it is stopped.
+    """Watches a loop of this thread until it is stopped.
 
     Args:
+        loop: it runs, or this thread will run it.
         told: called with each stall, in the watchdog's thread.
     """
 
-    def __init__(self, told: Callable[[Stall], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, told: Callable[[Stall], None]) -> None:
         self._told = told
-        self._loop = threading.get_ident()
-        self._clock = time.pthread_getcpuclockid(self._loop)
-        _meant.pop(self._loop, None)  # of a thread that had this number before
+        self._loop, self._thread_id = loop, threading.get_ident()
+        self._clock = time.pthread_getcpuclockid(self._thread_id)
+        _meant.pop(self._thread_id, None)  # of a thread that had this number before
         self._handle: Any = None
-        self._rounds = _Rounds() if _is_foreign() else None
+        self._asked: object | None = None  # a sign of life that has not come
+        self._asked_at = 0.0
         self._since = self._last = time.clock_gettime(self._clock)
         self._lived = time.monotonic()  # without the time in which this machine did not run the watchdog
         self._stack: tuple[StackFrame, ...] = ()
@@ -86,8 +92,6 @@ class Watchdog:
 
     def stop(self) -> None:
         """Stops it. A stall under way is reported."""
-        if self._rounds is not None:
-            self._rounds.stop()
         self._over.release()
         if self._thread.ident is not None:
             self._thread.join()
@@ -100,15 +104,19 @@ class Watchdog:
                 self._look()
 
     def _look(self) -> None:
+        used = time.clock_gettime(self._clock)
+        asked = self._asked
+        late = used - self._last > STALL_S if asked is None else used - self._asked_at > _LATE_S
         # Must not wait before the stack is taken: the loop's thread would continue.
-        used, frame = time.clock_gettime(self._clock), sys._current_frames().get(self._loop)
-        until = _meant.get(self._loop, 0.0)
+        frame = sys._current_frames().get(self._thread_id) if late else None
+        until = _meant.get(self._thread_id, 0.0)
         if until == math.inf:
             self._end(self._last)
             self._last, self._lived = used, time.monotonic() - _starved_s()
             return
         self._since, self._last = max(self._since, until), max(self._last, until)
-        handle = _running(frame) if self._rounds is None else self._rounds.number
+        own = isinstance(self._loop, asyncio.BaseEventLoop)
+        handle = _running(frame) if own else (asked or object()) if late else None
         known = handle is self._handle
         long = handle is not None and used - (self._since if known else self._last) > STALL_S
         stack = tuple(_frames(frame)) if long and not (known and self._stack) else ()
@@ -122,7 +130,18 @@ class Watchdog:
             self._stack = stack if held else ()
         elif stack:
             self._stack = stack
+        if self._asked is None and used - self._last > _IDLE_S:
+            self._ask(used)
         self._last, self._lived = used, lived
+
+    def _ask(self, used: float) -> None:
+        """Asks the loop for a sign of life: a callback of the next round."""
+        self._asked, self._asked_at = object(), used
+        with suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        self._asked = None
 
     def _end(self, used: float) -> None:
         """Reports the watched callback, which has ended, if it stalled."""
@@ -144,28 +163,6 @@ def meant() -> Iterator[None]:
         yield
     finally:
         _meant[thread] = time.thread_time()
-
-
-class _Rounds:
-    """Numbers rounds of the running loop, at most one between two samples. `number`: of the current one."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._begin()
-
-    def _begin(self) -> None:
-        self.number = object()
-        self._timer = self._loop.call_later(_LOOK_S, self._begin)
-
-    def stop(self) -> None:
-        self._timer.cancel()
-
-
-def _is_foreign() -> bool:
-    """Returns True if the running loop is not asyncio's own."""
-    with suppress(RuntimeError):  # not running yet: it is asyncio's
-        return not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
-    return False
 
 
 class Stalls:
@@ -206,7 +203,7 @@ def watched(told: Callable[[Stall], None]) -> Iterator[None]:
         yield
         return
     _watched.add(thread)
-    watchdog = Watchdog(told)
+    watchdog = Watchdog(asyncio.get_running_loop(), told)
     try:
         yield
     finally:
