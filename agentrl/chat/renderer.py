@@ -77,8 +77,8 @@ class Renderer:
         self._own_ends = parser.ends if tokenizer.controls.keys() >= set(parser.ends or ()) else None
         self._system_role = passes(tokenizer, [{"role": "system", "content": PROBE}, USER])
         self._results = how_results_go(tokenizer)
-        self._template_tools = self._tools_for_template()
-        self._template_describes = self._template_tools is not None if self.tools else None  # None: unknown yet
+        self._in_template = self._template_teaches()  # it describes these tools
+        self._template_describes = self._in_template if self.tools else None  # None: unknown yet
         answered = [called_message("probe", self._results[1]), result("", self._results[1])]
         self._user_after_results = passes(tokenizer, [USER, *answered, {"role": "user", "content": PROBE}])
         own_form = self._results[0] == "calls" and writes_calls_of(tokenizer, type(parser))
@@ -102,6 +102,7 @@ class Renderer:
         stops = set(self._stop_texts.values())
         self._turn_ends = control_pattern(stops if self._own_ends else stops | ends)
         self._guard = Guard(self._turn_ends, control_pattern(said), foreign)
+        self._safe_tools = self._guard.tools(self.tools)
         self._roles = Roles(tokenizer, [close.text for close in self._closes])
         self._presence = Presence(tokenizer.name)
         prompt = tokenizer.render([USER], None, True)
@@ -135,10 +136,9 @@ class Renderer:
         for name in other.parser.functions:
             other.parser.example(name)
         other._head, other._by_tools = None, {}
-        if self._template_describes is None:
-            other._template_tools = other._tools_for_template()
-        else:
-            other._template_tools = other.tools if other.tools and self._template_describes else None
+        other._safe_tools = self._guard.tools(other.tools)
+        known = self._template_describes
+        other._in_template = other._template_teaches() if known is None else known and bool(other.tools)
         return other
 
     def start(self, messages: Sequence[Message]) -> list[int]:
@@ -232,7 +232,7 @@ class Renderer:
         return self._described(messages, self.tools)
 
     def _described(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[Message]:
-        if not tools or self._template_tools is not None:
+        if not tools or self._in_template:
             return list(messages)
         about = self.parser.for_tools(tools).instructions(tools)
         if messages and messages[0]["role"] == "system":
@@ -242,10 +242,10 @@ class Renderer:
 
     def describe_tools_in_system(self) -> bool:
         """Describes tools in the system message from now on; False if they already are."""
-        if self._template_tools is None:
+        if not self._in_template:
             return False
-        self._template_tools = self._head = None
-        self._template_describes = False
+        self._head = None
+        self._in_template = self._template_describes = False
         return True
 
     def system_in_user(self) -> bool:
@@ -275,10 +275,11 @@ class Renderer:
     @property
     def _ways(self) -> tuple[bool, bool]:
         """State that changes the prompts of one template."""
-        return self._template_tools is not None, self._system_role
+        return self._in_template, self._system_role
 
     def _opening_text(self, messages: Sequence[Message], *, generation: bool = True) -> str:
-        return self._text(self._described(messages, self._guard.tools(self.tools)), self._template_tools, generation)
+        safe = self._safe(self._described(messages, self._safe_tools))
+        return self._rendered(safe, self._safe_tools if self._in_template else None, generation)
 
     def _after(self, new_messages: Sequence[Message], *, called: bool, generation: bool = True) -> tuple[Close, str]:
         """Returns the end of a reply, and the text behind it, its end included.
@@ -288,8 +289,12 @@ class Renderer:
             generation: whether to include the opening of the next reply.
         """
         called = called and self._call_close is not None and new_messages[0]["role"] == "tool"
-        stand_in = called_message(str(new_messages[0].get("name") or "tool"), self._results[1]) if called else REPLY
-        text = self._text([USER, stand_in, *new_messages], None, generation)
+        stand_in = REPLY
+        if called:
+            name = str(new_messages[0].get("name") or "tool")
+            stand_in = self._guard.message(called_message(name, self._results[1]))
+        safe = [USER, stand_in, *self._safe(new_messages, first=2)]
+        text = self._rendered(safe, None, generation)
         _, found, tail = text.partition(STAND_IN)
         if called and self._call_close is not None:
             tail = self._call_close.end + tail.partition(self._call_close.end)[2]
@@ -329,17 +334,20 @@ class Renderer:
             return Close(end, end)
         return ends[-1] if calls else ends[0]
 
-    def _text(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, generation: bool) -> str:
-        safe = [self._safe(index, message) for index, message in enumerate(messages)]
-        return self.tokenizer.render(self._adapt(safe), tools and self._guard.tools(tools), generation)
+    def _rendered(self, safe: list[Message], tools: list[dict[str, Any]] | None, generation: bool) -> str:
+        return self.tokenizer.render(self._adapt(safe), tools, generation)
 
-    def _safe(self, index: int, message: Message) -> Message:
-        content = message["content"]
-        if not isinstance(content, str):
-            place = f"message {index} ({message['role']})"
-            content = as_template_content(content, self.processor, self.tokenizer.name, place)
-            message = {**message, "content": content}
-        return self._guard.message(message)
+    def _safe(self, messages: Sequence[Message], first: int = 0) -> list[Message]:
+        """Returns messages that are safe to render. `first`: the number of the first one, for errors."""
+        safe = []
+        for index, message in enumerate(messages, first):
+            content = message["content"]
+            if not isinstance(content, str):
+                place = f"message {index} ({message['role']})"
+                content = as_template_content(content, self.processor, self.tokenizer.name, place)
+                message = {**message, "content": content}
+            safe.append(self._guard.message(message))
+        return safe
 
     def _adapt(self, messages: list[Message]) -> list[Message]:
         """Converts messages of roles that the template does not know to parts of a user message, like Qwen; also
@@ -392,18 +400,18 @@ class Renderer:
             return False
         return self.processor is not None and PROBE in shown and self.processor.placeholder in shown
 
-    def _tools_for_template(self) -> list[dict[str, Any]] | None:
-        """Returns the tools if the template describes them for the parser's own format, else None."""
+    def _template_teaches(self) -> bool:
+        """Returns True if there are tools, and the template describes them for the parser's own format."""
         if not self.tools:
-            return None
+            return False
         try:
             taught = self.tokenizer.render([USER], self.tools, True)
         except RenderError:
-            return None
+            return False
         if taught == self.tokenizer.render([USER], None, True):
-            return None
+            return False
         native = self.parser.native is not None and self.parser.native.search(taught) is not None
-        return self.tools if native or writes_calls_of(self.tokenizer, type(self.parser)) else None
+        return native or writes_calls_of(self.tokenizer, type(self.parser))
 
 
 def _opened_in(prompt: str, mark: str) -> str:

@@ -59,7 +59,7 @@ def found_out(case: Case) -> None:
         assert all(said in note for said, note in zip(case["notes"], renderer.notes, strict=True)), renderer.notes
     # The tools are described in the prompt, wherever.
     assert "Act." in renderer.tokenizer.decode(renderer.start([{"role": "user", "content": "Go."}]))
-    assert (renderer._template_tools is None) == case.get("system", renderer._template_tools is None)
+    assert (not renderer._in_template) == case.get("system", not renderer._in_template)
 
 
 def opened(tokenizer: HFTokenizer, case: Case) -> Renderer:
