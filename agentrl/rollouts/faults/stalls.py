@@ -15,15 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 STALL_S = 0.2
 """Maximum processor time of a callback."""
@@ -98,7 +98,7 @@ class Watchdog:
         self._end(time.clock_gettime(self._clock))
 
     def _watch(self) -> None:
-        with suppress(OSError):  # the loop's thread has ended
+        with suppress(OSError), _Starvation() as self._starvation:  # OSError: the loop's thread has ended
             self._look()
             while not self._over.acquire(timeout=_LOOK_S):  # a lock: an Event has more overhead
                 self._look()
@@ -112,7 +112,7 @@ class Watchdog:
         until = _meant.get(self._thread_id, 0.0)
         if until == math.inf:
             self._end(self._last)
-            self._last, self._lived = used, time.monotonic() - _starved_s()
+            self._last, self._lived = used, time.monotonic() - self._starvation.seconds()
             return
         self._since, self._last = max(self._since, until), max(self._last, until)
         own = isinstance(self._loop, asyncio.BaseEventLoop)
@@ -121,7 +121,7 @@ class Watchdog:
         long = handle is not None and used - (self._since if known else self._last) > STALL_S
         stack = tuple(_frames(frame)) if long and not (known and self._stack) else ()
         del frame
-        lived = time.monotonic() - _starved_s()
+        lived = time.monotonic() - self._starvation.seconds()
         if not known:
             self._end(self._last)
             # A C call that holds the interpreter lock blocks this thread: all time since then is the callback's.
@@ -233,9 +233,22 @@ def _frames(frame: FrameType | None) -> Iterator[StackFrame]:
         frame = frame.f_back
 
 
-def _starved_s() -> float:
-    """Returns the seconds for which this thread was runnable without a processor."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return time.monotonic()  # unknown: as if always starved, so that stalls are not inferred
+class _Starvation:
+    """Seconds for which the thread that enters this was runnable without a processor."""
+
+    def __enter__(self) -> Self:
+        try:
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        except OSError:
+            self._file = -1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+
+    def seconds(self) -> float:
+        try:
+            return int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return time.monotonic()  # unknown: as if always starved, so that stalls are not inferred
