@@ -9,7 +9,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agentrl.chat.formats.lost import lost_call
@@ -18,7 +18,7 @@ from agentrl.types.parts import schemas
 from agentrl.types.parts.schemas import Argument
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ParsedCall:
     """Tool call as the model wrote it; the tool itself validates the arguments.
 
@@ -33,7 +33,7 @@ class ParsedCall:
     at: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ParseFault:
     """Tool call that cannot be parsed.
 
@@ -130,12 +130,13 @@ class Parser(ABC):
         prose = [_without(text, *spoken) for spoken in parts.spoken]
         found = [item for _, _, items in parts.spoken for item in items]
         answer, rest, faults = _answer("\n".join(filter(None, prose)))
-        placed = [replace(item.outcome, at=item.start) for item in found]
-        calls = [each for each in placed if isinstance(each, ParsedCall)]
+        for item in found:
+            item.outcome.at = item.start
+        calls = [item.outcome for item in found if isinstance(item.outcome, ParsedCall)]
         if parts.open_at is not None:
             why = f"{opened} is never closed: end your thoughts with {closed}, then act"
             return Reply(rest.strip(), thought, errors=[ParseFault(_snippet(text[parts.open_at :]), why)])
-        faults += [each for each in placed if isinstance(each, ParseFault)]
+        faults += [item.outcome for item in found if isinstance(item.outcome, ParseFault)]
         acted = bool(calls) or answer is not None
         if not faults and (wrong := self._leftover(rest, tools, acted)) is not None:
             faults.append(wrong)
