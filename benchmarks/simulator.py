@@ -25,7 +25,7 @@ from rich.table import Table
 from agentrl.api.run_dirs import begin_run
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.loader import load_recipe
-from agentrl.distributed.worker_pool import open_players
+from agentrl.distributed.worker_pool import open_runners
 from agentrl.models.load import LoadedModel
 from agentrl.preflight.plan import plan
 from agentrl.reporters.terminal import Terminal
@@ -176,8 +176,8 @@ async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, i
     try:
         stage, progress = plan(recipe).rl[-1], Terminal(console=Console(file=sys.stderr))
         async with (
-            open_players(stage.parts) as players,
-            training(stage, run, progress, players, engine_for=engine_for) as loop,
+            open_runners(stage.parts) as runners,
+            training(stage, run, progress, runners, engine_for=engine_for) as loop,
         ):
             loop._learn = learn  # type: ignore[method-assign]
             began = time.perf_counter()

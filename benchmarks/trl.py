@@ -95,9 +95,9 @@ async def _imitate(recipe: Recipe, folder: Path) -> None:
     """The first stage of a recipe, which is its warm start."""
     run = begin_run(folder, recipe, "train")
     stages = plan(recipe).stages
-    players = LocalRunners(stages[0].parts.open_backend())
+    runners = LocalRunners(stages[0].parts.open_backend())
     try:
-        await OfflineTraining(stages[0], [each.stage for each in stages], run, Reporter(), players).train()
+        await OfflineTraining(stages[0], [each.stage for each in stages], run, Reporter(), runners).train()
     finally:
         run.close()
 

@@ -13,7 +13,7 @@ from agentrl.config.loader import with_overrides
 from agentrl.config.recipe import EvalSettings, Recipe, recipe_from_run
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.distributed.servers import LaunchedServers
-from agentrl.distributed.worker_pool import open_players
+from agentrl.distributed.worker_pool import open_runners
 from agentrl.reporters.registry import trackers
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
@@ -71,12 +71,12 @@ def eval(
 async def _evaluate(
     parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, reporter: Reporter, iteration: int
 ) -> None:
-    async with open_players(parts) as players:
+    async with open_runners(parts) as runners:
         engine, renderer = open_engine(parts, LaunchedServers)
         try:
             await start_to_sample(engine, reporter.note)
             parts.check_prompts(renderer, tasks.tasks, engine.max_context)
-            collector = Collector(parts, run, reporter, players)
+            collector = Collector(parts, run, reporter, runners)
             metrics = await collector.evaluate(settings, tasks, engine, renderer, iteration)
             reporter.metrics(metrics)
             run.add_metrics(metrics)

@@ -13,7 +13,7 @@ import msgspec
 
 from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.distributed.worker_pool import open_players
+from agentrl.distributed.worker_pool import open_runners
 from agentrl.engines.asking import AskingEngine
 from agentrl.engines.scripted import Say
 from agentrl.rollouts.builder import build
@@ -71,7 +71,7 @@ class Driven:
         self._sessions: set[OutsideSession] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agentrl-driven", daemon=True)
         self._thread.start()
-        self.players = self.run(self._stack.enter_async_context(open_players(self.parts)))
+        self.runners = self.run(self._stack.enter_async_context(open_runners(self.parts)))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine in the thread of the episodes. Returns its result."""
@@ -134,12 +134,12 @@ class OutsideSession:
 
     async def _reset(self, index: int) -> Observed:
         await self.leave()
-        parts, players = self._driven.parts, self._driven.players
+        parts, runners = self._driven.parts, self._driven.runners
         renderer = parts.renderer(ByteTokenizer())
         engine, spec = AskingEngine(self._ask, renderer), self._driven.spec(index)
-        player = players.player(parts.context(engine, renderer, players.backend, players.speakers))
-        player.expect([spec])
-        self._playing = asyncio.create_task(player.play(spec))
+        runner = runners.for_context(parts.context(engine, renderer, runners.backend, runners.speakers))
+        runner.expect([spec])
+        self._playing = asyncio.create_task(runner.play(spec))
         return await self._next(self._playing)
 
     async def _step(self, said: Say) -> Observed:

@@ -154,9 +154,9 @@ async def _score(
         if rewards.needs_fresh_sandbox:
             backend = BACKENDS.chosen(recipe.sandbox, recipe.base).make()
             backend.preflight(specs.spec)
-        player = Rescorer(rewards, run.get, recipe.limits, earlier, backend, specs, run.get_blob)
+        runner = Rescorer(rewards, run.get, recipe.limits, earlier, backend, specs, run.get_blob)
         async with RolloutScheduler(
-            player, concurrency=recipe.concurrency, limits=recipe.limits, store=groups.keep,
+            runner, concurrency=recipe.concurrency, limits=recipe.limits, store=groups.keep,
             groups=scorer if rewards.of_group else None,
         ) as scheduler:  # fmt: skip
             await scheduler.play_all(ids)

@@ -13,7 +13,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.config.recipe import recipe_from_run
 from agentrl.distributed.servers import LaunchedServers
-from agentrl.distributed.worker_pool import open_players
+from agentrl.distributed.worker_pool import open_runners
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollouts.builder import Parts, build
@@ -87,15 +87,15 @@ async def _collect(
         reporter.note(f"{len(planned) - len(todo)} of {len(planned)} episodes are stored already")
     if not todo and not unscored_groups(parts.rewards, planned, run):
         return
-    async with open_players(parts) as players:
+    async with open_runners(parts) as runners:
         live, renderer = named_engine(parts, script, replay)
         try:
             await start_to_sample(live, reporter.note)
             parts.check_prompts(renderer, [spec.task for spec in todo], live.max_context)
             reporter.phase("episodes", len(todo))
-            await Collector(parts, run, reporter, players).collect(planned, live, renderer)
-            if isinstance(players.backend, Pool):
-                reporter.note(players.backend.stats().sentence())
+            await Collector(parts, run, reporter, runners).collect(planned, live, renderer)
+            if isinstance(runners.backend, Pool):
+                reporter.note(runners.backend.stats().sentence())
         finally:
             await close_all(live)
 

@@ -1,4 +1,4 @@
-"""The stages of a training plan, one after another: trainer ranks for all, players and a loop for each."""
+"""The stages of a training plan, one after another: trainer ranks for all, runners and a loop for each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 
 from agentrl.distributed.ranks import trainer_ranks
 from agentrl.distributed.servers import LaunchedServers
-from agentrl.distributed.worker_pool import open_players
+from agentrl.distributed.worker_pool import open_runners
 from agentrl.preflight.plan import TrainingPlan
 from agentrl.rollouts.engines import engine_of
 from agentrl.store.run_dir import RunDir
@@ -34,14 +34,14 @@ async def train_stages(plan: TrainingPlan, run: RunDir, reporter: Reporter, join
 
         async def learn() -> None:
             for stage in plan.left(run.path / "checkpoints"):
-                async with open_players(stage.parts, trains=True) as players:
+                async with open_runners(stage.parts, trains=True) as runners:
                     if not isinstance(stage, RlPlan):
-                        await OfflineTraining(stage, run, reporter, players, ranks=ranks).train()
+                        await OfflineTraining(stage, run, reporter, runners, ranks=ranks).train()
                     else:
                         own = partial(engine_of, stage.parts, launch_servers=LaunchedServers)
                         engine_for = own if replay is None else lambda loaded: replay
                         stage_loop = training(
-                            stage, run, reporter, players, engine_for=engine_for, ranks=ranks, recorded=recorded
+                            stage, run, reporter, runners, engine_for=engine_for, ranks=ranks, recorded=recorded
                         )
                         async with stage_loop as loop:
                             await loop.run()

@@ -51,8 +51,8 @@ class WorkersGone(AgentRLError):
 
 
 @asynccontextmanager
-async def open_players(parts: Parts, *, trains: bool = False) -> AsyncIterator[EpisodeRunners]:
-    """The players of a recipe's episodes: a worker pool, or this process with a sandbox backend.
+async def open_runners(parts: Parts, *, trains: bool = False) -> AsyncIterator[EpisodeRunners]:
+    """The runners of a recipe's episodes: a worker pool, or this process with a sandbox backend.
 
     Args:
         trains: as for `open_policies`.
@@ -113,9 +113,9 @@ class WorkerPool:
         self._opening: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
-    def player(self, context: RolloutContext) -> PooledPlayer:
-        """A player for episodes that share `context`."""
-        return PooledPlayer(self, context)
+    def for_context(self, context: RolloutContext) -> PooledRunner:
+        """A runner for episodes that share `context`."""
+        return PooledRunner(self, context)
 
     async def play(self, context: RolloutContext, spec: EpisodeSpec) -> Sequence[Episode]:
         """Runs one episode, and its forks, on the least busy worker.
@@ -311,7 +311,7 @@ class WorkerPool:
             await self._launcher.close()
 
 
-class PooledPlayer:
+class PooledRunner:
     """Runs episodes on the workers of a pool."""
 
     def __init__(self, pool: WorkerPool, context: RolloutContext) -> None:

@@ -1,4 +1,4 @@
-"""Rollouts: the parts of a recipe, sessions and agents, attempts, players, the scheduler, and failure handling.
+"""Rollouts: the parts of a recipe, sessions and agents, attempts, runners, the scheduler, and failure handling.
 
 Nothing here imports torch.
 """

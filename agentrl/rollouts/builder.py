@@ -210,7 +210,7 @@ class Parts:
         *,
         temperature: float | None = None,
     ) -> RolloutContext:
-        """Makes the context of episodes with an engine, for players.
+        """Makes the context of episodes with an engine, for runners.
 
         Args:
             backend: sandbox backend; None if other processes run the episodes.

@@ -29,13 +29,13 @@ class Collector:
     """Collects episodes of any engine in one run directory.
 
     Attributes:
-        players: runs the episodes, here or on workers.
+        runners: runs the episodes, here or on workers.
     """
 
     parts: Parts
     run: RunDir
     reporter: Reporter
-    players: EpisodeRunners
+    runners: EpisodeRunners
 
     def scheduler(
         self, engine: Engine, renderer: Renderer, *, temperature: float | None = None
@@ -51,7 +51,7 @@ class Collector:
         self._note_processor(renderer)
         stalls = Stalls()
         context = replace(
-            self.parts.context(engine, renderer, self.players.backend, self.players.speakers, temperature=temperature),
+            self.parts.context(engine, renderer, self.runners.backend, self.runners.speakers, temperature=temperature),
             put_blob=self.run.put_blob,
             get_blob=self.run.get_blob,
             on_failure=self.run.add_failure,
@@ -60,7 +60,7 @@ class Collector:
         )
         recipe, record = self.parts.recipe, StoredGroups(self.run, self.reporter.episode, self.reporter.warning)
         return RolloutScheduler(
-            self.players.player(context),
+            self.runners.for_context(context),
             concurrency=recipe.concurrency,
             limits=recipe.limits,
             store=record.keep,

@@ -22,7 +22,7 @@ from agentrl.types.task import Task
 
 
 class Rescorer:
-    """Player of stored episodes that replaces their rewards and nothing else.
+    """Runner of stored episodes that replaces their rewards and nothing else.
 
     Args:
         read: reads a stored episode by id.

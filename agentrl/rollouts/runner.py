@@ -1,4 +1,4 @@
-"""Players: run an episode for each spec, in this process or on workers (`agentrl.distributed`)."""
+"""Runners: run an episode for each spec, in this process or on workers (`agentrl.distributed`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EpisodeRunner(Protocol[Item]):
 
 
 class EpisodeRunners(Protocol):
-    """Makes the players of a recipe's episodes.
+    """Makes runners of episodes.
 
     Attributes:
         backend: sandbox backend of this process; None if no episode needs one here.
@@ -46,8 +46,8 @@ class EpisodeRunners(Protocol):
     backend: Backend | None
     speakers: EpisodePolicies | None
 
-    def player(self, context: RolloutContext) -> EpisodeRunner[EpisodeSpec]:
-        """Makes a player for episodes that share `context`."""
+    def for_context(self, context: RolloutContext) -> EpisodeRunner[EpisodeSpec]:
+        """Makes a runner for episodes that share `context`."""
         ...
 
 
@@ -91,13 +91,13 @@ class LocalRunner:
 
 
 class LocalRunners:
-    """Players in this process, with one sandbox backend and one set of auxiliary policies. The caller closes both."""
+    """Runners in this process, with one sandbox backend and one set of auxiliary policies. The caller closes both."""
 
     def __init__(self, backend: Backend | None, speakers: EpisodePolicies | None = None) -> None:
         self.backend, self.speakers = backend, speakers
 
-    def player(self, context: RolloutContext) -> LocalRunner:
-        """Makes a player for episodes that share `context`."""
+    def for_context(self, context: RolloutContext) -> LocalRunner:
+        """Makes a runner for episodes that share `context`."""
         return LocalRunner(context)
 
 

@@ -49,11 +49,11 @@ class _Job:
 class RolloutScheduler(Generic[Item]):
     """Runs submitted episodes, at most `concurrency` at a time. Use it in `async with`.
 
-    The first error of a budget, the store or the player ends the run: all submitted episodes that have not ended fail
+    The first error of a budget, the store or the runner ends the run: all submitted episodes that have not ended fail
     with it, and no further episode begins.
 
     Args:
-        player: runs the episodes.
+        runner: runs the episodes.
         limits: limits of the failure budgets.
         store: stores and reports an ended episode, given after its forks.
         groups: scores a group when its last episode is stored, before that counts as ended.
@@ -62,7 +62,7 @@ class RolloutScheduler(Generic[Item]):
 
     def __init__(
         self,
-        player: EpisodeRunner[Item],
+        runner: EpisodeRunner[Item],
         *,
         concurrency: int,
         limits: Limits,
@@ -70,7 +70,7 @@ class RolloutScheduler(Generic[Item]):
         groups: GroupScorer[Item] | None = None,
         stalls: Stalls | None = None,
     ) -> None:
-        self._player, self._store, self._limits, self._groups = player, store, limits, groups
+        self._runner, self._store, self._limits, self._groups = runner, store, limits, groups
         self._budgets = Budgets(limits)
         self._free = concurrency
         self._waiting: list[_Job] = []  # a heap
@@ -91,8 +91,8 @@ class RolloutScheduler(Generic[Item]):
         await self.close()
 
     def expect(self, items: Sequence[Item]) -> None:
-        """Announces items to the player before they are submitted. Raises the errors of `EpisodeRunner.expect`."""
-        self._player.expect(items)
+        """Announces items to the runner before they are submitted. Raises the errors of `EpisodeRunner.expect`."""
+        self._runner.expect(items)
         if self._groups is not None:
             self._groups.expect(items)
 
@@ -191,7 +191,7 @@ class RolloutScheduler(Generic[Item]):
         self._begin_soon()
 
     async def _episode(self, item: Item) -> None:
-        tree = await self._player.play(item)
+        tree = await self._runner.play(item)
         self._store(*tree)
         self._budgets.spend(tree[-1])
         if self._groups is not None:

@@ -52,7 +52,7 @@ async def training(
     plan: RlPlan,
     run: RunDir,
     reporter: Reporter,
-    players: EpisodeRunners,
+    runners: EpisodeRunners,
     *,
     engine_for: Callable[[LoadedModel], Engine] | None = None,
     ranks: Ranks | None = None,
@@ -61,7 +61,7 @@ async def training(
     """The training loop of a stage of reinforcement learning, resumed if the run has begun. Closed with the block.
 
     Args:
-        players: play the episodes.
+        runners: play the episodes.
         engine_for: makes an engine from the loaded model; default: the recipe's engine.
         ranks: the processes that train the model; this process is rank 0.
         recorded: groups to train on; default: fresh rollouts.
@@ -70,7 +70,7 @@ async def training(
         AgentRLError: the run cannot be continued.
     """
     async with AsyncExitStack() as stack:
-        assembly = _Assembly(plan, run, reporter, players, ranks or Ranks(), stack, recorded)
+        assembly = _Assembly(plan, run, reporter, runners, ranks or Ranks(), stack, recorded)
         loop = await assembly.loop(engine_for or partial(engine_of, plan.parts))
         await loop.publisher.publish(loop.iteration)
         loop.buffer.resume()
@@ -91,7 +91,7 @@ class _Assembly:
         plan: RlPlan,
         run: RunDir,
         reporter: Reporter,
-        players: EpisodeRunners,
+        runners: EpisodeRunners,
         ranks: Ranks,
         stack: AsyncExitStack,
         recorded: RecordedGroups | None,
@@ -107,7 +107,7 @@ class _Assembly:
             iterations=plan.recipe.train.iterations,
             episode=run.get,
         )
-        self.collector = Collector(plan.parts, run, reporter, players)
+        self.collector = Collector(plan.parts, run, reporter, runners)
         self.compute = self._closed(compute_of(ranks.size, beside=works_beside(plan.recipe)))
 
     async def loop(self, engine_for: Callable[[LoadedModel], Engine]) -> TrainingLoop:
@@ -129,7 +129,7 @@ class _Assembly:
             second_policies[name] = await self._second_policy(name, settings, first, renderer)
         canary = self._canary(engine, renderer, loaded)
         followers: list[Follower] = [each.publisher.publish for each in second_policies.values()]
-        for pool in opponent_pools_of(self.collector.players.speakers):
+        for pool in opponent_pools_of(self.collector.runners.speakers):
             pool.follow(state.record.folder)
             followers.append(pool.turn_to)
         publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.reporter, followers)
@@ -185,12 +185,12 @@ class _Assembly:
         Args:
             start: the main policy at the start of the stage.
         """
-        lora, speakers = settings.lora, self.collector.players.speakers
+        lora, speakers = settings.lora, self.collector.runners.speakers
         if lora is None or speakers is None:
             raise RecipeError(
-                "a second policy needs players that have policies",
+                "a second policy needs runners that have policies",
                 place=f"policies.{name}",
-                remedy="async with open_players(parts, trains=True) as players (agentrl.distributed.worker_pool)",
+                remedy="async with open_runners(parts, trains=True) as runners (agentrl.distributed.worker_pool)",
             )
         own: dict[str, Any] = {"lora": lora, "trainable": None, "freeze_vision_tower": False}
         train = self.recipe.train.model_copy(update=own)

@@ -14,7 +14,7 @@ from agentrl.api.recipes import given_recipe
 from agentrl.api.rollout import rollout
 from agentrl.api.train import train as train_recipe
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.distributed.worker_pool import WorkersGone, open_players
+from agentrl.distributed.worker_pool import WorkersGone, open_runners
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.engines.vllm.settings import VLLMSettings
 from agentrl.rollouts.builder import build
@@ -119,9 +119,9 @@ async def test_what_computes_in_a_workers_loop_is_counted_in_the_run(counting: P
     ours = ["tools=[./task.py:Computes]", f"scale.use={launcher}", "scale.rollout_workers=1"]
     parts = build(given_recipe(counting, ours))
     engine, renderer = parts.scripted_engine("oracle", ByteTokenizer())
-    async with open_players(parts) as players:
+    async with open_runners(parts) as runners:
         with RunDir.create(counting.parent / "run") as run:
-            collector = Collector(parts, run, Reporter(), players)
+            collector = Collector(parts, run, Reporter(), runners)
             async with collector.scheduler(engine, renderer) as scheduler:
                 tasks = [Task.of(f"count{k}", "Count to 1.", to=1) for k in range(3)]
                 await scheduler.play_all([EpisodeSpec(f"g{k}#0", f"g{k}", task) for k, task in enumerate(tasks)])
@@ -205,10 +205,10 @@ async def test_servers_that_tell_versions_are_asked_directly(tmp_path: Path) -> 
         engine = VLLMEngine(VLLMSettings(urls=urls), urls, tokenizer=ByteTokenizer(), room=10)
         stack.push_async_callback(engine.close)
         await engine.start()
-        players = await stack.enter_async_context(open_players(parts))
-        player = players.player(parts.context(engine, parts.renderer(ByteTokenizer()), players.backend))
+        runners = await stack.enter_async_context(open_runners(parts))
+        runner = runners.for_context(parts.context(engine, parts.renderer(ByteTokenizer()), runners.backend))
         episodes: list[Episode] = []
-        scheduler = RolloutScheduler(player, concurrency=4, limits=parts.recipe.limits, store=episodes.append)
+        scheduler = RolloutScheduler(runner, concurrency=4, limits=parts.recipe.limits, store=episodes.append)
         await scheduler.play_all(specs(8))
     assert {(episode.status, episode.answer) for episode in episodes} == {("done", "y")}
     assert server.greeted == 3, "the driver, and each worker"

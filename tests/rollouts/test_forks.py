@@ -13,7 +13,7 @@ import pytest
 
 from agentrl.api.run import Run
 from agentrl.config.credit import CreditSettings
-from agentrl.distributed.worker_pool import open_players
+from agentrl.distributed.worker_pool import open_runners
 from agentrl.engines.replay import ReplayEngine
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.estimators.registry import load_credit
@@ -540,9 +540,9 @@ async def test_workers_send_forks(tmp_path: Path) -> None:
         scale={"rollout_workers": 1},
     )  # fmt: skip
     engine, renderer = parts.scripted_engine("turner")
-    async with open_players(parts) as players:
+    async with open_runners(parts) as runners:
         (spec,) = rollouts()
-        tree = await players.player(parts.context(engine, renderer, None)).play(spec)
+        tree = await runners.for_context(parts.context(engine, renderer, None)).play(spec)
     assert [each.id for each in tree] == ["g0#0.1", "g0#0.2", "g0#0"]
 
 

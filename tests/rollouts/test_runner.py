@@ -1,4 +1,4 @@
-"""The player and the session under every row of the failure table."""
+"""The runner and the session under every row of the failure table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler alone, with players that are told when an episode ends."""
+"""The scheduler alone, with runners that are told when an episode ends."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class Waiting:
         await turns()
 
 
-def scheduler_of(player: Waiting, concurrency: int, stored: list[str]) -> RolloutScheduler[str]:
+def scheduler_of(runner: Waiting, concurrency: int, stored: list[str]) -> RolloutScheduler[str]:
     limits = Limits(engine_failures=2)
-    return RolloutScheduler(player, concurrency=concurrency, limits=limits, store=lambda e: stored.append(e.id))
+    return RolloutScheduler(runner, concurrency=concurrency, limits=limits, store=lambda e: stored.append(e.id))
 
 
 async def test_who_waits_begins_by_rank() -> None:
     """Groups that a filter asks for in addition go before the backlog of later iterations."""
-    player, stored, begun = Waiting(), list[str](), list[str]()
-    async with scheduler_of(player, 2, stored) as scheduler:
+    runner, stored, begun = Waiting(), list[str](), list[str]()
+    async with scheduler_of(runner, 2, stored) as scheduler:
         for iteration in (1, 2, 3):
             for k in range(2):
                 scheduler.submit(f"it{iteration} {k}", iteration, k)
@@ -62,36 +62,36 @@ async def test_who_waits_begins_by_rank() -> None:
         await turns()
         assert begun == [], "it waits for room"
         while len(stored) < 7:
-            await player.end(next(name for name in player.begun if name not in stored))
+            await runner.end(next(name for name in runner.begun if name not in stored))
         await extra
-    assert player.begun == ["it1 0", "it1 1", "extra of it1", "it2 0", "it2 1", "it3 0", "it3 1"]
+    assert runner.begun == ["it1 0", "it1 1", "extra of it1", "it2 0", "it2 1", "it3 0", "it3 1"]
     assert begun == ["extra"]
-    assert stored == player.begun
+    assert stored == runner.begun
 
 
 async def test_thousands_that_wait_are_no_tasks_and_begin_a_few_at_a_time() -> None:
-    player, names = Waiting(), [f"e{k}" for k in range(10_000)]
-    async with scheduler_of(player, 3 * BEGIN_AT_ONCE, []) as scheduler:
+    runner, names = Waiting(), [f"e{k}" for k in range(10_000)]
+    async with scheduler_of(runner, 3 * BEGIN_AT_ONCE, []) as scheduler:
         before = len(asyncio.all_tasks())
         for name in names:
             scheduler.submit(name)
-        assert player.begun == []
+        assert runner.begun == []
         await asyncio.sleep(0)
         assert len(asyncio.all_tasks()) - before == BEGIN_AT_ONCE
         await turns()
-        assert player.begun == names[: 3 * BEGIN_AT_ONCE]
-    assert len(player.begun) == 3 * BEGIN_AT_ONCE
+        assert runner.begun == names[: 3 * BEGIN_AT_ONCE]
+    assert len(runner.begun) == 3 * BEGIN_AT_ONCE
 
 
 async def test_the_first_failure_that_is_too_many_ends_all_and_keeps_what_ended() -> None:
-    player, stored = Waiting(), list[str]()
-    player.failing = {"b", "c"}
-    async with scheduler_of(player, 3, stored) as scheduler:
+    runner, stored = Waiting(), list[str]()
+    runner.failing = {"b", "c"}
+    async with scheduler_of(runner, 3, stored) as scheduler:
         futures = {name: scheduler.submit(name) for name in "abcde"}
         await turns()
-        await player.end("a", "b")
-        assert player.begun == [*"abcde"]
-        await player.end("c")
+        await runner.end("a", "b")
+        assert runner.begun == [*"abcde"]
+        await runner.end("c")
         assert stored == [*"abc"]
         for name in "cde":
             with pytest.raises(EngineDown, match="2 episodes in a row"):
@@ -99,7 +99,7 @@ async def test_the_first_failure_that_is_too_many_ends_all_and_keeps_what_ended(
         assert futures["a"].result() is futures["b"].result() is None
         with pytest.raises(EngineDown):
             await scheduler.submit("f")
-        assert "f" not in player.begun
+        assert "f" not in runner.begun
     assert stored == [*"abc"], "what was in flight is not stored"
 
 
@@ -107,25 +107,25 @@ async def test_an_episode_that_cannot_be_stored_ends_all() -> None:
     def full(episode: Episode) -> None:
         raise StoreError("the disk is full")
 
-    player = Waiting()
-    async with RolloutScheduler(player, concurrency=2, limits=Limits(), store=full) as scheduler:
+    runner = Waiting()
+    async with RolloutScheduler(runner, concurrency=2, limits=Limits(), store=full) as scheduler:
         playing = asyncio.create_task(scheduler.play_all(["a", "b", "c"]))
         await turns()
-        assert player.expected == ["a", "b", "c"]
-        await player.end("b")
+        assert runner.expected == ["a", "b", "c"]
+        await runner.end("b")
         with pytest.raises(StoreError, match="full"):
             await playing
-    assert player.begun == ["a", "b"]
+    assert runner.begun == ["a", "b"]
 
 
 async def test_closing_stores_nothing_of_what_is_in_flight() -> None:
-    player, stored = Waiting(), list[str]()
+    runner, stored = Waiting(), list[str]()
     before, threshold = asyncio.all_tasks(), gc.get_threshold()
-    async with scheduler_of(player, 2, stored) as scheduler:
+    async with scheduler_of(runner, 2, stored) as scheduler:
         futures = [scheduler.submit(name) for name in "abc"]
         await turns()
         assert gc.get_threshold() != threshold, "the collector looks for cycles rarely meanwhile"
-        await player.end("a")
+        await runner.end("a")
     assert stored == ["a"]
     assert [future.cancelled() for future in futures] == [False, True, True]
     assert asyncio.all_tasks() == before
@@ -133,8 +133,8 @@ async def test_closing_stores_nothing_of_what_is_in_flight() -> None:
 
 
 async def test_utilization_is_the_mean_since_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    player, clock = Waiting(), Clock(monkeypatch, still=True)
-    async with scheduler_of(player, 2, []) as scheduler:
+    runner, clock = Waiting(), Clock(monkeypatch, still=True)
+    async with scheduler_of(runner, 2, []) as scheduler:
         for name in "ab":
             scheduler.submit(name)
         await turns()
@@ -142,23 +142,23 @@ async def test_utilization_is_the_mean_since_the_last_look(monkeypatch: pytest.M
         clock.forward(1)
         assert scheduler.utilization() == {"episodes_in_flight": pytest.approx(2), "rollouts_wait_s": 0}
         clock.forward(1)
-        await player.end("a")
+        await runner.end("a")
         clock.forward(3)
         assert scheduler.utilization() == {"episodes_in_flight": pytest.approx(5 / 4), "rollouts_wait_s": 0}
-        await player.end("b")
+        await runner.end("b")
         clock.forward(2)
         assert scheduler.utilization() == {"episodes_in_flight": 0, "rollouts_wait_s": pytest.approx(2)}
 
 
 async def test_budgets_can_start_again() -> None:
     """One failure before and one after are not two in a row."""
-    player, stored = Waiting(), list[str]()
-    player.failing = {"a", "b"}
-    async with scheduler_of(player, 1, stored) as scheduler:
+    runner, stored = Waiting(), list[str]()
+    runner.failing = {"a", "b"}
+    async with scheduler_of(runner, 1, stored) as scheduler:
         for name in ("a", "b"):
             ended = scheduler.submit(name)
             await turns()
-            await player.end(name)
+            await runner.end(name)
             await ended
             scheduler.renew_budgets()
     assert stored == ["a", "b"]

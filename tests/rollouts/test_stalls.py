@@ -197,8 +197,8 @@ async def test_the_scheduler_reports_stalls_with_its_metrics() -> None:
             compute(2 * STALL_S)
             raise asyncio.CancelledError
 
-    player: Any = EpisodeRunner()
-    async with RolloutScheduler[str](player, concurrency=1, limits=Limits()) as scheduler:
+    runner: Any = EpisodeRunner()
+    async with RolloutScheduler[str](runner, concurrency=1, limits=Limits()) as scheduler:
         assert "loop_stalls" not in scheduler.utilization()
         scheduler.submit("one")
         while not scheduler._running:

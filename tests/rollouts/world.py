@@ -162,8 +162,8 @@ async def collect(
         episodes.extend(tree)
 
     note = run.add_failure if run is not None else ([] if failures is None else failures).append
-    player = LocalRunner(replace(context, on_failure=note))
-    async with RolloutScheduler(player, concurrency=concurrency, limits=context.limits, store=store) as scheduler:
+    runner = LocalRunner(replace(context, on_failure=note))
+    async with RolloutScheduler(runner, concurrency=concurrency, limits=context.limits, store=store) as scheduler:
         await scheduler.play_all(specs)
     return episodes
 

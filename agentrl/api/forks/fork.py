@@ -11,7 +11,7 @@ from agentrl.api.recipes import Overrides
 from agentrl.api.rollout import named_engine
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import begin_run, closing
-from agentrl.distributed.worker_pool import open_players
+from agentrl.distributed.worker_pool import open_runners
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollouts.builder import build
@@ -90,12 +90,12 @@ def fork(
                 todo: list[EpisodeSpec] = missing(planned, made)
                 if not todo:
                     return
-                async with open_players(parts) as players:
+                async with open_runners(parts) as runners:
                     engine, renderer = named_engine(parts, script)
                     try:
                         await start_to_sample(engine, reporter.note)
                         reporter.phase("episodes", len(todo))
-                        await Collector(parts, made, reporter, players).collect(planned, engine, renderer)
+                        await Collector(parts, made, reporter, runners).collect(planned, engine, renderer)
                     finally:
                         await close_all(engine)
 

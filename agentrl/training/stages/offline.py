@@ -47,7 +47,7 @@ class OfflineTraining:
     """One stage. All stages of a run share the run directory.
 
     Args:
-        players: play the demonstrations.
+        runners: play the demonstrations.
         ranks: the processes that train the model; this process is rank 0.
     """
 
@@ -56,7 +56,7 @@ class OfflineTraining:
         plan: StagePlan,
         run: RunDir,
         reporter: Reporter,
-        players: EpisodeRunners,
+        runners: EpisodeRunners,
         *,
         ranks: Ranks | None = None,
     ) -> None:
@@ -64,7 +64,7 @@ class OfflineTraining:
         assert isinstance(stage.settings, SftStage | PreferenceStage)
         self.stage, self.parts, self.run, self.reporter = stage, plan.parts, run, reporter
         self._make_trainer = plan.trainer.make
-        self.players = players
+        self.runners = runners
         self.settings: OfflineStage = stage.settings
         self.recipe = stage.recipe
         self.loss = preference_loss(stage) if isinstance(stage.settings, PreferenceStage) else None
@@ -178,7 +178,7 @@ class OfflineTraining:
         engine, renderer = self.parts.scripted_engine(settings.script)
         specs = rollout_specs(self.parts.tasks, settings.episodes, split="demo", prefix=self.stage.prefix)
         self.reporter.phase(f"demonstrations by {settings.script!r}", len(specs))
-        await Collector(self.parts, self.run, self.reporter, self.players).collect(specs, engine, renderer)
+        await Collector(self.parts, self.run, self.reporter, self.runners).collect(specs, engine, renderer)
         rows = [row.id for row in self.run.rows(split="demo") if row.id.startswith(f"{self.stage.prefix}demo/")]
         return sorted((e for e in self.run.episodes(rows) if e.scored), key=lambda episode: episode.id)
 
