@@ -293,7 +293,7 @@ def list_plug_ins(
     kind: Annotated[str | None, typer.Argument(help="tools, estimators, ...; default: the kinds.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the built-in plug-ins of a kind: what can be set about each, and where its code is."""
+    """List the plug-ins of a kind, built-ins and those of packages: what can be set about each, where its code is."""
     from agentrl.commands import plug_ins as command
 
     rows = command.kinds() if kind is None else command.plug_ins(kind)
