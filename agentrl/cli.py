@@ -91,19 +91,25 @@ def quickstart(
 @app.command()
 def init(
     name: Annotated[str, typer.Argument(help="Name of the recipe and of its folder.")],
-    like: Annotated[str, typer.Option(help="calls: functions and a user; game; repair: a sandbox; qa: JSON lines.")],
+    like: Annotated[
+        str, typer.Option(help="calls: functions and a user; game; repair: a sandbox; qa: JSON lines.")
+    ] = "game",
+    package: Annotated[
+        bool, typer.Option("--package", help="A Python package, for `pip install`, with a test.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a small environment that works as it is, to start your own from."""
-    from agentrl.commands.init import KINDS, new_recipe
+    from agentrl.commands.init import KINDS, new_package, new_recipe
 
-    files = new_recipe(name, like, Path())
+    files = (new_package if package else new_recipe)(name, like, Path())
     if as_json:
         write_json({"files": files, "about": KINDS[like]})
         return
     for path in files:
         print(path)
-    print(f"{KINDS[like]}\n\nNext:\n  agentrl env check {name}\n  agentrl rollout {name} --script oracle --n 4")
+    print(f"{KINDS[like]}\n\nNext:" + (f"\n  pip install -e {name}" if package else ""))
+    print(f"  agentrl env check {name}\n  agentrl rollout {name} --script oracle --n 4")
 
 
 @app.command()
