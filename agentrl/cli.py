@@ -403,7 +403,9 @@ def doctor(as_json: Json = False) -> None:
         return
     table = Table("", "what", "found", "fix", box=None)
     for finding in findings:
-        said = (Text(text) for text in (finding.what, finding.found, finding.fix))  # 'agentrl[train]' is no markup
+        said = (
+            Text(text) for text in (finding.what, finding.found, finding.fix)
+        )  # 'agentrl-framework[train]' is no markup
         table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", *said)
     Console().print(table)
 

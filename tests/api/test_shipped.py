@@ -33,10 +33,10 @@ def test_every_recipe_is_listed_by_the_name_that_commands_take(recipes: dict[str
 
 def test_needs_are_what_the_page_installs(recipes: dict[str, ShippedRecipe]) -> None:
     items = {name: [item for found in each.needs.values() for item in found] for name, each in recipes.items()}
-    assert items["scienceworld"] == ["agentrl[games]", "default-jre-headless"]
+    assert items["scienceworld"] == ["agentrl-framework[games]", "default-jre-headless"]
     assert items["kernel"] == ["swe"]
     assert {"xvfb", "mousepad"} <= set(items["desktop-notes"]), "a command on two lines"
-    assert items["grounding"][:2] == ["agentrl[web]", "miniwob"], "two commands on a line"
+    assert items["grounding"][:2] == ["agentrl-framework[web]", "miniwob"], "two commands on a line"
     assert items["quickstart"] == []
 
 

@@ -1,4 +1,4 @@
-"""What `pip install agentrl` without extras gives: rollouts of scripts, check, show, recipes; no torch; small."""
+"""What an install without extras gives: rollouts of scripts, check, show, recipes; no torch; small."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_scripts_roll_out_and_are_checked_and_shown(core: Path, tmp_path: Path) 
 def test_what_needs_an_extra_says_which(core: Path, tmp_path: Path) -> None:
     done = run(core, tmp_path, "train", "quickstart")
     assert done.returncode == 1
-    assert "pip install 'agentrl[train]'" in done.stderr
+    assert "pip install 'agentrl-framework[train]'" in done.stderr
 
 
 def test_the_wheel_carries_the_programs_that_run_inside_sandboxes(core: Path, tmp_path: Path) -> None:
