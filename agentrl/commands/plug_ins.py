@@ -38,7 +38,7 @@ def plug_ins(kind: str) -> list[dict[str, Any]]:
 def print_rows(rows: list[dict[str, Any]]) -> None:
     """Prints kinds, or plug-ins of a kind, for people: the name, and the details below it."""
     for row in rows:
-        package = f"  ({row['package']})" if row.get("package") else ""
+        package = f" ({row['package']})" if row.get("package") else ""
         print(f"{row['name']}{package}  {row.get('source') or row.get('key', '')}")
         for line in _lines(row):
             print(f"    {line}")

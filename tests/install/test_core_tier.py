@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from scripts import wheel
 from tests.counting import write
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel and its core dependencies only."""
-    venv = tmp_path_factory.mktemp("core") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    subprocess.run([venv / "bin/pip", "install", "-q", "--disable-pip-version-check", str(ROOT)], check=True)
-    return venv
+    """A virtual environment with the wheel and its core dependencies only. What was built lies in `dist` beside it."""
+    folder = tmp_path_factory.mktemp("core")
+    return wheel.environment(wheel.build(folder / "dist"), (), folder / "venv").parents[1]
 
 
 def run(core: Path, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,6 +48,15 @@ def test_scripts_roll_out_and_are_checked_and_shown(core: Path, tmp_path: Path) 
         done = run(core, tmp_path, *arguments)
         assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
         assert expected in done.stdout
+
+
+def test_it_is_used_outside_of_the_checkout(core: Path, tmp_path: Path) -> None:
+    wheel.used(core / "bin/agentrl", tmp_path)
+
+
+def test_the_wheel_and_the_sdist_are_whole(core: Path) -> None:
+    (built,) = (core.parent / "dist").glob("*.whl")
+    wheel.files(built)
 
 
 def test_what_needs_an_extra_says_which(core: Path, tmp_path: Path) -> None:
