@@ -4,14 +4,13 @@
     python -m scripts.newest tests/chat -m "not slow"     # arguments of pytest
     python -m scripts.newest --dry-run                    # says which versions, and installs nothing
 
-What agentrl and its extras depend on is taken without the bounds of pyproject.toml. A version beyond a bound is named: if
-its tests are green, the bound can go. What cannot run here is named as well (`HELD`).
+What agentrl and its extras depend on is taken without the bounds of pyproject.toml. A version beyond a bound is named:
+if its tests are green, the bound can go. What cannot run here is named as well (`HELD`).
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 import subprocess
 import sys
@@ -85,9 +84,10 @@ def known() -> dict[str, str]:
 
 
 def versions(file: Path) -> dict[str, str]:
-    """Reads versions by name from a file of pins."""
-    pairs = re.findall(r"^([\w.-]+)(?:\[.*\])?==([^\s;]+)", file.read_text(), re.MULTILINE)
-    return {canonicalize_name(name): version for name, version in pairs}
+    """Reads versions by name from a file of pins, those for this Python."""
+    lines = [Requirement(line) for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    here = [each for each in lines if each.marker is None or each.marker.evaluate()]
+    return {canonicalize_name(each.name): str(each.specifier).removeprefix("==") for each in here}
 
 
 def compared(asked: dict[str, Requirement], newest: dict[str, str], pins: dict[str, str]) -> list[str]:
