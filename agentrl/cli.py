@@ -91,19 +91,25 @@ def quickstart(
 @app.command()
 def init(
     name: Annotated[str, typer.Argument(help="Name of the recipe and of its folder.")],
-    like: Annotated[str, typer.Option(help="calls: functions and a user; game; repair: a sandbox; qa: JSON lines.")],
+    like: Annotated[
+        str, typer.Option(help="calls: functions and a user; game; repair: a sandbox; qa: JSON lines.")
+    ] = "game",
+    package: Annotated[
+        bool, typer.Option("--package", help="A Python package, for `pip install`, with a test.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a small environment that works as it is, to start your own from."""
-    from agentrl.commands.init import KINDS, new_recipe
+    from agentrl.commands.init import KINDS, new_package, new_recipe
 
-    files = new_recipe(name, like, Path())
+    files = (new_package if package else new_recipe)(name, like, Path())
     if as_json:
         write_json({"files": files, "about": KINDS[like]})
         return
     for path in files:
         print(path)
-    print(f"{KINDS[like]}\n\nNext:\n  agentrl env check {name}\n  agentrl rollout {name} --script oracle --n 4")
+    print(f"{KINDS[like]}\n\nNext:" + (f"\n  pip install -e {name}" if package else ""))
+    print(f"  agentrl env check {name}\n  agentrl rollout {name} --script oracle --n 4")
 
 
 @app.command()
@@ -293,7 +299,7 @@ def list_plug_ins(
     kind: Annotated[str | None, typer.Argument(help="tools, estimators, ...; default: the kinds.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the built-in plug-ins of a kind: what can be set about each, and where its code is."""
+    """List the plug-ins of a kind, built-ins and those of packages: what can be set about each, where its code is."""
     from agentrl.commands import plug_ins as command
 
     rows = command.kinds() if kind is None else command.plug_ins(kind)
@@ -397,7 +403,9 @@ def doctor(as_json: Json = False) -> None:
         return
     table = Table("", "what", "found", "fix", box=None)
     for finding in findings:
-        said = (Text(text) for text in (finding.what, finding.found, finding.fix))  # 'agentrl[train]' is no markup
+        said = (
+            Text(text) for text in (finding.what, finding.found, finding.fix)
+        )  # 'agentrl-framework[train]' is no markup
         table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", *said)
     Console().print(table)
 

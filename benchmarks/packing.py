@@ -261,7 +261,7 @@ def measure(given: argparse.Namespace, report: Report) -> None:
         if given.smoke:
             report.leave_out(TRL)
         elif importlib.util.find_spec("trl") is None:
-            report.miss(TRL, "pip install 'agentrl[trl]'")
+            report.miss(TRL, "pip install 'agentrl-framework[trl]'")
         else:
             layouts[TRL] = trl_step(model, rows, folder)
         report.plan(len(layouts))

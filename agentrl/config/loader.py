@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,27 +17,60 @@ from ruamel.yaml.error import MarkedYAMLError
 
 from agentrl.config.recipe import KINDS, Recipe, TrainSection
 from agentrl.config.sections import Short, section_at
+from agentrl.registry.installed import RECIPES, Offered, offered, offers
 from agentrl.registry.settings import in_words
 from agentrl.types.errors import RecipeError, nearest
 from agentrl.types.paths import beside, data_path
 
 
 def find_recipe(name: str) -> Path:
-    """The file of a recipe given as a YAML path, a folder with a `recipe.yaml`, or the name of a shipped recipe.
+    """The file of a recipe given as a YAML path, a folder with a `recipe.yaml`, or the name of a recipe that is shipped
+    or that an installed package offers. `NAME/other.yaml` is another file beside the `recipe.yaml` of a name.
 
     Raises:
-        RecipeError: none of these; names the nearest shipped recipe.
+        RecipeError: none of these, which names the nearest known recipe; or the name is offered twice.
     """
+    if (found := _file_of(Path(name))) is not None:
+        return found
     shipped = data_path("recipes")
-    for candidate in (Path(name), shipped / name, shipped / Path(name).name):
-        if candidate.is_file():
-            return candidate
-        if (candidate / "recipe.yaml").is_file():
-            return candidate / "recipe.yaml"
+    found = _file_of(shipped / name) or _file_of(shipped / Path(name).name)
+    first, _, rest = name.partition("/")
+    own = offered(first, RECIPES, "recipe", None if found is None or rest else str(found))
+    if own is not None:
+        return recipe_file(own, rest)
+    if found is not None:
+        return found
     if Path(name).is_dir():
         raise RecipeError(f"the folder {name} has no recipe.yaml")
     names = [path.parent.name for folder in (Path(), shipped) for path in sorted(folder.glob("*/recipe.yaml"))]
+    names += [each.name for each in offers(RECIPES)]
     raise RecipeError(f"there is no recipe {name!r}", remedy=nearest(name, names, "give a YAML file, or one of"))
+
+
+def _file_of(path: Path) -> Path | None:
+    """Returns the file itself, or the `recipe.yaml` of a folder; None: neither exists."""
+    return next((each for each in (path, path / "recipe.yaml") if each.is_file()), None)
+
+
+def recipe_file(own: Offered, rest: str = "") -> Path:
+    """Returns the file of a recipe that an installed package offers. No code of the package runs.
+
+    Args:
+        rest: another file or folder beside its `recipe.yaml`.
+
+    Raises:
+        RecipeError: the package has no such file.
+    """
+    top, *parts = own.value.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):  # no name of a module, or a module without a spec
+        spec = None
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        if (found := _file_of(Path(folder, *parts, rest))) is not None:
+            return found
+    file = f"{'/'.join([top, *parts])}/{rest or 'recipe.yaml'}"
+    raise own.broken(f"it has no file {file}", remedy=f'pyproject.toml: {own.name} = "the.package.with.its.recipe"')
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from agentrl.registry.references import is_reference
+from agentrl.registry.installed import is_foreign
 
 
 class Section(BaseModel):
@@ -90,14 +90,16 @@ class WithPlugIn(PlugIn):
     unless the plug-in is user code.
 
     Attributes:
+        kind: the kind of plug-in, by its name in `agentrl.registry.kinds`.
         with_settings: built-ins that have some.
     """
 
+    kind: ClassVar[str]
     with_settings: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="after")
     def _knows_its_keys(self) -> Self:
-        if self.model_extra and not is_reference(self.use) and self.use not in self.with_settings:
+        if self.model_extra and not is_foreign(self.use, self.kind) and self.use not in self.with_settings:
             raise PydanticCustomError("unknown_key", "unknown key '{key}'", {"key": next(iter(self.model_extra))})
         return self
 

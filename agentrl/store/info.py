@@ -17,17 +17,18 @@ from typing import Any
 
 import msgspec
 
+from agentrl.types.distribution import __version__
 from agentrl.types.errors import StoreError
 
 FORMAT = 2
 """Of a run folder. Runs of another format are refused: records are never converted."""
 
-_VERSIONS_OF = ("agentrl", "numpy", "torch", "transformers", "vllm")
+_VERSIONS_OF = ("numpy", "torch", "transformers", "vllm")
 
 
 def circumstances() -> dict[str, Any]:
     """Format, time, versions, command line and git commit."""
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "agentrl": __version__}
     for name in _VERSIONS_OF:
         try:
             versions[name] = metadata.version(name)

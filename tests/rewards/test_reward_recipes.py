@@ -115,7 +115,7 @@ def write_recipe(folder: Path, **sections) -> None:
 
 
 def test_every_reward_by_name(tmp_path: Path, judge: dict) -> None:
-    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
     assert set(EXPECTED) == set(REWARDS.built_in) - {"harbor", "guest"}  # of other frameworks: tests/integrations
     judged = {name: {"judge": judge} for name in ("rubric_judge", "pairwise_judge", "win_rate", "critique")}
     rewards = {name: {**SETTINGS.get(name, {}), **judged.get(name, {})} for name in EXPECTED}
