@@ -77,10 +77,10 @@ gpu-smoke: setup
 	$(BIN)/python -m scripts.gpu --device cpu --smoke --only-listed --out build/gpu-smoke
 
 # Everything, the families and whole recipes too: hours.
-test-all: lint test test-vllm test-worlds test-guests test-programs test-playwright test-envs test-models
+test-all: lint test test-vllm test-worlds test-guests test-programs test-playwright test-recipes test-envs test-models
 
 # Families (tests/families.toml): tests with an installation of their own. Green, they are recorded in tests/families.lock.
-test-vllm test-worlds test-guests test-programs test-playwright: test-%:
+test-vllm test-worlds test-guests test-programs test-playwright test-recipes: test-%:
 	$(PYTHON) scripts/families.py run $*
 
 test-families: # what CI runs of them
