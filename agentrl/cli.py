@@ -445,7 +445,7 @@ def recipe_show(
 
 @recipes.command("list")
 def recipe_list(as_json: Json = False) -> None:
-    """List the built-in recipes: what each is, and what it needs."""
+    """List the built-in recipes: what each trains, its size, what was measured, and what it needs."""
     from dataclasses import asdict
 
     from agentrl.api.shipped import shipped_recipes
