@@ -85,10 +85,10 @@ test-newest: setup
 	$(BIN)/python -m scripts.newest $(ARGS)
 
 # Everything, the families and whole recipes too: hours.
-test-all: lint test test-vllm test-worlds test-guests test-programs test-playwright test-envs test-models
+test-all: lint test test-vllm test-worlds test-guests test-programs test-playwright test-recipes test-envs test-models
 
 # Families (tests/families.toml): tests with an installation of their own. Green, they are recorded in tests/families.lock.
-test-vllm test-worlds test-guests test-programs test-playwright: test-%:
+test-vllm test-worlds test-guests test-programs test-playwright test-recipes: test-%:
 	$(PYTHON) scripts/families.py run $*
 
 test-families: # what CI runs of them

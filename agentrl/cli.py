@@ -57,6 +57,9 @@ app.add_typer(searches, name="search")
 
 RecipeName = Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")]
 Set = Annotated[list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")]
+Profile = Annotated[
+    str | None, typer.Option(help="What differs on a machine: laptop, gpu, node, or a YAML file; applied before --set.")
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Run directory; the same one continues the run.")]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 Replay = Annotated[
@@ -121,6 +124,7 @@ def rollout(
     replay: Replay = None,
     out: Out = None,
     as_json: Json = False,
+    profile: Profile = None,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Collect episodes. The same command again adds only the missing ones."""
@@ -128,7 +132,9 @@ def rollout(
     from agentrl.api.run_dirs import require_whole
     from agentrl.commands.look import print_summary
 
-    done = command(recipe, n, overrides=overrides, group_size=group_size, script=script, replay=replay, out=out)
+    done = command(
+        recipe, n, overrides=overrides, profile=profile, group_size=group_size, script=script, replay=replay, out=out
+    )
     print_summary(done.path, as_json=as_json)
     require_whole(done.path)
 
@@ -144,6 +150,7 @@ def train(
     passes: Annotated[int, typer.Option(min=1, help="With --from: how often each group trains.")] = 1,
     out: Out = None,
     as_json: Json = False,
+    profile: Profile = None,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Train. The same command again continues an interrupted run."""
@@ -152,7 +159,9 @@ def train(
     from agentrl.commands.look import print_summary
 
     try:
-        done = command(recipe, overrides=overrides, out=out, replay=replay, from_run=from_run, passes=passes)
+        done = command(
+            recipe, overrides=overrides, profile=profile, out=out, replay=replay, from_run=from_run, passes=passes
+        )
     except RankDied as died:
         _restart(died)
         raise
@@ -167,6 +176,7 @@ def eval(
     n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="Episodes; default: the recipe's.")] = None,
     out: Out = None,
     as_json: Json = False,
+    profile: Profile = None,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Evaluate a policy on fresh episodes."""
@@ -174,7 +184,7 @@ def eval(
     from agentrl.api.run_dirs import require_whole
     from agentrl.commands.look import print_summary
 
-    done = command(what, n, overrides=overrides, out=out)
+    done = command(what, n, overrides=overrides, profile=profile, out=out)
     path, metrics = done.path, done.metrics[-1]
     if as_json:
         write_json({"run": path, **metrics})
@@ -411,27 +421,39 @@ def doctor(as_json: Json = False) -> None:
 
 
 @recipes.command("check")
-def recipe_check(recipe: RecipeName, as_json: Json = False, overrides: Set = []) -> None:  # noqa: B006
+def recipe_check(
+    recipe: RecipeName,
+    as_json: Json = False,
+    profile: Profile = None,
+    overrides: Set = [],  # noqa: B006
+) -> None:
     """Check a recipe without running it."""
     from agentrl.api.recipe_check import check as command
     from agentrl.commands.recipe import described
 
-    found = command(recipe, overrides)
+    found = command(recipe, overrides, profile)
     write_json(found) if as_json else print(described(found))
 
 
 @recipes.command("show")
-def recipe_show(recipe: RecipeName, as_json: Json = False, overrides: Set = []) -> None:  # noqa: B006
-    """Print the fully resolved recipe."""
-    from agentrl.config.loader import dump_recipe, load_recipe
+def recipe_show(
+    recipe: RecipeName,
+    as_json: Json = False,
+    profile: Profile = None,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Print the fully resolved recipe, and where each key was set: the file, the profile, or --set."""
+    from agentrl.config.loader import explain_recipe, load_recipe
 
-    loaded = load_recipe(recipe, overrides)
-    write_json(loaded.model_dump(mode="json")) if as_json else print(dump_recipe(loaded), end="")
+    if as_json:
+        write_json(load_recipe(recipe, overrides, profile).model_dump(mode="json"))
+    else:
+        print(explain_recipe(recipe, overrides, profile), end="")
 
 
 @recipes.command("list")
 def recipe_list(as_json: Json = False) -> None:
-    """List the built-in recipes: what each is, and what it needs."""
+    """List the built-in recipes: what each trains, its size, what was measured, and what it needs."""
     from dataclasses import asdict
 
     from agentrl.api.shipped import shipped_recipes

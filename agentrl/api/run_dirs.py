@@ -86,7 +86,8 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     if (path / "run.json").exists():
         return _continued(RunDir.open(path), recipe, described, code, data, offered)
     _refuse_other_files(path)
-    return RunDir.create(path, {**described, "base": base, "code": code, "data": data, "tools": offered})
+    where = {"base": base, "profile": recipe.profile}
+    return RunDir.create(path, {**described, **where, "code": code, "data": data, "tools": offered})
 
 
 def _continued(
@@ -99,6 +100,7 @@ def _continued(
 ) -> RunDir:
     """Checks that a run is of the same command and recipe, and notes what may change."""
     path, base, resolved = run.path, str(recipe.base), described["recipe"]
+    where = {"base": base, "profile": recipe.profile}
     known = {key: run.info.get(key) for key in described}
     if known["recipe"] is not None:  # as this version reads and writes it
         known["recipe"] = json.loads(recipe_from_run({"base": base, **run.info}).model_dump_json())
@@ -114,7 +116,7 @@ def _continued(
         if differing:  # measurements of the first steps belong to the other recipe
             run.begin_again()
             forget(run.path)
-        run.update_info(**described, base=base, code=code, data=data, finished=False)
+        run.update_info(**described, **where, code=code, data=data, finished=False)
     elif differing:
         run.close()
         more = f"; and {len(differing) - _TOLD} more" if len(differing) > _TOLD else ""
@@ -125,8 +127,8 @@ def _continued(
             place=str(path),
             remedy="\n     ".join(_ways_on(path, recipe, [*differing])),
         )
-    elif known != described or run.info.get("base") != base:
-        run.update_info(**described, base=base, finished=False)
+    elif known != described or any(run.info.get(key) != value for key, value in where.items()):
+        run.update_info(**described, **where, finished=False)
     _note_changed(run, code, data)
     if run.info.get("tools") != offered:
         run.update_info(tools=offered)

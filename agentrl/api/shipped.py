@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ruamel.yaml import YAML
+
 from agentrl.api.certify.certificate import told
 from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import AboutSettings
 from agentrl.registry.installed import RECIPES, Offered, offers
 from agentrl.rollouts.builder import build
 from agentrl.sandbox.images import image_named, is_built
@@ -40,11 +43,17 @@ class ShippedRecipe:
     Attributes:
         name: as commands take it: a folder, or `folder/file.yaml`.
         does: the first sentence of its `task.py`.
+        trains: what the policy learns.
+        size: of a training: the model, the episodes, the time.
+        measured: what a training gave; None: no policy has learned it.
         needs: packages and images, by the commands of its page that get them.
     """
 
     name: str
     does: str
+    trains: str | None
+    size: str | None
+    measured: str | None
     needs: dict[str, list[str]]
 
     @property
@@ -75,10 +84,7 @@ class ShippedEnvironment:
 
 def shipped_recipes() -> list[ShippedRecipe]:
     """Returns the built-in recipes by name."""
-    return [
-        ShippedRecipe(_name(path), _does(path.parent / "task.py"), _needs(path.parent / "README.md"))
-        for path in sorted(data_path("recipes").glob("*/*.yaml"), key=_name)
-    ]
+    return [_shipped(path) for path in sorted(data_path("recipes").glob("*/*.yaml"), key=_name)]
 
 
 def shipped_environments() -> list[ShippedEnvironment]:
@@ -102,6 +108,12 @@ def _of_package(own: Offered) -> ShippedEnvironment:
     except Exception as error:  # code of the package
         certificate, why_not = "unknown", described(type(error).__name__, str(error), place_of(error))
     return ShippedEnvironment(own.name, own.summary, certificate, why_not, own.package)
+
+
+def _shipped(path: Path) -> ShippedRecipe:
+    about = AboutSettings.model_validate(YAML(typ="safe").load(path.read_text()).get("about") or {})
+    needs, does = _needs(path.parent / "README.md"), _does(path.parent / "task.py")
+    return ShippedRecipe(_name(path), does, about.trains, about.size, about.measured, needs)
 
 
 def _why_not(recipe: ShippedRecipe) -> str | None:

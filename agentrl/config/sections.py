@@ -19,9 +19,15 @@ from agentrl.registry.installed import is_foreign
 
 
 class Section(BaseModel):
-    """Base of all sections. Unknown keys are errors, and a loaded section is immutable."""
+    """Base of all sections. Unknown keys are errors, and a loaded section is immutable.
+
+    Attributes:
+        named_by: keys that decide what the section's other keys mean. A profile that changes one replaces the section.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    named_by: ClassVar[tuple[str, ...]] = ()
 
 
 class MayChange:
@@ -60,6 +66,8 @@ class PlugIn(Short):
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
+
+    named_by: ClassVar[tuple[str, ...]] = ("use",)
 
     use: Any
 

@@ -54,7 +54,7 @@ NEEDS = (
     Need("ranks", _several_ranks, "is one process", "scale.trainer_ranks", "scale.trainer_ranks=1, and no torchrun"),
     Need(
         "images",
-        lambda recipe, _: recipe.model is not None and sees(recipe.model),
+        lambda recipe, _: recipe.model is not None and sees(recipe.model, unknown=False),
         "takes no images",
         "model",
         "a model that takes text only",

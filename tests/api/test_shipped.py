@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -29,6 +30,20 @@ def test_every_recipe_is_listed_by_the_name_that_commands_take(recipes: dict[str
     for each in recipes.values():
         assert len(each.does) > 20, each.name
         assert "\n" not in each.does
+        assert each.trains
+        assert each.size
+
+
+def test_what_was_measured_stands_on_the_page(recipes: dict[str, ShippedRecipe]) -> None:
+    """A recipe that no policy has learned says so there, with the command that plays it."""
+    for name, each in recipes.items():
+        page = (find_recipe(name).parent / "README.md").read_text()
+        assert "## What was measured" in page, name
+        if each.measured is None:
+            assert "No policy of ours has learned" in page, name
+            assert re.search(r"agentrl (rollout|env check) .*", page), name
+        else:
+            assert re.search(r"^\|.*seed", page, re.MULTILINE), name
 
 
 def test_needs_are_what_the_page_installs(recipes: dict[str, ShippedRecipe]) -> None:
@@ -109,7 +124,7 @@ def test_the_commands(tmp_path: Path) -> None:
     shown = command("recipe", "list", cwd=tmp_path).stdout
     assert "tau2/airline.yaml" in shown
     rows = json.loads(command("recipe", "list", "--json", cwd=tmp_path).stdout)
-    assert {"name", "does", "needs", "lacks"} == rows[0].keys()
+    assert {"name", "does", "trains", "size", "measured", "needs", "lacks"} == rows[0].keys()
     rows = json.loads(command("env", "list", "--json", cwd=tmp_path).stdout)
     assert {"name", "does", "certificate", "why_not", "package"} == rows[0].keys()
     assert "runs here" in command("env", "list", cwd=tmp_path).stdout
