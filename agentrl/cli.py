@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import signal
 import sqlite3
@@ -15,12 +16,14 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+import agentrl
 from agentrl.commands.environment import app as environments
 from agentrl.commands.output import Json, restore_standard_output, show_log, write, write_json, write_line
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.commands.search import app as searches
 from agentrl.store.full_disk import REMEDY, is_of_a_full_disk
 from agentrl.types.errors import AgentRLError, RankDied, raised_by
+from agentrl.types.paths import data_path
 from agentrl.view.terminal import visible
 
 
@@ -45,7 +48,6 @@ app = typer.Typer(
     name="agentrl",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Multi-turn agentic reinforcement learning. Start with: agentrl quickstart",
 )
@@ -55,7 +57,19 @@ app.add_typer(environments, name="env")
 app.add_typer(sandboxes, name="sandbox")
 app.add_typer(searches, name="search")
 
-RecipeName = Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")]
+
+
+def _shipped(typed: str) -> list[str]:
+    """Returns the shipped recipes whose names begin with what was typed, for the shell to complete it."""
+    return sorted(path.parent.name for path in data_path("recipes").glob(f"{glob.escape(typed)}*/recipe.yaml"))
+
+
+RecipeName = Annotated[
+    str,
+    typer.Argument(
+        help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.", autocompletion=_shipped
+    ),
+]
 Set = Annotated[list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")]
 Out = Annotated[Path | None, typer.Option("--out", help="Run directory; the same one continues the run.")]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
@@ -67,6 +81,21 @@ Replay = Annotated[
 
 RESTARTS = "AGENTRL_RESTARTS"
 """Environment variable: how often this command has restarted itself."""
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"agentrl {agentrl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Receives the options that stand before a command."""
 
 
 @app.command()
@@ -356,11 +385,13 @@ def show(
     tokens: Annotated[bool, typer.Option(help="The tokens, coloured by mask and log-probability.")] = False,
     whole: Annotated[bool, typer.Option(help="Long messages of prompts in full.")] = False,
     status: Annotated[str | None, typer.Option(help="Only episodes of this status.")] = None,
-    split: Annotated[str | None, typer.Option(help="Only episodes of this split: train, eval, demo.")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Only episodes of this split: train, eval, demo. Default: all but demonstrations."),
+    ] = None,
     min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
-    sort: Annotated[
-        str, typer.Option(help="Sort by a column: reward, turns, ...; --sort=-reward: largest first.")
-    ] = "created_at",
+    sort: Annotated[str, typer.Option(help="Sort by a column: reward, turns, ...")] = "created_at",
+    desc: Annotated[bool, typer.Option("--desc", help="Sort descending: the largest, or the latest, first.")] = False,
     limit: Annotated[int, typer.Option(help="Maximum number of episodes to list.")] = 20,
     as_json: Json = False,
 ) -> None:
@@ -370,7 +401,7 @@ def show(
     if episode is not None:
         look.show_one(run, episode, tokens=tokens, whole=whole, as_json=as_json)
     else:
-        look.show(run, as_json, status=status, split=split, min_reward=min_reward, sort=sort, limit=limit)
+        look.show(run, as_json, status=status, split=split, min_reward=min_reward, sort=sort, desc=desc, limit=limit)
 
 
 @app.command()
@@ -461,7 +492,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     show_log()
     try:
-        app()
+        app(prog_name="agentrl")  # also as `python -m agentrl.cli`: completion goes by the name
     except AgentRLError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
         sys.exit(1)

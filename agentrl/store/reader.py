@@ -89,6 +89,10 @@ class RunReader:
         chosen, values = where({"split = ?": split, "iteration = ?": iteration})
         return {row[0] for row in self._select(f"id FROM all_episodes {chosen}", values)}
 
+    def splits(self) -> list[str]:
+        """The splits of the stored episodes."""
+        return [row[0] for row in self._select("DISTINCT split FROM all_episodes ORDER BY split")]
+
     def statuses(self, ids: Iterable[str]) -> dict[str, str]:
         """The status of the stored episodes among `ids`. The cost depends on the number of `ids`, not on the run."""
         wanted, found = list(ids), dict[str, str]()
@@ -105,6 +109,7 @@ class RunReader:
         iteration: int | None = None,
         status: str | None = None,
         group_id: str | None = None,
+        but_split: str | None = None,
         min_reward: float | None = None,
         order: str = "created_at",
         descending: bool = False,
@@ -113,6 +118,7 @@ class RunReader:
         """Index rows, without reading shards.
 
         Args:
+            but_split: without the episodes of this split.
             order: a field of `EpisodeRow`; rows without a value come last.
 
         Raises:
@@ -124,6 +130,7 @@ class RunReader:
         chosen, values = where(
             {
                 "split = ?": split,
+                "split <> ?": but_split,
                 "iteration = ?": iteration,
                 "status = ?": status,
                 "group_id = ?": group_id,
