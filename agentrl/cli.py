@@ -58,7 +58,6 @@ app.add_typer(sandboxes, name="sandbox")
 app.add_typer(searches, name="search")
 
 
-
 def _shipped(typed: str) -> list[str]:
     """Returns the shipped recipes whose names begin with what was typed, for the shell to complete it."""
     return sorted(path.parent.name for path in data_path("recipes").glob(f"{glob.escape(typed)}*/recipe.yaml"))
@@ -66,9 +65,7 @@ def _shipped(typed: str) -> list[str]:
 
 RecipeName = Annotated[
     str,
-    typer.Argument(
-        help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.", autocompletion=_shipped
-    ),
+    typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.", autocompletion=_shipped),
 ]
 Set = Annotated[list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")]
 Out = Annotated[Path | None, typer.Option("--out", help="Run directory; the same one continues the run.")]
@@ -402,6 +399,39 @@ def show(
         look.show_one(run, episode, tokens=tokens, whole=whole, as_json=as_json)
     else:
         look.show(run, as_json, status=status, split=split, min_reward=min_reward, sort=sort, desc=desc, limit=limit)
+
+
+@app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(help="A run directory.")],
+    b: Annotated[Path, typer.Argument(help="The run to compare it with.")],
+    split: Annotated[
+        str | None, typer.Option(help="Of the tasks to compare; default: evaluation, else rollout, else training.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of tasks to show.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Compare two runs: settings that differ, tasks won and lost, metrics side by side."""
+    from agentrl.commands import compare
+
+    compare.diff(a, b, split=split, limit=limit, as_json=as_json)
+
+
+@app.command()
+def plot(
+    run: Run,
+    metric: Annotated[
+        list[str], typer.Option(help="A metric to plot; may be given again. Default: those of the live display.")
+    ] = [],  # noqa: B006
+    out: Annotated[
+        Path | None, typer.Option(help="Write the learning curve as a picture instead: a .png, .svg or .pdf file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Plot the metrics of a run in the terminal, or its learning curve as a picture."""
+    from agentrl.commands import compare
+
+    compare.plot(run, metrics=metric, out=out, as_json=as_json)
 
 
 @app.command()
