@@ -245,9 +245,13 @@ def credit(
 ) -> None:
     """Compute the credit of every turn of a stored run again. Without --save nothing is written."""
     from agentrl.api.credit import credit as command
-    from agentrl.commands.credit import print_credit, print_side_by_side
+    from agentrl.commands.credit import print_credit
 
-    names = [None] if estimator is None else estimator.split(",")
+    names = [None] if estimator is None else [name.strip() for name in estimator.split(",")]
+    if "" in names or len({*names}) < len(names):
+        raise typer.BadParameter(
+            f"--estimator {estimator}: different names with commas between, for example grpo,gigpo"
+        )
     if len(names) > 1 and (save or overrides):
         raise typer.BadParameter("--save and --set are for one estimator")
     results = [command(run, name, overrides=overrides, stage=stage, rewards=rewards, save=save) for name in names]
@@ -255,10 +259,8 @@ def credit(
         results = [result.only(episode) for result in results]
     if as_json:
         write_json(results[0].as_dict() if len(results) == 1 else [result.as_dict() for result in results])
-    elif len(results) == 1:
-        print_credit(results[0], limit)
     else:
-        print_side_by_side(results, limit)
+        print_credit(results, limit)
 
 
 @app.command()
