@@ -13,9 +13,11 @@ from agentrl.store.blobs import Blobs
 from agentrl.store.codec import StoredCredit, decode_credit, decode_episode, line_of
 from agentrl.store.full_disk import told_if_full
 from agentrl.store.group_scores import GroupScores, decode_group_scores
+from agentrl.store.heartbeat import Pulse, read_pulse
 from agentrl.store.index import LAST, CreditRow, EpisodeRow, Index, Record, ScoreRow, rows_of, where
 from agentrl.store.info import read_info, run_folder
 from agentrl.store.lines import read_lines
+from agentrl.store.lock import is_held
 from agentrl.store.shards import Frame, Location, Shards
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
@@ -232,6 +234,15 @@ class RunReader:
     def failures(self) -> list[dict[str, Any]]:
         """The lines of `failures.jsonl`."""
         return read_lines(self.path / "failures.jsonl")
+
+    def pulse(self) -> Pulse | None:
+        """What the run does now, as of its last heartbeat; None: it has none."""
+        return read_pulse(self.path)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a process has the run open for writing."""
+        return is_held(self.path / "lock")
 
     def repairs(self) -> list[dict[str, Any]]:
         """Returns all repairs by `open`; `kind` is `torn`, `damaged`, `lost` or `torn_line`."""

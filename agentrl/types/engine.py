@@ -188,6 +188,10 @@ class Engine(ABC):
         """
         return None
 
+    def counts(self) -> dict[str, Any]:
+        """Returns what it does now, as JSON values, for the heartbeat of a run; from any thread. Default: its name."""
+        return {"name": self.name}
+
     async def close(self) -> None:
         """Frees all resources. May be called twice."""
 

@@ -156,6 +156,10 @@ class VLLMEngine(RecipeServers):
             elif self._changed:
                 await self._meet()
 
+    def counts(self) -> dict[str, Any]:
+        """Returns the version of the weights, and a row for each server."""
+        return {"name": self.name, "version": self.version, "servers": self.replicas.counts()}
+
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """The session's first request chooses its server."""
         if self._images is not None:
