@@ -361,6 +361,10 @@ def _turn_head(turn: Turn, credit: StoredCredit | None, scale: float) -> Text:
         head.append("  counts ", "dim").append_text(_number(turn.reward))
     if turn.usage is not None:
         head.append(f"  {turn.usage.prompt_tokens}+{turn.usage.completion_tokens} tokens, {turn.usage.cost:.4g}", "dim")
+    if turn.queue_s is not None or turn.decode_s is not None:
+        parts = {"queued": turn.queue_s, "decoded": turn.decode_s}
+        told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items() if seconds is not None)
+        head.append(f"  {told}", "dim")
     if turn.finish != "stop":
         head.append(f"  [{turn.finish}]", "yellow")
     return head

@@ -411,15 +411,17 @@ class VLLMEngine(RecipeServers):
                 if self._images is not None and min(prompt, default=0) < 0:
                     body |= await asyncio.to_thread(self._images.shown, prompt, session)
                 native = await self._ask(policy, NATIVE, body, NativeResponse, session, self._restarted)
-                completion = from_native(native.choices[0], version)
+                completion, times = from_native(native.choices[0], version), native.metrics
             else:
                 if min(prompt, default=0) < 0:
                     raise cannot_see("vllm without --enable-scale-out")
                 body = {"prompt": prompt, "return_token_ids": True, **settings}
                 reply = await self._ask(policy, COMPLETIONS, body, CompletionsResponse, session)
-                completion = from_completions(reply.choices[0], version)
+                completion, times = from_completions(reply.choices[0], version), reply.metrics
         finally:
             self._end(policy)
+        if times is not None:
+            completion = times.onto(completion)
         if policy.version is not None:
             spans = [VersionSpan(policy.version, 0, len(completion.token_ids))]
             return msgspec.structs.replace(completion, versions=spans)
