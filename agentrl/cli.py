@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 import agentrl
 from agentrl.commands.environment import app as environments
-from agentrl.commands.output import Json, restore_standard_output, show_log, write, write_json, write_line
+from agentrl.commands.output import Json, is_terminal, restore_standard_output, show_log, write, write_json, write_line
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.commands.search import app as searches
 from agentrl.store.full_disk import REMEDY, is_of_a_full_disk
@@ -434,6 +434,18 @@ def plot(
     from agentrl.commands import compare
 
     compare.plot(run, metrics=metric, out=out, as_json=as_json)
+
+
+@app.command()
+def top(run: Run) -> None:
+    """Watch a run in the terminal: curves, episodes in flight, sandboxes, engines, failures. Also a finished one."""
+    from agentrl.types.errors import needs
+
+    if not is_terminal():
+        raise AgentRLError("agentrl top needs a terminal", remedy=f"agentrl show {run} prints a summary")
+    with needs("top"):
+        from agentrl.commands.top import Top
+    Top(run).run()
 
 
 @app.command()

@@ -95,6 +95,11 @@ class RunReader:
         """The splits of the stored episodes."""
         return [row[0] for row in self._select("DISTINCT split FROM all_episodes ORDER BY split")]
 
+    def count_by(self, column: str) -> dict[str, int]:
+        """The number of stored episodes by a field of `EpisodeRow`, the most frequent value first."""
+        assert column in EpisodeRow.__struct_fields__
+        return dict(self._select(f"{column}, COUNT(*) FROM all_episodes GROUP BY {column} ORDER BY COUNT(*) DESC"))
+
     def statuses(self, ids: Iterable[str]) -> dict[str, str]:
         """The status of the stored episodes among `ids`. The cost depends on the number of `ids`, not on the run."""
         wanted, found = list(ids), dict[str, str]()

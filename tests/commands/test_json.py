@@ -15,6 +15,7 @@ WITHOUT = {
     "serve": "runs until Ctrl-C",
     "proxy": "runs until Ctrl-C",
     "search serve": "runs until Ctrl-C",
+    "top": "a display that stays until it is left",
     "sandbox run": "its output is that of the program it runs",
     "recipe schema": "its text is a JSON document",
 }
