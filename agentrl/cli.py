@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import signal
 import sqlite3
@@ -15,12 +16,14 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+import agentrl
 from agentrl.commands.environment import app as environments
-from agentrl.commands.output import Json, restore_standard_output, show_log, write, write_json, write_line
+from agentrl.commands.output import Json, is_terminal, restore_standard_output, show_log, write, write_json, write_line
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.commands.search import app as searches
 from agentrl.store.full_disk import REMEDY, is_of_a_full_disk
 from agentrl.types.errors import AgentRLError, RankDied, raised_by
+from agentrl.types.paths import data_path
 from agentrl.view.terminal import visible
 
 
@@ -45,7 +48,6 @@ app = typer.Typer(
     name="agentrl",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Multi-turn agentic reinforcement learning. Start with: agentrl quickstart",
 )
@@ -55,7 +57,16 @@ app.add_typer(environments, name="env")
 app.add_typer(sandboxes, name="sandbox")
 app.add_typer(searches, name="search")
 
-RecipeName = Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")]
+
+def _shipped(typed: str) -> list[str]:
+    """Returns the shipped recipes whose names begin with what was typed, for the shell to complete it."""
+    return sorted(path.parent.name for path in data_path("recipes").glob(f"{glob.escape(typed)}*/recipe.yaml"))
+
+
+RecipeName = Annotated[
+    str,
+    typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.", autocompletion=_shipped),
+]
 Set = Annotated[list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")]
 Profile = Annotated[
     str | None, typer.Option(help="What differs on a machine: laptop, gpu, node, or a YAML file; applied before --set.")
@@ -70,6 +81,21 @@ Replay = Annotated[
 
 RESTARTS = "AGENTRL_RESTARTS"
 """Environment variable: how often this command has restarted itself."""
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"agentrl {agentrl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Receives the options that stand before a command."""
 
 
 @app.command()
@@ -235,9 +261,13 @@ def credit(
 ) -> None:
     """Compute the credit of every turn of a stored run again. Without --save nothing is written."""
     from agentrl.api.credit import credit as command
-    from agentrl.commands.credit import print_credit, print_side_by_side
+    from agentrl.commands.credit import print_credit
 
-    names = [None] if estimator is None else estimator.split(",")
+    names = [None] if estimator is None else [name.strip() for name in estimator.split(",")]
+    if "" in names or len({*names}) < len(names):
+        raise typer.BadParameter(
+            f"--estimator {estimator}: different names with commas between, for example grpo,gigpo"
+        )
     if len(names) > 1 and (save or overrides):
         raise typer.BadParameter("--save and --set are for one estimator")
     results = [command(run, name, overrides=overrides, stage=stage, rewards=rewards, save=save) for name in names]
@@ -245,10 +275,8 @@ def credit(
         results = [result.only(episode) for result in results]
     if as_json:
         write_json(results[0].as_dict() if len(results) == 1 else [result.as_dict() for result in results])
-    elif len(results) == 1:
-        print_credit(results[0], limit)
     else:
-        print_side_by_side(results, limit)
+        print_credit(results, limit)
 
 
 @app.command()
@@ -372,11 +400,13 @@ def show(
     tokens: Annotated[bool, typer.Option(help="The tokens, coloured by mask and log-probability.")] = False,
     whole: Annotated[bool, typer.Option(help="Long messages of prompts in full.")] = False,
     status: Annotated[str | None, typer.Option(help="Only episodes of this status.")] = None,
-    split: Annotated[str | None, typer.Option(help="Only episodes of this split: train, eval, demo.")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Only episodes of this split: train, eval, demo. Default: all but demonstrations."),
+    ] = None,
     min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
-    sort: Annotated[
-        str, typer.Option(help="Sort by a column: reward, turns, ...; --sort=-reward: largest first.")
-    ] = "created_at",
+    sort: Annotated[str, typer.Option(help="Sort by a column: reward, turns, ...")] = "created_at",
+    desc: Annotated[bool, typer.Option("--desc", help="Sort descending: the largest, or the latest, first.")] = False,
     limit: Annotated[int, typer.Option(help="Maximum number of episodes to list.")] = 20,
     as_json: Json = False,
 ) -> None:
@@ -386,7 +416,52 @@ def show(
     if episode is not None:
         look.show_one(run, episode, tokens=tokens, whole=whole, as_json=as_json)
     else:
-        look.show(run, as_json, status=status, split=split, min_reward=min_reward, sort=sort, limit=limit)
+        look.show(run, as_json, status=status, split=split, min_reward=min_reward, sort=sort, desc=desc, limit=limit)
+
+
+@app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(help="A run directory.")],
+    b: Annotated[Path, typer.Argument(help="The run to compare it with.")],
+    split: Annotated[
+        str | None, typer.Option(help="Of the tasks to compare; default: evaluation, else rollout, else training.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of tasks to show.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Compare two runs: settings that differ, tasks won and lost, metrics side by side."""
+    from agentrl.commands import compare
+
+    compare.diff(a, b, split=split, limit=limit, as_json=as_json)
+
+
+@app.command()
+def plot(
+    run: Run,
+    metric: Annotated[
+        list[str], typer.Option(help="A metric to plot; may be given again. Default: those of the live display.")
+    ] = [],  # noqa: B006
+    out: Annotated[
+        Path | None, typer.Option(help="Write the learning curve as a picture instead: a .png, .svg or .pdf file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Plot the metrics of a run in the terminal, or its learning curve as a picture."""
+    from agentrl.commands import compare
+
+    compare.plot(run, metrics=metric, out=out, as_json=as_json)
+
+
+@app.command()
+def top(run: Run) -> None:
+    """Watch a run in the terminal: curves, episodes in flight, sandboxes, engines, failures. Also a finished one."""
+    from agentrl.types.errors import needs
+
+    if not is_terminal():
+        raise AgentRLError("agentrl top needs a terminal", remedy=f"agentrl show {run} prints a summary")
+    with needs("top"):
+        from agentrl.commands.top import Top
+    Top(run).run()
 
 
 @app.command()
@@ -491,7 +566,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     show_log()
     try:
-        app()
+        app(prog_name="agentrl")  # also as `python -m agentrl.cli`: completion goes by the name
     except AgentRLError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
         sys.exit(1)

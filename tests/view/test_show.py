@@ -127,15 +127,29 @@ def test_splits_come_in_the_order_of_a_training(tmp_path):
 def test_the_list_is_filtered_and_sorted(run):
     assert "train/0/a" not in text_of(show_run, run, status="truncated")
     assert "train/0/b" not in text_of(show_run, run, min_reward=0.5)
-    text = text_of(show_run, run, sort="-turns", limit=2)
+    text = text_of(show_run, run, sort="turns", desc=True, limit=2)
     assert text.index("train/0/b") < text.index("train/0/a")
     assert "train/0/c" not in text
     with pytest.raises(StoreError, match="cannot be sorted"):
-        text_of(show_run, run, sort="-beauty")
+        text_of(show_run, run, sort="beauty")
     with pytest.raises(StoreError, match="did you mean 'truncated'"):
         text_of(show_run, run, status="truncatd")
     with pytest.raises(StoreError, match="there are: train"):
         text_of(show_run, run, split="validation")
+
+
+def test_demonstrations_are_listed_only_when_asked_for(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        for split in ("demo", "train"):
+            run.add(make_episode(f"{split}/0", turns=1, reward=1.0, split=split))
+        text = text_of(show_run, run, sort="reward")
+        asked = text_of(show_run, run, split="demo")
+    assert "train/0" in text
+    assert "demo/0" not in text
+    assert "(1 demonstrations are not listed; --split demo shows them)" in text
+    assert "demo/0" in asked
+    assert "train/0" not in asked
+    assert "not listed" not in asked
 
 
 def test_an_episode_as_text(run):
