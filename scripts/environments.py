@@ -81,6 +81,7 @@ ENVIRONMENTS = {
     "verifiers": Environment(guest=True),
     "tasksets": Environment(guest=True),
     "inspect": Environment(guest=True),
+    "docs": Environment(guest=True),  # the site's generator, which reads docstrings without importing agentrl
 }
 
 

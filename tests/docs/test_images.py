@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "images.md"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder that the page describes."""
-    code, recipe = (text for _, text in re.findall(r"```(python|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    code, recipe = (text for _, text in re.findall(r"```(python|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL)[:2])
     (tmp_path / "buttons").mkdir()
     (tmp_path / "buttons" / "task.py").write_text(code)
     (tmp_path / "buttons" / "recipe.yaml").write_text(recipe)

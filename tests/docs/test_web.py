@@ -43,7 +43,7 @@ def test_the_example(folder: Path) -> None:
     assert "open" in agentrl("recipe", "check", "teas", cwd=folder).stdout
     assert [episode.reward for episode in played(folder, "oracle")] == [1.0] * 4
     shown = agentrl("show", "runs/teas-oracle", "order0#0", cwd=folder).stdout
-    page = re.search(r"```\n(page: Order\n.*?)```", PAGE.read_text(), re.DOTALL)
+    page = re.search(r"```text\n(page: Order\n.*?)```", PAGE.read_text(), re.DOTALL)
     assert page is not None
     assert all(line in shown for line in page[1].splitlines() if not line.startswith("url"))
 
