@@ -1,4 +1,4 @@
-"""`agentrl check`, `show` and `view`: looking at a run directory."""
+"""`agentrl check` and `show`: looking at a run directory in a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from agentrl.store.checkpoints import checkpoints
 from agentrl.store.reader import RunReader
 from agentrl.store.rescored import of_episode
 from agentrl.store.run_dir import RunDir
-from agentrl.view.html import export_html
 from agentrl.view.show import Choice, chosen, show_episode, show_run, show_summary
 from agentrl.view.summary import summarise
 from agentrl.view.terminal import visible
@@ -80,9 +79,3 @@ def show_one(path: Path, name: str, *, tokens: bool, whole: bool, as_json: bool)
         again = of_episode(run.path, episode.id)
         write_json({"run": path, "episode": shown, "credit": run.credit(episode.id), "rewards": again})
 
-
-def view(path: Path, export: Path | None, episodes: int, *, as_json: bool) -> None:
-    """Writes the page of a run, and prints its path."""
-    with RunDir.read(path) as run:
-        page = export_html(run, export or path / "view.html", episodes=episodes, decode=token_text(run))
-    write_json({"page": page}) if as_json else print(page)
