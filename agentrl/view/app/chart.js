@@ -41,7 +41,7 @@ export function Chart({ title, lines, theme, marks = [], unit = "", missing, at 
   const known = lines.filter((line) => line.points.length);
   const data = table(known);
   const shape = `${theme} ${known.map((line) => `${line.name}${line.dots ? "." : ""}`).join("|")}`;
-  const dense = data[0].length > 60;
+  const dense = data[0].length > 12;
   const marked = useRef(marks);
   marked.current = marks;
   useEffect(() => {
@@ -81,7 +81,8 @@ export function Chart({ title, lines, theme, marks = [], unit = "", missing, at 
 function drawMarks(u, marks) {
   const { ctx } = u;
   ctx.save();
-  ctx.strokeStyle = css("--line-strong");
+  ctx.strokeStyle = css("--c2");
+  ctx.globalAlpha = 0.55;
   ctx.setLineDash([3, 3]);
   for (const mark of marks) {
     const x = Math.round(u.valToPos(mark, "x", true));

@@ -64,8 +64,8 @@ const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u20
 export function visible(value) {
   const text = String(value ?? "").replaceAll("\r\n", "\n");
   return text.replace(CONTROL, (character) => {
-    const code = character.charCodeAt(0);
-    return code < 32 ? String.fromCharCode(0x2400 + code) : code === 127 ? "\u2421" : `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
+    const code = character.charCodeAt(0).toString(16);
+    return code.length <= 2 ? `\\x${code.padStart(2, "0")}` : `\\u${code}`;
   });
 }
 

@@ -7,8 +7,9 @@ const LINE = 30;
 const SPARE = 12;
 const TALLEST = 15_000_000; // a browser's elements may not be taller than about 17 million pixels
 
+/** @typedef {Record<string, any>} Json */
+
 /**
- * @template T
  * @typedef {Object} Column
  * @property {string} name
  * @property {string} label
@@ -16,13 +17,12 @@ const TALLEST = 15_000_000; // a browser's elements may not be taller than about
  * @property {boolean} [number]
  * @property {string | null} [sort] the field that a click sorts by
  * @property {string} [title]
- * @property {(row: T) => any} cell
+ * @property {(row: Json) => any} cell
  */
 
 /**
- * @template T
- * @param {{ columns: Column<T>[], total: number, at: (index: number) => T | undefined, need: (from: number, to: number) => void,
- *   chosen: number, onChoose: (index: number) => void, href: (row: T) => string, sort: string, down: boolean,
+ * @param {{ columns: Column[], total: number, at: (index: number) => Json | undefined, need: (from: number, to: number) => void,
+ *   chosen: number, onChoose: (index: number) => void, href: (row: Json) => string, sort: string, down: boolean,
  *   onSort: (name: string) => void, label: string, height: number }} props
  */
 export function Grid({ columns, total, at, need, chosen, onChoose, href, sort, down, onSort, label, height }) {

@@ -51,7 +51,7 @@ export function Turn({ turn, facts, credit, chosen, tokensHref }) {
   const shown = new Set((turn.calls ?? []).map((/** @type {Json} */ call) => said([...(call.result ? [{ type: "text", text: call.result }] : []), ...(call.images ?? [])])));
   const observations = (turn.observations ?? []).map((/** @type {Json} */ message, /** @type {number} */ k) => ({ message, k })).filter((/** @type {{ message: Json }} */ { message }) => !shown.has(said(message.content)));
   const words = facts.said ?? turn.text;
-  const times = [["queue", facts.queue_s], ["decode", facts.decode_s ?? facts.generate_s], ["tools", facts.tools_s]];
+  const times = [["queue", facts.queue_s], isNumber(facts.decode_s) || !isNumber(facts.generate_s) ? ["decode", facts.decode_s] : ["generate", facts.generate_s], ["tools", facts.tools_s]];
   const versions = facts.versions ? [...new Set(facts.versions)].join("–") : null;
   return h("article", { class: `card turn ${chosen ? "on" : ""}`, id: `turn-${turn.index}`, "aria-label": `turn ${turn.index}` },
     h("header", {}, h("h2", {}, `Turn ${turn.index}`), turn.agent && turn.agent !== "agent" ? h(Chip, { tone: "accent" }, visible(turn.agent)) : null,

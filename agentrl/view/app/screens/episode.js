@@ -71,6 +71,7 @@ function Lanes({ answer, onTurn }) {
     return { index: turn.index, began, parts };
   });
   const lanes = answer.lanes?.length ? answer.lanes : [{ name: "main", turns: answer.turns.map((/** @type {Json} */ turn) => turn.index) }];
+  const split = answer.turns.some((/** @type {Json} */ turn) => isNumber(turn.queue_s));
   if (clock <= 0) return null;
   return h("div", { class: "card lanes" },
     lanes.map((/** @type {Json} */ lane) => h("div", { class: "lane", key: lane.name },
@@ -85,7 +86,7 @@ function Lanes({ answer, onTurn }) {
           return h("rect", { key: k, x, y: 1, width, height: 12, style: { fill: SPENT[k].colour } });
         }));
       })))),
-    h("div", { class: "row small soft" }, SPENT.map(({ name, colour }) => h("span", { key: name }, h("i", { class: "swatch", style: { background: colour } }), name)), h("span", {}, `turns in order, ${duration(clock)}`),
+    h("div", { class: "row small soft" }, SPENT.filter(({ name }) => name !== "queue" || split).map(({ name, colour }) => h("span", { key: name }, h("i", { class: "swatch", style: { background: colour } }), name === "decode" && !split ? "generate" : name)), h("span", {}, `turns in order, ${duration(clock)}`),
       (answer.forks ?? []).map((/** @type {Json} */ fork) => h(Chip, { key: fork.id, tone: "violet" }, visible(`forked at turn ${fork.turn}: ${fork.id}`)))));
 }
 

@@ -37,7 +37,7 @@ const LABELS = { status: "●", iteration: "iter.", sampled_tokens: "tokens", du
 /** @param {Json} row @param {string} name */
 const field = (row, name) => (name.startsWith("components.") ? row.components?.[name.slice("components.".length)] : row[name]);
 
-/** @param {Json} column @param {[number, number] | null | undefined} range @returns {import("app/grid").Column<Json>} */
+/** @param {Json} column @param {[number, number] | null | undefined} range @returns {import("app/grid").Column} */
 function drawn(column, range) {
   const { name, kind } = column, numeric = kind !== "text" && kind !== "time";
   /** @type {Record<string, (value: any) => any>} */
@@ -128,7 +128,7 @@ export function EpisodesScreen({ run, head, live, query }) {
   const open = () => { const row = rows.at(at); if (row) go(link(["run", run, "episode", row.id])); };
   useKeys({ j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1), PageDown: () => step(20), PageUp: () => step(-20), Home: () => setAt(0), End: () => setAt(rows.total - 1), Enter: open, "/": () => search.current?.focus(),
     g: () => { const row = rows.at(at); if (row) go(link(["run", run, "group", row.group_id])); } });
-  /** @type {import("app/grid").Column<Json>[]} */
+  /** @type {import("app/grid").Column[]} */
   const columns = useMemo(() => (head.columns ?? []).map((/** @type {Json} */ column) => drawn(column, facets?.reward)), [JSON.stringify(head.columns), JSON.stringify(facets?.reward)]);
   const sorted = (/** @type {string} */ name) => (name === sort ? change({ desc: down ? "" : 1, asc: down ? 1 : "", sort }) : change({ sort: name, desc: ["id", "task_id", "group_id", "split", "status", "stop"].includes(name) ? "" : 1, asc: "" }));
   const searchable = head.can?.search !== false;

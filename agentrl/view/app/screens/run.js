@@ -9,8 +9,6 @@ import { Chip, Copy, Details, Facts, Missing, pending, Status, Text, useLoaded }
 
 /** @typedef {Record<string, any>} Json */
 
-/** Panels in the order in which people look; others follow. What a run has not recorded is said. */
-const PANELS = ["success", "reward", "turns", "length", "entropy", "kl", "gradient", "staleness", "zero variance", "truncation", "failures", "throughput"];
 const PHASES = ["var(--c1)", "var(--c5)", "var(--c3)", "var(--c2)", "var(--c6)", "var(--c7)", "var(--c8)", "var(--c4)"];
 
 /** @param {{ value: any, label: any }} props */
@@ -73,8 +71,8 @@ export function RunScreen({ run, head, live, theme, query }) {
   const metrics = state.value, s = head.summary;
   const list = (/** @type {Json} */ filter) => link(["run", run, "episodes"], filter);
   const screen = metrics?.screen ?? {};
-  const titles = [...PANELS, ...Object.keys(screen).filter((title) => !PANELS.includes(title))];
-  const drawn = new Set(titles.flatMap((title) => screen[title] ?? []).flatMap((name) => [name, `eval/${name}`]));
+  const drawn = new Set(/** @type {string[]} */ (Object.values(screen).flat()).flatMap((name) => [name, `eval/${name}`]));
+  const lacking = (head.not_recorded ?? []).filter((/** @type {string} */ name) => name !== "live"); // its place says so
   const rest = metrics ? Object.keys(metrics.series).filter((name) => !drawn.has(name)).sort() : [];
   const any = metrics && Object.keys(metrics.series).length > 0;
   const failed = Object.values(s.failures).reduce((/** @type {number} */ sum, /** @type {any} */ n) => sum + n, 0);
@@ -97,7 +95,8 @@ export function RunScreen({ run, head, live, theme, query }) {
       h("span", { class: "grow" }),
       head.stages?.length > 1 ? h("label", { class: "row small soft" }, "stage ", h("select", { value: stage, onChange: (/** @type {any} */ event) => replace(link(["run", run, "overview"], { stage: event.currentTarget.value })) }, h("option", { value: "" }, "all"), head.stages.map((/** @type {string} */ name) => h("option", { key: name, value: name }, visible(name))))) : null),
     metrics ? null : pending(state),
-    any ? h("div", { class: "charts" }, titles.map((title) => h(Chart, { key: title, title, theme, lines: lines(metrics, screen[title] ?? []), marks: metrics.evaluations ?? [] })))
+    any ? h("div", {}, h("div", { class: "charts" }, Object.entries(screen).map(([title, names]) => h(Chart, { key: title, title: visible(title), theme, lines: lines(metrics, names), marks: metrics.evaluations ?? [] }))),
+        lacking.length ? h("p", { class: "row small soft", style: { marginTop: "8px" } }, h(Missing, {}), lacking.map((/** @type {string} */ name) => h(Chip, { key: name }, visible(name)))) : null)
       : metrics ? h("div", { class: "card pad soft", style: { marginBottom: "12px" } }, "Curves: ", h(Missing, {}), ". Curves come from a training (agentrl train); this run has no metrics.") : null,
     h("h2", { class: "section" }, "Distribution"),
     h("div", { class: "charts" },
@@ -111,8 +110,7 @@ export function RunScreen({ run, head, live, theme, query }) {
     rest.length ? h(Details, { title: `${rest.length} more metrics`, children: () => h("div", { class: "charts" }, rest.map((name) => h(Chart, { key: name, title: visible(name), theme, lines: [{ name, points: metrics.series[name], dots: name.startsWith("eval/") }], marks: metrics.evaluations ?? [] }))) }) : null,
     h("h2", { class: "section" }, "Circumstances"),
     h("div", { class: "card pad stack" }, h(Facts, { facts: [["path", h("span", { class: "mono" }, visible(head.path))], ["command", head.command ? h(Copy, { command: head.command }) : h(Missing, {})], ["began", moment(head.created_at)], ["state", visible(live.state || head.state)],
-      ["versions", visible(Object.entries(head.info?.versions ?? {}).map(([name, version]) => `${name} ${version}`).join(", ")) || h(Missing, {})], ["estimator", head.estimator ? visible(head.estimator) : h(Missing, {})],
-      ...(head.not_recorded?.length ? [/** @type {[string, any]} */ (["not recorded", visible(head.not_recorded.join(", "))])] : [])] }),
+      ["versions", visible(Object.entries(head.info?.versions ?? {}).map(([name, version]) => `${name} ${version}`).join(", ")) || h(Missing, {})], ["estimator", head.estimator ? visible(head.estimator) : h(Missing, {})],] }),
       h(Details, { title: "recipe", children: () => h(Text, { text: recipe ? pretty(recipe) : "not recorded", limit: 20_000 }) }), h(Details, { title: "everything else in run.json", children: () => h(Text, { text: pretty({ planned, tools, ...circumstances }), limit: 20_000 }) })));
 }
 
