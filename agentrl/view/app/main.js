@@ -32,17 +32,24 @@ const KEYS = [["?", "this help"], ["1 … 4", "run, episodes, failures, compare"
 
 const THEME = "agentrl-theme";
 
+const DARK = matchMedia("(prefers-color-scheme: dark)");
+
 /** The theme that was chosen, else the system's. @returns {string} */
-function firstTheme() {
+function wantedTheme() {
   let chosen = null;
   try { chosen = localStorage.getItem(THEME); } catch { /* a page from disk may have no storage */ }
-  return chosen ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  return chosen ?? (DARK.matches ? "dark" : "light");
 }
 
 /** @returns {[string, () => void]} */
 function useTheme() {
-  const [theme, setTheme] = useState(firstTheme);
+  const [theme, setTheme] = useState(wantedTheme);
   document.documentElement.dataset.theme = theme;
+  useEffect(() => {
+    const follow = () => setTheme(wantedTheme());
+    DARK.addEventListener("change", follow);
+    return () => DARK.removeEventListener("change", follow);
+  }, []);
   return [theme, () => {
     const next = theme === "dark" ? "light" : "dark";
     try { localStorage.setItem(THEME, next); } catch { /* as above */ }

@@ -7,7 +7,7 @@ import { Chart } from "app/chart";
 import { most } from "app/credit";
 import { flat, isNumber, number, signed, visible } from "app/format";
 import { link, replace } from "app/place";
-import { EstimatorMenu } from "app/screens/group";
+import { actionOf, EstimatorMenu } from "app/screens/group";
 import { Axis, Chip, Empty, Failed, pending, tone, useLoaded } from "app/ui";
 
 /** @typedef {Record<string, any>} Json */
@@ -64,7 +64,7 @@ function Estimators({ run, head, group, a, b, place }) {
   return h("div", { class: "stack" }, menus, sides.map((one, k) => (one.error ? h(Failed, { key: k, error: one.error }) : null)),
     answer.members.map((/** @type {Json} */ member) => h("section", { class: "card pad", key: member.id }, h("div", { class: "row" }, h("h3", {}, h("a", { href: link(["run", run, "episode", member.id]) }, visible(member.id))), h(Chip, {}, isNumber(member.reward) ? `reward ${number(member.reward)}` : "not scored")),
       h("div", { class: "scroll-x" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, h("th", {}, "turn"), h("th", {}, "action"), sides.map((one, k) => h("th", { key: k, style: { minWidth: "170px" } }, visible(`${"AB"[k]}  ${one.name}`))))),
-        h("tbody", {}, member.turns.map((/** @type {Json} */ turn) => h("tr", { key: turn.index }, h("td", {}, turn.index), h("td", { class: "mono small" }, visible(String(turn.action).slice(0, 160))), sides.map((one, k) => { const value = one.of(member)[turn.index]; return h("td", { key: k }, isNumber(value) ? h("span", { class: "row" }, h(Axis, { value, most: scales[k], size: "narrow" }), h("span", { class: tone(value) }, signed(value))) : h("span", { class: "none" }, "not recorded")); })))))))));
+        h("tbody", {}, member.turns.map((/** @type {Json} */ turn) => h("tr", { key: turn.index }, h("td", {}, turn.index), h("td", { class: "mono small" }, visible(actionOf(turn).slice(0, 160))), sides.map((one, k) => { const value = one.of(member)[turn.index]; return h("td", { key: k }, isNumber(value) ? h("span", { class: "row" }, h(Axis, { value, most: scales[k], size: "narrow" }), h("span", { class: tone(value) }, signed(value))) : h("span", { class: "none" }, "not recorded")); })))))))));
 }
 
 /** @param {{ run: string, head: Json, theme: string, query: URLSearchParams }} props */

@@ -4,7 +4,7 @@ import { h } from "preact";
 import { useState } from "preact/hooks";
 import { get } from "app/data";
 import { most } from "app/credit";
-import { isNumber, number, pretty, signed, visible } from "app/format";
+import { flat, isNumber, number, pretty, signed, visible } from "app/format";
 import { useKeys } from "app/keys";
 import { said } from "app/message";
 import { go, link, replace } from "app/place";
@@ -17,6 +17,12 @@ const CHARACTERS = 170;
 /** @param {unknown} text */
 const brief = (text) => { const whole = visible(text).trim(); return whole.length > CHARACTERS ? `${whole.slice(0, CHARACTERS)} …` : whole; };
 
+/** What a turn did, in a line. @param {Json} turn */
+export const actionOf = (turn) => (turn.calls?.length ? turn.calls.map((/** @type {Json} */ call) => `${call.name}(${inner(call.arguments)})`).join("; ") : turn.text || turn.action);
+
+/** Arguments without their braces. @param {unknown} text */
+const inner = (text) => { const whole = flat(text ?? ""); return whole.startsWith("{") && whole.endsWith("}") ? whole.slice(1, -1) : whole; };
+
 /** @param {{ value: unknown, scale: number }} props */
 const Small = ({ value, scale }) => h("span", { class: "row small", style: { gap: "6px" } }, h(Axis, { value, most: scale, size: "narrow" }), h("span", { class: tone(value) }, signed(value)));
 
@@ -25,7 +31,7 @@ const Cell = ({ run, member, turn, scale, other, otherScale }) => h("div", {},
   h("div", { class: "row", style: { justifyContent: "space-between" } }, h("a", { href: link(["run", run, "episode", member.id], { turn: turn.index }), "aria-label": visible(`turn ${turn.index} of ${member.id}`) }, `turn ${turn.index}`),
     isNumber(turn.advantage) ? h(Small, { value: turn.advantage, scale }) : h("span", { class: "none small" }, "no credit")),
   other ? h("div", { class: "row small", style: { justifyContent: "space-between" } }, h("span", { class: "soft" }, visible(other.name)), h(Small, { value: other.credits[member.id]?.turn_advantages[turn.index], scale: otherScale })) : null,
-  h("pre", {}, brief(turn.calls?.length ? turn.action : turn.text || turn.action)),
+  h("pre", {}, brief(actionOf(turn))),
   turn.calls?.[0]?.result ? h("pre", { class: "soft" }, `→ ${brief(turn.calls[0].result)}`) : null,
   turn.state != null ? h("div", { class: "soft small cut", title: visible(turn.state) }, visible(`at ${turn.state}`)) : null,
   isNumber(turn.reward) && turn.reward !== 0 ? h(Chip, { tone: tone(turn.reward) }, `reward ${number(turn.reward)}`) : null);
