@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import threading
 import webbrowser
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from agentrl.api.credit import credit_of_group
 from agentrl.commands.look import token_text
 from agentrl.commands.output import write_json, write_line
-from agentrl.store.run_dir import RunDir
-from agentrl.view.html import export_html
+from agentrl.estimators.registry import ESTIMATORS
+from agentrl.registry.listing import entries
+from agentrl.view.web.export import export as export_page
 from agentrl.view.web.library import Helpers, Library
 from agentrl.view.web.server import ViewServer
 
 
 def view(path: Path, host: str, port: int, *, opens: bool, as_json: bool) -> None:
     """Serves a run, or the runs of a folder, until Ctrl-C."""
-    library = Library(path, Helpers(decoder=token_text))
+    library = Library(path, helpers())
     server = ViewServer(library, host, port)
     try:
         if as_json:
@@ -26,10 +30,26 @@ def view(path: Path, host: str, port: int, *, opens: bool, as_json: bool) -> Non
             write_line(f"{server.url}\nCtrl-C ends it.{_from_afar(server)}")
         if opens and _has_screen():
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+        threading.Thread(target=_estimators, daemon=True).start()  # the first page waits less
         server.serve_forever()
     finally:
         server.server_close()
         library.close()
+
+
+def helpers() -> Helpers:
+    """What the viewer takes from other rooms."""
+    return Helpers(decoder=token_text, estimators=_estimators, recompute=credit_of_group)
+
+
+@cache
+def _estimators() -> list[dict[str, Any]]:
+    """The built-in estimators that can be used here."""
+    return [
+        {"name": each.name, "does": each.does, "granularity": each.about["granularity"], "needs": each.about["needs"]}
+        for each in entries(ESTIMATORS)
+        if not each.missing
+    ]
 
 
 def _has_screen() -> bool:
@@ -47,6 +67,9 @@ def _from_afar(server: ViewServer) -> str:
 
 def export(path: Path, page: Path, episodes: int, *, as_json: bool) -> None:
     """Writes the page of a run, and prints its path."""
-    with RunDir.read(path) as run:
-        export_html(run, page, episodes=episodes, decode=token_text(run))
+    library = Library(path, helpers())
+    try:
+        export_page(library, page, episodes)
+    finally:
+        library.close()
     write_json({"page": page}) if as_json else print(page)

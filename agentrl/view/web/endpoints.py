@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentrl.types.errors import AgentRLError, nearest
-from agentrl.view.web import episode, overview, rows
+from agentrl.view.web import compare, episode, failures, groups, overview, rows, search, tokens
 from agentrl.view.web.library import Json, Library
 from agentrl.view.web.query import Query, Refused
 
@@ -21,6 +21,13 @@ ENDPOINTS: dict[str, Callable[[Library, Query], Any]] = {
     "episode": episode.episode,
     "text": episode.text,
     "blob": episode.blob,
+    "tokens": tokens.tokens,
+    "prompt": tokens.prompt,
+    "group": groups.group,
+    "failures": failures.failures,
+    "compare": compare.compare,
+    "credit": compare.credit,
+    "search": search.search,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -138,8 +139,7 @@ def ancestors(found: Episode, node: int) -> Iterator[int]:
 def _gains(found: Episode) -> dict[int, float]:
     """By how much each turn of the policy made the gold answer more probable."""
     own = [turn for turn in found.own_turns if turn.gold_logprob is not None]
-    pairs = zip(own, own[1:], strict=False)
-    return {turn.index: (after.gold_logprob or 0.0) - (turn.gold_logprob or 0.0) for turn, after in pairs}
+    return {turn.index: (after.gold_logprob or 0.0) - (turn.gold_logprob or 0.0) for turn, after in pairwise(own)}
 
 
 def parted(text: str) -> tuple[str, str]:

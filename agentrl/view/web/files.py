@@ -45,7 +45,7 @@ def page() -> str:
 
 
 def policy(html: str) -> str:
-    """The Content-Security-Policy of a page: nothing from elsewhere, and of scripts in the page only those it came with."""
+    """The Content-Security-Policy of a page: nothing from elsewhere, and of scripts in it only those it came with."""
     hashes = [
         base64.b64encode(hashlib.sha256(script["text"].encode()).digest()).decode()
         for script in _SCRIPT.finditer(html)
@@ -67,9 +67,10 @@ def bundled(data: Any) -> str:
     html, files = page(), names()
     imports = json.loads(_IMPORT_MAP.findall(html)[0])["imports"]
     urls = {name: _data_url(files[place.removeprefix("./")]) for name, place in imports.items()}
+    held = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     head = (
         f'<meta http-equiv="Content-Security-Policy" content="{ALONE}">'
-        f'<script type="application/json" id="agentrl-data">{embeddable(json.dumps(data, ensure_ascii=False, separators=(",", ":")))}</script>'
+        f'<script type="application/json" id="agentrl-data">{embeddable(held)}</script>'
         f'<script type="importmap">{embeddable(json.dumps({"imports": urls}))}</script>'
     )
     html = _STYLE.sub(

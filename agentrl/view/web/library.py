@@ -138,7 +138,7 @@ class Library:
         StoreError: there is no such folder.
     """
 
-    def __init__(self, path: str | Path, helpers: Helpers = Helpers(), cache: Path | None = None) -> None:  # noqa: B008
+    def __init__(self, path: str | Path, helpers: Helpers = Helpers(), cache: Path | None = None) -> None:
         self.root, self.helpers = Path(path).resolve(), helpers
         self.single = (self.root / "run.json").exists()
         if not self.root.is_dir():

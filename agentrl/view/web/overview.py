@@ -28,15 +28,15 @@ _SCREEN = {
     "turns": ("turns", "eval/turns"),
     "length": ("sampled_tokens",),
     "entropy": ("entropy",),
-    "KL": ("kl_old", "kl_ref"),
+    "kl": ("kl_old", "kl_ref"),
     "gradient": ("grad_norm",),
     "loss": ("loss",),
     "staleness": ("staleness", "staleness_mean", "staleness_max"),
-    "zero-variance groups": ("zero_variance_groups",),
-    "truncated": ("truncated",),
-    "failed": ("failed",),
-    "ratio": ("ratio_mean", "clip_fraction", "mismatch_mean"),
+    "zero variance": ("zero_variance_groups",),
+    "truncation": ("truncated",),
+    "failures": ("failed",),
     "throughput": ("tokens_per_s", "episodes_per_minute", "rollout_s", "train_s"),
+    "ratio": ("ratio_mean", "clip_fraction", "mismatch_mean"),
 }
 """Panels of the run, and the metrics that belong in them."""
 
@@ -205,14 +205,13 @@ def metrics(library: Library, ask: Query) -> Json:
         curves = {name: curve for name, curve in curves.items() if name.startswith(f"{stage}/")}
     screen = {title: [name for name in names if name in curves] for title, names in _SCREEN.items()}
     screen["rewards"] = [name for name in curves if name.startswith("rewards/")]
-    failures = [name for name in curves if name.startswith("failed/")]
     evaluations = sorted(
         {float(line["iteration"]) for line in lines if line.get("split") == "eval" and "iteration" in line}
     )
     return {
         "series": {name: thinned(curve, points) for name, curve in curves.items()},
         "shown": progress(curves),
-        "screen": {title: names for title, names in {**screen, "failures": failures}.items() if names},
+        "screen": {title: names for title, names in screen.items() if names},
         "evaluations": evaluations,
         "iteration": last_iteration(lines),
         "lines": len(lines),

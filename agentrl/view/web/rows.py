@@ -12,7 +12,7 @@ from agentrl.types.errors import StoreError
 from agentrl.view.web.library import Json, Library, ViewedRun
 from agentrl.view.web.overview import STAGE, sortable, stages_of
 from agentrl.view.web.query import Query, Refused
-from agentrl.view.web.text_index import SCHEMA, match
+from agentrl.view.web.text_index import SCHEMA, WITH_WORDS, match
 
 _COLUMNS = (
     *("id", "group_id", "task_id", "iteration", "split", "status", "stop", "attempt", "reward", "turns", "calls"),
@@ -34,7 +34,7 @@ _OF_TEXTS = {
     "tool": f"id IN (SELECT id FROM {SCHEMA}.tool WHERE name = ?)",
     "version_min": f"id IN (SELECT id FROM {SCHEMA}.episode WHERE last >= ?)",
     "version_max": f"id IN (SELECT id FROM {SCHEMA}.episode WHERE first <= ?)",
-    "q": f"id IN (SELECT id FROM {SCHEMA}.episode WHERE n IN (SELECT rowid >> 20 FROM {SCHEMA}.texts WHERE texts MATCH ?))",
+    "q": f"id IN (SELECT id FROM {SCHEMA}.episode WHERE n IN ({WITH_WORDS}))",
 }
 """Filters that need the text index."""
 
@@ -176,8 +176,28 @@ def _own_facets(run: ViewedRun) -> Json:
     stages = dict(select(f"{STAGE} AS stage, COUNT(*) FROM all_episodes GROUP BY stage")) if named else {}
     counted["stage"] = {name: count for name, count in stages.items() if name in named}
     ranges = ("iteration", "reward", "turns", "duration_s")
+    counted["histogram"] = {name: _histogram(run, name) for name in ("reward", "turns", "duration_s")}
     ends = select(", ".join(f"MIN({name}), MAX({name})" for name in ranges) + " FROM all_episodes")[0]
     return counted | {name: _range(ends[2 * k : 2 * k + 2]) for k, name in enumerate(ranges)}
+
+
+_BINS = 20
+
+
+def _histogram(run: ViewedRun, name: str) -> list[tuple[float, float, int]]:
+    """The distribution of a column over scored episodes: low and high end and number of each bin."""
+    scored = f"all_episodes WHERE {name} IS NOT NULL AND status IN ('done', 'truncated')"
+    values = [value for (value,) in run.reader.select(f"{name} FROM {scored}")]
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    width = (high - low) / _BINS
+    if not width:
+        return [(low, high, len(values))]
+    counts = [0] * _BINS
+    for value in values:
+        counts[min(_BINS - 1, int((value - low) / width))] += 1
+    return [(low + k * width, low + (k + 1) * width, count) for k, count in enumerate(counts)]
 
 
 def _text_facets(run: ViewedRun) -> Json:

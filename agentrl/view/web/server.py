@@ -1,8 +1,9 @@
 """The local server of the viewer.
 
-It answers GET alone, and changes nothing. It is for the person who started it: data needs a cookie, which the token of the
-printed URL is exchanged for. A page of another site cannot use it: the cookie is SameSite=Strict, and requests whose Host or
-Origin is not this server's are refused, so that a name that is made to point here (DNS rebinding) does not help.
+It answers GET alone, and changes nothing. It is for the person who started it: data needs a cookie, which the token of
+the printed URL is exchanged for. A page of another site cannot use it: the cookie is SameSite=Strict, and requests
+whose Host or Origin is not this server's are refused, so that a name that is made to point here (DNS rebinding) is no
+help.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ class ViewServer(ThreadingHTTPServer):
         return f"[{address}]" if address.version == 6 else str(address)
 
     def admits(self, host: str) -> bool:
-        """Returns True if a Host is this server's: an address, or a name of this machine. A name that somebody else made
-        point here is not."""
+        """Returns True if a Host is this server's: an address, or a name of this machine, and no name that somebody
+        else made point here."""
         name = urlsplit(f"//{host}").hostname or ""
         try:
             ipaddress.ip_address(name)

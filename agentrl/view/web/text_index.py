@@ -33,7 +33,7 @@ _LONGEST = 200_000
 _UNUSED_S = 30 * 24 * 3600.0
 """Time after which the file of a run that nobody looked at is deleted."""
 _TURN_BITS = 20
-"""A row of `texts` is a turn: its number is that of the episode, shifted, plus that of the turn, plus 1; 0: the rest."""
+"""A row of `texts` is a turn: its number is that of the episode, shifted, plus that of the turn and 1; 0: the rest."""
 
 _TABLES = """
 CREATE TABLE episode (n INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, success REAL, first INTEGER, last INTEGER);
@@ -47,6 +47,9 @@ CREATE VIRTUAL TABLE texts USING fts5(body, content='', columnsize=0);
 
 SCHEMA = "texts"
 """Name of the file's tables in `RunReader.select`."""
+
+WITH_WORDS = f"SELECT rowid >> {_TURN_BITS} FROM {SCHEMA}.texts WHERE texts MATCH ?"
+"""Numbers of the episodes of which a turn holds the words of a query."""
 
 
 class Passage(NamedTuple):
@@ -99,6 +102,11 @@ class TextIndex:
         """Tells the thread that the run has grown."""
         self._wake.set()
 
+    def finish(self) -> None:
+        """Builds all of it now."""
+        while self.problem is None and self.build():
+            pass
+
     def close(self) -> None:
         """Stops the thread. What it has built remains."""
         self._closed.set()
@@ -133,9 +141,8 @@ class TextIndex:
                 [row >> _TURN_BITS for row in rows],
             )
         )
-        return [
-            (ids[row >> _TURN_BITS], (row & ((1 << _TURN_BITS) - 1)) - 1) for row in rows if row >> _TURN_BITS in ids
-        ]
+        turns = ((row >> _TURN_BITS, (row & ((1 << _TURN_BITS) - 1)) - 1) for row in rows)
+        return [(ids[n], None if turn < 0 else turn) for n, turn in turns if n in ids]
 
     def count(self, query: str, at_most: int) -> int:
         """Returns how many turns hold all words of a query, counted up to a limit."""

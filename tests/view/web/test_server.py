@@ -15,9 +15,11 @@ from agentrl.view.web.library import Library
 from agentrl.view.web.server import ViewServer
 from tests.store.make import make_episode
 
+RECIPE = {"name": "house", "tasks": "./task.py:tasks", "rewards": {"exact_match": {}}, "credit": {"use": "gigpo"}}
+
 
 def make_run(path: Path, groups: int = 3, **info) -> Path:
-    with RunDir.create(path, {"recipe": {"name": "house", "credit": {"use": "gigpo"}}, **info}) as run:
+    with RunDir.create(path, {"recipe": RECIPE, "base": str(path), **info}) as run:
         for group in range(groups):
             for member in range(4):
                 status = "infra_error" if group == member == 1 else "done"
