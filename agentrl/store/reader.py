@@ -238,7 +238,7 @@ class RunReader:
         return read_lines(self.path / "repairs.jsonl")
 
     def select(self, what: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """Runs `SELECT what` over the index: `all_episodes` (the fields of `EpisodeRow`), `all_credit`, `all_scores`."""
+        """Runs `SELECT what` over the index: `all_episodes` (fields of `EpisodeRow`), `all_credit`, `all_scores`."""
         return self._select(what, values)
 
     def attach(self, path: Path, name: str) -> None:

@@ -1,7 +1,10 @@
 import json
+import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from agentrl.commands.view import helpers
 from agentrl.store import RunDir
@@ -106,7 +109,7 @@ def test_an_episode_is_whole(library):
 
 def test_neighbours_are_those_in_time(library):
     order = ids(library)
-    for before, after in zip(order, order[1:], strict=False):
+    for before, after in pairwise(order):
         assert ask(library, "episode", id=before)["next"] == after
         assert ask(library, "episode", id=after)["previous"] == before
 
@@ -136,16 +139,11 @@ def test_thoughts_are_apart_from_what_was_said():
 
 def test_conversations_are_lanes(tmp_path):
     episode = make_episode("two", turns=2)
-    turns = [
-        episode.turns[0],
-        __import__("msgspec").structs.replace(episode.turns[1], context="helper", agent="reader"),
-    ]
+    turns = [episode.turns[0], structs.replace(episode.turns[1], context="helper", agent="reader")]
     context = Context(role="reader", prompt=[{"role": "user", "content": "read"}])
+    origin = Parent(run="", episode="one", turn=1)
     with RunDir.create(tmp_path / "run") as run:
-        run.add(make_episode("two", turns=2).__class__(**{
-            **{name: getattr(episode, name) for name in episode.__struct_fields__},
-            "turns": turns, "contexts": {"helper": context}, "parent": Parent(run="", episode="one", turn=1),
-        }))  # fmt: skip
+        run.add(structs.replace(episode, turns=turns, contexts={"helper": context}, parent=origin))
     library = Library(tmp_path / "run", cache=tmp_path / "cache")
     shown = ask(library, "episode", id="two")
     assert [(lane["name"], lane["role"], lane["turns"]) for lane in shown["lanes"]] == [
@@ -272,7 +270,7 @@ def test_a_run_that_was_replaced_is_shown_anew(tmp_path, monkeypatch):
     path = make_run(tmp_path / "run")
     library = Library(path, cache=tmp_path / "cache")
     assert len(ids(library)) == 12
-    __import__("shutil").rmtree(path)
+    shutil.rmtree(path)
     make_run(path, groups=1)
     assert len(ids(library)) == 4
     library.close()
