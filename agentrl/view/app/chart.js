@@ -64,14 +64,14 @@ export function Chart({ title, lines, theme, marks = [], unit = "", missing, at 
     return () => { watch.disconnect(); made.destroy(); plot.current = null; };
   }, [shape]);
   useEffect(() => { plot.current?.setData(data); }, [JSON.stringify(data.map((column) => [column.length, column[column.length - 1]]))]);
-  if (!known.length) return h("section", { class: "card chart missing" }, h("header", {}, h("h3", {}, title)), h("div", { class: "plot" }, missing ?? "not recorded"));
+  if (!known.length) return h("section", { class: "card chart missing" }, h("header", {}, h("h2", { class: "minor" }, title)), h("div", { class: "plot" }, missing ?? "not recorded"));
   const index = cursor ?? data[0].length - 1;
   const value = (/** @type {number} */ column) => {
     for (let row = index; row >= 0; row -= 1) if (data[column][row] != null) return number(data[column][row]);
     return "–";
   };
   const label = known.map((line, k) => `${line.name}: ${value(k + 1)}`).join(", ");
-  return h("section", { class: "card chart" }, h("header", {}, h("h3", { class: "cut" }, title),
+  return h("section", { class: "card chart" }, h("header", {}, h("h2", { class: "minor cut" }, title),
       h("span", { class: "value" }, cursor == null ? "" : `${at} ${number(data[0][index])}: `, known.length === 1 ? h("b", {}, value(1), unit) : null)),
     known.length > 1 ? h("div", { class: "legend" }, known.map((line, k) => h("span", { key: line.name }, h("i", { class: "swatch", style: { background: colour(k) } }), `${line.name} ${value(k + 1)}${unit}`))) : null,
     h("div", { class: "plot", ref: place, role: "img", "aria-label": `${title}; ${label}` }));

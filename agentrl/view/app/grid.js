@@ -43,9 +43,8 @@ export function Grid({ columns, total, at, need, chosen, onChoose, href, sort, d
   const visible = [];
   for (let index = from; index < to; index += 1) {
     const row = at(index);
-    visible.push(h(row ? "a" : "div", { key: index, class: `line ${index === chosen ? "on" : ""}`, role: "row", "aria-rowindex": index + 2, tabIndex: -1,
-      href: row ? href(row) : undefined, onClick: row ? () => onChoose(index) : undefined, style: { ...tracks, top: `${index * LINE}px` } },
-      columns.map((column) => h("span", { key: column.name, role: "gridcell", class: column.number ? "num" : "" }, row ? column.cell(row) : "…"))));
+    visible.push(h("div", { key: index, class: `line ${index === chosen ? "on" : ""}`, role: "row", "aria-rowindex": index + 2, onClick: row ? () => onChoose(index) : undefined, style: { ...tracks, top: `${index * LINE}px` } },
+      columns.map((column, k) => h("span", { key: column.name, role: "gridcell", class: column.number ? "num" : "" }, row ? (k ? column.cell(row) : h("a", { href: href(row), tabIndex: -1 }, column.cell(row))) : "…"))));
   }
   return h("div", { class: "window", ref: box, role: "grid", "aria-label": label, "aria-rowcount": total + 1, tabIndex: 0,
       style: { height: `${height}px` }, onScroll: (/** @type {any} */ event) => setTop(event.currentTarget.scrollTop) },

@@ -1,6 +1,6 @@
 /** Keys: one table at a time, that of the screen; a key in a field of text is the field's. */
 
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 
 /** @type {Set<{ current: Record<string, () => void> }>} */
 const tables = new Set();
@@ -27,7 +27,7 @@ addEventListener("keydown", (event) => {
 
 /** Uses keys while the caller is on screen. @param {Record<string, () => void>} keys */
 export function useKeys(keys) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const table = { current: keys };
     tables.add(table);
     return () => { tables.delete(table); };

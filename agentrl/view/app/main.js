@@ -121,7 +121,7 @@ function RunFrame({ run, screen, item, query, theme, bar, single }) {
   const counts = /** @type {Record<string, number | undefined>} */ ({ episodes: live.ticks.episodes || !head ? head?.summary.episodes : head.summary.episodes, failures: failed });
   return h("div", {},
     h("header", { class: "top" },
-      h("div", { class: "brand" }, single || isExport ? h("span", { class: "soft" }, "agentrl") : h("a", { href: "#/", class: "soft" }, "runs"), h("span", { class: "slash" }, "/"), h("span", { class: "name cut", title: visible(head?.path ?? run) }, visible(head?.name ?? run))),
+      h("div", { class: "brand" }, single || isExport ? h("span", { class: "soft" }, "agentrl") : h("a", { href: "#/", class: "soft" }, "runs"), h("span", { class: "slash" }, "/"), h("h1", { class: "name cut", title: visible(head?.path ?? run) }, visible(head?.name ?? run))),
       h("nav", { class: "tabs", "aria-label": "screens" }, TABS.filter((tab) => tab.screen !== "compare" || head?.can?.compare !== false).map((tab) => h("a", { key: tab.screen, href: tab.screen === "episodes" ? kept.get(run) ?? link(["run", run, "episodes"]) : link(["run", run, tab.screen]), "aria-current": tab.holds.includes(screen) ? "page" : undefined },
         tab.label, counts[tab.screen] ? h("span", { class: "count" }, number(counts[tab.screen])) : null))),
       h(State, { live }), bar),
@@ -153,7 +153,7 @@ function App() {
   return h("div", {},
     h("a", { class: "skip", href: "#main", onClick: (/** @type {Event} */ event) => { event.preventDefault(); document.getElementById("main")?.focus(); } }, "To the content"),
     kind === "run" && run ? h(RunFrame, { key: run, run, screen, item: rest.join("/"), query, theme, bar, single })
-      : h("div", {}, h("header", { class: "top" }, h("div", { class: "brand" }, h("span", { class: "name" }, "agentrl"), h("span", { class: "slash" }, "/"), h("span", { class: "soft" }, "runs")), h("span", { class: "grow" }), bar),
+      : h("div", {}, h("header", { class: "top" }, h("div", { class: "brand" }, h("h1", { class: "name" }, "agentrl"), h("span", { class: "slash" }, "/"), h("span", { class: "soft" }, "runs")), h("span", { class: "grow" }), bar),
         h("main", { id: "main", tabIndex: -1 }, runs.value ? h(RunsScreen, { first: runs.value, theme, query }) : runs.error ? h(Failed, { error: runs.error }) : pending(runs))),
     h(Help, { open: helping, onClose: () => setHelping(false) }));
 }

@@ -1,7 +1,7 @@
 /** One episode: outline, head with rewards and time, and a card for each turn. */
 
 import { h } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "app/data";
 import { RewardTree, most } from "app/credit";
 import { duration, isNumber, moment, number, pretty, signed, visible } from "app/format";
@@ -114,17 +114,19 @@ export function EpisodeScreen({ run, id, wanted, live }) {
   const state = useLoaded(() => get("episode", { run, id }), [run, id, live.ticks.credit]);
   const answer = state.value && state.value.episode.id === id ? state.value : null;
   const [at, setAt] = useState(-1);
+  const place = useRef(-1);
   const episode = answer?.episode;
   const shared = useMemo(() => ({ run, id, cuts: new Map((answer?.cut ?? []).map((/** @type {Json} */ cut) => [cut.path, cut.size])), marks: episode ? clicks(episode) : new Map() }), [answer]);
   const show = (/** @type {number} */ index) => {
     if (!answer || index < 0 || index >= answer.turns.length) return;
     setAt(index);
+    place.current = index;
     document.getElementById(`turn-${index}`)?.scrollIntoView({ block: "start" });
     history.replaceState(null, "", link(["run", run, "episode", id], { turn: index }));
   };
-  useEffect(() => { setAt(-1); if (answer && wanted !== null) setTimeout(() => show(wanted)); else scrollTo(0, 0); }, [id, answer !== null]);
+  useEffect(() => { setAt(-1); place.current = -1; if (answer && wanted !== null) setTimeout(() => show(wanted)); else scrollTo(0, 0); }, [id, answer !== null]);
   const move = (/** @type {string | null | undefined} */ other) => { if (other) go(link(["run", run, "episode", other])); };
-  useKeys({ j: () => show(at + 1), ArrowDown: () => show(at + 1), k: () => show(Math.max(0, at - 1)), ArrowUp: () => show(Math.max(0, at - 1)),
+  useKeys({ j: () => show(place.current + 1), ArrowDown: () => show(place.current + 1), k: () => show(Math.max(0, place.current - 1)), ArrowUp: () => show(Math.max(0, place.current - 1)),
     n: () => move(answer?.next), p: () => move(answer?.previous), t: () => go(link(["run", run, "tokens", id], { turn: at >= 0 ? at : "" })),
     g: () => { if (episode) go(link(["run", run, "group", episode.group_id])); } });
   if (!answer || !episode) return h("div", {}, pending(state));
@@ -137,7 +139,7 @@ export function EpisodeScreen({ run, id, wanted, live }) {
         h("span", { class: "soft" }, turn.index), h("span", {}, visible(turn.calls?.length ? turn.calls.map((/** @type {Json} */ call) => call.name || call.outcome).join(", ") : "says")),
         credit ? h("span", { title: `advantage ${signed(credit.turn_advantages[turn.index])}` }, h(Axis, { value: credit.turn_advantages[turn.index], most: scale, size: "tiny" })) : h("span", {})))),
     h("div", { style: { minWidth: 0 } },
-      h("div", { class: "title" }, h("h1", {}, visible(id)),
+      h("div", { class: "title" }, h("h2", {}, visible(id)),
         h("button", { onClick: () => move(answer.previous), disabled: !answer.previous, title: "previous episode (p)", "aria-label": "previous episode" }, "←"), h("button", { onClick: () => move(answer.next), disabled: !answer.next, title: "next episode (n)", "aria-label": "next episode" }, "→"),
         h("a", { href: link(["run", run, "group", episode.group_id]) }, `Group of ${Math.max(siblings.length, 1)}`), h("a", { href: link(["run", run, "tokens", id]) }, "Tokens")),
       h("div", { class: "card pad stack" },

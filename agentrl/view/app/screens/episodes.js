@@ -124,7 +124,7 @@ export function EpisodesScreen({ run, head, live, query }) {
     timer.current = setTimeout(() => change({ [name]: value }), TYPING_MS);
   };
   useEffect(() => { if (query.get("find")) { search.current?.focus(); replace(link(["run", run, "episodes"], { ...filters, sort: query.get("sort") })); } }, [query.get("find")]);
-  const step = (/** @type {number} */ by) => setAt(Math.max(0, Math.min(rows.total - 1, at + by)));
+  const step = (/** @type {number} */ by) => setAt((old) => Math.max(0, Math.min(rows.total - 1, old + by)));
   const open = () => { const row = rows.at(at); if (row) go(link(["run", run, "episode", row.id])); };
   useKeys({ j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1), PageDown: () => step(20), PageUp: () => step(-20), Home: () => setAt(0), End: () => setAt(rows.total - 1), Enter: open, "/": () => search.current?.focus(),
     g: () => { const row = rows.at(at); if (row) go(link(["run", run, "group", row.group_id])); } });
@@ -134,7 +134,6 @@ export function EpisodesScreen({ run, head, live, query }) {
   const searchable = head.can?.search !== false;
   const index = rows.index ?? live.index;
   return h("div", { class: "card grid" },
-    h("h1", { class: "visually-hidden" }, "Episodes"),
     h("div", { class: "filters", role: "search" },
       h("input", { ref: search, type: "search", placeholder: searchable ? "search all text: words, \"a phrase\", start*   ( / )" : "search", "aria-label": "search all text", defaultValue: filters.q, key: `q${filters.q === "" ? "" : "1"}`, onInput: typed("q") }),
       CHOICES.map(([name, label]) => [name, label, values(facets, name)]).filter(([name, , list]) => list.length > (name === "tool" || name === "component" || name === "error" ? 0 : 1) || filters[String(name)]).map(([name, label, list]) =>

@@ -1,7 +1,7 @@
 /** Siblings side by side: where they part, and what each turn was worth. */
 
 import { h } from "preact";
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { get } from "app/data";
 import { most } from "app/credit";
 import { flat, isNumber, number, pretty, signed, visible } from "app/format";
@@ -46,12 +46,14 @@ export function GroupScreen({ run, id, head, live, query }) {
   const by = query.get("by") === "state" ? "state" : "turn", estimator = query.get("estimator") ?? "";
   const other = useLoaded(async () => (estimator ? { name: estimator, ...(await get("credit", { run, group: id, estimator })) } : null), [run, id, estimator]);
   const [at, setAt] = useState(-1);
+  const place = useRef(-1);
   const answer = state.value;
   const members = answer?.members ?? [];
   const rows = by === "state" ? answer?.by_state ?? [] : answer?.by_turn ?? [];
-  const place = (/** @type {Json} */ changes) => replace(link(["run", run, "group", id], { by: by === "state" ? by : "", estimator, ...changes }));
+  const turnTo = (/** @type {Json} */ changes) => replace(link(["run", run, "group", id], { by: by === "state" ? by : "", estimator, ...changes }));
   const step = (/** @type {number} */ move) => {
-    const next = Math.max(0, Math.min(rows.length - 1, at + move));
+    const next = Math.max(0, Math.min(rows.length - 1, place.current + move));
+    place.current = next;
     setAt(next);
     document.getElementById(`row-${next}`)?.scrollIntoView({ block: "nearest" });
   };
@@ -64,8 +66,8 @@ export function GroupScreen({ run, id, head, live, query }) {
   const cell = (/** @type {Json} */ member, /** @type {number | null} */ index) => (index === null || !member.turns[index] ? h("span", { class: "soft" }, "–") : h(Cell, { run, member, turn: member.turns[index], scale, other: second, otherScale }));
   const same = (/** @type {(number | null)[]} */ row) => new Set(row.map((index, k) => (index === null ? null : members[k].turns[index]?.action))).size === 1;
   return h("div", {},
-    h("div", { class: "title" }, h("h1", {}, visible(id)), h("div", { class: "row", role: "group", "aria-label": "align" }, h("button", { "aria-pressed": by === "turn", onClick: () => place({ by: "" }) }, "by turn"), h("button", { "aria-pressed": by === "state", onClick: () => place({ by: "state" }) }, "by state")),
-      head.can?.recompute !== false ? h(EstimatorMenu, { head, chosen: estimator, onChange: (name) => place({ estimator: name }), label: "beside it" }) : null),
+    h("div", { class: "title" }, h("h2", {}, visible(id)), h("div", { class: "row", role: "group", "aria-label": "align" }, h("button", { "aria-pressed": by === "turn", onClick: () => turnTo({ by: "" }) }, "by turn"), h("button", { "aria-pressed": by === "state", onClick: () => turnTo({ by: "state" }) }, "by state")),
+      head.can?.recompute !== false ? h(EstimatorMenu, { head, chosen: estimator, onChange: (name) => turnTo({ estimator: name }), label: "beside it" }) : null),
     h("div", { class: "card pad stack", style: { marginBottom: "12px" } }, h("div", { class: "row" }, h(Chip, {}, visible(`task ${answer.task.id}`)), h(Chip, {}, `${members.length} siblings`), answer.more ? h(Chip, { tone: "warn" }, `${number(answer.more)} more are not shown`) : null,
       isNumber(answer.diverges) ? h(Chip, { tone: "warn" }, `first difference at row ${answer.diverges}`) : h(Chip, {}, "all act alike"), rewards.length ? h(Chip, { tone: best === worst ? "warn" : "" }, best === worst ? "all rewards are equal: no signal" : `reward ${number(worst)} to ${number(best)}`) : h(Chip, { tone: "warn" }, "not scored"),
       answer.opening_differs ? h(Chip, { tone: "down" }, "siblings began with different prompts") : null),

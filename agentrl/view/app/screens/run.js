@@ -47,9 +47,9 @@ function lines(metrics, names) {
 
 /** @param {{ title: string, bins: [number, number, number][] | undefined, href: (low: number, high: number) => string, empty: string }} props */
 function Histogram({ title, bins, href, empty }) {
-  if (!bins?.length) return h("section", { class: "card chart missing" }, h("header", {}, h("h3", {}, title)), h("div", { class: "plot" }, empty));
+  if (!bins?.length) return h("section", { class: "card chart missing" }, h("header", {}, h("h2", { class: "minor" }, title)), h("div", { class: "plot" }, empty));
   const tallest = Math.max(...bins.map(([, , n]) => n)), width = 1000 / bins.length;
-  return h("section", { class: "card chart" }, h("header", {}, h("h3", {}, title), h("span", { class: "value" }, `${number(bins[0][0])} to ${number(bins[bins.length - 1][1])}`)),
+  return h("section", { class: "card chart" }, h("header", {}, h("h2", { class: "minor" }, title), h("span", { class: "value" }, `${number(bins[0][0])} to ${number(bins[bins.length - 1][1])}`)),
     h("svg", { viewBox: "0 0 1000 132", preserveAspectRatio: "none", style: { width: "100%", height: "132px", display: "block" }, role: "group", "aria-label": `${title}: ${bins.map(([low, high, n]) => `${number(low)} to ${number(high)}: ${n}`).join(", ")}` },
       bins.map(([low, high, n], k) => (n ? h("a", { key: k, href: href(low, high), "aria-label": `${number(low)} to ${number(high)}: ${plural(n, "episode")}` }, h("title", {}, `${number(low)} to ${number(high)}: ${plural(n, "episode")}`),
         h("rect", { x: k * width + 3, width: Math.max(1, width - 6), y: 128 - (n / tallest) * 118, height: (n / tallest) * 118, style: { fill: "var(--c1)", opacity: 0.8 } })) : null))));
@@ -59,7 +59,7 @@ function Histogram({ title, bins, href, empty }) {
 function Bars({ title, counts, href, tone = "" }) {
   const rows = Object.entries(counts ?? {}), largest = Math.max(1, ...rows.map(([, n]) => n));
   if (!rows.length) return null;
-  return h("section", { class: "card pad" }, h("h3", { style: { marginBottom: "6px" } }, title), h("div", { class: "bars" }, rows.map(([name, n]) => [
+  return h("section", { class: "card pad" }, h("h2", { class: "minor", style: { marginBottom: "6px" } }, title), h("div", { class: "bars" }, rows.map(([name, n]) => [
     h("span", { key: name, class: "cut" }, href ? h("a", { href: href(name) }, visible(name)) : visible(name)), h("div", { class: `bar ${tone}`, style: { width: `${(100 * n) / largest}%` } }), h("span", { class: "num" }, number(n))])));
 }
 
@@ -79,7 +79,6 @@ export function RunScreen({ run, head, live, theme, query }) {
   const { recipe, planned, tools, ...circumstances } = head.info ?? {};
   if (!s.episodes && !any) return h("div", {}, h(Now, { live, head }), h("div", { class: "empty" }, h("h2", {}, "No episode yet"), h("p", {}, "Episodes appear here when the first one ends. "), head.command ? h("p", { class: "mono small" }, visible(head.command)) : null));
   return h("div", {},
-    h("h1", { class: "visually-hidden" }, visible(head.name)),
     h(Now, { live, head }),
     h("div", { class: "tiles" },
       h(Tile, { value: number(s.episodes), label: h("a", { href: list({}) }, `episodes in ${number(s.groups)} groups`) }),
@@ -105,7 +104,7 @@ export function RunScreen({ run, head, live, theme, query }) {
       h(Histogram, { title: "seconds of an episode", bins: facets?.histogram?.duration_s, empty: facets ? "not recorded" : "…", href: (low, high) => list({ duration_min: low, duration_max: high, sort: "duration_s" }) })),
     h("div", { class: "two", style: { marginTop: "12px" } }, h(Bars, { title: "Failures by class", counts: s.failures, tone: "down", href: (name) => list({ error: name }) }), h(Bars, { title: "Reasons for a reward of 0", counts: s.notes, tone: "warn" }),
       h(Bars, { title: "Calls that failed", counts: Object.fromEntries(Object.entries(s.bad_calls ?? {}).filter(([, n]) => n)), tone: "warn" }), h(Bars, { title: "Calls by tool (episodes)", counts: facets?.tools, href: (name) => list({ tool: name }) }),
-      facets?.components && Object.keys(facets.components).length ? h("section", { class: "card pad" }, h("h3", {}, "Reward components"), h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["component", "mean", "least", "most", "scored"].map((name, k) => h("th", { key: name, class: k ? "num" : "" }, name)))),
+      facets?.components && Object.keys(facets.components).length ? h("section", { class: "card pad" }, h("h2", { class: "minor" }, "Reward components"), h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["component", "mean", "least", "most", "scored"].map((name, k) => h("th", { key: name, class: k ? "num" : "" }, name)))),
         h("tbody", {}, Object.entries(facets.components).map(([name, c]) => h("tr", { key: name }, h("td", {}, h("a", { href: list({ component: name, sort: `components.${name}` }) }, visible(name))), [c.mean, c.min, c.max, c.count].map((value, k) => h("td", { key: k, class: "num" }, number(value)))))))) : null),
     rest.length ? h(Details, { title: `${rest.length} more metrics`, children: () => h("div", { class: "charts" }, rest.map((name) => h(Chart, { key: name, title: visible(name), theme, lines: [{ name, points: metrics.series[name], dots: name.startsWith("eval/") }], marks: metrics.evaluations ?? [] }))) }) : null,
     h("h2", { class: "section" }, "Circumstances"),

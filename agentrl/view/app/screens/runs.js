@@ -33,12 +33,12 @@ export function RunsScreen({ first }) {
     return () => clearInterval(timer);
   }, []);
   const runs = answer.runs.filter((/** @type {Json} */ run) => words.toLowerCase().split(/\s+/).every((word) => `${run.key} ${run.name} ${run.command}`.toLowerCase().includes(word)));
-  const step = (/** @type {number} */ by) => setAt(Math.max(0, Math.min(runs.length - 1, at + by)));
+  const step = (/** @type {number} */ by) => setAt((old) => Math.max(0, Math.min(runs.length - 1, old + by)));
   useKeys({ j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1), Enter: () => { if (runs[at]) go(link(["run", runs[at].key, "overview"])); }, "/": () => document.getElementById("find-run")?.focus() });
   if (!answer.runs.length) return h(Empty, { title: "No run in this folder" }, h("p", { class: "mono" }, visible(answer.folder)), h("p", {}, "Make one: agentrl quickstart"));
   const stop = (/** @type {Json} */ run) => (run.state === "running" ? h("span", { class: "up" }, "running") : h("span", { class: "soft" }, visible(run.state ?? "–")));
   return h("div", { class: "card" },
-    h("div", { class: "filters" }, h("h1", { style: { fontSize: "15px" } }, `${number(runs.length)} runs`), h("span", { class: "soft mono cut grow" }, visible(answer.folder)), h("input", { id: "find-run", type: "search", placeholder: "find a run", "aria-label": "find a run", value: words, onInput: (/** @type {any} */ event) => setWords(event.currentTarget.value) })),
+    h("div", { class: "filters" }, h("h2", {}, `${number(runs.length)} runs`), h("span", { class: "soft mono cut grow" }, visible(answer.folder)), h("input", { id: "find-run", type: "search", placeholder: "find a run", "aria-label": "find a run", value: words, onInput: (/** @type {any} */ event) => setWords(event.currentTarget.value) })),
     h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "runs" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["run", "state", "curve", "first", "last", "iteration", "episodes", "changed", "command"].map((name, k) => h("th", { key: name, class: k > 2 && k < 7 ? "num" : "" }, name)))),
       h("tbody", {}, runs.map((/** @type {Json} */ run, /** @type {number} */ k) => (run.problem
         ? h("tr", { key: run.key }, h("td", {}, visible(run.key)), h("td", { colSpan: 8, class: "down" }, visible([run.problem.what, run.problem.remedy].filter(Boolean).join(" "))))

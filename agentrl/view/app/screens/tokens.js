@@ -75,7 +75,7 @@ export function TokensScreen({ run, id, wanted, query }) {
   const load = () => get("tokens", { run, id, start: next, limit: MOST }).then((part) => { setMore([...more, ...part.nodes]); setNext(part.next); }, setError);
   const shown = new Set();
   return h("div", {},
-    h("div", { class: "title" }, h("h1", {}, visible(id)), h("a", { href: link(["run", run, "episode", id]) }, "Transcript")),
+    h("div", { class: "title" }, h("h2", {}, visible(id)), h("a", { href: link(["run", run, "episode", id]) }, "Transcript")),
     h("div", { class: "card pad stack" }, h("div", { class: "row", role: "group", "aria-label": "colour by" }, h("span", { class: "soft small" }, "colour by"), COLOURS.map((one) => h("button", { key: one.name, "aria-pressed": one === colouring, disabled: !has.includes(one.needs), title: has.includes(one.needs) ? undefined : "not recorded", onClick: () => by(one.name) }, one.label, has.includes(one.needs) ? "" : h("span", { class: "small" }, " – not recorded")))),
       h("div", { class: "row small soft" }, h("span", {}, `${number(answer.total)} tokens`), colouring.name === "version" ? h("span", {}, colouring.high) : h("span", { class: "scale" }, colouring.low, h("i", { style: { background: `linear-gradient(90deg, ${scaleOf(colouring, size)})` } }), colouring.high), answer.decoded ? null : h(Chip, { tone: "warn" }, "the tokenizer is not here: ids are shown"))),
     nodes.map((node, k) => {
