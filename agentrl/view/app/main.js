@@ -90,7 +90,7 @@ function Screen({ run, screen, item, query, theme, live, head }) {
   const screens = {
     overview: () => h(RunScreen, { run, head, live, theme, query }),
     episodes: () => h(EpisodesScreen, { run, head, live, query }),
-    episode: () => h(EpisodeScreen, { run, id: item, wanted, live }),
+    episode: () => h(EpisodeScreen, { run, id: item, wanted, live, head, estimator: query.get("estimator") ?? "" }),
     group: () => h(GroupScreen, { run, id: item, head, live, query }),
     tokens: () => h(TokensScreen, { run, id: item, wanted, query }),
     failures: () => h(FailuresScreen, { run, live }),

@@ -7,7 +7,8 @@ import { RewardTree, most } from "app/credit";
 import { duration, isNumber, moment, number, pretty, signed, visible } from "app/format";
 import { useKeys } from "app/keys";
 import { EpisodeContext, Message, Tools } from "app/message";
-import { go, link } from "app/place";
+import { go, link, replace } from "app/place";
+import { EstimatorMenu } from "app/screens/group";
 import { SPENT, Turn } from "app/turn";
 import { Axis, Chip, Copy, Details, Facts, Failed, Missing, pending, Status, Text, useLoaded } from "app/ui";
 
@@ -109,10 +110,12 @@ function Before({ episode, k }) {
     drift ? h(MarkLine, { warn: true }, visible(`drift: ${drift.kind} at token ${number(drift.at_token)}; a new branch begins`)) : null);
 }
 
-/** @param {{ run: string, id: string, wanted: number | null, live: import("app/live").Live }} props */
-export function EpisodeScreen({ run, id, wanted, live }) {
+/** @param {{ run: string, id: string, wanted: number | null, live: import("app/live").Live, head: Json, estimator: string }} props */
+export function EpisodeScreen({ run, id, wanted, live, head, estimator }) {
   const state = useLoaded(() => get("episode", { run, id }), [run, id, live.ticks.credit]);
   const answer = state.value && state.value.episode.id === id ? state.value : null;
+  const asked = useLoaded(async () => (estimator ? { estimator, ...(await get("credit", { run, id, estimator })).credits[id] } : null), [run, id, estimator]);
+  const second = asked.value?.estimator === estimator ? asked.value : null;
   const [at, setAt] = useState(-1);
   const place = useRef(-1);
   const episode = answer?.episode;
@@ -122,10 +125,10 @@ export function EpisodeScreen({ run, id, wanted, live }) {
     setAt(index);
     place.current = index;
     document.getElementById(`turn-${index}`)?.scrollIntoView({ block: "start" });
-    history.replaceState(null, "", link(["run", run, "episode", id], { turn: index }));
+    history.replaceState(null, "", link(["run", run, "episode", id], { turn: index, estimator }));
   };
   useEffect(() => { setAt(-1); place.current = -1; if (answer && wanted !== null) setTimeout(() => show(wanted)); else scrollTo(0, 0); }, [id, answer !== null]);
-  const move = (/** @type {string | null | undefined} */ other) => { if (other) go(link(["run", run, "episode", other])); };
+  const move = (/** @type {string | null | undefined} */ other) => { if (other) go(link(["run", run, "episode", other], { estimator })); };
   useKeys({ j: () => show(place.current + 1), ArrowDown: () => show(place.current + 1), k: () => show(Math.max(0, place.current - 1)), ArrowUp: () => show(Math.max(0, place.current - 1)),
     n: () => move(answer?.next), p: () => move(answer?.previous), t: () => go(link(["run", run, "tokens", id], { turn: at >= 0 ? at : "" })),
     g: () => { if (episode) go(link(["run", run, "group", episode.group_id])); } });
@@ -141,7 +144,9 @@ export function EpisodeScreen({ run, id, wanted, live }) {
     h("div", { style: { minWidth: 0 } },
       h("div", { class: "title" }, h("h2", {}, visible(id)),
         h("button", { onClick: () => move(answer.previous), disabled: !answer.previous, title: "previous episode (p)", "aria-label": "previous episode" }, "←"), h("button", { onClick: () => move(answer.next), disabled: !answer.next, title: "next episode (n)", "aria-label": "next episode" }, "→"),
+        head.can?.recompute === false ? null : h(EstimatorMenu, { head, chosen: estimator, onChange: (name) => replace(link(["run", run, "episode", id], { turn: at >= 0 ? at : "", estimator: name })), label: "beside it" }),
         h("a", { href: link(["run", run, "group", episode.group_id]) }, `Group of ${Math.max(siblings.length, 1)}`), h("a", { href: link(["run", run, "tokens", id]) }, "Tokens")),
+      asked.error && estimator ? h(Failed, { error: asked.error }) : null,
       h("div", { class: "card pad stack" },
         h("div", { class: "row" }, h("span", { class: "chip" }, h(Status, { status: episode.status }), visible([episode.status, episode.stop].filter(Boolean).join(", "))),
           h(Chip, { tone: isNumber(answer.reward) ? "accent" : "" }, isNumber(answer.reward) ? `reward ${number(answer.reward)}` : "reward: not scored"), isNumber(answer.success) ? h(Chip, { tone: answer.success >= 1 ? "up" : "down" }, answer.success >= 1 ? "success" : "no success") : null,
@@ -156,7 +161,7 @@ export function EpisodeScreen({ run, id, wanted, live }) {
       h(Lanes, { answer, onTurn: show }),
       h(Tools, { title: "tools", tools: episode.tools }),
       (episode.prompt ?? []).map((/** @type {Json} */ message, /** @type {number} */ k) => h(Message, { key: k, message, path: `/episode/prompt/${k}` })),
-      episode.turns.map((/** @type {Json} */ turn, /** @type {number} */ k) => [h(Before, { key: `b${k}`, episode, k }), h(Turn, { key: k, turn, facts: answer.turns[k] ?? {}, credit, chosen: k === at, tokensHref: link(["run", run, "tokens", id], { turn: k }) })]),
+      episode.turns.map((/** @type {Json} */ turn, /** @type {number} */ k) => [h(Before, { key: `b${k}`, episode, k }), h(Turn, { key: k, turn, facts: answer.turns[k] ?? {}, credit, second, chosen: k === at, tokensHref: link(["run", run, "tokens", id], { turn: k }) })]),
       episode.error ? h("div", { class: "card pad" }, h("h2", { class: "down" }, visible(`${episode.error.kind} in ${episode.error.stage}`)), h(Text, { text: [episode.error.message, episode.error.traceback].filter(Boolean).join("\n\n") })) : null,
       state.error ? h(Failed, { error: state.error }) : null)));
 }

@@ -100,6 +100,17 @@ function useHeight(place, when) {
   return height;
 }
 
+const HITS = 8;
+
+/** Where the words were found, with the text around them. @param {{ run: string, words: string, tick: number }} props */
+function Hits({ run, words, tick }) {
+  const answer = useLoaded(() => get("search", { run, q: words, limit: HITS }), [run, words, tick]).value;
+  if (!answer?.hits.length) return null;
+  return h("details", { class: "hits" }, h("summary", {}, `where it is found: ${number(answer.total)} places`), answer.hits.map((/** @type {Json} */ hit, /** @type {number} */ k) =>
+    h("div", { key: k, class: "row small", style: { flexWrap: "nowrap" } }, h("a", { class: "nowrap", href: link(["run", run, "episode", hit.id], { turn: hit.turn }) }, visible(hit.id), hit.turn == null ? "" : `, turn ${hit.turn}`), h("span", { class: "soft nowrap" }, visible(hit.where)),
+      h("span", { class: "mono cut" }, hit.snippet.map((/** @type {[string, boolean]} */ [text, found], /** @type {number} */ n) => (found ? h("mark", { key: n }, visible(text)) : visible(text).replaceAll("\n", " ")))))));
+}
+
 /** @param {{ run: string, head: Json, live: import("app/live").Live, query: URLSearchParams }} props */
 export function EpisodesScreen({ run, head, live, query }) {
   const filters = Object.fromEntries(NAMES.map((name) => [name, query.get(name) ?? ""]));
@@ -144,6 +155,7 @@ export function EpisodesScreen({ run, head, live, query }) {
       active.length ? h("button", { onClick: () => change(Object.fromEntries(NAMES.map((name) => [name, ""]))) }, `clear ${active.length}`) : null),
     more ? h("div", { class: "filters" }, RANGES.map(([name, label]) => h(Range, { key: name, name, label, filters, change: typed, bounds: facets?.[name === "duration" ? "duration_s" : name === "version" ? "versions" : name] })),
       TEXTS.map(([name, label]) => h("label", { key: name }, label, h("input", { defaultValue: filters[name], onInput: typed(name), style: { width: "130px" } })))) : null,
+    filters.q && searchable ? h(Hits, { run, words: filters.q, tick: live.ticks.index ?? 0 }) : null,
     rows.error && rows.current ? h("div", { style: { padding: "8px 12px 0" } }, h(Failed, { error: rows.error })) : null,
     h("div", { ref: place, class: "scroll-x" }, rows.fresh && rows.current && rows.total === 0 ? h(Empty, { title: active.length ? "No episode fits these filters" : "No episode yet" }, active.length ? null : h("p", {}, "Episodes appear here when the first one ends."))
       : h(Grid, { columns, total: rows.total, at: rows.at, need: rows.need, chosen: at, onChoose: setAt, href: (/** @type {Json} */ row) => link(["run", run, "episode", row.id]), sort, down, onSort: sorted, label: "episodes", height })),
