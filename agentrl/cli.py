@@ -466,15 +466,23 @@ def top(run: Run) -> None:
 
 @app.command()
 def view(
-    run: Run,
-    export: Annotated[Path | None, typer.Option(help="The page to write; default: RUN/view.html.")] = None,
-    episodes: Annotated[int, typer.Option(help="Maximum number of episodes on the page.")] = 200,
+    run: Annotated[Path, typer.Argument(help="A run directory, or a folder that holds some.")],
+    export: Annotated[
+        Path | None, typer.Option(help="Write one page of a run to this file, and serve nothing.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="With --export: maximum number of episodes on the page.")] = 200,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0: a free one.")] = 8400,
+    opens: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Write one static page: curves, episodes, turns, tool calls, rewards, credit."""
-    from agentrl.commands import look
+    """Look at runs in a browser, also while they are written: curves, episodes, turns, tokens, rewards, credit."""
+    from agentrl.commands import view as command
 
-    look.view(run, export, episodes, as_json=as_json)
+    if export is not None:
+        command.export(run, export, episodes, as_json=as_json)
+    else:
+        command.view(run, host, port, opens=opens, as_json=as_json)
 
 
 @app.command()

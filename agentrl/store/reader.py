@@ -54,6 +54,7 @@ class RunReader:
         self._credit = Shards(self.path / "credit")
         self._scores = Shards(self.path / "scores")
         self._blobs = Blobs(self.path / "blobs")
+        self._attached: dict[str, Path] = {}
         self._pending: dict[str, list[Record]] = {"episodes": [], "credit": [], "scores": [], "blobs": []}
         with told_if_full(self.path):
             self._open_index()
@@ -61,6 +62,8 @@ class RunReader:
     def _open_index(self) -> None:
         """Opens the index, and adds the records that it lacks."""
         self._index = Index(self.path / "index.sqlite", write=False)
+        for name, path in self._attached.items():
+            self._index.attach(path, name)
         self._catch_up()
 
     def close(self) -> None:
@@ -83,6 +86,10 @@ class RunReader:
         """Reads new data of another process."""
         with self._mutex:
             self.info = read_info(self.path)
+            if self._index.fixed:
+                self._index.close()
+                self._open_index()
+                return
             self._index.forget_tail()
             self._catch_up()
 
@@ -252,6 +259,16 @@ class RunReader:
     def repairs(self) -> list[dict[str, Any]]:
         """Returns all repairs by `open`; `kind` is `torn`, `damaged`, `lost` or `torn_line`."""
         return read_lines(self.path / "repairs.jsonl")
+
+    def select(self, what: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        """Runs `SELECT what` over the index: `all_episodes` (fields of `EpisodeRow`), `all_credit`, `all_scores`."""
+        return self._select(what, values)
+
+    def attach(self, path: Path, name: str) -> None:
+        """Makes the tables of another SQLite file visible to `select` under `name`, for reading."""
+        with self._mutex:
+            self._attached[name] = path
+            self._index.attach(path, name)
 
     def _select(self, what: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         with self._mutex:

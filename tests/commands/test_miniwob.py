@@ -223,11 +223,11 @@ def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path, alone: Alo
     x, y = points[0][0]
     assert f"at {x:g}, {y:g}" in shown
     agentrl("view", "run", "--export", "page.html", cwd=tmp_path)
-    script = "[...document.querySelectorAll('.image')].map(each => each.querySelectorAll('.mark').length)"
+    script = "[...document.querySelectorAll('.shot')].map(each => each.querySelectorAll('.mark').length)"
 
     async def marks() -> Any:
         async with await launching.open_context() as page:
-            await page.do("goto", url=f"{(tmp_path / 'page.html').as_uri()}#/{quote(episode.id, safe='')}")
+            await page.do("goto", url=f"{(tmp_path / 'page.html').as_uri()}#/run/episode/{quote(episode.id, safe='')}")
             return await page.evaluate(script)
 
     assert alone(marks()) == [1, 1, 1]

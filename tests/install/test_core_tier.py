@@ -41,7 +41,7 @@ def test_scripts_roll_out_and_are_checked_and_shown(core: Path, tmp_path: Path) 
         (["rollout", "counting", "--n", "12", "--script", "oracle", "--out", "run"], "reward mean 1.000"),
         (["check", "run"], "sound"),
         (["show", "run", "count3#0"], "Count to 4."),
-        (["view", "run"], "view.html"),
+        (["view", "run", "--export", "view.html"], "view.html"),
         (["recipe", "show", "quickstart"], "describe_tools"),
         (["doctor"], "torch"),
     ]:
