@@ -23,7 +23,7 @@ try:
 except ModuleNotFoundError:
     Top = None  # type: ignore[assignment,misc]
 
-shows = pytest.mark.skipif(Top is None, reason="textual is not installed: pip install 'agentrl[top]'")
+shows = pytest.mark.skipif(Top is None, reason="textual is not installed: pip install 'agentrl-framework[top]'")
 NOW = 1_000.0
 SIZE = (160, 50)
 
@@ -163,4 +163,4 @@ def test_a_missing_extra_and_a_missing_terminal_are_told(run: RunDir, monkeypatc
     monkeypatch.setitem(sys.modules, "textual.app", None)
     done = CliRunner().invoke(app, ["top", str(run.path)])
     assert isinstance(done.exception, MissingExtra)
-    assert "pip install 'agentrl[top]'" in str(done.exception)
+    assert "pip install 'agentrl-framework[top]'" in str(done.exception)

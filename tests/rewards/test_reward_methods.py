@@ -126,7 +126,7 @@ async def test_a_formula_of_the_question_is_no_answer(question: str, gold: Any, 
     (r"$\{1, 2\}$", [r"The answer is $\{1, 2\}$"], []),
 ])  # fmt: skip
 async def test_several_answers_are_none(gold: str, right: list[str], hedged: list[str]) -> None:
-    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
     task, found = Task.of("t", "How many?", answer=gold), {}
     for answer in (*right, *hedged):
         said = await maths(task, make_episode(task, answer=answer), timeout_s=60)
