@@ -122,6 +122,7 @@ async def test_a_formula_of_the_question_is_no_answer(question: str, gold: Any, 
          "The answer is 1729; maybe 1730.", "The answer is 1729. No, 1730.", "The answer is 1729 if x, else 1730.",
          "The answer is 1729 or 1730: see 1729", "The answer is between 1729 and 1800", "The answer is 1729, 1730",
          "The answer is 1729, and possibly also perhaps 1730.",
+         "1,729,0", "The answer is 1,729,0.", "The answer is 1,729 or 1,730",
          "The answer is 1729\n1730\n1731", "The answer is x=1729, y=1730", "The answer is 1729 \u00b1 5"]),
     (r"$\{1, 2\}$", [r"The answer is $\{1, 2\}$"], []),
 ])  # fmt: skip

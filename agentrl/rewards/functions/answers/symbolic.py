@@ -109,7 +109,8 @@ def _is_one_of_several(text: str, whole: str) -> bool:
     """Returns True if the answer offers another number beside `text`: "the answer is 5 or 6", of which the parser reads
     the first.
     """
-    ends = [found.end() for found in re.finditer(re.escape(text), whole)]
+    written = ",?".join(map(re.escape, text)) if text.isdecimal() else re.escape(text)  # the parser drops commas
+    ends = [found.end() for found in re.finditer(written, whole)]
     stated = [end for end in ends[:-1] if "answer" in whole[max(0, end - len(text) - 30) : end].lower()]
     return any(_OR_ANOTHER.match(whole, end) for end in [*stated, *ends[-1:]])
 
