@@ -44,7 +44,7 @@ def main() -> int:
     if arguments.dry_run:
         return 0
     install(newest)
-    command = [FOLDER / "bin/python", "-m", "pytest", *(tests or ["-n", "3", "--dist", "loadfile"])]
+    command: list[str | Path] = [FOLDER / "bin/python", "-m", "pytest", *(tests or ["-n", "3", "--dist", "loadfile"])]
     print(shlex.join(map(str, command)), flush=True)
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 

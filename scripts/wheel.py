@@ -150,7 +150,7 @@ def environment(wheel: Path, extras: tuple[str, ...], folder: Path, python: Path
     """Makes an environment with the wheel and its extras alone. Returns the command `agentrl` in it."""
     called(*uv(), "venv", "--quiet", "--python", python or sys.executable, folder)
     asked = f"{PROJECT['name']}[{','.join(extras)}] @ {wheel.as_uri()}"
-    install = (*uv(), "pip", "install", "--quiet", "--python", folder / "bin/python", *indexes())
+    install: list[str | Path] = [*uv(), "pip", "install", "--quiet", "--python", folder / "bin/python", *indexes()]
     called(*install, "-c", ROOT / "constraints.txt", asked)
     return folder / "bin/agentrl"
 
