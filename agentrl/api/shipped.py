@@ -46,6 +46,7 @@ class ShippedRecipe:
         trains: what the policy learns.
         size: of a training: the model, the episodes, the time.
         measured: what a training gave; None: no policy has learned it.
+        sandbox: True if an episode needs one.
         needs: packages and images, by the commands of its page that get them.
     """
 
@@ -54,6 +55,7 @@ class ShippedRecipe:
     trains: str | None
     size: str | None
     measured: str | None
+    sandbox: bool
     needs: dict[str, list[str]]
 
     @property
@@ -113,7 +115,7 @@ def _of_package(own: Offered) -> ShippedEnvironment:
 def _shipped(path: Path) -> ShippedRecipe:
     about = AboutSettings.model_validate(YAML(typ="safe").load(path.read_text()).get("about") or {})
     needs, does = _needs(path.parent / "README.md"), _does(path.parent / "task.py")
-    return ShippedRecipe(_name(path), does, about.trains, about.size, about.measured, needs)
+    return ShippedRecipe(_name(path), does, about.trains, about.size, about.measured, about.sandbox, needs)
 
 
 def _why_not(recipe: ShippedRecipe) -> str | None:

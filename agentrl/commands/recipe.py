@@ -35,10 +35,12 @@ def listed(recipes: Iterable[ShippedRecipe]) -> Table:
     table = Table("recipe", "what it trains", "size", "measured", "needs", box=None, padding=(0, 1, 1, 0))
     for recipe in recipes:
         lacks = recipe.lacks
-        needs = Text("\n").join(
+        commands = [
             Text(command, "yellow") if command in lacks else Text(", ".join(items))
             for command, items in recipe.needs.items()
-        )
+        ]
+        needs = Text("\n").join([*([Text("a sandbox")] if recipe.sandbox else []), *commands])
         measured = Text(recipe.measured or "not learned yet", "" if recipe.measured else "dim")
-        table.add_row(Text(recipe.name), Text(recipe.trains or recipe.does), Text(recipe.size or ""), measured, needs)
+        trains = Text(recipe.trains or recipe.does)
+        table.add_row(Text(recipe.name), trains, Text(recipe.size or ""), measured, needs)
     return table

@@ -154,7 +154,7 @@ def _check(profile: Mapping[str, Any], conditions: Any, path: Path) -> None:
         *above, last = str(key).split(".")
         section = section_at(Recipe, above) if above else Recipe
         if section is None or last not in section.model_fields:
-            known = sorted(section.model_fields) if section is not None else ()
+            known = sorted(section.model_fields) if section is not None else []
             raise RecipeError(f"{WHEN}: recipes have no key {key!r}", place=place, remedy=nearest(last, known, "keys"))
         if not isinstance(overlay, Mapping):
             raise RecipeError(f"{WHEN}.{key} must be a mapping, found {overlay!r}", place=place)

@@ -61,6 +61,7 @@ class AboutSettings(Section):
         None,
         description="What a training of this recipe gave, from where to where; null: no policy has learned it.",
     )
+    sandbox: bool = Field(False, description="An episode needs a sandbox: bubblewrap or a container engine.")
     images: bool = Field(False, description="The task shows images: profiles take a model that sees.")
 
 

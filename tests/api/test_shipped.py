@@ -124,7 +124,7 @@ def test_the_commands(tmp_path: Path) -> None:
     shown = command("recipe", "list", cwd=tmp_path).stdout
     assert "tau2/airline.yaml" in shown
     rows = json.loads(command("recipe", "list", "--json", cwd=tmp_path).stdout)
-    assert {"name", "does", "trains", "size", "measured", "needs", "lacks"} == rows[0].keys()
+    assert {"name", "does", "trains", "size", "measured", "sandbox", "needs", "lacks"} == rows[0].keys()
     rows = json.loads(command("env", "list", "--json", cwd=tmp_path).stdout)
     assert {"name", "does", "certificate", "why_not", "package"} == rows[0].keys()
     assert "runs here" in command("env", "list", cwd=tmp_path).stdout

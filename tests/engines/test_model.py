@@ -154,7 +154,8 @@ def test_find_model(tmp_path: Path) -> None:
 
 def test_a_name_of_the_hub_is_found_in_the_cache_or_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    name, calls = "agentrl-tests/no-such-model", []
+    name = "agentrl-tests/no-such-model"
+    calls: list[tuple[str, bool]] = []
 
     def snapshot(name: str, *, local_files_only: bool, **settings: object) -> str:
         calls.append((name, local_files_only))

@@ -40,7 +40,7 @@ when:
 """
 """A profile: what makes every recipe small. A policy that knows nothing needs no more than two turns to show it."""
 
-FEW = {
+FEW: dict[str, tuple[str, ...]] = {
     "grounding": ("tasks.args.pages=48", "eval.tasks.args.pages=48"),
     "picture-maze": (
         "stages.0.sft.episodes=4", "stages.0.sft.steps=2", "stages.0.sft.batch=2", "stages.1.rl.train.iterations=2",
@@ -86,7 +86,9 @@ def pictures(name: str) -> list[str]:
 def trains(name: str, small: str, folder: Path) -> None:
     lacks(name)
     few = FEW.get(name, ())
-    assert check(name, pictures(name)).warnings == []
+    found = check(name, pictures(name))
+    assert found.warnings == []
+    assert found.sandbox == RECIPES[name].sandbox
     run = agentrl.train(name, profile=small, overrides=few, out=folder / "run", reporters=())
     assert run is not None
     steps = [line for line in run.metrics if line.get("split") == "train" and "loss" in line]
