@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.loader import load_recipe, recipe_of, with_overrides
+from agentrl.config import loader
 from agentrl.config.recipe import Recipe
 
 AnyRecipe = str | Path | Recipe | Mapping[str, Any]
@@ -15,6 +15,11 @@ AnyRecipe = str | Path | Recipe | Mapping[str, Any]
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """`["train.lr=1e-5"]` as on the command line, or `{"train.lr": 1e-5}`."""
+
+
+def load_recipe(name: AnyRecipe, overrides: Overrides = ()) -> Recipe:
+    """Loads and checks a recipe: what `agentrl.load_recipe` is. Arguments and errors are those of `given_recipe`."""
+    return given_recipe(name, overrides)
 
 
 def given_recipe(recipe: AnyRecipe, overrides: Overrides = ()) -> Recipe:
@@ -26,10 +31,10 @@ def given_recipe(recipe: AnyRecipe, overrides: Overrides = ()) -> Recipe:
         RecipeError: the recipe cannot be loaded, or an override is wrong.
     """
     if isinstance(recipe, Recipe):
-        return with_overrides(recipe, as_lines(overrides), recipe.base) if overrides else recipe
+        return loader.with_overrides(recipe, as_lines(overrides), recipe.base) if overrides else recipe
     if isinstance(recipe, Mapping):
-        return recipe_of(recipe, as_lines(overrides))
-    return load_recipe(str(recipe), as_lines(overrides))
+        return loader.recipe_of(recipe, as_lines(overrides))
+    return loader.load_recipe(str(recipe), as_lines(overrides))
 
 
 def as_lines(overrides: Overrides) -> list[str]:
