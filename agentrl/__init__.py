@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from agentrl.api.eval import eval
     from agentrl.api.forks.fork import fork
     from agentrl.api.forks.probe import probe
+    from agentrl.api.recipes import load_recipe
     from agentrl.api.rescore import rescore
     from agentrl.api.rollout import rollout
     from agentrl.api.run import Run, open_run
     from agentrl.api.train import train
     from agentrl.chat.formats.parser import Reply
-    from agentrl.config.loader import load_recipe
     from agentrl.config.recipe import Recipe
     from agentrl.engines.scripted import Say
     from agentrl.rollouts.agent import Agent, ToolAgent
@@ -58,7 +58,7 @@ _MODULES = {
     "eval": "agentrl.api.eval",
     "fork": "agentrl.api.forks.fork",
     "http_client": "agentrl.types.http.client",
-    "load_recipe": "agentrl.config.loader",
+    "load_recipe": "agentrl.api.recipes",
     "open_run": "agentrl.api.run",
     "probe": "agentrl.api.forks.probe",
     "credit": "agentrl.api.credit",

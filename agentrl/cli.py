@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,7 +18,16 @@ from typer.core import TyperGroup
 
 import agentrl
 from agentrl.commands.environment import app as environments
-from agentrl.commands.output import Json, is_terminal, restore_standard_output, show_log, write, write_json, write_line
+from agentrl.commands.output import (
+    Json,
+    is_terminal,
+    progress,
+    restore_standard_output,
+    show_log,
+    write,
+    write_json,
+    write_line,
+)
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.commands.search import app as searches
 from agentrl.store.full_disk import REMEDY, is_of_a_full_disk
@@ -237,7 +246,8 @@ def rescore(
     from agentrl.api.rescore import rescore as command
     from agentrl.commands.rescore import print_comparison
 
-    result = command(run, recipe, name=name, stage=stage, overrides=overrides)
+    with progress() as told:
+        result = command(run, recipe, name=name, stage=stage, overrides=overrides, reporters=[told])
     write_json(result) if as_json else print_comparison(result, run, name)
     require_all_scored(result, run)
 
@@ -270,7 +280,9 @@ def credit(
         )
     if len(names) > 1 and (save or overrides):
         raise typer.BadParameter("--save and --set are for one estimator")
-    results = [command(run, name, overrides=overrides, stage=stage, rewards=rewards, save=save) for name in names]
+    how: dict[str, Any] = {"overrides": overrides, "stage": stage, "rewards": rewards, "save": save}
+    with progress() as told:
+        results = [command(run, name, **how, reporters=[told]) for name in names]
     if episode is not None:
         results = [result.only(episode) for result in results]
     if as_json:

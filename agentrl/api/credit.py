@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.parts import Filter
 from agentrl.estimators.registry import ESTIMATORS, CreditAssigner, EpisodeCredit, load_credit
+from agentrl.reporters.relay import Several
 from agentrl.store.reader import RunReader
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
@@ -26,6 +27,7 @@ from agentrl.training.batch.truncation import Truncation
 from agentrl.training.batch.views import own_views, together
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError, nearest
+from agentrl.types.reporter import Reporter
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def credit(
     stage: str | None = None,
     rewards: str | None = None,
     save: bool = False,
+    reporters: Sequence[Reporter] = (),
 ) -> CreditedRun:
     """Computes the credit of a run's episodes as training does: one batch per update, without episodes that the recipe
     drops (`train.truncated`, `train.timed_out`), each trained policy with its own outcome and baselines.
@@ -85,6 +88,7 @@ def credit(
         overrides: settings of the estimator: `{"gamma": 0.9}`, or `["gamma=0.9"]`.
         rewards: use the scores that `rescore` stored under this name instead of the recorded ones.
         save: store the credit. It replaces earlier credit in all views of the run.
+        reporters: are told how many episodes are read.
 
     Raises:
         CreditError: unknown estimator or setting, or the episodes lack a required field.
@@ -96,7 +100,7 @@ def credit(
         stages = RunStages(stored)
         credit, prefix = _chosen(stored, stages, stage, estimator, settings_of(as_lines(overrides)))
         trained = _trained_in(stored)
-        episodes = [e for e in stored.episodes() if e.split != "demo" and e.id.startswith(prefix)]
+        episodes = [e for e in _told(stored, reporters) if e.split != "demo" and e.id.startswith(prefix)]
         if rewards is not None:
             episodes = list(rescored(episodes, load(path, rewards)))
         batches = _batches(episodes, stages, trained)
@@ -115,6 +119,15 @@ def credit(
         _store(path, batches, "agentrl credit --save" + (f", rewards {rewards!r}" if rewards is not None else ""))
     counted = {episode.id: episode for batch in batches for episode in batch.members}
     return CreditedRun(credit, counted, [one for batch in batches for one in batch.credits], found)
+
+
+def _told(run: RunReader, reporters: Sequence[Reporter]) -> Iterator[Episode]:
+    """Yields the episodes of a run, and tells reporters how many have been read."""
+    reporter = Several(reporters)
+    reporter.phase("reading episodes", len(run.ids()))
+    for number, episode in enumerate(run.episodes(), 1):
+        yield episode
+        reporter.step(number, {})
 
 
 def credit_of_group(run: RunReader, group: str, estimator: str) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agentrl.api import event_loop
-from agentrl.api.recipes import AnyProfile, Overrides, as_lines, given_recipe
+from agentrl.api.recipes import AnyProfile, AnyRecipe, Overrides, as_lines, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing, free_folder, newest_checkpoint
 from agentrl.config.loader import with_overrides
@@ -29,7 +29,7 @@ from agentrl.types.reporter import Reporter
 
 
 def eval(
-    what: str | Path | Recipe | Run,
+    what: AnyRecipe | Run,
     n: int | None = None,
     *,
     overrides: Overrides = (),
@@ -86,15 +86,13 @@ async def _evaluate(
             await close_all(engine)
 
 
-def evaluated(
-    what: str | Path | Recipe | Run, overrides: Overrides = (), profile: AnyProfile = None
-) -> tuple[Recipe, int]:
+def evaluated(what: AnyRecipe | Run, overrides: Overrides = (), profile: AnyProfile = None) -> tuple[Recipe, int]:
     """The recipe to evaluate, and the iteration of its weights (0 for a recipe that is not a run or a checkpoint).
 
     Raises:
         RecipeError: the recipe or folder does not exist, or the run has no checkpoint.
     """
-    if isinstance(what, Recipe):
+    if isinstance(what, Recipe | Mapping):
         return given_recipe(what, overrides, profile), 0
     folder = folder_of(what)
     if (folder / "state.json").is_file():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.loader import load_recipe, recipe_of, with_overrides
+from agentrl.config import loader
 from agentrl.config.recipe import Recipe
 
 AnyRecipe = str | Path | Recipe | Mapping[str, Any]
@@ -18,6 +18,11 @@ AnyProfile = str | Path | None
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """`["train.lr=1e-5"]` as on the command line, or `{"train.lr": 1e-5}`."""
+
+
+def load_recipe(name: AnyRecipe, overrides: Overrides = (), profile: AnyProfile = None) -> Recipe:
+    """Loads and checks a recipe: what `agentrl.load_recipe` is. Arguments and errors are those of `given_recipe`."""
+    return given_recipe(name, overrides, profile)
 
 
 def given_recipe(recipe: AnyRecipe, overrides: Overrides = (), profile: AnyProfile = None) -> Recipe:
@@ -31,10 +36,10 @@ def given_recipe(recipe: AnyRecipe, overrides: Overrides = (), profile: AnyProfi
     """
     lines, named = as_lines(overrides), None if profile is None else str(profile)
     if isinstance(recipe, Recipe):
-        return with_overrides(recipe, lines, recipe.base, named) if overrides or named else recipe
+        return loader.with_overrides(recipe, lines, recipe.base, named) if overrides or named else recipe
     if isinstance(recipe, Mapping):
-        return recipe_of(recipe, lines, named)
-    return load_recipe(str(recipe), lines, named)
+        return loader.recipe_of(recipe, lines, named)
+    return loader.load_recipe(str(recipe), lines, named)
 
 
 def as_lines(overrides: Overrides) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -11,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.api import event_loop
-from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import EpisodesMissing
 from agentrl.api.run_stages import RunStages
 from agentrl.config.recipe import Recipe
+from agentrl.reporters.relay import Several
 from agentrl.rewards.bare import scoring_functions
 from agentrl.rewards.components import Component, RewardSet
 from agentrl.rollouts.groups.rescored import RescoredGroups
@@ -32,15 +34,17 @@ from agentrl.types.closing import close_all
 from agentrl.types.episode import Episode
 from agentrl.types.errors import REMEDY, RecipeError, StoreError
 from agentrl.types.figures.sums import total
+from agentrl.types.reporter import Reporter
 
 
 def rescore(
     run: str | Path | Run,
-    recipe: str | Path | Recipe | None = None,
+    recipe: AnyRecipe | None = None,
     *,
     name: str = "again",
     stage: str | None = None,
     overrides: Overrides = (),
+    reporters: Sequence[Reporter] = (),
 ) -> dict[str, Any]:
     """Scores the episodes of a run by the rewards of a recipe, and stores the scores as `name` next to the record.
 
@@ -51,6 +55,7 @@ def rescore(
         recipe: as `rollout` takes it; default: that of the stage.
         stage: only its episodes; default: all stages if `recipe` is given, else the only stage.
         overrides: as for `rollout`.
+        reporters: are told how many episodes are scored.
 
     Returns:
         By component and for `reward`: recorded and new means, and the number of unscored episodes; failures; and by
@@ -76,7 +81,12 @@ def rescore(
         todo = _todo(rows, there, rewards)
         earlier = {name for each in stages.recipes() for name in scoring_functions(each.rewards)}
 
+        reporter = Several(reporters)
+        reporter.phase("rescoring", len(todo))
+        done = itertools.count(1)
+
         def store(episode: Episode) -> None:
+            reporter.step(next(done), {})
             if episode.id not in there:  # a member of a group of which a kill left some
                 add(path, name, Rescore.of(episode))
 

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.commands.output import Json, write, write_json
+from agentrl.commands.output import Json, progress, write, write_json
 
 if TYPE_CHECKING:
     from agentrl.api.certify.findings import Finding
@@ -42,7 +42,10 @@ def check_command(
 
     loaded = given_recipe(recipe, overrides)
     note = (lambda finding: None) if as_json else _tell
-    certificate = check_environment(loaded, n, threshold=threshold, policy=policy, out=out, note=note)
+    with progress() as told:
+        certificate = check_environment(
+            loaded, n, threshold=threshold, policy=policy, out=out, note=note, reporters=[told]
+        )
     if store:
         certificate.store(loaded.base)
     if as_json:

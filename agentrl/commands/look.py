@@ -12,7 +12,7 @@ import msgspec
 
 from agentrl.api.run import episode_table
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.commands.output import write, write_all, write_json
+from agentrl.commands.output import progress, write, write_all, write_json
 from agentrl.store.check import check as check_run
 from agentrl.store.checkpoints import checkpoints
 from agentrl.store.reader import RunReader
@@ -42,7 +42,8 @@ def token_text(run: RunReader) -> Callable[[int], str] | None:
 
 def check(path: Path, *, as_json: bool) -> int:
     """Prints which invariants of a run hold. Returns the exit code."""
-    report = check_run(path)
+    with progress() as reporter:
+        report = check_run(path, reporter)
     write_json(report.as_dict()) if as_json else print(visible(report.as_text()))
     return report.exit_code
 

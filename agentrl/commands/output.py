@@ -7,7 +7,8 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,11 @@ import msgspec
 import typer
 from rich.console import Console, RenderableType
 
+from agentrl.types.reporter import Reporter
 from agentrl.view.terminal import Unwrapped, Visible, visible
+
+SLOW_S = 2.0
+"""Seconds after which a command shows how far it is."""
 
 _STDOUT, _STDERR = 1, 2
 _kept: list[int] = []  # standard output, while it is reserved for the document
@@ -75,6 +80,19 @@ class _ToStandardError(logging.Handler):
         kind = "warning" if record.levelno >= logging.WARNING else "note"
         # Looked up at print time: the live block replaces the stream, to print above itself.
         print(visible(f"{kind}: {record.getMessage()}"), file=sys.stderr)
+
+
+@contextmanager
+def progress() -> Iterator[Reporter]:
+    """Shows on standard error how far a command is, once it has taken `SLOW_S`: a bar with its rate and the time left;
+    in a pipe a line every 10 s."""
+    from agentrl.reporters.terminal import Terminal
+
+    shown = Terminal(console=Console(stderr=True), after_s=SLOW_S)
+    try:
+        yield shown
+    finally:
+        shown.ended(None)
 
 
 def is_terminal() -> bool:

@@ -243,6 +243,12 @@ class TrainSettings(OptimiserSettings):
         None, description="An implicit process reward model, for estimators that need it."
     )
     checkpoint_every: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="Iterations between checkpoints.")
+    record_tokens: Annotated[int, MAY_CHANGE] = Field(
+        0,
+        ge=0,
+        description="Number of groups per iteration of whose tokens the run keeps advantage, log-probability, ratio, "
+        "entropy and clipping (RUN/tokens); those with an advantage come first. 0: none.",
+    )
 
     @model_validator(mode="after")
     def _norm_where_it_counts(self) -> TrainSettings:

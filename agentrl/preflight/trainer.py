@@ -62,6 +62,13 @@ NEEDS = (
 )
 ROLLOUT_NEEDS = (
     Need(
+        "token_records",
+        lambda recipe, _: recipe.train is not None and recipe.train.record_tokens > 0,
+        "records no numbers of tokens",
+        "train.record_tokens",
+        "train.record_tokens=0",
+    ),
+    Need(
         "second_policies",
         lambda recipe, _: any(each.train for each in recipe.policies.values()),
         "trains one policy",

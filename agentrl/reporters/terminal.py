@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -17,10 +17,11 @@ from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import earned, turns_of
 from agentrl.types.reporter import UNNAMED, Metrics, Reporter, RunStart
 from agentrl.view.chart import short, sparkline
+from agentrl.view.live import pace
 from agentrl.view.summary import PROGRESS, headline, series
 from agentrl.view.terminal import Visible
 
-_PLAIN_EVERY_S = 5.0
+_PLAIN_EVERY_S = 10.0
 _SHOWN_OFFLINE = ("loss", "accuracy", "margin", "grad_norm", "train_s")
 
 
@@ -29,14 +30,25 @@ class Terminal(Reporter):
 
     Args:
         rows: number of iterations in the table.
+        after_s: seconds before anything is shown, but for warnings: what is done sooner is not worth a word. Above 0,
+            notes are left out.
+        clock: gives seconds.
     """
 
-    def __init__(self, *, console: Console | None = None, rows: int = 8) -> None:
-        self.rows = rows
+    def __init__(
+        self,
+        *,
+        console: Console | None = None,
+        rows: int = 8,
+        after_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.rows, self.after_s, self._clock = rows, after_s, clock
+        self._due = clock() + after_s
         self.console = console or Console()
         self._metrics: list[dict[str, Any]] = []
         self._stage_of: dict[str, str] = {}
-        self._said = 0.0
+        self._said = -_PLAIN_EVERY_S
         self._live: Live | None = None
         self._begin("", 0)
         if self.console.is_terminal:
@@ -44,27 +56,37 @@ class Terminal(Reporter):
 
     def started(self, run: RunStart) -> None:
         self._begin(f"{run.command} {run.name}", 0)
-        if self._live:
-            self._live.start()
+        self._show()
 
     def ended(self, error: BaseException | None) -> None:
         if self._live:
             self._live.stop()
-        elif self.total and not self._metrics and self._said_at != self.done:
-            self.note(self.status())
+        elif self.total and not self._metrics and self._said_at != self.done and self._shows:
+            self._print(self.status())
 
     def phase(self, name: str, total: int) -> None:
         again = name == self.name  # a further round of the same phase
         self._begin(name, total)
-        if self._live is None and not self._metrics and not again:
-            self.note(f"{name} ({total})")
+        self._show()
+        if self._live is None and not self._metrics and not again and self._shows:
+            self._print(f"{name} ({total})")
+
+    @property
+    def _shows(self) -> bool:
+        """Whether it is time to show something."""
+        return self._clock() >= self._due
+
+    def _show(self) -> None:
+        """Starts the live display when it is time."""
+        if self._live is not None and not self._live.is_started and self._shows:
+            self._live.start()
 
     def _begin(self, name: str, total: int) -> None:
         self.name, self.total, self.done, self._said_at = name, total, 0, -1
         self._statuses: Counter[str] = Counter()
         self._reward_sum, self._scored, self._turns = 0.0, 0, 0
         self._numbers = ""
-        self._started = time.monotonic()
+        self._started = self._clock()
 
     def step(self, done: int, metrics: Mapping[str, float]) -> None:
         self.done = done
@@ -91,20 +113,23 @@ class Terminal(Reporter):
         self._metrics.append(dict(line))
         if self._live is None:
             values = "  ".join(f"{name} {short(line[name])}" for name in _shown(line))
-            self.note(f"{_source(line)} {line.get('iteration', len(self._metrics))}  {values}".strip())
+            self._print(f"{_source(line)} {line.get('iteration', len(self._metrics))}  {values}".strip())
 
     def note(self, text: str) -> None:
-        """Prints a line (above the live display)."""
-        self.console.print(Visible(Text(text)), soft_wrap=True)
+        """Prints a line (above the live display), unless only what takes long is shown."""
+        if self.after_s == 0:
+            self._print(text)
 
     def warning(self, text: str) -> None:
         """Prints a warning."""
-        self.note(f"warning: {text}")
+        self._print(f"warning: {text}")
+
+    def _print(self, text: str) -> None:
+        self.console.print(Visible(Text(text)), soft_wrap=True)
 
     def status(self) -> str:
         """The phase in one line."""
-        seconds = max(time.monotonic() - self._started, 1e-9)
-        parts = [f"{self.done}/{self.total}", f"{self.done / seconds:.1f}/s"]
+        parts = pace(self.done, self.total, self._clock() - self._started)
         if self._statuses:
             reward = f"{self._reward_sum / self._scored:.3f}" if self._scored else "none"
             counts = " ".join(f"{name}={count}" for name, count in self._statuses.most_common())
@@ -145,10 +170,12 @@ class Terminal(Reporter):
         return [Text.assemble((f"{main} ", "bold"), (sparkline(values, width=60), "green"), f" {values[-1]:.3f}")]
 
     def _say_sometimes(self) -> None:
-        due = self.done == self.total or time.monotonic() - self._said > _PLAIN_EVERY_S
-        if self._live is None and not self._metrics and due:
-            self._said, self._said_at = time.monotonic(), self.done
-            self.note(self.status())
+        self._show()
+        due = self.done == self.total or self._clock() - self._said >= _PLAIN_EVERY_S
+        if self._live is None and not self._metrics and due and self._shows:
+            self._said, self._said_at = self._clock(), self.done
+            named = "" if self.after_s == 0 else f"{self.name} "  # its beginning was not told
+            self._print(named + self.status())
 
 
 def _shown(line: Metrics) -> list[str]:

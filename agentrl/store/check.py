@@ -25,6 +25,7 @@ from agentrl.types.episode import MAIN, Branch, Drift, Episode, Node, gap_in
 from agentrl.types.errors import StoreError
 from agentrl.types.parts.image import ImageRefused, image_info
 from agentrl.types.parts.placeholders import fault_in
+from agentrl.types.reporter import Reporter
 from agentrl.types.sample import training_samples
 from agentrl.types.trajectory import Trajectory
 
@@ -123,8 +124,11 @@ _ABOUT = {
 }
 
 
-def check(path: str | Path) -> Report:
+def check(path: str | Path, reporter: Reporter | None = None) -> Report:
     """Checks a run directory without changing it. The run may be written at the same time.
+
+    Args:
+        reporter: is told how many records of episodes are checked.
 
     Raises:
         StoreError: the folder is not a run.
@@ -136,7 +140,7 @@ def check(path: str | Path) -> Report:
         live = is_held(path / "lock")
         if live:
             notes.append("the run is being written: missing episodes and unnamed blobs are not failures yet")
-        turns, blobs, images = _check_episodes(run, invariants, notes)
+        turns, blobs, images = _check_episodes(run, invariants, notes, reporter or Reporter())
         _check_planned(run, set(turns), invariants["exactly_once"], notes, live)
         _check_scores(run, turns, invariants, notes)
         _check_credit(run, turns, invariants, notes)
@@ -147,7 +151,7 @@ def check(path: str | Path) -> Report:
 
 
 def _check_episodes(
-    run: RunReader, invariants: dict[str, Invariant], notes: list[str]
+    run: RunReader, invariants: dict[str, Invariant], notes: list[str], reporter: Reporter
 ) -> tuple[dict[str, int], dict[str, str], dict[tuple[str, ...], str]]:
     """Checks all records of the shards. Returns the number of turns of each episode, an episode of each blob, and an
     episode of each image with the image's attributes."""
@@ -157,7 +161,9 @@ def _check_episodes(
     blobs: dict[str, str] = {}
     images: dict[tuple[str, ...], str] = {}
     openings, without_tools = Openings(run), 0
-    for place, line in _lines(run.path / "episodes", invariants["readable"], notes):
+    reporter.phase("checking", len(indexed))
+    for number, (place, line) in enumerate(_lines(run.path / "episodes", invariants["readable"], notes), 1):
+        reporter.step(number, {})
         try:
             episode = decode_episode(line)
         except msgspec.DecodeError as error:

@@ -19,6 +19,7 @@ from agentrl.store.info import read_info, run_folder
 from agentrl.store.lines import read_lines
 from agentrl.store.lock import is_held
 from agentrl.store.shards import Frame, Location, Shards
+from agentrl.store.tokens import TokenRecord, read_tokens
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
 
@@ -238,6 +239,14 @@ class RunReader:
             StoreError: it is missing.
         """
         return self._blobs.get(sha)
+
+    def tokens(self, *, episode_id: str | None = None, iteration: int | None = None) -> Iterator[TokenRecord]:
+        """What the trainer computed for tokens, of all episodes that were kept (`train.record_tokens`), or of one.
+
+        Raises:
+            StoreError: a file is damaged.
+        """
+        return read_tokens(self.path, episode_id=episode_id, iteration=iteration)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`."""

@@ -7,6 +7,7 @@ scores/*.jsonl.zst       rewards of whole groups, one record per group; an episo
 index.sqlite             a row per episode; rebuilt from the shards when it is lost or behind
 blobs/ab/ab12...         long outputs by SHA-256
 metrics.jsonl  failures.jsonl  repairs.jsonl
+tokens/*.jsonl.zst       numbers of the tokens of some groups, a file per update (`tokens.py`)
 heartbeat.json           what the run does now (`heartbeat.py`)
 checkpoints/             the trainer's
 """
@@ -27,6 +28,7 @@ from agentrl.store.lines import append_line, cut_torn_line
 from agentrl.store.lock import Lock
 from agentrl.store.reader import COMMIT_ROWS, RunReader
 from agentrl.store.shards import Frame, Shards
+from agentrl.store.tokens import TokenRecord, write_tokens
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
 
@@ -166,6 +168,12 @@ class RunDir(RunReader):
         self._must_write()
         with told_if_full(self.path):
             append_line(self.path / "metrics.jsonl", dict(metrics))
+
+    def add_tokens(self, stage: str, iteration: int, records: Sequence[TokenRecord]) -> None:
+        """Stores the numbers of tokens of an update (`tokens.py`); replaces earlier ones of the same update."""
+        self._must_write()
+        with told_if_full(self.path):
+            write_tokens(self.path, stage, iteration, records)
 
     def put_blob(self, data: bytes) -> str:
         """Stores bytes under their SHA-256, once. Blobs without a stored episode are deleted when the run is closed."""

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from agentrl.config.recipe import Recipe
 from agentrl.config.train import LossSettings, TrainSettings
 from agentrl.models.load import LoadedModel
+from agentrl.store.tokens import TokenRecord
 from agentrl.types.engine import Engine
 from agentrl.types.errors import TrainError
 from agentrl.types.sample import TrainingSample
@@ -54,7 +55,15 @@ COLUMNS: dict[Column, str] = {
 """Numbers of a trained token that only some trainers compute, in words."""
 
 Feature = Literal[
-    "all_weights", "adapters", "prefix_trees", "ranks", "images", "second_policies", "temperature", "any_engine"
+    "all_weights",
+    "adapters",
+    "prefix_trees",
+    "ranks",
+    "images",
+    "second_policies",
+    "temperature",
+    "any_engine",
+    "token_records",
 ]
 
 
@@ -69,7 +78,8 @@ class TrainerCapabilities:
         features: all_weights, adapters: what can be trained (without `train.lora`, with it); prefix_trees: shared
             prefixes are forwarded once; ranks: several processes; images; second_policies: trainers of further adapters
             (`policies.NAME.train`); temperature: log-probabilities at a sampling temperature other than 1; any_engine:
-            `publish` gives weights, and `open` a model in this process, so that built-in engines can sample.
+            `publish` gives weights, and `open` a model in this process, so that built-in engines can sample;
+            token_records: `recorded` gives what `train.record_tokens` asks for.
         unread: keys of `train` that it does not read. A recipe must leave them at their defaults.
     """
 
@@ -195,6 +205,10 @@ class TrainerBackend(ABC):
             DeadPolicy: the policy's log-probabilities are not finite.
             TrainError: nothing to train on, or a loss is not finite.
         """
+
+    def recorded(self) -> Sequence[TokenRecord]:
+        """Numbers of the tokens of `train.record_tokens` groups in the last update. Default: none."""
+        return ()
 
     @abstractmethod
     async def fit(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from agentrl.config.train import LossSettings
 from agentrl.models.load import LoadedModel, load_model
+from agentrl.store.tokens import TokenRecord
 from agentrl.training.backend import (
     COLUMNS,
     Column,
@@ -82,6 +83,10 @@ class LocalTrainer(TrainerBackend):
     async def update(self, samples: Sequence[TrainingSample], *, seed: int, progress: float) -> dict[str, float]:
         """See `Trainer.update`."""
         return await self._call(partial(self._trainer.update, samples, seed=seed, progress=progress))
+
+    def recorded(self) -> Sequence[TokenRecord]:
+        """See `Trainer.recorded`."""
+        return self._trainer.recorded
 
     async def fit(
         self, samples: Sequence[TrainingSample], loss: LossSettings, lr: float, *, fresh: bool = False

@@ -134,6 +134,8 @@ class TrainingLoop:
         progress = self.iteration / self.recipe.train.iterations
         if batch.samples:
             found |= await self.trainer.update(batch.samples, seed=seed, progress=progress)
+            if self.recipe.train.record_tokens:
+                self.state.record.add_tokens(self.iteration + 1, self.trainer.recorded())
         for name, each in self.second_policies.items():
             found |= await each.update(batch.beside[name], seed, progress)
         batch.metrics.update(await self.compute.call(self.curriculum.observe, batch.groups, self.iteration))

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.config.train import LossSettings, TrainSettings
+from agentrl.store.tokens import TokenRecord
 from agentrl.training.auxiliary.models import AuxiliarySettings, auxiliary_model, make_backbone
 from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.loss import PreferenceLoss
@@ -40,6 +41,7 @@ from agentrl.training.parallel.shards import (
 from agentrl.training.stats import Stats, mismatch
 from agentrl.training.supervised.minibatches import minibatches
 from agentrl.training.supervised.preferences import preference_metrics, with_baseline
+from agentrl.training.token_record import StepColumns, TokenRecorder
 from agentrl.types.errors import DeadPolicy, TrainError
 from agentrl.types.sample import TrainingSample
 
@@ -61,6 +63,7 @@ class Trainer:
 
     Attributes:
         unpacked: the reason why `packing: auto` trains one row per branch; None if it packs prefix trees.
+        recorded: numbers of the tokens of `record_tokens` groups in the last update.
 
     Raises:
         TrainError: the loss is unknown, the layout of `packing` does not fit the model, or KL has no reference.
@@ -112,6 +115,7 @@ class Trainer:
             for name, each in auxiliary.items()
         }
         self.steps = 0
+        self.recorded: list[TokenRecord] = []
 
     @property
     def model(self) -> Any:
@@ -197,7 +201,7 @@ class Trainer:
         """
         _check(samples)
         settings, stats = self.settings, Stats()
-        rng = np.random.default_rng(seed)
+        rng, recorder = np.random.default_rng(seed), TokenRecorder(samples, settings.record_tokens)
         whole_groups = self.objective.scope == "group"
         batches = [
             batch
@@ -217,12 +221,15 @@ class Trainer:
                 old = [before[index] for index in batch]
             weights = token_weights(chosen, self.objective.aggregation, settings.token_norm)
             ref = None if reference is None else [reference[index] for index in batch]
-            seen = self._backward(chosen, weights, old, self.objective, settings.entropy_bonus, stats, ref)
+            kept = recorder.columns(batch)
+            seen = self._backward(chosen, weights, old, self.objective, settings.entropy_bonus, stats, ref, kept)
+            recorder.keep(batch, seen, kept, self.ranks)
             lr = learning_rate(settings.lr, self.steps, settings.warmup_steps, settings.lr_schedule, progress)
             self._apply(self.optimizer, lr, chosen, stats)
             self.steps += 1
             if not number:
                 before |= dict(zip(batch, seen, strict=True))
+        self.recorded = recorder.records()
         gaps = mismatch((samples[index], values) for index, values in before.items())
         return {**stats.summary(self.ranks), **gaps, "lr": lr, "steps": float(self.steps)}
 
@@ -338,6 +345,7 @@ class Trainer:
         entropy_bonus: float | None,
         stats: Stats,
         ref: list[Floats] | None = None,
+        kept: StepColumns | None = None,
     ) -> list[Floats]:
         """Accumulates the gradient of the weighted loss of all `samples` over packs.
 
@@ -345,6 +353,7 @@ class Trainer:
             old: old log-probabilities by sample; None: the policy is still the old one.
             entropy_bonus: None: compute neither entropy nor the sums that compare policies (supervised training).
             ref: the reference policy's log-probabilities by sample.
+            kept: receives numbers of each token.
 
         Returns:
             The policy's log-probabilities, by sample.
@@ -386,6 +395,8 @@ class Trainer:
             stats.add_pack(packed, samples)
             if entropies is not None:
                 stats.add_tokens(batch, clipped, entropies, objective)
+                if kept is not None:
+                    kept.add(packed, batch, clipped, entropies)
             total += value.item()
         self.policy.balances = False
         summed = self.ranks.all_reduce_by_name({"loss": total, "dead": dead})

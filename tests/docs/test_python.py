@@ -62,3 +62,21 @@ def test_the_columns_of_the_page_are_there(table: str, tmp_path: Path) -> None:
     columns = getattr(agentrl.open_run(tmp_path / "run"), table).columns
     assert set(re.findall(r"`(\w+)`", row)) <= set(columns)
     assert "..." in row or set(re.findall(r"`(\w+)`", row)) == set(columns)
+
+
+def test_every_function_that_takes_a_recipe_takes_a_dict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong in it is told as of a recipe; that the dict itself is taken is what counts here."""
+    monkeypatch.chdir(tmp_path)
+    from agentrl.store.run_dir import RunDir
+    from agentrl.types.errors import RecipeError
+    from tests.store.make import make_episode
+
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(make_episode("a", reward=1.0))
+    takes = {name for name, given in FUNCTIONS.items() if re.match(r"recipe|what|name|run, recipe", given)}
+    assert takes == {"check_environment", "eval", "load_recipe", "rescore", "rollout", "train"}
+    for name in sorted(takes):
+        given = ([str(tmp_path / "run")] if name == "rescore" else []) + [{"name": "mine", "sead": 1}]
+        with pytest.raises(RecipeError, match="sead: unknown key"):
+            getattr(agentrl, name)(*given)
+    assert agentrl.load_recipe({"name": "mine", "seed": 1}, {"seed": 2}).seed == 2

@@ -99,3 +99,45 @@ def test_a_note_controls_no_terminal():
     with shown(console) as progress:
         progress.note("failed: \x1b[2J [bold]no markup[/bold]")
     assert out.getvalue() == "failed: ␛[2J [bold]no markup[/bold]\n"
+
+
+def test_the_rate_and_the_time_left_are_told_at_most_every_10_seconds():
+    now = 0.0
+    console, out = plain()
+    progress = Terminal(console=console, clock=lambda: now)
+    progress.started(RunStart(path=Path(), id="1", name="house", command="rollout", recipe={}))
+    progress.phase("episodes", 100)
+    for done in range(1, 51):
+        now = float(done)
+        progress.step(done, {})
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "episodes (100)"
+    assert lines[1:4] == ["1/100  1.0/s  1:39 left", "11/100  1.0/s  1:29 left", "21/100  1.0/s  1:19 left"]
+    assert len(lines) == 6
+
+
+def test_what_is_short_says_nothing_and_what_is_long_says_how_far_it_is():
+    for seconds, told in ((0.01, []), (0.1, ["checking 20/100  10.0/s  0:08 left", "checking 100/100  10.0/s"])):
+        now = 0.0
+        console, out = plain()
+        progress = Terminal(console=console, after_s=2.0, clock=lambda: now)  # noqa: B023
+        progress.phase("checking", 100)
+        for done in range(1, 101):
+            now = done * seconds
+            progress.step(done, {})
+        progress.ended(None)
+        assert out.getvalue().splitlines() == told
+
+
+def test_in_a_terminal_what_is_long_gets_a_bar():
+    for seconds, shown_at_all in ((1.0, False), (3.0, True)):
+        now = 0.0
+        out = io.StringIO()
+        console = Console(file=out, width=100, force_terminal=True)
+        progress = Terminal(console=console, after_s=2.0, clock=lambda: now)  # noqa: B023
+        progress.phase("checking", 10)
+        now = seconds
+        progress.step(5, {})
+        progress.ended(None)
+        assert ("checking" in out.getvalue()) == shown_at_all
+        assert ("━" in out.getvalue()) == shown_at_all

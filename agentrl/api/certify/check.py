@@ -24,6 +24,7 @@ from agentrl.store.rescored import load
 from agentrl.types.distribution import __version__
 from agentrl.types.episode import Episode, planned_id
 from agentrl.types.errors import AgentRLError, RecipeError
+from agentrl.types.reporter import Reporter
 
 ALONE = 10
 """Number of tasks that run without concurrent episodes, twice each."""
@@ -46,6 +47,7 @@ def check_environment(
     policy: bool = False,
     out: str | Path | None = None,
     note: Callable[[Finding], None] = lambda finding: None,
+    reporters: Sequence[Reporter] = (),
 ) -> Certificate:
     """Checks whether an environment can be trained on.
 
@@ -57,6 +59,7 @@ def check_environment(
         out: folder of the runs; default: `runs/NAME-env-check`. Each version of the environment has a subfolder. An
             interrupted check continues there; a complete one starts again.
         note: receives each finding.
+        reporters: are told of the episodes that are played.
 
     Raises:
         RecipeError: the recipe has an error, or no script `oracle`.
@@ -74,7 +77,8 @@ def check_environment(
         shutil.rmtree(folder)
     known = load_tasks(loaded.tasks, loaded.base, loaded.seed)
     n = min(n, len(known))
-    plays = _Plays(loaded.with_sections(credit=CreditSettings(use="gigpo")), folder)  # which records state keys
+    states = loaded.with_sections(credit=CreditSettings(use="gigpo"))  # which records state keys
+    plays = _Plays(states, folder, reporters)
     found = []
     for finding in _findings(plays, n, threshold, policy):
         found.append(finding)
@@ -98,6 +102,7 @@ class _Plays:
 
     recipe: Recipe
     folder: Path
+    reporters: Sequence[Reporter] = ()
 
     def play(
         self, name: str, script: str | None, n: int, group_size: int = 1, changes: Mapping[str, Any] | None = None
@@ -105,7 +110,12 @@ class _Plays:
         """Runs a script on `n` tasks, `group_size` times each. Returns the episodes, including failed ones."""
         recipe = given_recipe(self.recipe, {**_NO_STOP, **(changes or {})})
         run = rollout(
-            recipe, n * group_size, group_size=group_size, script=script, out=self.folder / name, reporters=()
+            recipe,
+            n * group_size,
+            group_size=group_size,
+            script=script,
+            out=self.folder / name,
+            reporters=self.reporters,
         )
         planned = set(run.dir.info["planned"])  # an earlier check of more tasks may have played others
         return [episode for episode in run.dir.episodes() if planned_id(episode.id) in planned]

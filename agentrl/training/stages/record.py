@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentrl.config.recipe import RlStage
 from agentrl.store.run_dir import RunDir
+from agentrl.store.tokens import TokenRecord
 from agentrl.training import checkpoint
 from agentrl.training.stages.stage import Stage
 from agentrl.training.stages.stopping import missing
@@ -64,6 +65,10 @@ class StageRecord:
             self.run.add_metrics(line)
             self._lines.append(line)
         return line
+
+    def add_tokens(self, iteration: int, records: Sequence[TokenRecord]) -> None:
+        """Stores numbers of the tokens of some groups, under the iteration of the line of metrics."""
+        self.run.add_tokens(self.stage.name, iteration, records)
 
     def _look_for_what_stops(self, line: dict[str, Any]) -> None:
         """Warns if the first line of its kind lacks the metric that the stop rule reads: it may be misspelt."""
