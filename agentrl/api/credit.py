@@ -18,14 +18,14 @@ from agentrl.config.loader import settings_of
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.parts import Filter
-from agentrl.estimators.registry import CreditAssigner, EpisodeCredit, load_credit
+from agentrl.estimators.registry import ESTIMATORS, CreditAssigner, EpisodeCredit, load_credit
 from agentrl.store.reader import RunReader
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
 from agentrl.training.batch.truncation import Truncation
 from agentrl.training.batch.views import own_views, together
 from agentrl.types.episode import Episode
-from agentrl.types.errors import StoreError
+from agentrl.types.errors import StoreError, nearest
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,59 @@ def credit(
         _store(path, batches, "agentrl credit --save" + (f", rewards {rewards!r}" if rewards is not None else ""))
     counted = {episode.id: episode for batch in batches for episode in batch.members}
     return CreditedRun(credit, counted, [one for batch in batches for one in batch.credits], found)
+
+
+def credit_of_group(run: RunReader, group: str, estimator: str) -> dict[str, Any]:
+    """Computes the credit of a group's episodes under a built-in estimator, in the batch that they were credited in.
+    Code that the run names is not imported, and nothing is written.
+
+    Batches of more than `_MOST` episodes are cut to whole groups, this one among them: the response says so.
+
+    Raises:
+        CreditError: the episodes lack what the estimator needs.
+        StoreError: the estimator is not a built-in one, or no episode of the group counts.
+    """
+    if estimator not in ESTIMATORS.built_in:
+        raise StoreError(f"{estimator!r} is no built-in estimator", remedy=nearest(estimator, ESTIMATORS.built_in))
+    stages, trained = RunStages(run), _trained_in(run)
+    ids, whole = _batch_of(run, group, trained)
+    batches = _batches((each for each in run.episodes(ids) if each.split != "demo"), stages, trained)
+    batch = next((batch for batch in batches if any(each.group_id == group for each in batch.members)), None)
+    if batch is None:
+        raise StoreError(f"no episode of group {group!r} is scored and counts", place=str(run.path))
+    assigner = load_credit(CreditSettings(use=estimator), run.path)
+    credits, _ = _of_all_policies(assigner, batch, stages.recipe_of(batch.prefix))
+    members = {each.id for each in batch.members if each.group_id == group}
+    return {
+        "estimator": estimator,
+        "settings": assigner.settings.model_dump(mode="json"),
+        "batch": {**batch.named, "episodes": len(batch.members), "whole": whole},
+        "credits": {
+            one.episode_id: {"turn_advantages": one.turn_advantages, "parts": one.parts}
+            for one in credits
+            if one.episode_id in members
+        },
+    }
+
+
+_MOST = 512
+"""Episodes of a batch that `credit_of_group` reads."""
+
+
+def _batch_of(run: RunReader, group: str, trained: Mapping[str, int]) -> tuple[list[str], bool]:
+    """Returns the ids of the episodes that a group was credited with, and whether these are all of them."""
+    listed = run.select("id, group_id, iteration, split FROM all_episodes ORDER BY group_id, id")
+    place = {name: (split, trained.get(name, iteration), name in trained) for _, name, iteration, split in listed}
+    groups: dict[str, list[str]] = {}
+    for id, name, _, _ in listed:
+        if place[name] == place.get(group):
+            groups.setdefault(name, []).append(id)
+    chosen = groups.pop(group, [])
+    for ids in groups.values():
+        if len(chosen) + len(ids) > _MOST:
+            return chosen, False
+        chosen = [*chosen, *ids]
+    return chosen, True
 
 
 @dataclass

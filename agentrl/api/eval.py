@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentrl.api import event_loop
-from agentrl.api.recipes import Overrides, as_lines, given_recipe
+from agentrl.api.recipes import AnyProfile, Overrides, as_lines, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing, free_folder, newest_checkpoint
 from agentrl.config.loader import with_overrides
@@ -33,6 +33,7 @@ def eval(
     n: int | None = None,
     *,
     overrides: Overrides = (),
+    profile: AnyProfile = None,
     out: str | Path | None = None,
     reporters: Sequence[Reporter] | None = None,
 ) -> Run:
@@ -44,12 +45,13 @@ def eval(
         what: a recipe as `rollout` takes it; a training run or its folder; a checkpoint folder.
         n: number of episodes; default: `eval.episodes` of the recipe.
         out: the run directory; an interrupted evaluation in it is continued. Default: a new folder.
+        profile: as for `rollout`; of a run or a checkpoint, all of it but the model.
         overrides, reporters: as for `rollout`.
 
     Raises:
         AgentRLError: the recipe has an error, the run has no checkpoint, or too many episodes failed.
     """
-    recipe, iteration = evaluated(what, overrides)
+    recipe, iteration = evaluated(what, overrides, profile)
     parts = build(recipe)
     told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe.track, recipe.base)]
     settings = recipe.eval or EvalSettings()
@@ -84,24 +86,27 @@ async def _evaluate(
             await close_all(engine)
 
 
-def evaluated(what: str | Path | Recipe | Run, overrides: Overrides = ()) -> tuple[Recipe, int]:
+def evaluated(
+    what: str | Path | Recipe | Run, overrides: Overrides = (), profile: AnyProfile = None
+) -> tuple[Recipe, int]:
     """The recipe to evaluate, and the iteration of its weights (0 for a recipe that is not a run or a checkpoint).
 
     Raises:
         RecipeError: the recipe or folder does not exist, or the run has no checkpoint.
     """
     if isinstance(what, Recipe):
-        return given_recipe(what, overrides), 0
+        return given_recipe(what, overrides, profile), 0
     folder = folder_of(what)
     if (folder / "state.json").is_file():
         newest, run_folder = folder, folder.resolve().parent.parent
     elif (folder / "run.json").is_file():
         newest, run_folder = newest_checkpoint(folder), folder
     else:
-        return given_recipe(folder, overrides), 0
+        return given_recipe(folder, overrides, profile), 0
     with RunDir.read(run_folder) as run:
         trained = recipe_from_run(run.info)
-    recipe = with_overrides(trained, as_lines(overrides), run_folder / "run.json")
+    named = None if profile is None else str(profile)
+    recipe = with_overrides(trained, as_lines(overrides), run_folder / "run.json", named, without=("model",))
     if recipe.model is None or trained.model is None:
         raise RecipeError(f"{folder} has no model", remedy="evaluate a training run")
     if (recipe.model.path, recipe.model.scratch) != (trained.model.path, trained.model.scratch):

@@ -26,7 +26,7 @@ class CheckedRecipe:
     Attributes:
         sandbox: True if an episode needs one.
         rewards: resources that a call occupies, by component: `engine`, `sandbox`.
-        model: a folder, `from scratch`, or None if only scripts play.
+        model: a folder, a name of the Hugging Face Hub, `from scratch`, or None if only scripts play.
         stages: the kind of each, by name; empty for a recipe without `stages`.
         certificate: summary of the recipe's certificate (`agentrl env check --store`); None without one.
         warnings: allowed settings that may be unintended, with the reason.
@@ -46,13 +46,13 @@ class CheckedRecipe:
     warnings: list[str]
 
 
-def check(name: str, overrides: list[str]) -> CheckedRecipe:
+def check(name: str, overrides: list[str], profile: str | None = None) -> CheckedRecipe:
     """Builds every part of a recipe.
 
     Raises:
         AgentRLError: the first thing that is wrong.
     """
-    recipe = load_recipe(name, overrides)
+    recipe = load_recipe(name, overrides, profile)
     planned = plan(recipe) if recipe.stages or recipe.train is not None else None
     trained = [each.parts for each in planned.rl] if planned is not None else []
     # Where the recipe lists no stages, its training is of the recipe itself.
@@ -91,4 +91,5 @@ def _model(model: ModelSettings | None) -> str | None:
         return str(model.path)
     from agentrl.models.load import find_model
 
-    return str(find_model(str(model.path)))
+    found = find_model(str(model.path))
+    return str(found) if found is not None else f"{model.path} (Hugging Face Hub: downloaded when it is first loaded)"

@@ -13,23 +13,28 @@ from agentrl.config.recipe import Recipe
 AnyRecipe = str | Path | Recipe | Mapping[str, Any]
 """A YAML file, a folder with `recipe.yaml`, the name of a shipped recipe, a loaded one, or the sections of one."""
 
+AnyProfile = str | Path | None
+"""The name of a shipped profile (`laptop`, `gpu`, `node`), a YAML file, or None."""
+
 Overrides = Sequence[str] | Mapping[str, Any]
 """`["train.lr=1e-5"]` as on the command line, or `{"train.lr": 1e-5}`."""
 
 
-def given_recipe(recipe: AnyRecipe, overrides: Overrides = ()) -> Recipe:
-    """Loads a recipe by its path or name, or takes a loaded one, or its sections as a mapping, and applies overrides.
+def given_recipe(recipe: AnyRecipe, overrides: Overrides = (), profile: AnyProfile = None) -> Recipe:
+    """Loads a recipe by its path or name, or takes a loaded one, or its sections as a mapping; applies a profile, and
+    then overrides.
 
     Relative references in a mapping (`./task.py:Name`) are relative to the working folder.
 
     Raises:
-        RecipeError: the recipe cannot be loaded, or an override is wrong.
+        RecipeError: the recipe or the profile cannot be loaded, or an override is wrong.
     """
+    lines, named = as_lines(overrides), None if profile is None else str(profile)
     if isinstance(recipe, Recipe):
-        return with_overrides(recipe, as_lines(overrides), recipe.base) if overrides else recipe
+        return with_overrides(recipe, lines, recipe.base, named) if overrides or named else recipe
     if isinstance(recipe, Mapping):
-        return recipe_of(recipe, as_lines(overrides))
-    return load_recipe(str(recipe), as_lines(overrides))
+        return recipe_of(recipe, lines, named)
+    return load_recipe(str(recipe), lines, named)
 
 
 def as_lines(overrides: Overrides) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentrl.api import event_loop
-from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
+from agentrl.api.recipes import AnyProfile, AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing, newest_checkpoint
 from agentrl.chat.renderer import Renderer
@@ -35,6 +35,7 @@ def rollout(
     n: int = 64,
     *,
     overrides: Overrides = (),
+    profile: AnyProfile = None,
     group_size: int = 1,
     script: str | None = None,
     replay: str | Path | Run | None = None,
@@ -48,6 +49,7 @@ def rollout(
             recipe, or its sections as a mapping.
         n: number of episodes.
         overrides: keys of the recipe to override: `{"sampling.temperature": 0.7}`, or `["sampling.temperature=0.7"]`.
+        profile: what differs on a machine: `laptop`, `gpu`, `node` or a YAML file; the overrides are applied after it.
         group_size: episodes per task.
         script: a script of the recipe (`oracle`, `random`, ...) that plays instead of the model.
         replay: a stored run whose completions are repeated, with live tools; instead of the model.
@@ -59,7 +61,7 @@ def rollout(
     """
     if script is not None and replay is not None:
         raise RecipeError("--script and --replay exclude each other", remedy="give one of them")
-    recipe = given_recipe(recipe, overrides)
+    recipe = given_recipe(recipe, overrides, profile)
     parts = build(recipe)
     if script is not None:
         parts.check_script(script)

@@ -26,6 +26,7 @@ class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
         index: number of the turn in its episode.
         advantage: of the latest credit; None if the episode has no credit.
         calls: number of tool calls.
+        queue_s, decode_s: of `generate_s`, in the queue of the engine and in its computation; None: not recorded.
     """
 
     episode: str
@@ -42,6 +43,8 @@ class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
     valid: bool
     sampled_tokens: int
     generate_s: float
+    queue_s: float | None
+    decode_s: float | None
     tools_s: float
 
 
@@ -194,6 +197,8 @@ class Run:
                 valid=turn.valid,
                 sampled_tokens=episode.trained(turn),
                 generate_s=turn.generate_s,
+                queue_s=turn.queue_s,
+                decode_s=turn.decode_s,
                 tools_s=turn.tools_s,
             )
 

@@ -22,6 +22,7 @@ from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import planned_id
 from agentrl.types.errors import AgentRLError, RecipeError, StoreError
+from agentrl.types.values import leaves
 from agentrl.view.summary import failure_line
 
 _log = logging.getLogger(__name__)
@@ -86,7 +87,8 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     if (path / "run.json").exists():
         return _continued(RunDir.open(path), recipe, described, code, data, offered)
     _refuse_other_files(path)
-    return RunDir.create(path, {**described, "base": base, "code": code, "data": data, "tools": offered})
+    where = {"base": base, "profile": recipe.profile}
+    return RunDir.create(path, {**described, **where, "code": code, "data": data, "tools": offered})
 
 
 def _continued(
@@ -99,10 +101,11 @@ def _continued(
 ) -> RunDir:
     """Checks that a run is of the same command and recipe, and notes what may change."""
     path, base, resolved = run.path, str(recipe.base), described["recipe"]
+    where = {"base": base, "profile": recipe.profile}
     known = {key: run.info.get(key) for key in described}
     if known["recipe"] is not None:  # as this version reads and writes it
         known["recipe"] = json.loads(recipe_from_run({"base": base, **run.info}).model_dump_json())
-    old, new = dict(_leaves(known)), dict(_leaves(described))
+    old, new = dict(leaves(known)), dict(leaves(described))
     for key in _added_stages(known["recipe"], resolved):
         new.pop(key)
     differing = {
@@ -114,7 +117,7 @@ def _continued(
         if differing:  # measurements of the first steps belong to the other recipe
             run.begin_again()
             forget(run.path)
-        run.update_info(**described, base=base, code=code, data=data, finished=False)
+        run.update_info(**described, **where, code=code, data=data, finished=False)
     elif differing:
         run.close()
         more = f"; and {len(differing) - _TOLD} more" if len(differing) > _TOLD else ""
@@ -125,8 +128,8 @@ def _continued(
             place=str(path),
             remedy="\n     ".join(_ways_on(path, recipe, [*differing])),
         )
-    elif known != described or run.info.get("base") != base:
-        run.update_info(**described, base=base, finished=False)
+    elif known != described or any(run.info.get(key) != value for key, value in where.items()):
+        run.update_info(**described, **where, finished=False)
     _note_changed(run, code, data)
     if run.info.get("tools") != offered:
         run.update_info(tools=offered)
@@ -149,7 +152,7 @@ def _added_stages(old: Any, new: Any) -> list[str]:
     """The settings of stages that were added at the end: a run may continue with them."""
     had = len(old.get("stages", [])) if isinstance(old, dict) else 0
     added = {str(index): stage for index, stage in enumerate(new["stages"]) if index >= had > 0}
-    return [key for key, _ in _leaves({"recipe": {"stages": added}})] if added else []
+    return [key for key, _ in leaves({"recipe": {"stages": added}})] if added else []
 
 
 @contextmanager
@@ -244,7 +247,7 @@ def data_of(recipe: dict[str, Any], folder: Path) -> dict[str, str]:
         folder: that of the recipe.
     """
     found = {}
-    for key, value in _leaves(recipe):
+    for key, value in leaves(recipe):
         *sections, last = key.split(".")
         if not _MODELS & {*sections, last}:
             for name in value if isinstance(value, list) else [value]:
@@ -275,17 +278,6 @@ def _note_changed(run: RunReader, code: dict[str, str], data: dict[str, str]) ->
     changed += sorted(name for name in told.keys() & data.keys() if told[name] != data[name])
     if changed:
         _log.warning("%s changed since %s began: the run will mix episodes of both", ", ".join(changed), run.path)
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by dotted key. A list of sections (stages, tools) is treated as a section with indices as keys."""
-    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
-        value = {str(index): each for index, each in enumerate(value)}
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}" if path else key)
-    else:
-        yield path, value
 
 
 def free_folder(path: Path) -> Path:

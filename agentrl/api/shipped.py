@@ -1,4 +1,7 @@
-"""The built-in recipes: what each is, what it needs, and whether its episodes can be played on this machine."""
+"""The built-in recipes: what each is, what it needs, and whether its episodes can be played on this machine.
+
+Environments are those of the built-in recipes, and those that installed packages offer.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ruamel.yaml import YAML
+
 from agentrl.api.certify.certificate import told
 from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import AboutSettings
+from agentrl.registry.installed import RECIPES, Offered, offers
 from agentrl.rollouts.builder import build
 from agentrl.sandbox.images import image_named, is_built
-from agentrl.types.errors import AgentRLError
+from agentrl.types.errors import AgentRLError, described, place_of
 from agentrl.types.packages import lacking
 from agentrl.types.paths import data_path
 
@@ -36,11 +43,17 @@ class ShippedRecipe:
     Attributes:
         name: as commands take it: a folder, or `folder/file.yaml`.
         does: the first sentence of its `task.py`.
+        trains: what the policy learns.
+        size: of a training: the model, the episodes, the time.
+        measured: what a training gave; None: no policy has learned it.
         needs: packages and images, by the commands of its page that get them.
     """
 
     name: str
     does: str
+    trains: str | None
+    size: str | None
+    measured: str | None
     needs: dict[str, list[str]]
 
     @property
@@ -54,42 +67,65 @@ class ShippedRecipe:
 
 @dataclass(frozen=True)
 class ShippedEnvironment:
-    """The environment of a built-in recipe.
+    """The environment of a built-in recipe, or of a package.
 
     Attributes:
         certificate: what `agentrl env check` found.
         why_not: why its episodes cannot be played here, with the remedy; None: they can.
+        package: the package that offers it, with its version; None: it is built in.
     """
 
     name: str
     does: str
     certificate: str
     why_not: str | None
+    package: str | None = None
 
 
 def shipped_recipes() -> list[ShippedRecipe]:
     """Returns the built-in recipes by name."""
-    return [
-        ShippedRecipe(_name(path), _does(path.parent / "task.py"), _needs(path.parent / "README.md"))
-        for path in sorted(data_path("recipes").glob("*/*.yaml"), key=_name)
-    ]
+    return [_shipped(path) for path in sorted(data_path("recipes").glob("*/*.yaml"), key=_name)]
 
 
 def shipped_environments() -> list[ShippedEnvironment]:
-    """Returns the environments with a certificate. Imports their code and asks their sandbox backend."""
+    """Returns the built-in environments with a certificate, and all of installed packages.
+
+    Imports their code and asks their sandbox backend. What a package offers and cannot be used has its error as reason.
+    """
     found = []
     for recipe in shipped_recipes():
         loaded = load_recipe(recipe.name)
         if (certificate := told(loaded)) is not None:
             found.append(ShippedEnvironment(loaded.name, recipe.does, certificate, _why_not(recipe)))
-    return found
+    return [*found, *map(_of_package, offers(RECIPES))]
+
+
+def _of_package(own: Offered) -> ShippedEnvironment:
+    try:
+        certificate, why_not = told(load_recipe(own.name)) or f"no: agentrl env check {own.name}", _unbuilt(own.name)
+    except AgentRLError as error:
+        certificate, why_not = "unknown", str(error)
+    except Exception as error:  # code of the package
+        certificate, why_not = "unknown", described(type(error).__name__, str(error), place_of(error))
+    return ShippedEnvironment(own.name, own.summary, certificate, why_not, own.package)
+
+
+def _shipped(path: Path) -> ShippedRecipe:
+    about = AboutSettings.model_validate(YAML(typ="safe").load(path.read_text()).get("about") or {})
+    needs, does = _needs(path.parent / "README.md"), _does(path.parent / "task.py")
+    return ShippedRecipe(_name(path), does, about.trains, about.size, about.measured, needs)
 
 
 def _why_not(recipe: ShippedRecipe) -> str | None:
     for command, items in recipe.lacks.items():
         return f"{', '.join(items)} missing: {command}"
+    return _unbuilt(recipe.name)
+
+
+def _unbuilt(name: str) -> str | None:
+    """Returns why the parts of a recipe cannot be built here; None: they can."""
     try:
-        build(load_recipe(recipe.name)).open_backend()
+        build(load_recipe(name)).open_backend()
     except AgentRLError as error:
         return error.message if error.remedy is None else f"{error.message}: {error.remedy}"
     return None

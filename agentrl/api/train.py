@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.api import event_loop
-from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
+from agentrl.api.recipes import AnyProfile, AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing
 from agentrl.engines.registry import chosen_engine
@@ -22,6 +22,7 @@ def train(
     recipe: AnyRecipe,
     *,
     overrides: Overrides = (),
+    profile: AnyProfile = None,
     replay: str | Path | Run | None = None,
     from_run: str | Path | Run | None = None,
     passes: int = 1,
@@ -36,7 +37,7 @@ def train(
         from_run: trains on the episodes of a stored run, of `proxy`, `rollout` or `train`, without new rollouts.
         passes: number of passes over its groups.
         out: the run directory; default: `runs/NAME`, with `from_run` `runs/NAME-recorded`.
-        recipe, overrides, reporters: as for `rollout`.
+        recipe, overrides, profile, reporters: as for `rollout`.
 
     Returns:
         The run; None in processes of torchrun other than rank 0.
@@ -52,7 +53,7 @@ def train(
             place="--passes",
             remedy="add --from RUN; a training with rollouts is as long as train.iterations says",
         )
-    loaded = given_recipe(recipe, overrides)
+    loaded = given_recipe(recipe, overrides, profile)
     name = loaded.name if from_run is None else f"{loaded.name}-recorded"
     path = Path(out) if out is not None else Path("runs") / name
     with needs("train"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -16,65 +16,73 @@ from agentrl.view.show import signed_bar
 from agentrl.view.terminal import Visible
 
 
-def print_credit(result: CreditedRun, limit: int) -> None:
-    """Prints a line per turn with its credit, the parts of the credit and its calls; and the groups without signal."""
-    chosen = result.credits
-    name, settings = result.credit.estimator.name, result.credit.settings.model_dump(mode="json")
-    print(f"{name}  {'  '.join(f'{key}={value}' for key, value in settings.items())}")
-    parts = list(chosen[0].parts) if len(chosen[0].parts) > 1 else []
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    chosen = sorted(result.credits, key=lambda credit: not any(credit.turn_advantages))  # first episodes with signal
-    for heading in ("episode", "reward", "turn", "role", "credit", *parts, "did"):
-        table.add_column(heading, no_wrap=True, justify="right" if heading in ("reward", "turn", *parts) else "left")
-    scale = max((abs(value) for credit in chosen for value in credit.turn_advantages), default=0.0)
-    for credit in chosen[:limit]:
-        record = result.episodes[credit.episode_id]
-        own = record.own_turns
-        for turn in own:
-            value, first = credit.turn_advantages[turn.index], turn.index == own[0].index
-            table.add_row(
-                Text(credit.episode_id if first else ""),
-                f"{earned(record):.3g}" if first else "",
-                str(turn.index),
-                Text(turn.agent),
-                signed_bar(value, scale),
-                *(f"{credit.parts[part][turn.index]:+.3f}" for part in parts),
-                Text(_did(turn)[:48]),
-            )
-    console = _wide()
-    console.print(Visible(table))
-    if len(chosen) > limit:
-        print(f"({limit} of {len(chosen)} episodes; --limit shows more, --json all)")
-    if result.credit.needs_members:
-        # Evaluations run every task once and are not trained on.
-        _print_groups_without_signal([b for b in result.batches if b["split"] != "eval"])
+def print_credit(results: Sequence[CreditedRun], limit: int) -> None:
+    """Prints a line per turn with its calls, groups with signal first; and the number of groups without signal.
 
-
-def print_side_by_side(results: Sequence[CreditedRun], limit: int) -> None:
-    """Prints a line per turn of the policy, with a column for the credit of each estimator."""
-    names = [result.credit.estimator.name for result in results]
+    Of one estimator: the credit as a bar, and its parts. Of several: a column for each.
+    """
+    columns = _with_parts(results[0]) if len(results) == 1 else _one_each(results)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("episode", "reward", "turn", "role", *names, "did"):
-        table.add_column(heading, no_wrap=True, justify="right" if heading in ("reward", "turn", *names) else "left")
-    given = [{credit.episode_id: credit.turn_advantages for credit in result.credits} for result in results]
-    silent = {id: not any(any(each[id]) for each in given) for id in given[0]}
-    ids = sorted(given[0], key=silent.__getitem__)  # first episodes with signal
+    for heading in ("episode", "reward", "turn", "role", *columns, "did"):
+        left = heading in ("episode", "role", "credit", "did")
+        table.add_column(heading, no_wrap=True, justify="left" if left else "right")
+    ids = _informative_first(results)
     for id in ids[:limit]:
         record = results[0].episodes[id]
-        own = record.own_turns
-        for turn in own:
+        for turn in (own := record.own_turns):
             first = turn.index == own[0].index
             table.add_row(
                 Text(id if first else ""),
                 f"{earned(record):.3g}" if first else "",
                 str(turn.index),
                 Text(turn.agent),
-                *(f"{each[id][turn.index]:+.3f}" for each in given),
+                *(cell(id, turn.index) for cell in columns.values()),
                 Text(_did(turn)[:48]),
             )
     _wide().print(Visible(table))
     if len(ids) > limit:
         print(f"({limit} of {len(ids)} episodes; --limit shows more, --json all)")
+    if (comparing := next((each for each in results if each.credit.needs_members), None)) is not None:
+        # Evaluations run every task once and are not trained on.
+        _print_groups_without_signal([b for b in comparing.batches if b["split"] != "eval"])
+
+
+Cell = Callable[[str, int], str | Text]
+"""Formats what an estimator says of an episode's turn."""
+
+
+def _with_parts(result: CreditedRun) -> dict[str, Cell]:
+    """Returns the columns of one estimator: its credit, and the parts of it. Prints its name and settings."""
+    name, settings = result.credit.estimator.name, result.credit.settings.model_dump(mode="json")
+    print(f"{name}  {'  '.join(f'{key}={value}' for key, value in settings.items())}")
+    of = {credit.episode_id: credit for credit in result.credits}
+    parts = list(result.credits[0].parts)
+    scale = max((abs(value) for credit in result.credits for value in credit.turn_advantages), default=0.0)
+    columns: dict[str, Cell] = {"credit": lambda id, turn: signed_bar(of[id].turn_advantages[turn], scale)}
+    for part in parts if len(parts) > 1 else []:
+        columns[part] = lambda id, turn, part=part: f"{of[id].parts[part][turn]:+.3f}"  # type: ignore[misc]
+    return columns
+
+
+def _one_each(results: Sequence[CreditedRun]) -> dict[str, Cell]:
+    """Returns a column for each of several estimators."""
+    given = {
+        result.credit.estimator.name: {credit.episode_id: credit.turn_advantages for credit in result.credits}
+        for result in results
+    }
+    return {name: lambda id, turn, of=of: f"{of[id][turn]:+.3f}" for name, of in given.items()}  # type: ignore[misc]
+
+
+def _informative_first(results: Sequence[CreditedRun]) -> list[str]:
+    """Returns the ids of the credited episodes: first the groups in which an estimator gives some turn credit."""
+    telling = {
+        results[0].episodes[credit.episode_id].group_id
+        for result in results
+        for credit in result.credits
+        if any(credit.turn_advantages)
+    }
+    ids = [credit.episode_id for credit in results[0].credits]
+    return sorted(ids, key=lambda id: results[0].episodes[id].group_id not in telling)
 
 
 def _did(turn: Turn) -> str:

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agentrl.types.distribution import DISTRIBUTION, __version__, pip_install
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -47,6 +49,20 @@ def _versions() -> Diagnosis:
     said = ", ".join(f"{found.name} {found.version} ({found.extra} wants {found.wanted})" for found in wrong)
     fix = "pip install " + " ".join(f"'{found.wanted}'" for found in wrong) if wrong else ""
     return Diagnosis("versions of optional packages", not wrong, said or f"{len(packages)} packages fit", fix)
+
+
+def _distribution() -> Diagnosis:
+    """Checks that the distribution `agentrl`, which is another project's, is not installed in place of this one."""
+    from importlib import metadata
+
+    what = f"{DISTRIBUTION} (this package, for pip)"
+    try:
+        stranger = metadata.metadata("agentrl")
+    except metadata.PackageNotFoundError:
+        return Diagnosis(what, True, __version__)
+    found = f"{stranger['Name']} {stranger['Version']} is installed too: another project, or this one by an old name"
+    fix = f"pip uninstall -y agentrl && pip install --force-reinstall --no-deps {DISTRIBUTION}"
+    return Diagnosis(what, False, found, fix)
 
 
 def _bubblewrap() -> Diagnosis:
@@ -83,7 +99,7 @@ def _engine() -> Diagnosis:
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     start = "apt-get install -y docker.io && (systemctl start docker || dockerd &)  (as root)"
     if importlib.util.find_spec("docker") is None:
-        return Diagnosis(what, False, "the package docker is missing", "pip install 'agentrl[docker]'")
+        return Diagnosis(what, False, "the package docker is missing", pip_install("docker"))
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(5)
         try:
@@ -160,17 +176,18 @@ def _gpu() -> Diagnosis:
 
 CHECKS: list[Callable[[], Diagnosis]] = [
     _python,
+    _distribution,
     _bubblewrap,
     _namespaces,
     _limits,
     _seccomp,
     _debootstrap,
     _engine,
-    _package("torch", "training, torch engine", "pip install torch==2.13.0 'agentrl[train]'"),
-    _package("transformers", "training, torch engine", "pip install 'agentrl[train]'"),
-    _package("gguf", "GGUF models", "pip install 'agentrl[gguf]'"),
-    _package("bm25s", "search tool", "pip install 'agentrl[search]'"),
-    _package("trafilatura", "http tool", "pip install 'agentrl[http]'"),
+    _package("torch", "training, torch engine", f"pip install torch==2.13.0 '{DISTRIBUTION}[train]'"),
+    _package("transformers", "training, torch engine", pip_install("train")),
+    _package("gguf", "GGUF models", pip_install("gguf")),
+    _package("bm25s", "search tool", pip_install("search")),
+    _package("trafilatura", "http tool", pip_install("http")),
     _versions,
     _chromium,
     _desktop,

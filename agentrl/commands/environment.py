@@ -56,17 +56,17 @@ def check_command(
 
 @app.command("list")
 def list_command(as_json: Json = False) -> None:
-    """List the built-in environments: what each is, and whether its episodes can be played on this machine."""
+    """List environments, built-in ones and those of packages: what each is, its certificate, whether it runs here."""
     from agentrl.api.shipped import shipped_environments
 
     found = shipped_environments()
     if as_json:
         write_json(found)
         return
-    table = Table("environment", "what it is", "checked", "runs here", box=None)
+    table = Table("environment", "what it is", "of", "checked", "runs here", box=None)
     for each in found:
         here = Text("yes", "green") if each.why_not is None else Text(f"no: {each.why_not}", "yellow")
-        table.add_row(Text(each.name), Text(each.does), Text(each.certificate), here)
+        table.add_row(Text(each.name), Text(each.does), Text(each.package or "agentrl"), Text(each.certificate), here)
     write(table)
 
 

@@ -1,8 +1,10 @@
-"""`agentrl check`, `show` and `view`: looking at a run directory."""
+"""`agentrl check` and `show`: looking at a run directory in a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -16,7 +18,6 @@ from agentrl.store.checkpoints import checkpoints
 from agentrl.store.reader import RunReader
 from agentrl.store.rescored import of_episode
 from agentrl.store.run_dir import RunDir
-from agentrl.view.html import export_html
 from agentrl.view.show import Choice, chosen, show_episode, show_run, show_summary
 from agentrl.view.summary import summarise
 from agentrl.view.terminal import visible
@@ -27,14 +28,16 @@ def token_text(run: RunReader) -> Callable[[int], str] | None:
     if run.info.get("script") is not None:
         return lambda token: _unless_image(token, ByteTokenizer().decode)
     folders = [folder for folder in checkpoints(run.path / "checkpoints") if (folder / "tokenizer.json").exists()]
-    try:
-        from transformers import AutoTokenizer
-    except ModuleNotFoundError:
+    if not folders or find_spec("tokenizers") is None:
         return None
-    if not folders:
-        return None
-    tokenizer = AutoTokenizer.from_pretrained(folders[-1])
-    return lambda token: _unless_image(token, tokenizer.decode)
+
+    @cache
+    def tokenizer() -> Any:
+        from tokenizers import Tokenizer  # a tenth of what transformers takes, and it imports no code of a model
+
+        return Tokenizer.from_file(str(folders[-1] / "tokenizer.json"))
+
+    return lambda token: _unless_image(token, lambda ids: tokenizer().decode(ids, skip_special_tokens=False))
 
 
 def check(path: Path, *, as_json: bool) -> int:
@@ -79,10 +82,3 @@ def show_one(path: Path, name: str, *, tokens: bool, whole: bool, as_json: bool)
         shown = episode if tokens else msgspec.structs.replace(episode, nodes=[])
         again = of_episode(run.path, episode.id)
         write_json({"run": path, "episode": shown, "credit": run.credit(episode.id), "rewards": again})
-
-
-def view(path: Path, export: Path | None, episodes: int, *, as_json: bool) -> None:
-    """Writes the page of a run, and prints its path."""
-    with RunDir.read(path) as run:
-        page = export_html(run, export or path / "view.html", episodes=episodes, decode=token_text(run))
-    write_json({"page": page}) if as_json else print(page)

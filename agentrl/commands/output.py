@@ -77,6 +77,11 @@ class _ToStandardError(logging.Handler):
         print(visible(f"{kind}: {record.getMessage()}"), file=sys.stderr)
 
 
+def is_terminal() -> bool:
+    """Returns True if standard output is a terminal."""
+    return sys.stdout.isatty()
+
+
 def show_log() -> None:
     """Prints the library's log messages to standard error from now on, one line each."""
     log = logging.getLogger("agentrl")

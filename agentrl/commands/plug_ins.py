@@ -1,4 +1,4 @@
-"""`agentrl list`: the kinds of plug-ins, and the built-ins of each."""
+"""`agentrl list`: the kinds of plug-ins, and the plug-ins of each."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from agentrl.registry.listing import entries
 
 
 def kinds() -> list[dict[str, Any]]:
-    """Returns every kind of plug-in: its key in the recipe, its requirement, and the built-ins."""
+    """Returns every kind of plug-in: its key in the recipe, its requirement, the built-ins, and names that installed
+    packages offer, with the package of each."""
     rows = []
     for name in KINDS:
         registry = registry_of(name)
-        rows.append({"name": name, "key": registry.key, "wanted": registry.wanted, "built_in": [*registry.built_in]})
+        own = {each.name: each.package for each in registry.offers()}
+        row = {"name": name, "key": registry.key, "wanted": registry.wanted, "built_in": [*registry.built_in]}
+        rows.append({**row, "packages": own})
     return rows
 
 
 def plug_ins(kind: str) -> list[dict[str, Any]]:
-    """Returns the built-ins of a kind.
+    """Returns the plug-ins of a kind.
 
     Raises:
         RecipeError: the kind does not exist.
@@ -35,14 +38,17 @@ def plug_ins(kind: str) -> list[dict[str, Any]]:
 def print_rows(rows: list[dict[str, Any]]) -> None:
     """Prints kinds, or plug-ins of a kind, for people: the name, and the details below it."""
     for row in rows:
-        print(f"{row['name']}  {row.get('source') or row.get('key', '')}")
+        package = f" ({row['package']})" if row.get("package") else ""
+        print(f"{row['name']}{package}  {row.get('source') or row.get('key', '')}")
         for line in _lines(row):
             print(f"    {line}")
 
 
 def _lines(row: dict[str, Any]) -> list[str]:
     if "key" in row:
-        return [f"wanted: {row['wanted']}", f"built-in: {', '.join(row['built_in'])}"]
+        own = ", ".join(f"{name} ({package})" for name, package in row["packages"].items())
+        lines = [f"wanted: {row['wanted']}", f"built-in: {', '.join(row['built_in'])}"]
+        return [*lines, *([f"of packages: {own}"] if own else [])]
     if row["missing"]:
         return [f"not here: {line}" for line in row["missing"].splitlines()]
     about = dict(row["about"])

@@ -51,7 +51,7 @@ def quickstart(seed: int, out: Path | None, overrides: list[str], *, as_json: bo
         write_json({"run": path, "before": before, "after": after})
         return require_whole(path)
     console.print(
-        f"\nNext:\n  agentrl view {path}                  one page: curves, episodes, credit turn by turn\n"
+        f"\nNext:\n  agentrl view {path}                  in a browser: curves, episodes, credit turn by turn\n"
         f"  agentrl eval {path} --n 256           measure the newest checkpoint\n"
         "  agentrl recipe show quickstart        the recipe, every key; docs/your-first-task.md for your own"
     )

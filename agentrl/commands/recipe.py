@@ -32,12 +32,13 @@ def described(found: CheckedRecipe) -> str:
 
 def listed(recipes: Iterable[ShippedRecipe]) -> Table:
     """A table of the built-in recipes. What is missing here has a colour, and the command that gets it."""
-    table = Table("recipe", "what it is", "needs", box=None)
+    table = Table("recipe", "what it trains", "size", "measured", "needs", box=None, padding=(0, 1, 1, 0))
     for recipe in recipes:
         lacks = recipe.lacks
         needs = Text("\n").join(
             Text(command, "yellow") if command in lacks else Text(", ".join(items))
             for command, items in recipe.needs.items()
         )
-        table.add_row(Text(recipe.name), Text(recipe.does), needs)
+        measured = Text(recipe.measured or "not learned yet", "" if recipe.measured else "dim")
+        table.add_row(Text(recipe.name), Text(recipe.trains or recipe.does), Text(recipe.size or ""), measured, needs)
     return table

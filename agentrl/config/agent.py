@@ -37,6 +37,7 @@ DIALOGUE = "dialogue"
 class AgentSettings(WithPlugIn):
     """The agent of the episode, and the format of tool calls."""
 
+    kind: ClassVar[str] = "agents"
     with_settings: ClassVar[tuple[str, ...]] = (
         PROGRAM, DIALOGUE, "compacting_agent", "delegating_agent", "reading_agent", "recent_agent",
         "tree_agent",

@@ -7,8 +7,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from agentrl.config.sections import PlugIn, misplaced
+from agentrl.registry.installed import is_foreign
 from agentrl.registry.kinds import registry_of
-from agentrl.registry.references import is_reference
 from agentrl.registry.registry import Loaded
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError
@@ -26,7 +26,7 @@ class EngineSettings(PlugIn):
     @property
     def built_in(self) -> Loaded[type[Engine]] | None:
         """The built-in engine with its settings; None: user code, which is found from the recipe's folder."""
-        return None if is_reference(self.use) else registry_of("engines").chosen(self)
+        return None if is_foreign(self.use, "engines") else registry_of("engines").chosen(self)
 
     @property
     def starts_servers(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
+import io
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,102 +16,189 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
+from agentrl.config.profiles import Origins, Said, apply_profile, line_of, read_tree, spelled_out
 from agentrl.config.recipe import KINDS, Recipe, TrainSection
-from agentrl.config.sections import Short, section_at
+from agentrl.config.sections import section_at
+from agentrl.registry.installed import RECIPES, Offered, offered, offers
 from agentrl.registry.settings import in_words
 from agentrl.types.errors import RecipeError, nearest
 from agentrl.types.paths import beside, data_path
 
 
 def find_recipe(name: str) -> Path:
-    """The file of a recipe given as a YAML path, a folder with a `recipe.yaml`, or the name of a shipped recipe.
+    """The file of a recipe given as a YAML path, a folder with a `recipe.yaml`, or the name of a recipe that is shipped
+    or that an installed package offers. `NAME/other.yaml` is another file beside the `recipe.yaml` of a name.
 
     Raises:
-        RecipeError: none of these; names the nearest shipped recipe.
+        RecipeError: none of these, which names the nearest known recipe; or the name is offered twice.
     """
+    if (found := _file_of(Path(name))) is not None:
+        return found
     shipped = data_path("recipes")
-    for candidate in (Path(name), shipped / name, shipped / Path(name).name):
-        if candidate.is_file():
-            return candidate
-        if (candidate / "recipe.yaml").is_file():
-            return candidate / "recipe.yaml"
+    found = _file_of(shipped / name) or _file_of(shipped / Path(name).name)
+    first, _, rest = name.partition("/")
+    own = offered(first, RECIPES, "recipe", None if found is None or rest else str(found))
+    if own is not None:
+        return recipe_file(own, rest)
+    if found is not None:
+        return found
     if Path(name).is_dir():
         raise RecipeError(f"the folder {name} has no recipe.yaml")
     names = [path.parent.name for folder in (Path(), shipped) for path in sorted(folder.glob("*/recipe.yaml"))]
+    names += [each.name for each in offers(RECIPES)]
     raise RecipeError(f"there is no recipe {name!r}", remedy=nearest(name, names, "give a YAML file, or one of"))
 
 
-def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+def _file_of(path: Path) -> Path | None:
+    """Returns the file itself, or the `recipe.yaml` of a folder; None: neither exists."""
+    return next((each for each in (path, path / "recipe.yaml") if each.is_file()), None)
+
+
+def recipe_file(own: Offered, rest: str = "") -> Path:
+    """Returns the file of a recipe that an installed package offers. No code of the package runs.
+
+    Args:
+        rest: another file or folder beside its `recipe.yaml`.
+
+    Raises:
+        RecipeError: the package has no such file.
+    """
+    top, *parts = own.value.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):  # no name of a module, or a module without a spec
+        spec = None
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        if (found := _file_of(Path(folder, *parts, rest))) is not None:
+            return found
+    file = f"{'/'.join([top, *parts])}/{rest or 'recipe.yaml'}"
+    raise own.broken(f"it has no file {file}", remedy=f'pyproject.toml: {own.name} = "the.package.with.its.recipe"')
+
+
+def load_recipe(name: str, overrides: Sequence[str] = (), profile: str | None = None) -> Recipe:
     """Loads and checks a recipe.
 
     Args:
         overrides: `dotted.path=value`, the value in YAML; later ones win.
+        profile: a shipped profile (laptop, gpu, node) or a YAML file, merged over the recipe before the overrides.
 
     Raises:
         RecipeError: with file:line, the path of the key, the found and the allowed values.
     """
     path = find_recipe(name)
-    yaml = YAML(typ="rt")
-    try:
-        tree = yaml.load(path.read_text())
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else 1
-        raise RecipeError(f"not valid YAML: {error.problem or error.context}", place=f"{path}:{line}") from None
-    if not isinstance(tree, dict):
-        raise RecipeError(f"a recipe must be a mapping, found {type(tree).__name__}", place=f"{path}:1")
-    given = {}
-    for override in overrides:
-        given[_apply(tree, override, Recipe)] = override
-    return _validate(tree, path, given)
+    tree = read_tree(path, "a recipe")
+    given = _layered(tree, overrides, profile)
+    return _validate(tree, path, given, profile)
 
 
-def recipe_of(sections: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+def recipe_of(sections: Mapping[str, Any], overrides: Sequence[str] = (), profile: str | None = None) -> Recipe:
     """Checks a recipe that is given as a mapping, in a notebook for example. Its folder is the working folder.
 
     Raises:
         RecipeError: with the path of the key, the found and the allowed values.
     """
     tree = copy.deepcopy(dict(sections))
-    given = {_apply(tree, override, Recipe): override for override in overrides}
-    return _validate(tree, Path("recipe"), given)
+    return _validate(tree, Path("recipe"), _layered(tree, overrides, profile), profile)
 
 
-def with_overrides(recipe: Recipe, overrides: Sequence[str], place: Path) -> Recipe:
-    """A loaded recipe with overrides.
+def with_overrides(
+    recipe: Recipe,
+    overrides: Sequence[str],
+    place: Path,
+    profile: str | None = None,
+    *,
+    without: tuple[str, ...] = (),
+) -> Recipe:
+    """A loaded recipe with a profile and overrides.
 
     Args:
         place: its file, for messages.
+        without: sections of the profile that are left out.
 
     Raises:
         RecipeError: as `load_recipe`.
     """
     tree = json.loads(recipe.model_dump_json())
-    _let_stages_follow(tree, overrides)
-    given = {_apply(tree, override, Recipe): override for override in overrides}
-    other = _validate(tree, place, given)
+    written = copy.deepcopy(tree)
+    changed = _layered(written, overrides, profile, without)  # a throw-away copy: which keys change
+    _let_stages_follow(tree, changed)
+    given = _layered(tree, overrides, profile, without)
+    other = _validate(tree, place, given, profile or recipe.profile)
     other._base = recipe.base
     return other
 
 
-def _let_stages_follow(tree: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Removes overridden keys of `train` from stages that have the recipe's value, so that they inherit them again."""
-    paths = [override.partition("=")[0].split(".") for override in overrides]
+def _layered(tree: Any, overrides: Sequence[str], profile: str | None, without: tuple[str, ...] = ()) -> Origins:
+    """Applies a profile and then overrides to the tree of a recipe; returns the origins of keys, latest first."""
+    layers: list[Origins] = []
+    if profile is not None:
+        layers.append(apply_profile(tree, profile, without=without))
+    for override in overrides:
+        layers.append({_apply(tree, override, Recipe): Said("--set", f"--set {override}", Path.cwd())})
+    found: Origins = {}
+    for layer in reversed(layers):
+        found = {**found, **{path: said for path, said in layer.items() if path not in found}}
+    return found
+
+
+def _let_stages_follow(tree: dict[str, Any], changed: Collection[tuple[str, ...]]) -> None:
+    """Removes changed keys of `train` from stages that have the recipe's value, so that they inherit them again."""
     train = tree["train"] or TrainSection().model_dump(mode="json")
-    followed = {key for key in train for path in paths if path[0] == "train" and path[1:2] in ([], [key])}
+    followed = {key for key in train for path in changed if path[0] == "train" and path[1:2] in ((), (key,))}
     for section in (stage[kind] for stage in tree["stages"] for kind in KINDS if stage[kind] is not None):
         own = section["train"]
         section["train"] = {key: own[key] for key in own if key not in followed or own[key] != train[key]}
 
 
-def dump_recipe(recipe: Recipe) -> str:
-    """The fully resolved recipe as YAML."""
-    import io
+def explain_recipe(name: str, overrides: Sequence[str] = (), profile: str | None = None) -> str:
+    """The fully resolved recipe as YAML. A comment behind each key says where it was set; none: it is a default.
 
-    out = io.StringIO()
-    yaml = YAML()
-    yaml.default_flow_style = False
-    yaml.dump(json.loads(recipe.model_dump_json()), out)
+    Raises:
+        RecipeError: as `load_recipe`.
+    """
+    path = find_recipe(name)
+    tree = read_tree(path, "a recipe")
+    given = _layered(tree, overrides, profile)
+    recipe = _validate(tree, path, given, profile)
+
+    def commented(value: Any, loc: tuple[str, ...] = ()) -> Any:
+        """The value as a YAML node with the comments behind its leaves."""
+        if not isinstance(value, dict | list) or not value:
+            return value
+        node: Any = CommentedMap() if isinstance(value, dict) else CommentedSeq()
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            below = (*loc, str(key))
+            inner = commented(item, below)
+            node.append(inner) if isinstance(node, CommentedSeq) else node.update({key: inner})
+            if inner is item and (said := _origin(tree, below, path, given)) is not None:
+                node.yaml_add_eol_comment(said, key, column=0)
+        return node
+
+    return _as_yaml(commented(json.loads(recipe.model_dump_json())))
+
+
+def _origin(tree: Any, loc: tuple[str, ...], path: Path, given: Origins) -> str | None:
+    """Returns the layer and place that set a key of the resolved recipe; None: it has its default."""
+    for key, said in given.items():
+        if loc[: len(key)] == key:
+            return said.layer
+    at, line = tree, None
+    for depth, part in enumerate(loc):
+        try:
+            at = spelled_out(loc[:depth], at)
+            slot: Any = int(part) if isinstance(at, list) else part
+            found = line_of(at, slot)
+            at, line = at[slot], line if found is None else found
+        except (KeyError, IndexError, TypeError, ValueError):
+            inherits = loc[0] == "stages" and loc[3:4] == ("train",)
+            return _origin(tree, loc[3:], path, given) if inherits else None
+    return f"{path.name}:{line + 1}" if line is not None else path.name
+
+
+def _as_yaml(tree: Any) -> str:
+    out, yaml = io.StringIO(), YAML()
+    yaml.default_flow_style, yaml.width = False, 1 << 16  # a comment ends a line
+    yaml.dump(tree, out)
     return out.getvalue()
 
 
@@ -144,7 +233,7 @@ def _apply(tree: Any, override: str, root: type[BaseModel] | None = None) -> tup
         if depth < len(path) - 1:
             found = at.get(slot) if isinstance(at, dict) else at[slot]
             try:
-                at[slot] = at = _spelled_out(path[: depth + 1], found, root)
+                at[slot] = at = spelled_out(path[: depth + 1], found, root)
             except ValueError as error:
                 raise RecipeError(f"{'.'.join(path[: depth + 1])}: {error}", place=place) from None
             continue
@@ -155,19 +244,7 @@ def _apply(tree: Any, override: str, root: type[BaseModel] | None = None) -> tup
     return path
 
 
-def _spelled_out(path: tuple[str, ...], value: Any, root: type[BaseModel] | None) -> Any:
-    """Expands a short form to its mapping, so that an override can change a key of it.
-
-    Raises:
-        ValueError: the value is not a short form of the section.
-    """
-    section = section_at(root, path) if root is not None else None
-    if section is not None and issubclass(section, Short) and (found := section.spelled_out(value)) is not value:
-        return CommentedMap(found)
-    return CommentedMap() if value is None else value
-
-
-def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recipe:
+def _validate(tree: Any, path: Path, given: Origins, profile: str | None) -> Recipe:
     plain = _plain(tree)
     for loc, value in _strangers(plain):
         raise RecipeError(
@@ -180,16 +257,17 @@ def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recip
     except ValidationError as error:
         raise _explain(error, tree, path, given) from None
     recipe._base = path.resolve().parent
+    recipe._profile = profile
     return _with_places(recipe, given)
 
 
-def _with_places(recipe: Recipe, given: Collection[tuple[str, ...]]) -> Recipe:
-    """Resolves paths that begin with `./` or `../`: relative to the recipe's folder, or for overrides on the command
-    line to the working folder."""
+def _with_places(recipe: Recipe, given: Origins) -> Recipe:
+    """Resolves paths that begin with `./` or `../`: relative to the recipe's folder, of a profile to the profile's, and
+    for overrides on the command line to the working folder."""
 
     def placed(value: Any, *loc: str) -> Any:
-        said_here = any(loc[: len(each)] == each for each in given)
-        return beside(value, Path.cwd() if said_here else recipe.base) if isinstance(value, str) else value
+        base = next((said.base for each, said in given.items() if loc[: len(each)] == each), recipe.base)
+        return beside(value, base) if isinstance(value, str) else value
 
     if (model := recipe.model) is not None:
         found = {key: placed(getattr(model, key), "model", key) for key in ("path", "template")}
@@ -223,7 +301,7 @@ def _strangers(node: Any, loc: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
         yield loc, node
 
 
-def _explain(error: ValidationError, tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> RecipeError:
+def _explain(error: ValidationError, tree: Any, path: Path, given: Origins) -> RecipeError:
     """One RecipeError for all errors, one line each."""
     lines: list[str] = []
     first_place, first_remedy = "", None
@@ -264,20 +342,18 @@ def _allowed(loc: tuple[Any, ...]) -> list[str]:
     return sorted(section.model_fields) if section is not None else []
 
 
-def _place(tree: Any, loc: tuple[Any, ...], path: Path, given: dict[tuple[str, ...], str]) -> str:
-    """`file:line` of the deepest part of `loc` that the file contains, or the override that set it."""
+def _place(tree: Any, loc: tuple[Any, ...], path: Path, given: Origins) -> str:
+    """`file:line` of the deepest part of `loc` that the file contains, or what set it instead of the file."""
     dotted = tuple(map(str, loc))
-    for key, text in given.items():
+    for key, said in given.items():
         if dotted[: len(key)] == key or key[: len(dotted)] == dotted:
-            return f"--set {text}"
+            return said.place
     line, at = 1, tree
     for part in loc:
+        found = line_of(at, part)
+        line = line if found is None else found + 1
         try:
-            if isinstance(at, CommentedMap):
-                line = at.lc.key(part)[0] + 1
-            elif isinstance(at, CommentedSeq):
-                line = at.lc.item(part)[0] + 1
             at = at[part]
-        except (KeyError, IndexError, TypeError, AttributeError):
+        except (KeyError, IndexError, TypeError):
             break
     return f"{path}:{line}"

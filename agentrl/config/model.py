@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -60,8 +60,12 @@ class ScratchModel(Section):
 class ModelSettings(Section):
     """The policy: exactly one of `path` and `scratch`."""
 
+    named_by: ClassVar[tuple[str, ...]] = ("path", "scratch")
+
     path: str | None = Field(
-        None, description="A Hugging Face model folder, a .gguf file (or its folder), or package:NAME (see find_model)."
+        None,
+        description="A Hugging Face model folder, a .gguf file (or its folder), package:NAME, or a name of the Hugging "
+        "Face Hub (OWNER/NAME), which is downloaded when it is first loaded.",
     )
     scratch: ScratchModel | None = Field(None, description="Build a small model from scratch.")
     template: str | None = Field(

@@ -52,6 +52,18 @@ class Track(PlugIn):
     use: str = Field(description="tensorboard, wandb, mlflow, trackio, or ./task.py:MyReporter.")
 
 
+class AboutSettings(Section):
+    """What `agentrl recipe list` tells of a recipe. Only `images` is read by anything else, by profiles."""
+
+    trains: str | None = Field(None, description="What the policy learns, in a few words.")
+    size: str | None = Field(None, description="How large a training is: the model, the episodes, the time it took.")
+    measured: str | None = Field(
+        None,
+        description="What a training of this recipe gave, from where to where; null: no policy has learned it.",
+    )
+    images: bool = Field(False, description="The task shows images: profiles take a model that sees.")
+
+
 class WarmStart(Section, Short):
     """Supervised training on demonstrations of a script, before reinforcement learning."""
 
@@ -229,6 +241,9 @@ class Recipe(Section):
     """A task and its training."""
 
     name: str = Field(description="Name of the recipe; also the default name of run directories.")
+    about: Annotated[AboutSettings, MAY_CHANGE] = Field(
+        default_factory=AboutSettings, description="What the recipe trains, and what was measured, for readers."
+    )
     seed: int = Field(0, ge=0, description="Seed of tasks, sampling, initial weights and the order of training.")
     tasks: TaskSettings = Field(
         default_factory=TaskSettings, description="Source of tasks. `proxy` and `train --from` need none."
@@ -285,11 +300,17 @@ class Recipe(Section):
 
     # The folder of the recipe: paths and references in it are relative to this folder.
     _base: Path = PrivateAttr(default_factory=Path.cwd)
+    _profile: str | None = PrivateAttr(None)
 
     @property
     def base(self) -> Path:
         """Folder of the recipe file."""
         return self._base
+
+    @property
+    def profile(self) -> str | None:
+        """The profile that was merged over the recipe, as it was named."""
+        return self._profile
 
     def with_model(self, model: ModelSettings) -> Self:
         """The same recipe with another policy."""
@@ -298,7 +319,7 @@ class Recipe(Section):
     def with_sections(self, **sections: Any) -> Self:
         """The same recipe with other sections."""
         other = self.model_copy(update=sections)
-        other._base = self._base
+        other._base, other._profile = self._base, self._profile
         return other
 
     @model_validator(mode="before")
@@ -444,7 +465,7 @@ class TrainingRecipe(Recipe):
             if getattr(recipe, section) is None:
                 raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
         whole = cls.model_construct(recipe.model_fields_set, **dict(recipe))
-        whole._base = recipe.base
+        whole._base, whole._profile = recipe.base, recipe.profile
         return whole
 
 
@@ -475,5 +496,5 @@ def _nth(index: int) -> str:
 def recipe_from_run(info: dict[str, Any]) -> Recipe:
     """The resolved recipe stored in `run.json`."""
     recipe = Recipe.model_validate(info["recipe"])
-    recipe._base = Path(info["base"])
+    recipe._base, recipe._profile = Path(info["base"]), info.get("profile")
     return recipe

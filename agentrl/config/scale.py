@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field, model_validator
 
 from agentrl.config.sections import WithPlugIn
-from agentrl.registry.references import is_reference
+from agentrl.registry.installed import is_foreign
 from agentrl.types.errors import nearest
 
 BUILT_IN = ("local", "process", "ray")
@@ -15,6 +17,8 @@ OF_RAY = ("worker_cpus", "rank_cpus", "rank_gpus", "server_cpus", "server_gpus",
 
 class ScaleSettings(WithPlugIn):
     """Placement of a run: rollout workers, trainer ranks and vLLM servers."""
+
+    kind: ClassVar[str] = "launchers"
 
     use: str = Field(
         "local",
@@ -55,7 +59,7 @@ class ScaleSettings(WithPlugIn):
 
     @model_validator(mode="after")
     def _belong_together(self) -> ScaleSettings:
-        if self.use not in BUILT_IN and not is_reference(self.use):
+        if self.use not in BUILT_IN and not is_foreign(self.use, "launchers"):
             remedy = nearest(self.use, BUILT_IN, "name your own as ./file.py:Name, or take one of")
             raise ValueError(f"there is no launcher {self.use!r}; {remedy}")
         if self.use == "local" and self.trainer_ranks > 1:

@@ -15,13 +15,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from agentrl.registry.references import is_reference
+from agentrl.registry.installed import is_foreign
 
 
 class Section(BaseModel):
-    """Base of all sections. Unknown keys are errors, and a loaded section is immutable."""
+    """Base of all sections. Unknown keys are errors, and a loaded section is immutable.
+
+    Attributes:
+        named_by: keys that decide what the section's other keys mean. A profile that changes one replaces the section.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    named_by: ClassVar[tuple[str, ...]] = ()
 
 
 class MayChange:
@@ -61,6 +67,8 @@ class PlugIn(Short):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
+    named_by: ClassVar[tuple[str, ...]] = ("use",)
+
     use: Any
 
     @property
@@ -90,14 +98,16 @@ class WithPlugIn(PlugIn):
     unless the plug-in is user code.
 
     Attributes:
+        kind: the kind of plug-in, by its name in `agentrl.registry.kinds`.
         with_settings: built-ins that have some.
     """
 
+    kind: ClassVar[str]
     with_settings: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="after")
     def _knows_its_keys(self) -> Self:
-        if self.model_extra and not is_reference(self.use) and self.use not in self.with_settings:
+        if self.model_extra and not is_foreign(self.use, self.kind) and self.use not in self.with_settings:
             raise PydanticCustomError("unknown_key", "unknown key '{key}'", {"key": next(iter(self.model_extra))})
         return self
 

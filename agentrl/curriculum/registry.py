@@ -16,6 +16,7 @@ def _part(found: Any) -> type[Part] | None:
 
 PARTS: Registry[type[Part]] = Registry(
     kind="curriculum",
+    group="curriculum",
     key="curriculum",
     built_in={
         "dump": "agentrl.curriculum.methods.sources:Dump",

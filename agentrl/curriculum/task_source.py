@@ -13,6 +13,7 @@ from typing import Any
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.rows import tasks_of_rows
 from agentrl.curriculum.task_sources import SOURCES
+from agentrl.registry.installed import is_foreign
 from agentrl.registry.references import is_reference, load_object, resolve_references
 from agentrl.types.errors import AgentRLError, RecipeError, TaskError
 from agentrl.types.seeds import derive_seed
@@ -114,7 +115,7 @@ def _from_callable(
     function, args = _function(source, base), dict(settings.args)
     parameters = inspect.signature(function).parameters
     filled: dict[str, Any] = {}
-    if not is_reference(source):
+    if not is_foreign(source, SOURCES.group):
         args = resolve_references(args, base)
         filled = {"base": base, "excluded_by": settings.excluded_by, "skipped": skipped}
     own = [name for name in parameters if name not in filled]

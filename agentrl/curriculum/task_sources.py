@@ -9,6 +9,7 @@ from agentrl.registry.registry import Registry, any_function
 
 SOURCES: Registry[Callable[..., Any]] = Registry(
     kind="source of tasks",
+    group="sources",
     key="tasks.source",
     built_in={
         "harbor": "agentrl.integrations.harbor.tasks:tasks",

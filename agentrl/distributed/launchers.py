@@ -10,6 +10,7 @@ from agentrl.registry.registry import Registry, any_class
 
 LAUNCHERS: Registry[type] = Registry(
     kind="launcher",
+    group="launchers",
     key="scale",
     built_in={
         "local": "agentrl.distributed.handle:LocalLauncher",

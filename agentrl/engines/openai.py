@@ -199,6 +199,10 @@ class OpenAIEngine(Engine):
                     refused.message, place=refused.place, remedy=f"check ${self._settings.api_key_env}"
                 ) from None
 
+    def counts(self) -> dict[str, Any]:
+        """Returns a row for the API."""
+        return {"name": self.name, "servers": self._api.counts()}
+
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Keeps a reference to the session's messages, which grow during the episode."""
         self._live[session] = _Live(messages, self._renderer, self._definitions)

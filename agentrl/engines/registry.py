@@ -22,6 +22,7 @@ def _declared(engine: type[Engine]) -> Declared:
 
 ENGINES: Registry[type[Engine]] = Registry(
     kind="engine",
+    group="engines",
     key="engine",
     built_in={
         "torch": "agentrl.engines.embedded.engine:TorchEngine",

@@ -149,6 +149,14 @@ class Replicas:
             remedy="see the server's log; engine.retries and engine.timeout_s set the number and the timeout",
         ) from last
 
+    def counts(self) -> list[dict[str, Any]]:
+        """Returns a row for each server: pending requests of this engine, failures in succession, and why it gets no
+        requests."""
+        return [
+            {"url": each.url, "running": each.in_flight, "failures": each.failures, "why_not": each.unavailable_reason}
+            for each in self.all
+        ]
+
     def end_session(self, session: str) -> None:
         """Drops the assignment of a session to its server."""
         self._home.pop(session, None)

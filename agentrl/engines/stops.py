@@ -69,4 +69,6 @@ def cut(completion: Completion, count: int) -> Completion:
         finish="stop",
         versions=spans,
         usage=completion.usage,
+        queue_s=completion.queue_s,
+        decode_s=completion.decode_s,
     )

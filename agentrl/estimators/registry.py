@@ -48,6 +48,7 @@ def _about(found: Estimator) -> dict[str, Any]:
 
 ESTIMATORS: Registry[Estimator] = Registry(
     kind="estimator",
+    group="estimators",
     key="credit",
     built_in={
         "grpo": "agentrl.estimators.outcome.grpo:grpo",

@@ -164,11 +164,12 @@ def chat_tokenizer(settings: ModelSettings) -> HFTokenizer:
     return HFTokenizer(tokenizer, load_processor(folder, config, tokenizer))
 
 
-def sees(settings: ModelSettings, families: Container[str] = FAMILIES) -> bool:
+def sees(settings: ModelSettings, families: Container[str] = FAMILIES, *, unknown: bool = True) -> bool:
     """Returns True if a model takes images, without loading it.
 
     Args:
         families: the model types to look for.
+        unknown: the answer for a model that has to be downloaded.
 
     Raises:
         RecipeError: the model does not exist.
@@ -176,17 +177,22 @@ def sees(settings: ModelSettings, families: Container[str] = FAMILIES) -> bool:
     if settings.path is None:
         return settings.scratch is not None and settings.scratch.vision is not None
     place = find_model(settings.path)
+    if place is None:
+        return unknown
     if place.suffix == ".gguf":
         return False
     return json.loads((place / "config.json").read_bytes()).get("model_type") in families
 
 
-def find_model(name: str) -> Path:
-    """Returns the path of a model: a folder with `config.json`, or a .gguf file.
+def find_model(name: str) -> Path | None:
+    """Returns the path of a model on this machine: a folder with `config.json`, or a .gguf file. Downloads nothing.
 
     Args:
-        name: a folder, a .gguf file, a folder with exactly one .gguf file, or `package:NAME`: an installed Python
-            package that contains one. The package is not imported.
+        name: a folder, a .gguf file, a folder with exactly one .gguf file, `package:NAME`: an installed Python package
+            that contains one (the package is not imported), or OWNER/NAME: a name of the Hugging Face Hub.
+
+    Returns:
+        None for a name of the Hub whose model is not in the cache: `fetch_model` downloads it.
 
     Raises:
         RecipeError: the model does not exist.
@@ -195,12 +201,12 @@ def find_model(name: str) -> Path:
     if place.suffix == ".gguf" and place.is_file():
         return place
     if not place.is_dir():
-        if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        if not _is_of_the_hub(name):
             raise _error(
-                f"there is no folder {name!r}: models are folders, names on the Hugging Face Hub are not looked up",
-                f"hf download {name} --local-dir models/{name.split('/')[1]}, then model.path=models/...",
+                f"there is no folder {name!r}",
+                "model.path takes a model folder, a .gguf file, package:NAME, or OWNER/NAME of the Hugging Face Hub",
             )
-        raise _error(f"there is no folder {name!r}", "model.path takes a model folder, a .gguf file or package:NAME")
+        return _from_the_hub(name, download=False)
     if (place / "config.json").is_file():
         return place
     ggufs = sorted(place.glob("*.gguf"))
@@ -211,6 +217,43 @@ def find_model(name: str) -> Path:
     raise _error(f"{place} holds no model: neither config.json nor a .gguf file", "point model.path at the model")
 
 
+def fetch_model(name: str) -> Path:
+    """Returns the path of a model as `find_model`; a model of the Hugging Face Hub is downloaded once, to its cache.
+
+    Raises:
+        RecipeError: the model does not exist, or cannot be downloaded.
+    """
+    found = find_model(name) or _from_the_hub(name, download=True)
+    assert found is not None
+    return found
+
+
+def _is_of_the_hub(name: str) -> bool:
+    """Returns True for OWNER/NAME, unless a folder OWNER is here: then it is a path that does not exist."""
+    return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None and not Path(name).parent.exists()
+
+
+def _from_the_hub(name: str, download: bool) -> Path | None:
+    """Returns the folder of a model of the Hub in the cache of huggingface_hub; None: not there, nor asked for."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        if not download:
+            return None
+        raise MissingExtra("huggingface_hub", "train")
+    from huggingface_hub import snapshot_download
+
+    parts = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=parts, local_files_only=not download))
+    except Exception as error:
+        if not download:
+            return None
+        folder = f"models/{name.split('/')[1]}"
+        raise _error(
+            f"{name} is not on this machine and cannot be downloaded: {type(error).__name__}: {error}",
+            f"where there is a network: hf download {name} --local-dir {folder}, then model.path={folder}",
+        ) from error
+
+
 def _package_folder(name: str) -> Path:
     spec = importlib.util.find_spec(name.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
@@ -219,7 +262,8 @@ def _package_folder(name: str) -> Path:
 
 
 def count_layers(settings: ModelSettings) -> int | None:
-    """Returns the number of decoder layers of a model without loading it; None if its configuration lacks it.
+    """Returns the number of decoder layers of a model without loading it; None if its configuration lacks it, or
+    the model has to be downloaded.
 
     Raises:
         RecipeError: the model does not exist.
@@ -227,6 +271,8 @@ def count_layers(settings: ModelSettings) -> int | None:
     if settings.path is None:
         return settings.scratch.layers if settings.scratch is not None else None
     place = find_model(settings.path)
+    if place is None:
+        return None
     if place.suffix != ".gguf":
         config = json.loads((place / "config.json").read_bytes())
         layers = config.get("text_config", config).get("num_hidden_layers")
@@ -243,14 +289,15 @@ def _count_gguf_layers(gguf: Path) -> int:
 
 
 def model_folder(settings: ModelSettings) -> Path:
-    """Returns the folder of the model of `path`; a GGUF file is converted once.
+    """Returns the folder of the model of `path`. A GGUF file is converted once, and a model of the Hugging Face Hub
+    downloaded once.
 
     Raises:
-        RecipeError: the folder does not exist.
+        RecipeError: the model does not exist, or cannot be downloaded.
     """
     if settings.path is None:
         raise _error("a scratch model lies in no folder until it was trained", "point model.path at a checkpoint")
-    place = find_model(settings.path)
+    place = fetch_model(settings.path)
     return _converted(place) if place.suffix == ".gguf" else place
 
 

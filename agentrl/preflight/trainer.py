@@ -11,7 +11,7 @@ from agentrl.config.stages import PreferenceStage
 from agentrl.config.train import OptimiserSettings
 from agentrl.curriculum.parts import Filter
 from agentrl.models.load import sees
-from agentrl.registry.references import is_reference
+from agentrl.registry.installed import is_foreign
 from agentrl.registry.registry import Loaded, name_of
 from agentrl.training.backend import COLUMNS, Column, Feature, TrainerBackend, TrainerCapabilities
 from agentrl.training.backends import TRAINERS
@@ -54,7 +54,7 @@ NEEDS = (
     Need("ranks", _several_ranks, "is one process", "scale.trainer_ranks", "scale.trainer_ranks=1, and no torchrun"),
     Need(
         "images",
-        lambda recipe, _: recipe.model is not None and sees(recipe.model),
+        lambda recipe, _: recipe.model is not None and sees(recipe.model, unknown=False),
         "takes no images",
         "model",
         "a model that takes text only",
@@ -77,7 +77,7 @@ ROLLOUT_NEEDS = (
     ),
     Need(
         "any_engine",
-        lambda recipe, _: not is_reference(recipe.engine.use),
+        lambda recipe, _: not is_foreign(recipe.engine.use, "engines"),
         "gives its weights to no built-in engine",
         "engine",
         "the engine that belongs to it, engine={use: ./file.py:Engine}",

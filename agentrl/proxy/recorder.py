@@ -346,7 +346,15 @@ class Recorder:
         """Adds a turn, with nodes of its rendered tokens (unless present) and of the sampled ones."""
         trajectory = self.recording.trajectory
         node = trajectory.append_sampled(trajectory.append_rendered(parent, rendered), completion)
-        turn = TurnDraft(index=len(self.turns), node=node, text=text, finish=completion.finish, generate_s=seconds)
+        turn = TurnDraft(
+            index=len(self.turns),
+            node=node,
+            text=text,
+            finish=completion.finish,
+            generate_s=seconds,
+            queue_s=completion.queue_s,
+            decode_s=completion.decode_s,
+        )
         self.turns.append(turn)
         return turn
 

@@ -29,13 +29,14 @@ class ListedSetting:
 
 @dataclass(frozen=True)
 class Entry:
-    """A built-in plug-in.
+    """A plug-in: built in, or of an installed package.
 
     Attributes:
         source: `file:line`.
         does: the first sentence of its docstring.
         about: further facts, by the rules of its kind.
         missing: the reason why it cannot be used here, for example an extra that is not installed.
+        package: the package that offers it, with its version; None: it is built in.
     """
 
     name: str
@@ -44,23 +45,26 @@ class Entry:
     settings: list[ListedSetting] = field(default_factory=list)
     about: Mapping[str, Any] = field(default_factory=dict)
     missing: str | None = None
+    package: str | None = None
 
 
 def entries(registry: Registry[Any]) -> list[Entry]:
-    """The built-ins of a kind, in the order of its table."""
-    return [_entry(registry, name) for name in registry.built_in]
+    """The plug-ins of a kind: the built-ins in the order of its table, then what installed packages offer."""
+    built_in = [_entry(registry, name, code) for name, code in registry.built_in.items()]
+    return [*built_in, *(_entry(registry, each.name, each.value, each.package) for each in registry.offers())]
 
 
-def _entry(registry: Registry[Any], name: str) -> Entry:
+def _entry(registry: Registry[Any], name: str, code: str, package: str | None = None) -> Entry:
     try:
         plug_in = registry.find(name)
         settings = registry.settings_of(plug_in, name).model.model_fields
+        about = {} if registry.about is None else dict(registry.about(plug_in))
     except AgentRLError as error:
-        return Entry(name, source_of(registry.built_in[name]), missing=str(error))
-    about = {} if registry.about is None else dict(registry.about(plug_in))
-    code = about.pop("code", registry.built_in[name])
+        return Entry(name, source_of(code) if package is None else code, missing=str(error), package=package)
+    code = about.pop("code", code)
     does = about.pop("does", None) or _first_sentence(inspect.getdoc(plug_in))
-    return Entry(name, source_of(code), does, [_setting(key, each) for key, each in settings.items()], about)
+    shown = [_setting(key, each) for key, each in settings.items()]
+    return Entry(name, source_of(code), does, shown, about, package=package)
 
 
 def _setting(name: str, each: FieldInfo) -> ListedSetting:

@@ -1,6 +1,7 @@
 """One rule for every plug-in: a name, `pkg.mod:Name`, `./file.py:Name`, or `{use: any of these, setting: value, ...}`.
 
-A registry holds its built-ins by reference only: a plug-in that the recipe does not name is never imported.
+A name is that of a built-in, or of a plug-in that an installed package offers (`agentrl.registry.installed`).
+A registry holds both by reference only: a plug-in that the recipe does not name is never imported.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import BaseModel
 
 from agentrl.registry.contract import misfit
+from agentrl.registry.installed import Offered, offered, offers
 from agentrl.registry.references import is_reference, load_object, resolve_references, what_it_is, wrong_kind
 from agentrl.registry.settings import Declared, checked, declared
 from agentrl.types.errors import AgentRLError, RecipeError, nearest
@@ -83,6 +85,7 @@ class Registry(Generic[T]):
         aliases: other names of built-ins.
         also: words that a recipe may write instead of a name and that other code handles; for messages.
         about: further facts for `agentrl list`; `does` and `code` (a reference) replace its docstring and location.
+        group: its key in `agentrl.registry.kinds.KINDS`, by which packages offer such plug-ins; "": none can.
     """
 
     kind: str
@@ -97,6 +100,7 @@ class Registry(Generic[T]):
     aliases: Mapping[str, str] = field(default_factory=dict)
     also: Sequence[str] = ()
     about: Callable[[T], Mapping[str, Any]] | None = None
+    group: str = ""
 
     def find(self, use: Any, base: Path | None = None, place: str | None = None) -> T:
         """Returns the plug-in that a recipe names.
@@ -107,14 +111,36 @@ class Registry(Generic[T]):
             place: the key that names it, if not the key of the kind.
 
         Raises:
-            RecipeError: the name is unknown, the reference cannot be loaded, or the object is not of this kind.
+            RecipeError: the name is unknown or offered twice, the reference cannot be loaded, or the object is not of
+                this kind.
         """
         place, base = place or self.key, base or Path()
-        name = self.aliases.get(use, use) if isinstance(use, str) else use
-        if isinstance(name, str) and not is_reference(name) and name not in self.built_in:
-            remedy = nearest(name, [*self.also, *self.built_in], "name your own as ./file.py:Name, or take one of")
+        if not isinstance(use, str) or is_reference(use):
+            return self._checked(use, use if isinstance(use, str) else None, base, place)
+        built_in = self.built_in.get(self.aliases.get(use, use))
+        own = offered(use, self.group, self.kind, built_in, place) if self.group else None
+        if own is not None:
+            return self._of_package(own, base, place)
+        if built_in is None:
+            known = [*self.also, *self.built_in, *(each.name for each in self.offers())]
+            remedy = nearest(use, known, "name your own as ./file.py:Name, or take one of")
             raise RecipeError(f"there is no {self.kind} {use!r}", place=place, remedy=remedy)
-        reference = self.built_in.get(name, name) if isinstance(name, str) else None
+        return self._checked(use, built_in, base, place)
+
+    def offers(self) -> list[Offered]:
+        """Returns what installed packages offer of this kind."""
+        return offers(self.group) if self.group else []
+
+    def _of_package(self, own: Offered, base: Path, place: str) -> T:
+        if not is_reference(own.value):
+            raise own.broken(f"{own.value!r} names no object", place, "write package.module:Name in its pyproject.toml")
+        try:
+            return self._checked(own.name, own.value, base, place)
+        except AgentRLError as error:
+            raise own.broken(error.message, place, error.remedy) from error
+
+    def _checked(self, use: Any, reference: str | None, base: Path, place: str) -> T:
+        """Loads the object of a reference, or takes `use` itself, and checks that it is of this kind."""
         found = use if reference is None else load_object(reference, base)
         try:
             plug_in = self.accept(found)

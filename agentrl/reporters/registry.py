@@ -15,6 +15,7 @@ from agentrl.types.reporter import Reporter
 
 TRACKERS: Registry[type[Reporter]] = Registry(
     kind="tracker",
+    group="trackers",
     key="track",
     built_in={
         "tensorboard": "agentrl.reporters.tensorboard:TensorBoard",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,7 +22,7 @@ _MOST_WAITING = 10_000
 """Maximum number of queued events of a tracker: a tracker that hangs must not fill the memory."""
 
 
-_PASSED_ON = ("phase", "step", "episode_stage", "episode", "metrics", "note", "warning")
+_PASSED_ON = ("phase", "step", "episode_stage", "episode", "watch", "metrics", "note", "warning")
 
 
 class Forwarder(Reporter):
@@ -43,6 +43,9 @@ class Forwarder(Reporter):
 
     def episode(self, episode: Episode) -> None:
         self.pass_on("episode", episode)
+
+    def watch(self, kind: str, read: Callable[[], Any]) -> None:
+        self.pass_on("watch", kind, read)
 
     def metrics(self, line: Metrics) -> None:
         self.pass_on("metrics", line)

@@ -1,10 +1,11 @@
-"""Reports the start and the end of a run."""
+"""Reports the start and the end of a run, and keeps its heartbeat."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from agentrl.reporters.heartbeat import HeartbeatWriter
 from agentrl.reporters.relay import Several
 from agentrl.store.reader import RunReader
 from agentrl.types.reporter import Reporter, RunStart
@@ -12,12 +13,12 @@ from agentrl.types.reporter import Reporter, RunStart
 
 @contextmanager
 def reporting(run: RunReader, *reporters: Reporter) -> Iterator[Reporter]:
-    """Reports to reporters that a run starts, and how it ends.
+    """Reports to reporters, and in the run's heartbeat, that a run starts, and how it ends.
 
     Raises:
         AgentRLError: a reporter cannot start.
     """
-    told = Several(reporters)
+    told = Several([HeartbeatWriter(), *reporters])
     try:
         told.started(run_start(run))
         yield told

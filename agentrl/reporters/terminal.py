@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -17,13 +16,11 @@ from rich.text import Text
 from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import earned, turns_of
 from agentrl.types.reporter import UNNAMED, Metrics, Reporter, RunStart
-from agentrl.view.summary import headline, series
+from agentrl.view.chart import short, sparkline
+from agentrl.view.summary import PROGRESS, headline, series
 from agentrl.view.terminal import Visible
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY_S = 5.0
-_SHOWN = ("success", "reward", "turns", "entropy", "kl_old", "clip_fraction", "grad_norm",
-          "staleness_mean", "rollout_s", "train_s")  # fmt: skip
 _SHOWN_OFFLINE = ("loss", "accuracy", "margin", "grad_norm", "train_s")
 
 
@@ -71,7 +68,7 @@ class Terminal(Reporter):
 
     def step(self, done: int, metrics: Mapping[str, float]) -> None:
         self.done = done
-        self._numbers = "  ".join(f"{name} {_short(value)}" for name, value in metrics.items())
+        self._numbers = "  ".join(f"{name} {short(value)}" for name, value in metrics.items())
         self._say_sometimes()
 
     def episode_stage(self, episode_id: str, stage: str | None) -> None:
@@ -93,7 +90,7 @@ class Terminal(Reporter):
     def metrics(self, line: Metrics) -> None:
         self._metrics.append(dict(line))
         if self._live is None:
-            values = "  ".join(f"{name} {_short(line[name])}" for name in _shown(line))
+            values = "  ".join(f"{name} {short(line[name])}" for name in _shown(line))
             self.note(f"{_source(line)} {line.get('iteration', len(self._metrics))}  {values}".strip())
 
     def note(self, text: str) -> None:
@@ -134,7 +131,7 @@ class Terminal(Reporter):
         for name in ("", "iteration", *columns):
             table.add_column(name, justify="right")
         for entry in self._metrics[-self.rows :]:
-            cells = (_short(entry.get(name)) if name in _shown(entry) else "" for name in columns)
+            cells = (short(entry.get(name)) if name in _shown(entry) else "" for name in columns)
             table.add_row(_source(entry), str(entry.get("iteration", "")), *cells)
         return table
 
@@ -156,7 +153,7 @@ class Terminal(Reporter):
 
 def _shown(line: Metrics) -> list[str]:
     """The shown metrics of a line."""
-    names = _SHOWN_OFFLINE if line.get("split") in ("sft", "preference") else _SHOWN
+    names = _SHOWN_OFFLINE if line.get("split") in ("sft", "preference") else PROGRESS
     return [name for name in names if line.get(name) is not None]
 
 
@@ -164,20 +161,3 @@ def _source(line: Metrics) -> str:
     """The label of a line: its split, after the stage if that has a name."""
     stage, split = line.get("stage", UNNAMED), str(line.get("split", ""))
     return split if stage == UNNAMED else f"{stage} {split}"
-
-
-def sparkline(values: list[float], width: int = 60) -> str:
-    """A curve of block characters; longer ones are averaged down to `width`."""
-    if not values:
-        return ""
-    if len(values) > width:
-        edges = [round(i * len(values) / width) for i in range(width + 1)]
-        values = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
-    low, span = min(values), max(values) - min(values)
-    return "".join(_BLOCKS[round((value - low) / span * 7) if span else 3] for value in values)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) >= 1000 or 0 < abs(value) < 0.001 else f"{value:.3f}"
-    return "" if value is None else str(value)

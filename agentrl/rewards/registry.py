@@ -36,6 +36,7 @@ def _about(function: Callable[..., Any]) -> dict[str, Any]:
 
 REWARDS: Registry[Callable[..., Any]] = Registry(
     kind="reward",
+    group="rewards",
     key="rewards",
     built_in={
         "exact_match": "agentrl.rewards.functions.verifiers:exact_match",

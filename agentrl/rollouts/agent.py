@@ -75,6 +75,7 @@ class ToolAgent(Agent):
 
 AGENTS: Registry[type[Agent]] = Registry(
     kind="agent",
+    group="agents",
     key="agent",
     built_in={
         "tool_agent": "agentrl.rollouts.agent:ToolAgent",

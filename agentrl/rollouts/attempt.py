@@ -143,6 +143,7 @@ class Attempt:
         self.session = session = Session(state, box, speaker, source, self.speakers, self.forkable)
         state.seats = agent is None or agent.seats
         source.begin(state)
+        context.conversations.states[self.spec.id] = state
         return session, shown
 
     def _calls(self, box: ToolBox, images: Images) -> tuple[CallRunner, TurnSource]:
@@ -273,6 +274,7 @@ class Attempt:
     async def close(self) -> None:
         """Closes tools and sandbox; a failure here cannot change the status of the episode."""
         self._end_session()
+        self.context.conversations.states.pop(self.spec.id, None)
         self.enter("close")
         # Only tools that override it: after a Ctrl-C, closing must not wait for threads without need.
         owned = [tool for tool in reversed(self.opened) if type(tool).close is not Tool.close]

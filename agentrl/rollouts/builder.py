@@ -27,7 +27,7 @@ from agentrl.curriculum.task_sources import TOOLS_OF
 from agentrl.engines.registry import chosen_engine
 from agentrl.engines.scripted import Script, ScriptedEngine
 from agentrl.estimators.registry import CreditAssigner, load_credit
-from agentrl.registry.references import is_reference
+from agentrl.registry.installed import is_foreign
 from agentrl.rewards.components import RewardSet
 from agentrl.rollouts.agent import AGENTS, Agent
 from agentrl.rollouts.context import RolloutContext
@@ -167,7 +167,7 @@ class Parts:
         Raises:
             RecipeError: no prompt does.
         """
-        if is_reference(self.recipe.agent.use) or self.own_tools:
+        if is_foreign(self.recipe.agent.use, "agents") or self.own_tools:
             return
         lengths = []
         for task in tasks[:PROMPTS]:

@@ -18,6 +18,7 @@ from agentrl.rollouts.runner import EpisodeRunners
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec, eval_specs, missing
 from agentrl.rollouts.summary import summary
+from agentrl.sandbox.pool import Pool
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Engine
 from agentrl.types.errors import StoreError
@@ -58,8 +59,12 @@ class Collector:
             on_stall=stalls.add,
             on_stage=self.reporter.episode_stage,
         )
+        self.reporter.watch("engine", engine.counts)
+        self.reporter.watch("conversations", context.conversations.counts)
+        if isinstance(self.runners.backend, Pool):
+            self.reporter.watch("sandboxes", self.runners.backend.stats)
         recipe, record = self.parts.recipe, StoredGroups(self.run, self.reporter.episode, self.reporter.warning)
-        return RolloutScheduler(
+        scheduler = RolloutScheduler(
             self.runners.for_context(context),
             concurrency=recipe.concurrency,
             limits=recipe.limits,
@@ -67,6 +72,8 @@ class Collector:
             groups=self._group_scorer(record),
             stalls=stalls,
         )
+        self.reporter.watch("queue", scheduler.counts)
+        return scheduler
 
     def _note_processor(self, renderer: Renderer) -> None:
         """Records the image processor of the run: the same in all episodes of its policy.

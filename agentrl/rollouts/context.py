@@ -11,6 +11,7 @@ from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.conversation.policies import EpisodePolicies
+from agentrl.rollouts.conversation.state import Conversations
 from agentrl.rollouts.faults.outage import Outage
 from agentrl.rollouts.faults.stalls import Stall
 from agentrl.rollouts.information_gain import AnswerScorer
@@ -41,6 +42,7 @@ class RolloutContext:
         on_failure: receives every failed attempt, retried or not (a dict for `failures.jsonl`).
         on_stall: receives stalls of the event loop of a worker.
         on_stage: called when an episode enters a stage: (episode id, stage; None when the episode ends).
+        conversations: the state of the episodes in flight, once their tools are open.
         answer_scorer: scores the gold answer before every turn; unused in evaluations and demonstrations.
         outage: tracks outages of the backend.
         speakers: auxiliary policies, for the contexts that name them.
@@ -65,6 +67,7 @@ class RolloutContext:
     on_failure: Callable[[dict[str, Any]], None] = _ignore
     on_stall: Callable[[Stall], None] = _ignore
     on_stage: Callable[[str, str | None], None] = _ignore
+    conversations: Conversations = field(default_factory=Conversations)
     answer_scorer: AnswerScorer | None = None
     outage: Outage = field(default_factory=Outage)
     speakers: EpisodePolicies = field(default_factory=EpisodePolicies)

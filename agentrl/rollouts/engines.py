@@ -14,7 +14,7 @@ from agentrl.config.engine import EngineSettings
 from agentrl.engines.opening import EngineOpening, named_model
 from agentrl.engines.registry import chosen_engine
 from agentrl.models.load import LoadedModel, chat_tokenizer, sees
-from agentrl.registry.references import is_reference
+from agentrl.registry.installed import is_foreign
 from agentrl.rollouts.builder import Parts
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError
@@ -107,7 +107,7 @@ def needed_context(parts: Parts) -> int | None:
         None if user code decides: a user-defined agent or environment, or a curriculum; or for a vision model.
     """
     recipe, tools = parts.recipe, parts.tools
-    if is_reference(recipe.agent.use) or recipe.curriculum or (recipe.model is not None and sees(recipe.model)):
+    if is_foreign(recipe.agent.use, "agents") or recipe.curriculum or (recipe.model is not None and sees(recipe.model)):
         return None
     tasks = [*parts.tasks.tasks, *parts.eval_tasks.tasks]
     longest = max(len(msgspec.json.encode(task.instruction)) for task in tasks)

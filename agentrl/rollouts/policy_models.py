@@ -46,10 +46,13 @@ def checkpoint_of(name: str, written: str) -> Path:
             raise RecipeError(f"the run {written} has no checkpoint", place=place, remedy="agentrl train writes them")
         return newest
     try:
-        return find_model(written)
+        found = find_model(written)
     except RecipeError:
+        found = None
+    if found is None:
         raise RecipeError(
             f"{written!r} is neither a run nor a model",
             place=place,
             remedy="a run directory, a checkpoint in its folder 'checkpoints', a model folder or package:NAME",
-        ) from None
+        )
+    return found

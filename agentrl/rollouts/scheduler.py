@@ -149,6 +149,10 @@ class RolloutScheduler(Generic[Item]):
         for ended in [self.submit(item) for item in items]:
             await ended
 
+    def counts(self) -> dict[str, int]:
+        """Returns the number of episodes (and scorings of groups) that run, and that wait for a free place."""
+        return {"running": len(self._running), "waiting": len(self._waiting)}
+
     def renew_budgets(self) -> None:
         """Resets the failure counts."""
         self._budgets = Budgets(self._limits)

@@ -11,6 +11,7 @@ from agentrl.types.sandbox import Backend
 
 BACKENDS: Registry[type] = Registry(
     kind="sandbox backend",
+    group="sandboxes",
     key="sandbox",
     built_in={
         "namespace": "agentrl.sandbox.namespace.backend:NamespaceBackend",

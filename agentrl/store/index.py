@@ -228,10 +228,13 @@ class Index:
     Args:
         path: `index.sqlite`.
         write: create the file if it is missing or unusable. Otherwise it is only read, and rows are added in memory.
+
+    Attributes:
+        fixed: it holds what was there when it was opened: no process wrote the run then.
     """
 
     def __init__(self, path: Path, *, write: bool) -> None:
-        self._db = _open_for_writing(path) if write else _open_for_reading(path)
+        self._db, self.fixed = (_open_for_writing(path), False) if write else _open_for_reading(path)
         self._target = "main" if write else "temp"
         if not write:
             _create_tables(self._db, "temp")
@@ -266,6 +269,10 @@ class Index:
     def select(self, what: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs `SELECT what` over `all_episodes`, `all_credit`, `all_scores` and `all_blobs`."""
         return self._db.execute(f"SELECT {what}", tuple(values)).fetchall()
+
+    def attach(self, path: Path, name: str) -> None:
+        """Makes the tables of another file visible to `select` under `name`."""
+        self._db.execute(f"ATTACH ? AS {name}", (str(path),))
 
     def ends(self, table: str) -> dict[str, int]:
         """The byte up to which each shard is indexed."""
@@ -318,20 +325,24 @@ def _open_for_writing(path: Path) -> sqlite3.Connection:
     raise AssertionError("a fresh index is always of the current format")
 
 
-def _open_for_reading(path: Path) -> sqlite3.Connection:
-    # `immutable` is for read-only media, where the shared-memory file of the log cannot be made.
-    for option in ("mode=ro", "mode=ro&immutable=1"):
+def _open_for_reading(path: Path) -> tuple[sqlite3.Connection, bool]:
+    """Opens an index. Returns also whether it is `fixed`."""
+    # A writer has a log beside the index. Without one, SQLite would make one, and the folder of a run is only read.
+    # `immutable` is also for read-only media, where the shared-memory file of the log cannot be made.
+    live = path.with_name(f"{path.name}-wal").exists()
+    for fixed in (False, True) if live else (True,):
+        option = "mode=ro&immutable=1" if fixed else "mode=ro"
         try:
             db = sqlite3.connect(f"{path.resolve().as_uri()}?{option}", uri=True, check_same_thread=False, timeout=30)
             if db.execute("PRAGMA user_version").fetchone()[0] == FORMAT:
                 db.execute("SELECT COUNT(*) FROM episodes WHERE rowid < 0").fetchone()
-                return db
+                return db, fixed
             db.close()
         except sqlite3.DatabaseError:
             continue
     db = sqlite3.connect(":memory:", check_same_thread=False)
     _create_tables(db, "main")
-    return db
+    return db, True
 
 
 def _create_tables(db: sqlite3.Connection, schema: str) -> None:

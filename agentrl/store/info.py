@@ -17,17 +17,22 @@ from typing import Any
 
 import msgspec
 
+from agentrl.types.distribution import __version__
 from agentrl.types.errors import StoreError
 
 FORMAT = 2
 """Of a run folder. Runs of another format are refused: records are never converted."""
 
-_VERSIONS_OF = ("agentrl", "numpy", "torch", "transformers", "vllm")
+_VERSIONS_OF = ("numpy", "torch", "transformers", "vllm")
+
+
+class OtherFormat(StoreError):
+    """The run was written by another version of agentrl."""
 
 
 def circumstances() -> dict[str, Any]:
     """Format, time, versions, command line and git commit."""
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "agentrl": __version__}
     for name in _VERSIONS_OF:
         try:
             versions[name] = metadata.version(name)
@@ -69,7 +74,7 @@ def read_info(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise StoreError(f"not JSON: {error}", place=str(path / "run.json"), remedy="restore the file") from None
     if (found := info.get("format")) != FORMAT:
-        raise StoreError(
+        raise OtherFormat(
             f"the run has format {found!r}, and this version of agentrl reads {FORMAT}",
             place=str(path),
             remedy=f"read it with agentrl {info.get('versions', {}).get('agentrl', 'of its time')}",

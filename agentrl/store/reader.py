@@ -13,9 +13,11 @@ from agentrl.store.blobs import Blobs
 from agentrl.store.codec import StoredCredit, decode_credit, decode_episode, line_of
 from agentrl.store.full_disk import told_if_full
 from agentrl.store.group_scores import GroupScores, decode_group_scores
+from agentrl.store.heartbeat import Pulse, read_pulse
 from agentrl.store.index import LAST, CreditRow, EpisodeRow, Index, Record, ScoreRow, rows_of, where
 from agentrl.store.info import read_info, run_folder
 from agentrl.store.lines import read_lines
+from agentrl.store.lock import is_held
 from agentrl.store.shards import Frame, Location, Shards
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
@@ -52,6 +54,7 @@ class RunReader:
         self._credit = Shards(self.path / "credit")
         self._scores = Shards(self.path / "scores")
         self._blobs = Blobs(self.path / "blobs")
+        self._attached: dict[str, Path] = {}
         self._pending: dict[str, list[Record]] = {"episodes": [], "credit": [], "scores": [], "blobs": []}
         with told_if_full(self.path):
             self._open_index()
@@ -59,6 +62,8 @@ class RunReader:
     def _open_index(self) -> None:
         """Opens the index, and adds the records that it lacks."""
         self._index = Index(self.path / "index.sqlite", write=False)
+        for name, path in self._attached.items():
+            self._index.attach(path, name)
         self._catch_up()
 
     def close(self) -> None:
@@ -81,6 +86,10 @@ class RunReader:
         """Reads new data of another process."""
         with self._mutex:
             self.info = read_info(self.path)
+            if self._index.fixed:
+                self._index.close()
+                self._open_index()
+                return
             self._index.forget_tail()
             self._catch_up()
 
@@ -88,6 +97,15 @@ class RunReader:
         """Ids of the stored episodes. Resume plays the planned ids that are not among them."""
         chosen, values = where({"split = ?": split, "iteration = ?": iteration})
         return {row[0] for row in self._select(f"id FROM all_episodes {chosen}", values)}
+
+    def splits(self) -> list[str]:
+        """The splits of the stored episodes."""
+        return [row[0] for row in self._select("DISTINCT split FROM all_episodes ORDER BY split")]
+
+    def count_by(self, column: str) -> dict[str, int]:
+        """The number of stored episodes by a field of `EpisodeRow`, the most frequent value first."""
+        assert column in EpisodeRow.__struct_fields__
+        return dict(self._select(f"{column}, COUNT(*) FROM all_episodes GROUP BY {column} ORDER BY COUNT(*) DESC"))
 
     def statuses(self, ids: Iterable[str]) -> dict[str, str]:
         """The status of the stored episodes among `ids`. The cost depends on the number of `ids`, not on the run."""
@@ -105,6 +123,7 @@ class RunReader:
         iteration: int | None = None,
         status: str | None = None,
         group_id: str | None = None,
+        but_split: str | None = None,
         min_reward: float | None = None,
         order: str = "created_at",
         descending: bool = False,
@@ -113,6 +132,7 @@ class RunReader:
         """Index rows, without reading shards.
 
         Args:
+            but_split: without the episodes of this split.
             order: a field of `EpisodeRow`; rows without a value come last.
 
         Raises:
@@ -124,6 +144,7 @@ class RunReader:
         chosen, values = where(
             {
                 "split = ?": split,
+                "split <> ?": but_split,
                 "iteration = ?": iteration,
                 "status = ?": status,
                 "group_id = ?": group_id,
@@ -226,9 +247,28 @@ class RunReader:
         """The lines of `failures.jsonl`."""
         return read_lines(self.path / "failures.jsonl")
 
+    def pulse(self) -> Pulse | None:
+        """What the run does now, as of its last heartbeat; None: it has none."""
+        return read_pulse(self.path)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a process has the run open for writing."""
+        return is_held(self.path / "lock")
+
     def repairs(self) -> list[dict[str, Any]]:
         """Returns all repairs by `open`; `kind` is `torn`, `damaged`, `lost` or `torn_line`."""
         return read_lines(self.path / "repairs.jsonl")
+
+    def select(self, what: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        """Runs `SELECT what` over the index: `all_episodes` (fields of `EpisodeRow`), `all_credit`, `all_scores`."""
+        return self._select(what, values)
+
+    def attach(self, path: Path, name: str) -> None:
+        """Makes the tables of another SQLite file visible to `select` under `name`, for reading."""
+        with self._mutex:
+            self._attached[name] = path
+            self._index.attach(path, name)
 
     def _select(self, what: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         with self._mutex:

@@ -7,6 +7,7 @@ scores/*.jsonl.zst       rewards of whole groups, one record per group; an episo
 index.sqlite             a row per episode; rebuilt from the shards when it is lost or behind
 blobs/ab/ab12...         long outputs by SHA-256
 metrics.jsonl  failures.jsonl  repairs.jsonl
+heartbeat.json           what the run does now (`heartbeat.py`)
 checkpoints/             the trainer's
 """
 

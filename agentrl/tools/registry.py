@@ -26,6 +26,7 @@ def _about(made: Callable[..., Tool]) -> Mapping[str, Any]:
 
 TOOLS: Registry[Callable[..., Tool]] = Registry(
     kind="tool",
+    group="tools",
     key="tools",
     built_in={
         "shell": "agentrl.tools.builtin.shell:Shell",

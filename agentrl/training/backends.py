@@ -7,6 +7,7 @@ from agentrl.training.backend import TrainerBackend
 
 TRAINERS: Registry[type[TrainerBackend]] = Registry(
     kind="trainer",
+    group="trainers",
     key="train.backend",
     built_in={"local": "agentrl.training.local:LocalTrainer"},
     wanted="a subclass of agentrl.training.backend.TrainerBackend, whose constructor takes job, and its settings",

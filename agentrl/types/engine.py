@@ -65,6 +65,8 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         native: reply of an API that returned calls: these are run, under their ids. The tokens hold them as text.
+        queue_s: seconds in which the request waited for its first computation; None: the engine does not know.
+        decode_s: seconds from there to the last token, its prompt included; None: the engine does not know.
     """
 
     token_ids: list[int]
@@ -73,6 +75,8 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     versions: list[VersionSpan]
     usage: Usage | None = None
     native: NativeReply | None = None
+    queue_s: float | None = None
+    decode_s: float | None = None
 
 
 class Engine(ABC):
@@ -187,6 +191,10 @@ class Engine(ABC):
             None, the default: workers reach the engine through the driver.
         """
         return None
+
+    def counts(self) -> dict[str, Any]:
+        """Returns what it does now, as JSON values, for the heartbeat of a run; from any thread. Default: its name."""
+        return {"name": self.name}
 
     async def close(self) -> None:
         """Frees all resources. May be called twice."""
@@ -358,6 +366,8 @@ def _faults(given: Any) -> Iterator[str]:
         yield f"it finished by {given.finish!r}, and not by {', '.join(map(repr, _FINISHES))}"
     elif usage is not None and not _is_usage(usage):
         yield f"its usage is {usage!r}"
+    elif not (_is_duration(given.queue_s) and _is_duration(given.decode_s)):
+        yield f"it waited {given.queue_s!r} and was computed in {given.decode_s!r} seconds"
     elif given.native is not None and not _is_native(given.native):
         yield "its calls beside the text are no NativeReply of texts"
 
@@ -391,6 +401,10 @@ def _is_usage(usage: Any) -> bool:
     return (
         _are(counts, int) and _are_numbers([cost]) and 0 <= min(counts) <= max(counts) < _MOST and 0 <= cost < math.inf
     )
+
+
+def _is_duration(seconds: Any) -> bool:
+    return seconds is None or (_are_numbers([seconds]) and 0 <= seconds < math.inf)
 
 
 def _is_native(native: Any) -> bool:

@@ -130,6 +130,8 @@ class TurnDraft(msgspec.Struct, kw_only=True, omit_defaults=True):
         finish: reason why sampling stopped: `stop`, `length` or `abort`.
         gold_logprob: mean log-probability of the gold answer's tokens given everything before this turn, None if it
             was not scored (`agentrl/rollouts/information_gain.py`).
+        generate_s, tools_s: seconds of the completion as the episode saw them, and of the calls.
+        queue_s, decode_s: of `generate_s`, what the engine says (`Completion`); None: not recorded.
         usage: of an engine that is paid by the token.
         tools: definitions of the tools available from this turn on, if they changed.
         heard: index of the observation that an environment answered, if one did.
@@ -155,6 +157,8 @@ class TurnDraft(msgspec.Struct, kw_only=True, omit_defaults=True):
     saved: list[Any] | None = None
     heard: int | None = None
     points: list[tuple[float, float]] = []
+    queue_s: float | None = None
+    decode_s: float | None = None
 
     @property
     def valid(self) -> bool:

@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
+from agentrl.types.distribution import pip_install
+
 REMEDY = "\n  -> "
 """Separates the fault from its remedy."""
 
@@ -163,7 +165,7 @@ class MissingExtra(AgentRLError):
     def __init__(self, what: str, extra: str, *, found: str | None = None, place: str | None = None) -> None:
         self.what, self.extra, self.found = what, extra, found
         problem = f"{what} is not installed" if found is None else f"{what} {found} is installed, which is too old"
-        super().__init__(problem, place=place, remedy=f"pip install 'agentrl[{extra}]'")
+        super().__init__(problem, place=place, remedy=pip_install(extra))
 
     def at(self, place: str) -> MissingExtra:
         """Returns the same error with the place that needs the dependency."""

@@ -10,6 +10,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from agentrl.types.distribution import DISTRIBUTION
+
 _LOWEST = (">=", "~=", "==")
 
 
@@ -51,12 +53,12 @@ def extras() -> list[str]:
 
 
 def lacking(requirement: str) -> list[str]:
-    """Returns the distributions of a requirement that are not installed: `PACKAGE==1.0`, `agentrl[EXTRA]`."""
+    """Returns the distributions of a requirement that are not installed: `PACKAGE==1.0`, `agentrl-framework[EXTRA]`."""
     wanted = Requirement(requirement)
-    if canonicalize_name(wanted.name) != "agentrl":
+    if canonicalize_name(wanted.name) != DISTRIBUTION:
         return [] if _is_installed(wanted.name) else [wanted.name]
     every = [each.name for extra in sorted(wanted.extras) for each in _wanted().get(extra, [])]
-    return [name for name in every if canonicalize_name(name) != "agentrl" and not _is_installed(name)]
+    return [name for name in every if canonicalize_name(name) != DISTRIBUTION and not _is_installed(name)]
 
 
 def _is_installed(name: str) -> bool:
@@ -71,7 +73,7 @@ def _is_installed(name: str) -> bool:
 def _wanted() -> dict[str, list[Requirement]]:
     """Returns requirements by extra. Empty if this package is not installed."""
     try:
-        about = importlib.metadata.metadata("agentrl")
+        about = importlib.metadata.metadata(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return {}
     known = [Requirement(text) for text in about.get_all("Requires-Dist") or []]

@@ -3,6 +3,7 @@
 started
   phase, then step and episode_stage, episode ...     as often as there are phases
   metrics                                             of an iteration or of an evaluation
+  watch                                               when an engine, a pool or a scheduler begins
   note, warning                                       at any time
 ended
 """
@@ -10,7 +11,7 @@ ended
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,14 @@ class Reporter:
 
     def episode(self, episode: Episode) -> None:
         """An episode has ended and is stored."""
+
+    def watch(self, kind: str, read: Callable[[], Any]) -> None:
+        """A part of the process can be asked at any time, from any thread, what it does now.
+
+        Args:
+            kind: `queue`, `conversations`, `sandboxes` or `engine`.
+            read: a method of the part, which returns JSON values. Hold it weakly: the part may end before the run.
+        """
 
     def metrics(self, line: Metrics) -> None:
         """An iteration (`split` is `train`), an evaluation (`eval`) or some steps of a stage (`sft`, `preference`) have

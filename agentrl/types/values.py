@@ -148,6 +148,17 @@ def plain(value: Any, path: tuple[Any, ...] = ()) -> Any:
     raise ValueRefused(f"{_path(path)} is {shown(value)}, which JSON cannot hold", remedy=_remedy(value))
 
 
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields settings by dotted key. A list of sections (stages, tools) is a section with indices as keys."""
+    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        value = {str(index): each for index, each in enumerate(value)}
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from leaves(item, f"{path}.{key}" if path else key)
+    else:
+        yield path, value
+
+
 def scrubbed(value: Any) -> Any:
     """Returns JSON values without lone surrogates."""
     if isinstance(value, str):

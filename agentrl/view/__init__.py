@@ -1,3 +1,3 @@
-"""Looking at a run: as text (`show`), as one static page (`html`), as a picture
-(`curves`). `summary` holds the numbers that all of them show.
+"""Looking at a run: as text (`show`), in a browser (`web`, `app`), as a picture (`curves`). `summary` holds the numbers
+that all of them show.
 """

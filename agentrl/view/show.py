@@ -71,37 +71,45 @@ _BAR = 12
 LIMIT = 20
 """Default number of episodes in a list."""
 
+DEMO = "demo"
+"""Split of demonstrations."""
+
 
 class Choice(TypedDict, total=False):
-    """Selection and order of a run's episodes: `sort` is a column of the index, with a leading `-` for descending."""
+    """Selection and order of a run's episodes.
+
+    Attributes:
+        split: only this one; default: all but demonstrations.
+        sort: a column of the index.
+        desc: descending.
+    """
 
     status: str | None
     split: str | None
     min_reward: float | None
     sort: str
+    desc: bool
     limit: int
 
 
 def chosen(run: RunReader, choice: Choice) -> list[EpisodeRow]:
-    """Returns the rows of the selected episodes, by default at most 20. The default order is by start time, with
-    demonstrations last.
+    """Returns the rows of the selected episodes, by default at most 20, by start time.
 
     Raises:
         StoreError: the column, status or split does not exist.
     """
-    status, split, sort = choice.get("status"), choice.get("split"), choice.get("sort", "created_at")
+    status, split = choice.get("status"), choice.get("split")
     _check_choice("status", status, STATUS_STYLE)
-    _check_choice("split", split, {row.split: None for row in run.rows()})
-    limit, as_begun = choice.get("limit", LIMIT), sort == "created_at"
-    rows = run.rows(
+    _check_choice("split", split, run.splits())
+    return run.rows(
         status=status,
         split=split,
+        but_split=DEMO if split is None else None,
         min_reward=choice.get("min_reward"),
-        order=sort.removeprefix("-"),
-        descending=sort.startswith("-"),
-        limit=None if as_begun else limit,
+        order=choice.get("sort", "created_at"),
+        descending=choice.get("desc", False),
+        limit=choice.get("limit", LIMIT),
     )
-    return sorted(rows, key=lambda row: row.split == "demo")[:limit] if as_begun else rows
 
 
 def show_run(run: RunReader, **choice: Unpack[Choice]) -> Iterator[RenderableType]:
@@ -135,6 +143,8 @@ def show_run(run: RunReader, **choice: Unpack[Choice]) -> Iterator[RenderableTyp
     yield table if rows else Text("no episode fits", "dim")
     if len(rows) == choice.get("limit", LIMIT):
         yield Text(f"(the first {len(rows)}; --limit shows more)", "dim")
+    if choice.get("split") is None and (hidden := len(run.ids(split=DEMO))):
+        yield Text(f"({hidden} demonstrations are not listed; --split {DEMO} shows them)", "dim")
 
 
 def show_summary(run: RunReader) -> RenderableType:
@@ -351,6 +361,10 @@ def _turn_head(turn: Turn, credit: StoredCredit | None, scale: float) -> Text:
         head.append("  counts ", "dim").append_text(_number(turn.reward))
     if turn.usage is not None:
         head.append(f"  {turn.usage.prompt_tokens}+{turn.usage.completion_tokens} tokens, {turn.usage.cost:.4g}", "dim")
+    if turn.queue_s is not None or turn.decode_s is not None:
+        parts = {"queued": turn.queue_s, "decoded": turn.decode_s}
+        told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items() if seconds is not None)
+        head.append(f"  {told}", "dim")
     if turn.finish != "stop":
         head.append(f"  [{turn.finish}]", "yellow")
     return head

@@ -15,6 +15,10 @@ from agentrl.types.figures.notes import most_frequent
 from agentrl.types.figures.openings import groups_that_differ
 from agentrl.types.reporter import TRAINING, UNNAMED, numbers
 
+PROGRESS = ("success", "reward", "turns", "entropy", "kl_old", "clip_fraction", "grad_norm",
+            "staleness_mean", "rollout_s", "train_s")  # fmt: skip
+"""The metrics of an iteration that tell most about its progress."""
+
 
 class SplitSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One split of a run: `data` counts the episodes without failure, `reward` is mean, minimum and maximum over scored
@@ -95,7 +99,7 @@ def summarise(run: RunReader) -> Summary:
         statuses=_counts(rows, "status"),
         stops=_counts(data, "stop"),
         stages=_stages(run.metrics()),
-        splits={split: _split([row for row in rows if _named(row) == split]) for split in _splits(rows)},
+        splits={split: _split([row for row in rows if named_split(row) == split]) for split in _splits(rows)},
         calls=sum(row.calls for row in rows),
         bad_calls={
             name: sum(getattr(row, name) for row in rows)
@@ -142,12 +146,12 @@ def _splits(rows: Iterable[EpisodeRow]) -> list[str]:
 
     begun: dict[str, float] = {}
     for row in rows:
-        stage = _named(row).rpartition("/")[0]
+        stage = named_split(row).rpartition("/")[0]
         begun[stage] = min(begun.get(stage, row.created_at), row.created_at)
-    return sorted({_named(row) for row in rows}, key=lambda name: (begun[name.rpartition("/")[0]], *place(name)))
+    return sorted({named_split(row) for row in rows}, key=lambda name: (begun[name.rpartition("/")[0]], *place(name)))
 
 
-def _named(row: EpisodeRow) -> str:
+def named_split(row: EpisodeRow) -> str:
     """The split of an episode, with its stage if that has a name: `learn/train`."""
     stage, found, _ = f"/{row.id}".partition(f"/{row.split}/")
     return f"{stage[1:]}/{row.split}" if found and stage else row.split

@@ -98,7 +98,8 @@ def test_a_missing_package_names_the_extra(
     stored: Path, package: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtra, match=rf"{package} is not installed\n  -> pip install 'agentrl\[tables\]'"):
+    command = r"pip install 'agentrl-framework\[tables\]'"
+    with pytest.raises(MissingExtra, match=rf"{package} is not installed\n  -> {command}"):
         getattr(Run(stored).episodes, method)()
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="pip install 'agentrl[train]'")
+pytest.importorskip("torch", reason="pip install 'agentrl-framework[train]'")
 
 import benchmarks.__main__ as benchmarks
 from benchmarks import page

@@ -248,4 +248,4 @@ def test_imports_without_transformers() -> None:
         "try: HFTokenizer.load('x')\nexcept MissingExtra as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'agentrl[train]'" in done.stdout
+    assert "pip install 'agentrl-framework[train]'" in done.stdout

@@ -7,9 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from agentrl.api.credit import credit
 from agentrl.api.run_dirs import begin_run
+from agentrl.cli import app
+from agentrl.commands.credit import print_credit
 from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import StoreError
@@ -163,3 +166,24 @@ def test_estimators_stand_side_by_side(counting: Path) -> None:
     assert [each["estimator"] for each in found] == ["grpo", "returns"]
     refused = agentrl("credit", "beside", "--estimator", "grpo,returns", "--save", cwd=here, ok=False).stderr
     assert "for one estimator" in refused
+
+
+def test_several_estimators_stand_side_by_side_and_groups_with_signal_come_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RunDir.create(tmp_path / "run") as run:
+        for group, rewards in (("flat", (1.0, 1.0)), ("mixed", (0.5, 0.5, 0.0, 1.0))):
+            for number, reward in enumerate(rewards):
+                run.add(make_episode(f"train/{group}#{number}", group=group, turns=1, split="train", reward=reward))
+    results = [credit(tmp_path / "run", name) for name in ("grpo", "dr_grpo")]
+    print_credit(results, 10)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["episode", "reward", "turn", "role", "grpo", "dr_grpo", "did"]
+    mixed = [f"train/mixed#{number}" for number in range(4)]
+    assert [line.split()[0] for line in lines[1:7]] == [*mixed, "train/flat#0", "train/flat#1"], "whole groups"
+    assert lines[3].split()[3:6] == ["agent", "-1.414", "-0.500"] or lines[3].split()[3:5] == ["agent", "-1.225"]
+    assert "zero-variance groups: 1 of 2" in lines[-1]
+    for wrong in ("grpo,", "grpo,grpo"):
+        done = CliRunner().invoke(app, ["credit", str(tmp_path / "run"), "--estimator", wrong])
+        assert done.exit_code == 2
+        assert "different names with commas between" in done.output

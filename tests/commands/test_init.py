@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from agentrl.api.certify.check import check_environment
 from agentrl.api.recipe_check import check as recipe_check
-from agentrl.commands.init import KINDS, new_recipe
+from agentrl.commands.init import KINDS, new_package, new_recipe
+from agentrl.registry.installed import group_of
+from agentrl.registry.kinds import KINDS as REGISTRIES
+from agentrl.registry.kinds import registry_of
 from agentrl.types.errors import RecipeError
 from tests.command import agentrl
 
@@ -52,3 +57,33 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         new_recipe("mine", "game", tmp_path)
     with pytest.raises(RecipeError, match="no name of a recipe"):
         new_recipe("../mine", "game", tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_package_offers_its_recipe_and_its_own_code(tmp_path: Path, kind: str) -> None:
+    files = {path.relative_to(tmp_path / "toy-env").as_posix() for path in new_package("toy-env", kind, tmp_path)}
+    assert files >= {"pyproject.toml", "README.md", "tests/test_environment.py", "src/toy_env/recipe.yaml"}
+    project = tomllib.loads((tmp_path / "toy-env/pyproject.toml").read_text())["project"]
+    points = project["entry-points"]
+    assert points["agentrl.recipes"] == {"toy-env": "toy_env"}
+    assert points.keys() <= {"agentrl.recipes", *map(group_of, REGISTRIES)}
+    offers = {kind: points.get(group_of(kind), {}) for kind in ("rewards", "tools")}
+    if kind == "game":
+        assert offers == {
+            "rewards": {"toy-env-won": "toy_env.task:won"},
+            "tools": {"toy-env-guess": "toy_env.task:Guess"},
+        }
+    for each, offered in offers.items():
+        for reference in offered.values():
+            registry_of(each).find(
+                f"./{reference.replace('toy_env.task', 'task.py')}", tmp_path / "toy-env/src/toy_env"
+            )
+    written = "".join((tmp_path / "toy-env" / path).read_text() for path in files)
+    assert not re.search(r"\b(NAME|MODULE|ABOUT|OFFERS)\b", written)
+
+
+@pytest.mark.parametrize("name", ["1st", "class", "json", "quickstart", "end-"])
+def test_a_name_that_cannot_be_a_package(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RecipeError, match="cannot be the name of a package"):
+        new_package(name, "game", tmp_path)
+    assert not [*tmp_path.iterdir()]

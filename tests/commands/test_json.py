@@ -15,6 +15,7 @@ WITHOUT = {
     "serve": "runs until Ctrl-C",
     "proxy": "runs until Ctrl-C",
     "search serve": "runs until Ctrl-C",
+    "top": "a display that stays until it is left",
     "sandbox run": "its output is that of the program it runs",
     "recipe schema": "its text is a JSON document",
 }
@@ -80,7 +81,7 @@ def test_what_is_said_of_a_stored_run(stored: Path) -> None:
 @pytest.mark.slow
 def test_show_lists_episodes_or_gives_one(stored: Path) -> None:
     document("rescore", "run", "--recipe", "counting", cwd=stored)
-    found = document("show", "run", "--sort", "-reward", "--limit", "3", cwd=stored)
+    found = document("show", "run", "--sort", "reward", "--desc", "--limit", "3", cwd=stored)
     assert found["summary"]["episodes"] == 4
     rewards = [row["reward"] for row in found["episodes"]]
     assert (rewards, len(rewards)) == (sorted(rewards, reverse=True), 3)

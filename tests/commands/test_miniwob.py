@@ -223,11 +223,11 @@ def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path, alone: Alo
     x, y = points[0][0]
     assert f"at {x:g}, {y:g}" in shown
     agentrl("view", "run", "--export", "page.html", cwd=tmp_path)
-    script = "[...document.querySelectorAll('.image')].map(each => each.querySelectorAll('.mark').length)"
+    script = "[...document.querySelectorAll('.shot')].map(each => each.querySelectorAll('.mark').length)"
 
     async def marks() -> Any:
         async with await launching.open_context() as page:
-            await page.do("goto", url=f"{(tmp_path / 'page.html').as_uri()}#/{quote(episode.id, safe='')}")
+            await page.do("goto", url=f"{(tmp_path / 'page.html').as_uri()}#/run/episode/{quote(episode.id, safe='')}")
             return await page.evaluate(script)
 
     assert alone(marks()) == [1, 1, 1]
@@ -239,7 +239,8 @@ def test_a_browser_that_is_killed_is_no_answer_of_the_policy(alone: Alone) -> No
         env = await opened("click-test-2", 3)
         idle = await opened("click-test-2", 4)
         await idle.close()
-        (driver,) = [process.pid for _, process in launching._drivers.values()]
+        loop = asyncio.get_running_loop()  # others, of earlier tests, may be closed and not dropped yet
+        (driver,) = [process.pid for (of, _), (_, process) in launching._drivers.items() if of is loop]
         subprocess.run(["pkill", "-9", "-P", str(driver)], check=True)  # Playwright's, whose end is Chromium's
         with pytest.raises(InfraError):
             await env.left_click(10, 60)

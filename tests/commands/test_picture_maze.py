@@ -17,7 +17,7 @@ from agentrl.types.task import Task
 from tests.command import agentrl, sets
 from tests.sound import assert_sound, played
 
-pytest.importorskip("PIL", reason="pip install 'agentrl[vision]'")
+pytest.importorskip("PIL", reason="pip install 'agentrl-framework[vision]'")
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "picture-maze"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)

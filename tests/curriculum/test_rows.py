@@ -190,7 +190,7 @@ def test_a_missing_package_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtra, match=rf"pip install 'agentrl\[{extra}\]'"):
+    with pytest.raises(MissingExtra, match=rf"pip install 'agentrl-framework\[{extra}\]'"):
         tasks(tmp_path, **{kind: "set"}, prompt="{q}")
 
 

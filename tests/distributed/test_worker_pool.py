@@ -48,7 +48,8 @@ def timeless(episode: Episode) -> Episode:
     turns = []
     for turn in episode.turns:
         calls = [msgspec.structs.replace(call, duration_s=0.0) for call in turn.calls]
-        turns.append(msgspec.structs.replace(turn, generate_s=0.0, tools_s=0.0, calls=calls))
+        nothing = {"generate_s": 0.0, "tools_s": 0.0, "queue_s": None, "decode_s": None}
+        turns.append(msgspec.structs.replace(turn, calls=calls, **nothing))
     return msgspec.structs.replace(episode, timings={}, created_at=0.0, turns=turns)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("gymnasium", reason="pip install 'agentrl[games]'")
+pytest.importorskip("gymnasium", reason="pip install 'agentrl-framework[games]'")
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl

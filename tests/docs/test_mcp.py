@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'agentrl[mcp]'")
+pytest.importorskip("mcp", reason="pip install 'agentrl-framework[mcp]'")
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl

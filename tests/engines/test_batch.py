@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
+from agentrl.engines import embedded as modules
 from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.request import DecodeRequest
-from agentrl.types.engine import Sampling
+from agentrl.types.engine import Completion, Sampling
 from benchmarks import decode as benchmark
 from benchmarks.random_models import random_model
 
@@ -47,6 +51,25 @@ def test_equal_prompts_of_a_wave_are_forwarded_once(invariant: bool) -> None:
         expected = plain_logprobs(make_model(), request.token_ids)[-3:]
         assert_close(torch.tensor(request.logprobs), expected, atol=1e-5, rtol=0)
     assert len({tuple(request.token_ids) for request in requests}) == len(requests)
+
+
+@torch.no_grad()
+def test_a_completion_says_how_long_it_waited_and_was_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 10.0
+    for module in (modules.batch, modules.request):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now))
+    given: dict[str, Completion] = {}
+    batch = Batch(make_model(), max_batch=1, parked_bytes=1 << 20)
+    for name in ("first", "second"):
+        done = functools.partial(lambda name, completion, error: given.update({name: completion}), name)
+        batch.waiting.append(DecodeRequest(name, [1, 2], Sampling(), 3, 0, done, asked=now))
+    while batch.waiting or batch.running:
+        batch.step()
+        now += 1.0
+        if now == 11.0:  # all in flight enters once more
+            batch.update(make_model().state_dict(), 1)
+    assert (given["first"].queue_s, given["second"].queue_s) == (0.0, given["first"].decode_s + 1.0)
+    assert given["first"].decode_s == given["second"].decode_s > 0.0
 
 
 @torch.no_grad()

@@ -16,7 +16,15 @@ from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.loader import load_recipe
 from agentrl.config.model import ModelSettings, ScratchModel
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.models.load import LoadedModel, find_model, load_model, load_tokenizer
+from agentrl.models.load import (
+    LoadedModel,
+    count_layers,
+    fetch_model,
+    find_model,
+    load_model,
+    load_tokenizer,
+    sees,
+)
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.engines import engine_of
 from agentrl.types.engine import Sampling
@@ -130,9 +138,6 @@ def test_damaged_weights_are_an_error_with_a_place(tmp_path: Path) -> None:
 
 
 def test_find_model(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="names on the Hugging Face Hub are not looked up") as caught:
-        find_model("HuggingFaceTB/SmolLM2-135M-Instruct")
-    assert "hf download HuggingFaceTB/SmolLM2-135M-Instruct" in str(caught.value)
     with pytest.raises(RecipeError, match="there is no folder"):
         find_model(str(tmp_path / "nothing"))
     with pytest.raises(RecipeError, match="not installed") as caught:
@@ -145,6 +150,39 @@ def test_find_model(tmp_path: Path) -> None:
         find_model(str(tmp_path))
     (tmp_path / "config.json").touch()
     assert find_model(str(tmp_path)) == tmp_path
+
+
+def test_a_name_of_the_hub_is_found_in_the_cache_or_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, calls = "agentrl-tests/no-such-model", []
+
+    def snapshot(name: str, *, local_files_only: bool, **settings: object) -> str:
+        calls.append((name, local_files_only))
+        if local_files_only:
+            raise FileNotFoundError(name)
+        return str(tmp_path / "fetched")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    assert find_model(name) is None
+    assert calls == [(name, True)], "looking for a model downloads nothing"
+    assert sees(ModelSettings(path=name))
+    assert not sees(ModelSettings(path=name), unknown=False)
+    assert count_layers(ModelSettings(path=name)) is None
+    assert {call for _, call in calls} == {True}
+    assert fetch_model(name) == tmp_path / "fetched"
+    assert calls[-1] == (name, False)
+
+
+def test_a_name_of_the_hub_without_a_network_says_how_to_bring_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecipeError, match="is not on this machine and cannot be downloaded") as caught:
+        fetch_model("agentrl-tests/no-such-model")
+    assert "hf download agentrl-tests/no-such-model --local-dir models/no-such-model" in str(caught.value)
+    (tmp_path / "agentrl-tests").mkdir()
+    with pytest.raises(RecipeError, match="there is no folder 'agentrl-tests/no-such-model'"):
+        find_model("agentrl-tests/no-such-model")
 
 
 def test_a_gguf_file_that_is_none_leaves_nothing_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

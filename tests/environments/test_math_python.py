@@ -45,7 +45,7 @@ def test_the_splits_share_no_problem() -> None:
 
 @pytest.mark.slow
 def test_the_oracle_runs_programs_in_the_sandbox(tmp_path: Path) -> None:
-    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
     for script, reward in (("oracle", 1.0), ("junk", 0.0)):
         agentrl("rollout", str(RECIPE), "--n", "14", "--script", script, "--out", script, cwd=tmp_path)
         with RunDir.read(tmp_path / script) as run:

@@ -1,28 +1,24 @@
-"""What `pip install agentrl` without extras gives: rollouts of scripts, check, show, recipes; no torch; small."""
+"""What an install without extras gives: rollouts of scripts, check, show, recipes; no torch; small."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from scripts import wheel
 from tests.counting import write
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel and its core dependencies only."""
-    venv = tmp_path_factory.mktemp("core") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    subprocess.run([venv / "bin/pip", "install", "-q", "--disable-pip-version-check", str(ROOT)], check=True)
-    return venv
+    """A virtual environment with the wheel and its core dependencies only. What was built lies in `dist` beside it."""
+    folder = tmp_path_factory.mktemp("core")
+    return wheel.environment(wheel.build(folder / "dist"), (), folder / "venv").parents[1]
 
 
 def run(core: Path, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -45,7 +41,7 @@ def test_scripts_roll_out_and_are_checked_and_shown(core: Path, tmp_path: Path) 
         (["rollout", "counting", "--n", "12", "--script", "oracle", "--out", "run"], "reward mean 1.000"),
         (["check", "run"], "sound"),
         (["show", "run", "count3#0"], "Count to 4."),
-        (["view", "run"], "view.html"),
+        (["view", "run", "--export", "view.html"], "view.html"),
         (["recipe", "show", "quickstart"], "describe_tools"),
         (["doctor"], "torch"),
     ]:
@@ -54,10 +50,19 @@ def test_scripts_roll_out_and_are_checked_and_shown(core: Path, tmp_path: Path) 
         assert expected in done.stdout
 
 
+def test_it_is_used_outside_of_the_checkout(core: Path, tmp_path: Path) -> None:
+    wheel.used(core / "bin/agentrl", tmp_path)
+
+
+def test_the_wheel_and_the_sdist_are_whole(core: Path) -> None:
+    (built,) = (core.parent / "dist").glob("*.whl")
+    wheel.files(built)
+
+
 def test_what_needs_an_extra_says_which(core: Path, tmp_path: Path) -> None:
     done = run(core, tmp_path, "train", "quickstart")
     assert done.returncode == 1
-    assert "pip install 'agentrl[train]'" in done.stderr
+    assert "pip install 'agentrl-framework[train]'" in done.stderr
 
 
 def test_the_wheel_carries_the_programs_that_run_inside_sandboxes(core: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("trl", reason="pip install 'agentrl[trl]'")
+pytest.importorskip("trl", reason="pip install 'agentrl-framework[trl]'")
 
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers

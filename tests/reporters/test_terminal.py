@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agentrl.reporters.terminal import Terminal, sparkline
+from agentrl.reporters.terminal import Terminal
 from agentrl.types.reporter import RunStart
 from tests.store.make import make_episode
 
@@ -92,13 +92,6 @@ def test_in_a_terminal_there_is_a_table_and_a_curve():
             progress.metrics({"iteration": i + 1, "reward": i / 2, "turns": 4.0})
     assert "▁▅█" in out.getvalue()
     assert "loss 0.5" in out.getvalue()
-
-
-def test_a_sparkline():
-    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
-    assert sparkline([2.0, 2.0]) == "▄▄"
-    assert sparkline([]) == ""
-    assert len(sparkline([float(i) for i in range(1000)], width=40)) == 40
 
 
 def test_a_note_controls_no_terminal():

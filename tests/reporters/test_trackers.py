@@ -200,7 +200,7 @@ def test_a_missing_package_is_named_before_anything_runs(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra) as refused:
         trackers(load_recipe(str(counting), [f"track=[{name}]"]).track, counting)
-    assert str(refused.value) == (f"track.0: {package} is not installed\n  -> pip install 'agentrl[{name}]'")
+    assert str(refused.value) == (f"track.0: {package} is not installed\n  -> pip install 'agentrl-framework[{name}]'")
 
 
 @pytest.mark.parametrize(

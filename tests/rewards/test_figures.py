@@ -309,7 +309,7 @@ def test_comparers(how: Comparer, answers: list[str | None], expected: list[int 
 
 @pytest.mark.slow
 async def test_maths_compares_symbolically() -> None:
-    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
     given = classes([r"\frac{1}{2}", "0.5", "2", None], "maths")
     assert inspect.isawaitable(given)
     assert await given == [0, 0, 2, None]

@@ -40,7 +40,7 @@ from tests.rewards.make import call, make_episode, turn
 
 def test_a_recipe_is_refused_without_math_verify(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "math_verify", None)
-    with pytest.raises(MissingExtra, match=r"rewards.right(.|\n)*pip install 'agentrl\[maths\]'"):
+    with pytest.raises(MissingExtra, match=r"rewards.right(.|\n)*pip install 'agentrl-framework\[maths\]'"):
         RewardSet.from_recipe({"right": {"use": "maths"}})
 
 
@@ -60,7 +60,7 @@ def test_a_recipe_is_refused_without_math_verify(monkeypatch: pytest.MonkeyPatch
     ("$3$", ["2", "3"], 1.0),
 ])  # fmt: skip
 async def test_symbolic_equality(answer, gold, right):
-    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
     task = Task.of("t", "", answer=gold)
     assert await maths(task, make_episode(task, answer=answer), timeout_s=60) == right
 
@@ -102,7 +102,7 @@ def test_what_is_no_number(text: str) -> None:
     ("Is it 1/2 or x + 1?", ["0.5", "x+1"], {"1/2": 1.0, "$x + 1$": 1.0}),
 ])  # fmt: skip
 async def test_a_formula_of_the_question_is_no_answer(question: str, gold: Any, answers: dict[str, float]) -> None:
-    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
     task = Task.of("t", question, answer=gold)
     found = {}
     for answer in answers:
@@ -113,9 +113,31 @@ async def test_a_formula_of_the_question_is_no_answer(question: str, gold: Any, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("gold", "right", "hedged"), [
+    ("1729",
+        ["The answer is 1729.", "The answer is 1729 apples.", "The answer is 1,729 dollars",
+         "The answer is 1729 because 12^3 + 1^3 = 1729.", "The answer is 1729, and we are done by Theorem 5.",
+         "It is 1728 or 1729, and 1728 fails. The answer is 1729.", "The answer is 1729. It is the sum of 2 cubes."],
+        ["The answer is 1729 or 1730.", "The answer is 1729, or 1730.", "The answer is 1729 and 1730.",
+         "The answer is 1729; maybe 1730.", "The answer is 1729. No, 1730.", "The answer is 1729 if x, else 1730.",
+         "The answer is 1729 or 1730: see 1729", "The answer is between 1729 and 1800", "The answer is 1729, 1730",
+         "The answer is 1729, and possibly also perhaps 1730.",
+         "The answer is 1729\n1730\n1731", "The answer is x=1729, y=1730", "The answer is 1729 \u00b1 5"]),
+    (r"$\{1, 2\}$", [r"The answer is $\{1, 2\}$"], []),
+])  # fmt: skip
+async def test_several_answers_are_none(gold: str, right: list[str], hedged: list[str]) -> None:
+    pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
+    task, found = Task.of("t", "How many?", answer=gold), {}
+    for answer in (*right, *hedged):
+        said = await maths(task, make_episode(task, answer=answer), timeout_s=60)
+        found[answer] = said if isinstance(said, float) else said.value
+    assert found == {**dict.fromkeys(right, 1.0), **dict.fromkeys(hedged, 0.0)}
+
+
+@pytest.mark.slow
 async def test_what_takes_too_long_scores_nothing_and_the_next_is_compared():
     """An answer that nobody can compare must not be a way out of a wrong one."""
-    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
     task = Task.of("t", "", answer="4")
     for answer in ("$9^{9^{9^{9}}} + x$", "$" + "(" * 15_000 + "4", "4" * 30_000):
         found = await maths(task, make_episode(task, answer=answer), timeout_s=1.0)

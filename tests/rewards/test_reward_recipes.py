@@ -115,7 +115,7 @@ def write_recipe(folder: Path, **sections) -> None:
 
 
 def test_every_reward_by_name(tmp_path: Path, judge: dict) -> None:
-    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
     assert set(EXPECTED) == set(REWARDS.built_in) - {"harbor", "guest"}  # of other frameworks: tests/integrations
     judged = {name: {"judge": judge} for name in ("rubric_judge", "pairwise_judge", "win_rate", "critique")}
     rewards = {name: {**SETTINGS.get(name, {}), **judged.get(name, {})} for name in EXPECTED}
@@ -167,7 +167,8 @@ def test_a_run_is_scored_again_by_gates_and_never_rewritten(tmp_path: Path) -> N
     shown = agentrl("show", "run", before[0].id, cwd=tmp_path).stdout
     assert "rewards 'strict': reward 0.500" in shown
     assert "gate looked > 0.5 shut (0.5): mine, turn_format not counted" in shown
-    page = (Path(agentrl("view", "run", cwd=tmp_path).stdout.strip()), tmp_path / "run" / "view.html")[1].read_text()
+    agentrl("view", "run", "--export", "page.html", cwd=tmp_path)
+    page = (tmp_path / "page.html").read_text()
     assert '"rescored":{"strict":' in page
     # The same name by other rewards is refused; the same command again has nothing to do.
     agentrl("rescore", "run", "--recipe", ".", "--name", "strict", cwd=tmp_path)

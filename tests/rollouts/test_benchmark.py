@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-pytest.importorskip("transformers", reason="pip install 'agentrl[train]'")
+pytest.importorskip("transformers", reason="pip install 'agentrl-framework[train]'")
 
 from benchmarks import runner
 from benchmarks.harness import Report

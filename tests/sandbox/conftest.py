@@ -37,7 +37,7 @@ async def sandbox(backend: NamespaceBackend) -> NamespaceSandbox:
 @pytest.fixture(scope="session")
 def docker_host(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
     """The address of a container engine that has the image `agentrl/base`."""
-    pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl[docker]'")
+    pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl-framework[docker]'")
     base = tmp_path_factory.getbasetemp()
     if not dockerd.usable() and (why := dockerd.why_not()):
         pytest.skip(why)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl[docker]'")
+pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl-framework[docker]'")
 
 from agentrl.sandbox.docker.backend import DockerBackend, DockerSandbox
 from agentrl.sandbox.docker.container import ContainerSpec

@@ -77,7 +77,7 @@ def statuses(here: Path) -> Counter[str]:
 @pytest.fixture(scope="module")
 def engine_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Of a container engine that tests may kill, if they start it again; `start.sh` does."""
-    pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl[docker]'")
+    pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl-framework[docker]'")
     if why := dockerd.why_not():
         pytest.skip(why)
     folder = tmp_path_factory.mktemp("own", numbered=True)

@@ -45,7 +45,7 @@ print(link.getsockname()[0])
 @pytest.fixture(scope="module")
 def engine_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Of an engine in a network namespace of its own."""
-    pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl[docker]'")
+    pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl-framework[docker]'")
     if why := dockerd.why_not():
         pytest.skip(why)
     folder = tmp_path_factory.mktemp("public", numbered=True)

@@ -8,6 +8,7 @@ import tomllib
 
 import pytest
 
+from agentrl.types.distribution import DISTRIBUTION
 from scripts import environments
 from scripts.environments import ENVIRONMENTS, REQUIREMENTS, ROOT
 
@@ -40,7 +41,7 @@ def test_the_main_environment_has_every_extra_and_the_versions_that_we_know() ->
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     asked = names([line for extra in extras if extra != "vllm" for line in extras[extra]])
     pinned = pins("main")
-    assert asked - {"torch", "agentrl"} <= {*pinned}
+    assert asked - {"torch", DISTRIBUTION} <= {*pinned}
     known = [line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
     for package, version in known:
         if (package := package.lower().replace("_", "-")) in pinned:

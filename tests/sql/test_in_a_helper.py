@@ -40,7 +40,7 @@ EVIL = {
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
 async def test_what_a_query_takes_is_bounded_and_neighbours_go_on(engine: Any) -> None:
     if engine == "duckdb":
-        pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
+        pytest.importorskip("duckdb", reason="pip install 'agentrl-framework[duckdb]'")
     evil, honest = await opened(engine, timeout_s=1.0), await opened(engine)
 
     async def tried(query: str) -> str:
@@ -72,7 +72,7 @@ async def test_no_query_runs_in_this_process(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
 async def test_a_write_that_is_ended_changes_nothing(engine: Any) -> None:
     if engine == "duckdb":
-        pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
+        pytest.importorskip("duckdb", reason="pip install 'agentrl-framework[duckdb]'")
     shop = await opened(engine, write=True, timeout_s=1.0)
     assert await shop.sql("INSERT INTO item VALUES (4, 'cup', 4.0)") in ("done", "Count\n1\n(1 row)")
     held = shop.state_key()
@@ -105,7 +105,7 @@ async def test_what_is_shown_is_bounded_in_every_part() -> None:
 async def test_databases_that_lie_open_leave_room_for_the_next(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """All in one process, after queries that took what they may."""
     if engine == "duckdb":
-        pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
+        pytest.importorskip("duckdb", reason="pip install 'agentrl-framework[duckdb]'")
     monkeypatch.setattr("agentrl.tools.builtin.sql._HELPER", Helper("agentrl.sql.process", memory_mb=MEMORY_MB, size=1))
     for number in range(6):
         shop = Sql(database=SHOP + f"CREATE TABLE t{number} (x INTEGER);", engine=engine)

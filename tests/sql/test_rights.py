@@ -143,7 +143,7 @@ CREATE TABLE item (id INTEGER, name VARCHAR); INSERT INTO item VALUES (1, 'tea')
 
 @pytest.fixture(params=["a script", "a file"], scope="module")
 def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    duckdb = pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
+    duckdb = pytest.importorskip("duckdb", reason="pip install 'agentrl-framework[duckdb]'")
     where = SHOP
     if request.param == "a file":
         where = str(tmp_path_factory.mktemp("shop") / "shop.duckdb")

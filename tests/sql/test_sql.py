@@ -27,7 +27,7 @@ INSERT INTO sale VALUES (1, 'mon'), (1, 'tue'), (2, 'tue');
 @pytest.fixture(params=["sqlite", "duckdb"])
 def engine(request: pytest.FixtureRequest) -> Any:
     if request.param == "duckdb":
-        pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
+        pytest.importorskip("duckdb", reason="pip install 'agentrl-framework[duckdb]'")
     return request.param
 
 
@@ -104,7 +104,7 @@ async def test_a_result_is_bounded(engine: Any) -> None:
     ],
 )  # fmt: skip
 async def test_lists_of_duckdb_do_not_become_objects(query: str, why: str) -> None:
-    pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
+    pytest.importorskip("duckdb", reason="pip install 'agentrl-framework[duckdb]'")
     shop = await opened("duckdb")
     with pytest.raises(ToolError, match=why):
         await shop.sql(query)
@@ -120,10 +120,10 @@ def test_a_recipe_is_refused_without_duckdb(
     monkeypatch.setitem(sys.modules, "duckdb", None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.duckdb").touch()
-    with pytest.raises(MissingExtra, match=r"agentrl\[duckdb\]"):
+    with pytest.raises(MissingExtra, match=r"agentrl-framework\[duckdb\]"):
         Sql(**settings)  # type: ignore[arg-type]
     for name in ("sql_execution", "sql_partial", "sql_syntax"):
-        with pytest.raises(MissingExtra, match=rf"rewards.{name}(.|\n)*agentrl\[duckdb\]"):
+        with pytest.raises(MissingExtra, match=rf"rewards.{name}(.|\n)*agentrl-framework\[duckdb\]"):
             RewardSet.from_recipe({name: settings}, tmp_path)
 
 
@@ -166,7 +166,7 @@ async def test_writing_changes_a_copy(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_writing_in_duckdb_needs_a_script(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
+    duckdb = pytest.importorskip("duckdb", reason="pip install 'agentrl-framework[duckdb]'")
     shop = await opened("duckdb", write=True)
     await shop.sql("DELETE FROM item WHERE id = 1")
     assert await shop.sql("SELECT COUNT(*) AS n FROM item") == "n\n2\n(1 row)"

@@ -94,7 +94,7 @@ def test_an_episode_that_meets_it_failed_by_its_host() -> None:
 def test_a_command_tells_it_in_a_sentence_wherever_it_meets_it(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def app() -> None:
+    def app(**how: str) -> None:
         raise error
 
     monkeypatch.setattr(cli, "app", app)

@@ -42,8 +42,8 @@ def test_the_commands_of_doctor_are_no_markup(
     from agentrl.commands import doctor
 
     monkeypatch.setattr(
-        doctor, "examine", lambda: [Diagnosis("[b]x", False, "missing", "pip install 'agentrl[train]'")]
+        doctor, "examine", lambda: [Diagnosis("[b]x", False, "missing", "pip install 'agentrl-framework[train]'")]
     )
     monkeypatch.setenv("COLUMNS", "200")
     cli.doctor()
-    assert "pip install 'agentrl[train]'" in capsys.readouterr().out
+    assert "pip install 'agentrl-framework[train]'" in capsys.readouterr().out

@@ -37,7 +37,7 @@ def test_what_is_installed_here_fits() -> None:
 def test_a_package_that_is_too_old_names_its_extra(installed: dict[str, str]) -> None:
     installed["peft"] = "0.16.9"
     with (
-        pytest.raises(MissingExtra, match=r"peft 0.16.9 is installed, which is too old\n  -> .*'agentrl\[lora\]'"),
+        pytest.raises(MissingExtra, match=r"peft 0.16.9 is installed, which is too old\n  -> .*framework\[lora\]'"),
         needs("lora"),
     ):
         import peft  # noqa: F401
@@ -65,7 +65,7 @@ def test_a_newer_package_is_used_and_the_doctor_tells(installed: dict[str, str])
 def test_libraries_of_games_are_checked(installed: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     require("minigrid", "minigrid")
     installed["minigrid"] = "1.0"
-    with pytest.raises(MissingExtra, match=r"minigrid 1.0 is installed.*\n  -> pip install 'agentrl\[games\]'"):
+    with pytest.raises(MissingExtra, match=r"minigrid 1.0 is installed.*\n  -> pip install '.*-framework\[games\]'"):
         require("minigrid", "minigrid")
     real = importlib.util.find_spec
 

@@ -13,7 +13,7 @@ from tests.store.make import make_episode
 
 @pytest.mark.slow
 def test_a_picture_is_written(tmp_path):
-    pytest.importorskip("matplotlib", reason="pip install 'agentrl[train]'")
+    pytest.importorskip("matplotlib", reason="pip install 'agentrl-framework[train]'")
     metrics = [{"iteration": i, "success": i / 9, "reward": i / 10, "turns": 5, "loss": 0.1} for i in range(10)]
     metrics += [{"iteration": 5, "split": "eval", "success": 0.4}]
     learning_curve(metrics, tmp_path / "curve.png", "house")
@@ -37,6 +37,6 @@ def test_an_evaluation_of_which_nothing_was_scored_plots_nothing(tmp_path):
 
 
 def test_without_success_and_reward_there_is_nothing_to_draw(tmp_path):
-    pytest.importorskip("matplotlib", reason="pip install 'agentrl[train]'")
+    pytest.importorskip("matplotlib", reason="pip install 'agentrl-framework[train]'")
     with pytest.raises(StoreError, match="neither a success nor a reward"):
         learning_curve([{"iteration": 0, "loss": 1.0}], tmp_path / "curve.png", "house")

@@ -14,12 +14,11 @@ from agentrl.store import RunDir
 from agentrl.types.parts.content import with_images
 from agentrl.types.parts.image import data_url
 from agentrl.types.parts.placeholders import ids_of
-from agentrl.view.html import PageImages, export_html
 from agentrl.view.show import show_episode
 from tests.images import BLUE, RED
 from tests.store.make import make_episode
-from tests.view.test_html import data_of
 from tests.view.test_show import text_of
+from tests.view.web.test_export import data_of, exported
 
 
 @pytest.fixture
@@ -53,19 +52,16 @@ def test_show_names_the_images(run):
 
 
 def test_the_page_holds_the_images(run, tmp_path):
-    data = data_of(export_html(run, tmp_path / "page.html", decode=str))
-    assert sorted(data["images"].values()) == sorted([data_url(RED), data_url(BLUE)])
-    (episode,) = data["episodes"]
-    assert episode["nodes"][0]["token_ids"] == [1, -1, -1, 2]
-    assert data["vocabulary"]["-1"] == "[image]"
+    data = data_of(exported(run.path, tmp_path, decoder=lambda run: str))
+    assert sorted(data["blobs"].values()) == sorted([data_url(RED), data_url(BLUE)])
+    first = data["tokens"]["e"]["nodes"][0]
+    assert first["token_ids"] == [1, -1, -1, 2]
+    assert first["text"] == ["1", "[image]", "[image]", "2"]
 
 
-def test_images_beyond_what_a_page_takes_are_left_out(run):
-    (episode,) = run.episodes()
-    images = PageImages(run, most=len(data_url(RED)) + 10)
-    images.add(episode.prompt[0]["content"][1])
-    images.add(episode.turns[0].calls[0].images[0])
-    assert list(images.urls.values()) == [data_url(RED)]
+def test_images_beyond_what_a_page_takes_are_left_out(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("agentrl.view.web.export._IMAGES", len(data_url(RED)) + 10)
+    assert list(data_of(exported(run.path, tmp_path))["blobs"].values()) == [data_url(RED)]
 
 
 @pytest.mark.slow
@@ -91,7 +87,7 @@ def test_where_a_call_acted_is_shown_and_marked(tmp_path):
         assert "at 3, 2.5" in text
         assert "at 1, 1 to 7, 5" in text
         assert "at 0, 6" in text
-        page = export_html(run, tmp_path / "page.html")
+        page = exported(run.path, tmp_path)
     if shutil.which("chromium") is None:
         pytest.skip("needs chromium")
     before, after = drawn(page, tmp_path).split(f'src="{data_url(BLUE)}"')
@@ -107,15 +103,18 @@ def drawn(page, tmp_path, episode="e") -> str:
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000", "--dump-dom"]
     done = subprocess.run(
-        [*command, f"{page.as_uri()}#/{quote(episode, safe='')}"], capture_output=True, text=True, timeout=120
+        [*command, f"{page.as_uri()}#/run/episode/{quote(episode, safe='')}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
-    return done.stdout.split("<article")[1].split("</article>")[0]
+    return done.stdout.split("<body>")[1]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_a_browser_draws_the_images(run, tmp_path):
-    article = drawn(export_html(run, tmp_path / "page.html"), tmp_path)
+    article = drawn(exported(run.path, tmp_path), tmp_path)
     assert article.count(f'src="{data_url(RED)}"') == 1
     assert article.count(f'src="{data_url(BLUE)}"') == 1
     assert "What is it?" in article

@@ -1,5 +1,4 @@
 import io
-import json
 from pathlib import Path
 
 import msgspec
@@ -9,10 +8,12 @@ from rich.console import Console
 from agentrl.store import RunDir
 from agentrl.types.episode import Branch, Context, ErrorRecord
 from agentrl.types.errors import StoreError
-from agentrl.view.html import export_html
 from agentrl.view.show import show_episode, show_run, signed_bar
 from agentrl.view.summary import headline, series, summarise
 from agentrl.view.terminal import Unwrapped, Visible
+from agentrl.view.web.endpoints import answer
+from agentrl.view.web.library import Library
+from agentrl.view.web.query import Query
 from tests.store.make import make_episode
 
 
@@ -127,15 +128,29 @@ def test_splits_come_in_the_order_of_a_training(tmp_path):
 def test_the_list_is_filtered_and_sorted(run):
     assert "train/0/a" not in text_of(show_run, run, status="truncated")
     assert "train/0/b" not in text_of(show_run, run, min_reward=0.5)
-    text = text_of(show_run, run, sort="-turns", limit=2)
+    text = text_of(show_run, run, sort="turns", desc=True, limit=2)
     assert text.index("train/0/b") < text.index("train/0/a")
     assert "train/0/c" not in text
     with pytest.raises(StoreError, match="cannot be sorted"):
-        text_of(show_run, run, sort="-beauty")
+        text_of(show_run, run, sort="beauty")
     with pytest.raises(StoreError, match="did you mean 'truncated'"):
         text_of(show_run, run, status="truncatd")
     with pytest.raises(StoreError, match="there are: train"):
         text_of(show_run, run, split="validation")
+
+
+def test_demonstrations_are_listed_only_when_asked_for(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        for split in ("demo", "train"):
+            run.add(make_episode(f"{split}/0", turns=1, reward=1.0, split=split))
+        text = text_of(show_run, run, sort="reward")
+        asked = text_of(show_run, run, split="demo")
+    assert "train/0" in text
+    assert "demo/0" not in text
+    assert "(1 demonstrations are not listed; --split demo shows them)" in text
+    assert "demo/0" in asked
+    assert "train/0" not in asked
+    assert "not listed" not in asked
 
 
 def test_an_episode_as_text(run):
@@ -159,10 +174,11 @@ def test_an_episode_has_the_reward_and_the_turns_that_its_row_has(tmp_path: Path
         run.add(msgspec.structs.replace(episode, reward=0.5, turns=turns, contexts={"user": user}))
         (row,) = run.rows()
         text = text_of(show_episode, run, "a")
-        page = export_html(run, tmp_path / "page.html").read_text()
-    (shown,) = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["episodes"]
-    assert row.reward == shown["reward"] == 0.75
-    assert row.turns == shown["own_turns"] == len(turns) - 1
+    assert row.reward == 0.75
+    assert row.turns == len(turns) - 1
+    library = Library(tmp_path / "run", cache=tmp_path / "cache")
+    assert answer(library, "episode", Query({"run": "run", "id": "a"}))["reward"] == 0.75
+    library.close()
     assert "reward 0.750" in text
 
 

@@ -76,7 +76,7 @@ def looked_at(trainer: Trainer, samples: list[TrainingSample]) -> set[int]:
 
 @pytest.mark.slow
 async def test_adapters_are_in_the_decoder_alone(loaded: LoadedModel) -> None:
-    pytest.importorskip("peft", reason="pip install 'agentrl[lora]'")
+    pytest.importorskip("peft", reason="pip install 'agentrl-framework[lora]'")
     samples = with_advantages(await played(loaded))
     trainer = trainer_of(loaded, lora={"rank": 2}, lr=1e-2)
     adapted = [name for name, _ in trainer.model.named_parameters() if ".lora_" in name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.rollouts.builder import build
 from agentrl.store.rescored import load
+from agentrl.types.distribution import __version__
 from agentrl.types.episode import Episode, planned_id
 from agentrl.types.errors import AgentRLError, RecipeError
 
@@ -86,7 +86,7 @@ def check_environment(
         tasks=n,
         threshold=threshold,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=importlib.metadata.version("agentrl"),
+        version=__version__,
         environment=about,
         findings=found,
     )

@@ -15,6 +15,7 @@ AUTO = "auto"
 
 FORMATS: Registry[type[Parser]] = Registry(
     kind="tool-call format",
+    group="formats",
     key="agent.format",
     # In the order of comparison with a reply or the output of a template: unmistakable formats come first.
     built_in={

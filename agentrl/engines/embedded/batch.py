@@ -7,6 +7,7 @@ the last token of every row and samples the next. New requests are prefilled bet
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -200,6 +201,9 @@ class Batch:
         """
         room = min(len(self.waiting), self.max_batch - len(self.running))
         self._entering = [self.waiting.popleft() for _ in range(room)]
+        now = time.perf_counter()
+        for request in self._entering:
+            request.begun = now if request.begun is None else request.begun  # an update of the weights readmits all
         while self._entering:
             leaders, twins, held_back = self._parted(self._entering)
             first = len(self.running)

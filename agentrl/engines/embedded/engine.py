@@ -167,6 +167,10 @@ class TorchEngine(Engine):
             "version": batch.version,
         }
 
+    def counts(self) -> dict[str, Any]:
+        """Returns the requests that run and wait, the sessions with a cache, and the version of the weights."""
+        return {"name": self.name} | {name: self.stats[name] for name in ("running", "waiting", "parked", "version")}
+
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """The session's first call makes its cache."""
         if self.sees:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ class DecodeRequest:
         cancelled: set by the caller if the completion is no longer needed.
         stops: stop strings; None: only stop tokens end the completion.
         keep: store the cache for the session's next turn.
+        asked, begun: seconds of `time.perf_counter` at which it was made, and first got a row; None: not yet.
     """
 
     session: str
@@ -34,6 +36,8 @@ class DecodeRequest:
     stops: StopStrings | None = None
     cancelled: bool = False
     keep: bool = True
+    asked: float = field(default_factory=time.perf_counter)
+    begun: float | None = None
     logprobs: list[float] = field(default_factory=list)
     versions: list[tuple[int, int]] = field(default_factory=list)
 
@@ -44,11 +48,13 @@ class DecodeRequest:
 
     def completion(self, finish: Any) -> Completion:
         """The completion with the tokens sampled so far."""
-        count = len(self.logprobs)
+        count, begun = len(self.logprobs), self.asked if self.begun is None else self.begun
         ends = [start for _, start in self.versions[1:]] + [count]
         return Completion(
             token_ids=self.token_ids[len(self.token_ids) - count :],
             logprobs=self.logprobs,
             finish=finish,
             versions=[VersionSpan(v, start, end) for (v, start), end in zip(self.versions, ends, strict=True)],
+            queue_s=begun - self.asked,
+            decode_s=time.perf_counter() - begun,
         )

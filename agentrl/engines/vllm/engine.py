@@ -156,6 +156,10 @@ class VLLMEngine(RecipeServers):
             elif self._changed:
                 await self._meet()
 
+    def counts(self) -> dict[str, Any]:
+        """Returns the version of the weights, and a row for each server."""
+        return {"name": self.name, "version": self.version, "servers": self.replicas.counts()}
+
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """The session's first request chooses its server."""
         if self._images is not None:
@@ -407,15 +411,17 @@ class VLLMEngine(RecipeServers):
                 if self._images is not None and min(prompt, default=0) < 0:
                     body |= await asyncio.to_thread(self._images.shown, prompt, session)
                 native = await self._ask(policy, NATIVE, body, NativeResponse, session, self._restarted)
-                completion = from_native(native.choices[0], version)
+                completion, times = from_native(native.choices[0], version), native.metrics
             else:
                 if min(prompt, default=0) < 0:
                     raise cannot_see("vllm without --enable-scale-out")
                 body = {"prompt": prompt, "return_token_ids": True, **settings}
                 reply = await self._ask(policy, COMPLETIONS, body, CompletionsResponse, session)
-                completion = from_completions(reply.choices[0], version)
+                completion, times = from_completions(reply.choices[0], version), reply.metrics
         finally:
             self._end(policy)
+        if times is not None:
+            completion = times.onto(completion)
         if policy.version is not None:
             spans = [VersionSpan(policy.version, 0, len(completion.token_ids))]
             return msgspec.structs.replace(completion, versions=spans)

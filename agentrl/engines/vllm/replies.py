@@ -28,6 +28,27 @@ class _Span(msgspec.Struct):
     end: int
 
 
+class RequestTimes(msgspec.Struct):
+    """Times of a request in milliseconds, of a server that reports them (vLLM: `--enable-per-request-metrics`).
+
+    Attributes:
+        generation_time_ms: from the first token to the last.
+    """
+
+    queue_time_ms: float | None = None
+    time_to_first_token_ms: float | None = None
+    generation_time_ms: float | None = None
+
+    def onto(self, completion: Completion) -> Completion:
+        """Returns the completion with these times."""
+        queue, first, rest = self.queue_time_ms, self.time_to_first_token_ms, self.generation_time_ms
+        return msgspec.structs.replace(
+            completion,
+            queue_s=None if queue is None else queue / 1000,
+            decode_s=None if first is None or rest is None else (first + rest) / 1000,
+        )
+
+
 class NativeChoice(msgspec.Struct):
     """A completion of the native endpoint."""
 
@@ -41,6 +62,7 @@ class NativeResponse(msgspec.Struct):
     """A reply of the native endpoint."""
 
     choices: list[NativeChoice]
+    metrics: RequestTimes | None = None
 
 
 class _Logprobs(msgspec.Struct):
@@ -61,6 +83,7 @@ class CompletionsResponse(msgspec.Struct):
     """A reply of `/v1/completions`."""
 
     choices: list[CompletionsChoice]
+    metrics: RequestTimes | None = None
 
 
 def from_native(choice: NativeChoice, version: int) -> Completion:
@@ -119,7 +142,13 @@ def joined(first: Completion, second: Completion) -> Completion:
         logprobs=first.logprobs + second.logprobs,
         finish=second.finish,
         versions=versions,
+        queue_s=_sum(first.queue_s, second.queue_s),
+        decode_s=_sum(first.decode_s, second.decode_s),
     )
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first + second
 
 
 def _number(version: str, otherwise: int) -> int:

@@ -184,6 +184,7 @@ def _with_backend(found: Any) -> type | None:
 
 TRANSFERS: Registry[type] = Registry(
     kind="weight transfer",
+    group="transfers",
     key="engine.transfer",
     built_in={
         "file": "agentrl.engines.vllm.transfer:FileTransfer",

@@ -340,6 +340,8 @@ class Conversation:
             state=key,
             agent=agent,
             generate_s=seconds,
+            queue_s=completion.queue_s,
+            decode_s=completion.decode_s,
             usage=completion.usage,
             context=self.name,
             saved=saved,

@@ -206,3 +206,14 @@ class EpisodeState:
         """Returns the state that the next turn acts on."""
         keys = [(each, key) for each in self._keyed if (key := each.state_key()) is not None]
         return "|".join(values.state_key(key, type(each).__name__) for each, key in keys) if keys else None
+
+
+class Conversations:
+    """The states of episodes in flight, by id."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, EpisodeState] = {}
+
+    def counts(self) -> dict[str, tuple[str, int]]:
+        """Returns stage and number of turns of each episode, by its id. May be called from any thread."""
+        return {id: (state.stage, len(state.recording)) for id, state in self.states.copy().items()}

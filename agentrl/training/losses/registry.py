@@ -44,6 +44,7 @@ def _table(*names: str) -> dict[str, str]:
 
 LOSSES: Registry[Loss] = Registry(
     kind="loss",
+    group="losses",
     key="train.loss",
     built_in=_table(
         "ppo_clip",
@@ -69,6 +70,7 @@ LOSSES: Registry[Loss] = Registry(
 
 PREFERENCE_LOSSES: Registry[Loss] = Registry(
     kind="preference loss",
+    group="preference-losses",
     key="preference.loss",
     built_in=_table(
         "dpo",

@@ -199,7 +199,7 @@ def test_bad_moves_are_observations(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_gymnasium_with_named_and_numbered_actions(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium", reason="pip install 'agentrl[games]'")
+    pytest.importorskip("gymnasium", reason="pip install 'agentrl-framework[games]'")
     lake = {
         "library": "gymnasium",
         "id": "FrozenLake-v1",
@@ -223,7 +223,7 @@ def test_gymnasium_with_named_and_numbered_actions(tmp_path: Path) -> None:
 
 
 def test_a_random_agent_makes_the_moves_that_have_names(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium", reason="pip install 'agentrl[games]'")
+    pytest.importorskip("gymnasium", reason="pip install 'agentrl-framework[games]'")
     game = {"library": "gymnasium", "id": "FrozenLake-v1", "actions": ["left", "down", "right", "up"]}
     episodes = played(tmp_path, game, *[["left"]] * 4, script="random")
     assert {call.outcome for e in episodes for turn in e.turns for call in turn.calls} == {"ok"}
@@ -232,7 +232,7 @@ def test_a_random_agent_makes_the_moves_that_have_names(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_textarena_alone_and_against_an_opponent(tmp_path: Path) -> None:
-    pytest.importorskip("textarena", reason="pip install 'agentrl[games]'")
+    pytest.importorskip("textarena", reason="pip install 'agentrl-framework[games]'")
     guess = {"library": "textarena", "id": "GuessTheNumber-v0"}
     every = [f"[{k}]" for k in range(1, 21)]
     episodes = played(tmp_path / "a", guess, *[every] * 6)
@@ -253,7 +253,7 @@ def test_textarena_alone_and_against_an_opponent(tmp_path: Path) -> None:
 
 
 def test_openspiel(tmp_path: Path) -> None:
-    pytest.importorskip("pyspiel", reason="pip install 'agentrl[games]'")
+    pytest.importorskip("pyspiel", reason="pip install 'agentrl-framework[games]'")
     game = {"library": "openspiel", "id": "tic_tac_toe", "opponent": "./task.py:second"}
     (episode,) = played(tmp_path / "a", game, ["x(0,0)", "x(0,0)", "x(0,1)", "x(0,2)"])
     assert "Moves: x(0,0)" in episode.prompt[-1]["content"]
@@ -268,8 +268,8 @@ def test_openspiel(tmp_path: Path) -> None:
 
 
 def test_pettingzoo(tmp_path: Path) -> None:
-    pytest.importorskip("pettingzoo", reason="pip install 'agentrl[games]'")
-    pytest.importorskip("pygame", reason="pip install 'agentrl[games]'")
+    pytest.importorskip("pettingzoo", reason="pip install 'agentrl-framework[games]'")
+    pytest.importorskip("pygame", reason="pip install 'agentrl-framework[games]'")
     game = {"library": "pettingzoo", "id": "classic.tictactoe_v3", "opponent": "./task.py:second"}
     won, wrong = played(tmp_path, game, ["0", "1", "2"], ["9", "0", "9" * 5000])
     assert "Moves: 0, 1, 2, 3, 4, 5, 6, 7, 8" in won.prompt[-1]["content"]
@@ -291,7 +291,7 @@ def test_what_is_missing_or_unknown_is_named(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_game_that_its_library_does_not_have_is_the_users_error(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium", reason="pip install 'agentrl[games]'")
+    pytest.importorskip("gymnasium", reason="pip install 'agentrl-framework[games]'")
     (episode,) = played(tmp_path, {"library": "gymnasium", "id": "NoSuchGame-v0"}, ["1"])
     assert episode.status == "user_error"
     assert episode.error is not None

@@ -329,7 +329,7 @@ def test_settings_are_checked_with_the_recipe(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_named_with_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "trafilatura", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'agentrl\[http\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'agentrl-framework\[http\]'"):
         make_parts(tmp_path, tools=["http"])
 
 

@@ -11,7 +11,7 @@ from agentrl.tools.builtin.mcp.connection import Connection, ServerLost
 from agentrl.tools.builtin.mcp.settings import McpSettings
 from tests.tools.builtin.http.servers import answer, saying, talking
 
-pytest.importorskip("mcp", reason="pip install 'agentrl[mcp]'")
+pytest.importorskip("mcp", reason="pip install 'agentrl-framework[mcp]'")
 
 MIB = 1 << 20
 JSON = "Content-Type: application/json"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'agentrl[mcp]'")
+pytest.importorskip("mcp", reason="pip install 'agentrl-framework[mcp]'")
 
 from agentrl.engines.scripted import Say
 from agentrl.tools.base import ToolResult
@@ -316,7 +316,7 @@ def test_settings_are_checked_with_the_recipe(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(RecipeError, match="there is no program 'no-such-program'"):
         make_parts(tmp_path, tools=[{"use": "mcp", "command": ["no-such-program"]}])
     monkeypatch.setitem(sys.modules, "mcp", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'agentrl\[mcp\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'agentrl-framework\[mcp\]'"):
         make_parts(tmp_path, tools=[{"use": "mcp", **STDIO}])
 
 

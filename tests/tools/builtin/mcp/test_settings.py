@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'agentrl[mcp]'")
+pytest.importorskip("mcp", reason="pip install 'agentrl-framework[mcp]'")
 
 from agentrl.tools.builtin.mcp.settings import McpSettings
 from agentrl.tools.builtin.mcp.tool import Mcp

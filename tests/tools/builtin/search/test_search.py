@@ -219,7 +219,7 @@ def test_errors_of_a_corpus_name_the_place(tmp_path: Path) -> None:
 
 def test_without_bm25s_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    with pytest.raises(MissingExtra, match=r"agentrl\[search\]"):
+    with pytest.raises(MissingExtra, match=r"agentrl-framework\[search\]"):
         Search(CITIES)
 
 

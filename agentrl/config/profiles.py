@@ -1,0 +1,191 @@
+"""Profiles: what of a recipe differs from machine to machine, as overlays (`--profile laptop | gpu | node | PATH`).
+
+A profile is a part of a recipe: engine, model, adapters, batch, staleness. It is merged over the recipe's file, and
+overrides are applied after it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import MarkedYAMLError
+
+from agentrl.config.recipe import Recipe
+from agentrl.config.sections import Short, section_at
+from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.paths import data_path
+
+SUFFIX = ".profile.yaml"
+WHEN = "when"
+"""Key of a profile: overlays by the key of a recipe that it must have, `{model.scratch: {...}}`."""
+
+_OF_THE_TASK = ("name", "tasks")
+"""Sections that no profile may set: with another name or other tasks it would be another recipe."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """The origin of a key that the recipe's file does not set.
+
+    Attributes:
+        layer: `--set`, or `profile NAME`.
+        place: for messages.
+        base: the folder of relative paths.
+    """
+
+    layer: str
+    place: str
+    base: Path
+
+
+Origins = dict[tuple[str, ...], Said]
+"""By the path of a key; a key below it has the same origin."""
+
+
+def shipped_profiles() -> list[str]:
+    """Returns the names of the shipped profiles."""
+    return sorted(path.name.removesuffix(SUFFIX) for path in data_path("recipes").glob(f"*{SUFFIX}"))
+
+
+def find_profile(name: str) -> Path:
+    """Returns the file of a profile, given by the name of a shipped one or as the path of a YAML file.
+
+    Raises:
+        RecipeError: neither; names the shipped ones.
+    """
+    if name in (shipped := shipped_profiles()):
+        return data_path("recipes", name + SUFFIX)
+    if Path(name).is_file():
+        return Path(name)
+    remedy = nearest(name, shipped, "give a YAML file, or one of")
+    raise RecipeError(f"there is no profile {name!r}", place=f"--profile {name}", remedy=remedy)
+
+
+def apply_profile(tree: dict[str, Any], name: str, *, without: tuple[str, ...] = ()) -> Origins:
+    """Merges a profile into the tree of a recipe, key by key. Lists and values replace those of the recipe.
+
+    A section whose other keys depend on one key (the engine on `use`, the model on `path` and `scratch`) is replaced
+    as a whole if the profile changes that key.
+
+    Args:
+        without: sections of the profile that are left out.
+
+    Returns:
+        The origin of each key that the profile set.
+
+    Raises:
+        RecipeError: the profile does not exist, is not a mapping, or sets what belongs to the task.
+    """
+    path = find_profile(name)
+    profile = read_tree(path, "a profile")
+    conditions = profile.pop(WHEN, None) or {}
+    _check(profile, conditions, path)
+    overlays = [profile, *(overlay for key, overlay in conditions.items() if _has(tree, key))]
+    found: Origins = {}
+    for overlay in overlays:
+        kept = {key: value for key, value in overlay.items() if key not in without}
+        for loc, at in _merge(tree, kept, overlay, ()):
+            line = f"{path}:{at + 1}" if at is not None else str(path)
+            found[loc] = Said(f"profile {name}", line, path.resolve().parent)
+    return found
+
+
+def read_tree(path: Path, what: str) -> CommentedMap:
+    """Reads a YAML file with its line numbers.
+
+    Raises:
+        RecipeError: the file is not YAML, or not a mapping.
+    """
+    try:
+        tree = YAML(typ="rt").load(path.read_text())
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 1
+        raise RecipeError(f"not valid YAML: {error.problem or error.context}", place=f"{path}:{line}") from None
+    if not isinstance(tree, CommentedMap):
+        raise RecipeError(f"{what} must be a mapping, found {type(tree).__name__}", place=f"{path}:1")
+    return tree
+
+
+def spelled_out(path: tuple[str, ...], value: Any, root: type[BaseModel] | None = Recipe) -> Any:
+    """Expands the short form of a section to its mapping, so that a key of it can be changed; an empty section too.
+
+    Raises:
+        ValueError: the value is not a short form of the section.
+    """
+    section = section_at(root, path) if root is not None else None
+    if section is not None and issubclass(section, Short) and (found := section.spelled_out(value)) is not value:
+        return CommentedMap(found)
+    return CommentedMap() if value is None else value
+
+
+def line_of(node: Any, key: Any) -> int | None:
+    """Returns the line (from 0) of a key or an item of a YAML node; None if the file has none."""
+    try:
+        if isinstance(node, CommentedMap):
+            return int(node.lc.key(key)[0])
+        if isinstance(node, CommentedSeq):
+            return int(node.lc.item(key)[0])
+    except (KeyError, IndexError, TypeError, AttributeError):
+        pass
+    return None
+
+
+def _check(profile: Mapping[str, Any], conditions: Any, path: Path) -> None:
+    """Raises RecipeError if the profile is a recipe, or a condition names no key of recipes."""
+    for key in _OF_THE_TASK:
+        if key in profile:
+            raise RecipeError(
+                f"a profile has no {key!r}: it says what differs on a machine, for any recipe",
+                place=f"{path}:{(line_of(profile, key) or 0) + 1}",
+                remedy="engine, model, train, scale, concurrency, ...",
+            )
+    if not isinstance(conditions, Mapping):
+        raise RecipeError(f"{WHEN} must be a mapping of keys to overlays", place=str(path))
+    for key, overlay in conditions.items():
+        place = f"{path}:{(line_of(conditions, key) or 0) + 1}"
+        *above, last = str(key).split(".")
+        section = section_at(Recipe, above) if above else Recipe
+        if section is None or last not in section.model_fields:
+            known = sorted(section.model_fields) if section is not None else ()
+            raise RecipeError(f"{WHEN}: recipes have no key {key!r}", place=place, remedy=nearest(last, known, "keys"))
+        if not isinstance(overlay, Mapping):
+            raise RecipeError(f"{WHEN}.{key} must be a mapping, found {overlay!r}", place=place)
+
+
+def _has(tree: Any, key: str) -> bool:
+    """Returns True if the recipe sets the key, to something that is neither null nor false."""
+    for part in key.split("."):
+        tree = tree.get(part) if isinstance(tree, Mapping) else None
+    return tree is not None and tree is not False
+
+
+def _merge(
+    tree: dict[str, Any], overlay: Mapping[str, Any], lines: Any, above: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], int | None]]:
+    """Merges a mapping in place; yields the path and the line of every key that was set."""
+    for key, value in overlay.items():
+        loc = (*above, str(key))
+        new = spelled_out(loc, value) if value is not None else None
+        old = spelled_out(loc, tree.get(key))
+        section = section_at(Recipe, loc)
+        if isinstance(new, Mapping) and isinstance(old, dict) and not _is_another(section, old, new):
+            tree[key] = old
+            yield from _merge(old, new, value, loc)
+        else:
+            tree[key] = copy.deepcopy(new)
+            yield loc, line_of(lines, key)
+
+
+def _is_another(section: type[BaseModel] | None, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Returns True if a profile's section has the name of another thing than the recipe's."""
+    named_by: tuple[str, ...] = getattr(section, "named_by", ())
+    fields = section.model_fields if section is not None else {}
+    return any(key in new and new[key] != old.get(key, fields[key].default) for key in named_by)

@@ -1,0 +1,53 @@
+/** All data of the app: from the server that served the page, or from the page itself if it is an export. */
+
+import { answers } from "app/exported";
+
+/** @typedef {Record<string, string | number | boolean | null | undefined>} Parameters */
+/** @typedef {Record<string, any>} Json */
+
+const element = document.getElementById("agentrl-data");
+
+/** The data of an export; null: there is a server. @type {Json | null} */
+const embedded = element ? JSON.parse(element.textContent ?? "null") : null;
+
+export const isExport = embedded !== null;
+
+/** A request that was refused, with the place and the remedy. */
+export class Refused extends Error {
+  /** @param {number} status @param {Json} error */
+  constructor(status, error) {
+    super([error.what ?? `The server answered ${status}.`, error.place, error.remedy].filter(Boolean).join("\n"));
+    this.status = status;
+  }
+}
+
+/** Status of a request that reached no server. */
+export const UNREACHABLE = 0;
+
+/** @param {Parameters} parameters */
+function query(parameters) {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) if (value !== undefined && value !== null && value !== "") search.set(name, String(value));
+  return search.toString();
+}
+
+/** The response of an endpoint (the name of a method of the API).
+ * @param {string} name @param {Parameters} [parameters] @returns {Promise<any>} */
+export async function get(name, parameters = {}) {
+  if (embedded) return answers(embedded, name, parameters);
+  let response;
+  try {
+    response = await fetch(`api/${name}?${query(parameters)}`, { headers: { accept: "application/json" } });
+  } catch {
+    throw new Refused(UNREACHABLE, { what: "The viewer's server does not answer.", remedy: "Start it again: agentrl view RUN" });
+  }
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Refused(response.status, body.error ?? {});
+  return body;
+}
+
+/** The address of a blob's bytes; null: the page does not hold it. @param {string} run @param {string} sha @returns {string | null} */
+export function blob(run, sha) {
+  if (embedded) return embedded.blobs?.[sha] ?? null;
+  return `api/blob?${query({ run, sha })}`;
+}

@@ -1,0 +1,76 @@
+/** A turn of an episode as a card: what was asked, thought, called, answered, and what it was worth. */
+
+import { h } from "preact";
+import { useContext } from "preact/hooks";
+import { get } from "app/data";
+import { TurnCredit, TurnParts } from "app/credit";
+import { duration, flat, isNumber, number, visible } from "app/format";
+import { Dropped, EpisodeContext, Message, Picture, said, Stored, Tools } from "app/message";
+import { Chip, Copy, Details, pending, Text, useLoaded } from "app/ui";
+
+/** @typedef {Record<string, any>} Json */
+
+/** @type {Record<string, string>} */
+const OUTCOMES = { ok: "up", error: "warn", raised: "down", timeout: "down", unknown: "down", malformed: "down", skipped: "" };
+
+/** The parts of a turn's time. */
+export const SPENT = [
+  { name: "queue", colour: "var(--warn-bar)" },
+  { name: "decode", colour: "var(--c1)" },
+  { name: "tools", colour: "var(--c5)" },
+];
+
+/** @param {{ call: Json, path: string }} props */
+function Call({ call, path }) {
+  const lines = Object.entries(call.arguments ?? {}).map(([name, value]) => `${name} = ${typeof value === "string" ? value : flat(value)}`);
+  return h("div", { class: "call" },
+    h("header", {}, h("b", {}, visible(call.name || "(no name)")), h("div", { class: "grow" }, lines.length ? h(Text, { text: lines.join("\n"), limit: 3000 }) : null),
+      h("span", { class: `small ${OUTCOMES[call.outcome] ?? ""}` }, visible(call.outcome)), call.foreign ? h(Chip, { tone: "warn" }, visible(`format ${call.foreign}`)) : null, h("span", { class: "small soft" }, duration(call.duration_s))),
+    h("div", { class: "result", tabIndex: 0, role: "region", "aria-label": visible(`result of ${call.name}`) }, h(Stored, { text: call.result, path: `${path}/result` }),
+      (call.images ?? []).map((/** @type {Json} */ part, /** @type {number} */ k) => h(Picture, { key: k, part }))),
+    call.raised ? h("div", { class: "foot down" }, h(Text, { text: call.raised })) : null,
+    h(Dropped, { call }));
+}
+
+/** The prompt that this turn was sampled from; fetched when opened. @param {{ index: number }} props */
+function Prompt({ index }) {
+  const { run, id } = useContext(EpisodeContext);
+  const state = useLoaded(() => get("prompt", { run, id, turn: index }), [run, id, index]);
+  const prompt = state.value;
+  if (!prompt) return pending(state);
+  return h("div", { class: "stack" },
+    h("div", {}, h("div", { class: "role" }, `gained since the previous turn: ${number(prompt.gained.tokens)} tokens${prompt.gained.fresh ? "; the prompt began anew" : ""}`),
+      prompt.gained.text === null ? h("p", { class: "none" }, "the tokenizer is not here: text cannot be shown") : h(Text, { text: prompt.gained.text })),
+    prompt.text === null ? null : h(Details, { title: `the whole raw prompt, ${number(prompt.tokens)} tokens`, children: () => h("div", {},
+      prompt.size > prompt.text.length ? h("p", { class: "soft small" }, `the last ${number(prompt.text.length)} of ${number(prompt.size)} characters`) : null, h(Text, { text: prompt.text, limit: 20_000 })) }));
+}
+
+/** @param {{ turn: Json, facts: Json, credit: Json | null, second: Json | null, chosen: boolean, tokensHref: string }} props */
+export function Turn({ turn, facts, credit, second, chosen, tokensHref }) {
+  const path = `/episode/turns/${turn.index}`;
+  const shown = new Set((turn.calls ?? []).map((/** @type {Json} */ call) => said([...(call.result ? [{ type: "text", text: call.result }] : []), ...(call.images ?? [])])));
+  const observations = (turn.observations ?? []).map((/** @type {Json} */ message, /** @type {number} */ k) => ({ message, k })).filter((/** @type {{ message: Json }} */ { message }) => !shown.has(said(message.content)));
+  const words = facts.said ?? turn.text;
+  const times = [["queue", facts.queue_s], isNumber(facts.decode_s) || !isNumber(facts.generate_s) ? ["decode", facts.decode_s] : ["generate", facts.generate_s], ["tools", facts.tools_s]];
+  const versions = facts.versions ? [...new Set(facts.versions)].join("–") : null;
+  return h("article", { class: `card turn ${chosen ? "on" : ""}`, id: `turn-${turn.index}`, "aria-label": `turn ${turn.index}` },
+    h("header", {}, h("h2", {}, `Turn ${turn.index}`), turn.agent && turn.agent !== "agent" ? h(Chip, { tone: "accent" }, visible(turn.agent)) : null,
+      h(TurnCredit, { credit, index: turn.index }), second ? h("span", { class: "row small soft" }, visible(second.estimator), h(TurnCredit, { credit: second, index: turn.index })) : null, h("span", { class: "grow" }),
+      turn.finish && turn.finish !== "stop" ? h(Chip, { tone: "warn", title: "why sampling stopped" }, visible(turn.finish)) : null,
+      turn.state != null ? h("span", { class: "chip cut", style: { maxWidth: "260px", display: "inline-block" }, title: `anchor state: ${visible(turn.state)}` }, visible(turn.state)) : null),
+    h("div", { class: "body" },
+      h(TurnParts, { credit, turn, facts }),
+      facts.thinking ? h("div", { class: "thinking" }, h("div", { class: "role" }, "thinking"), h(Stored, { text: facts.thinking, path: `/turns/${turn.index}/thinking` })) : null,
+      words.trim() ? h(Stored, { text: words, path: facts.said === undefined ? `${path}/text` : `/turns/${turn.index}/said` }) : null,
+      (turn.calls ?? []).map((/** @type {Json} */ call, /** @type {number} */ k) => h(Call, { key: k, call, path: `${path}/calls/${k}` })),
+      observations.map((/** @type {{ message: Json, k: number }} */ { message, k }) => h(Message, { key: k, message, path: `${path}/observations/${k}` })),
+      h(Tools, { title: "tools from here on", tools: turn.tools }),
+      h(Details, { title: `prompt of this turn: ${number(facts.prompt_tokens)} tokens, ${number(facts.gained_tokens)} gained`, children: () => h(Prompt, { index: turn.index }) }),
+      facts.said !== undefined && facts.said !== turn.text ? h(Details, { title: "text as sampled", children: () => h(Stored, { text: turn.text, path: `${path}/text` }) }) : null),
+    h("footer", {},
+      times.map(([name, seconds]) => h("span", { key: name }, `${name} `, isNumber(seconds) ? duration(seconds) : h("span", { class: "none" }, "not recorded"))),
+      h("a", { href: tokensHref }, `${number(facts.tokens)} tokens`), isNumber(facts.logprob) ? h("span", { title: "mean log-probability of the sampled tokens" }, `log-prob ${number(facts.logprob)}`) : null,
+      versions ? h("span", {}, `version ${versions}`) : null, isNumber(facts.gold_logprob) ? h("span", {}, `gold log-prob ${number(facts.gold_logprob)}`) : null,
+      h("span", { class: "grow" }), facts.fork ? h(Copy, { command: facts.fork, label: `fork from turn ${turn.index}` }) : null));
+}
+

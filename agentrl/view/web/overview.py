@@ -1,0 +1,337 @@
+"""Runs of a folder, and a run as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentrl.store import rescored
+from agentrl.store.index import EpisodeRow
+from agentrl.store.info import read_info
+from agentrl.store.lines import read_lines
+from agentrl.store.reader import RunReader
+from agentrl.types.errors import AgentRLError
+from agentrl.types.reporter import TRAINING
+from agentrl.view.summary import progress, series, summarise
+from agentrl.view.web.library import Json, Library, ViewedRun, parts_of, state_of
+from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.text_index import SCHEMA
+
+Curve = Sequence[tuple[float, float]]
+
+_SCREEN = {
+    "success": ("success", "eval/success"),
+    "reward": ("reward", "eval/reward"),
+    "turns": ("turns", "eval/turns"),
+    "length": ("sampled_tokens",),
+    "entropy": ("entropy",),
+    "kl": ("kl_old", "kl_ref"),
+    "gradient": ("grad_norm",),
+    "loss": ("loss",),
+    "staleness": ("staleness", "staleness_mean", "staleness_max"),
+    "zero variance": ("zero_variance_groups",),
+    "truncation": ("truncated",),
+    "failures": ("failed",),
+    "throughput": ("tokens_per_s", "episodes_per_minute", "rollout_s", "train_s"),
+    "ratio": ("ratio_mean", "clip_fraction", "mismatch_mean"),
+}
+"""Panels of the run, and the metrics that belong in them."""
+
+_COLUMNS = (
+    ("id", "episode", "text"),
+    ("reward", "reward", "number"),
+    ("status", "status", "text"),
+    ("stop", "stop", "text"),
+    ("turns", "turns", "count"),
+    ("sampled_tokens", "tokens", "count"),
+    ("duration_s", "duration", "duration"),
+    ("iteration", "iteration", "count"),
+    ("split", "split", "text"),
+    ("task_id", "task", "text"),
+    ("answer", "answer", "text"),
+    ("error", "failure", "text"),
+    ("calls", "calls", "count"),
+    ("created_at", "began", "time"),
+    ("group_id", "group", "text"),
+)
+_AFTER = 2
+"""Place of the reward components among the columns."""
+
+
+def runs(library: Library, ask: Query) -> Json:
+    """The runs of the folder, the newest change first."""
+    found = [_listed(library, key) for key in library.keys()]  # noqa: SIM118
+    found.sort(key=lambda run: -(run["changed_at"] or 0.0))
+    return {"folder": str(library.root), "single": library.single, "runs": found}
+
+
+_listings: dict[Path, tuple[Any, Json]] = {}
+"""What is known of each run of a folder, and for which sizes and times of its parts it holds."""
+
+
+def _listed(library: Library, key: str) -> Json:
+    try:
+        path = library.path_of(key)
+    except Refused as refused:
+        return _problem(key, library.root / key, refused)
+    parts = parts_of(path)
+    held, known = _listings.get(path, (None, {}))
+    if held != parts:
+        try:
+            known = _read(key, path)
+        except (AgentRLError, OSError, ValueError) as error:
+            known = _problem(key, path, error)
+        _listings[path] = parts, known
+    if known["problem"]:
+        return known
+    return {name: value for name, value in known.items() if name != "info"} | {"state": state_of(path, known["info"])}
+
+
+def _read(key: str, path: Path) -> Json:
+    info = read_info(path)
+    with RunReader(path) as run:
+        episodes = run.select("COUNT(*) FROM all_episodes")[0][0]
+    lines = read_lines(path / "metrics.jsonl")
+    curves = series(lines)
+    shown = progress(curves)
+    curve = curves[shown] if shown else []
+    return {
+        "key": key,
+        "name": name_of(info, path),
+        "path": str(path),
+        "command": command_of(info),
+        "state": "stopped",
+        "created_at": info.get("created_at"),
+        "changed_at": changed_at(path),
+        "episodes": episodes,
+        "iteration": last_iteration(lines),
+        "shown": shown,
+        "first": curve[0][1] if curve else None,
+        "last": curve[-1][1] if curve else None,
+        "curve": thinned(curve, 50),
+        "problem": None,
+        "info": {"finished": info.get("finished")},
+    }
+
+
+def _problem(key: str, path: Path, error: Exception) -> Json:
+    unknown = dict.fromkeys(("command", "state", "created_at", "episodes", "iteration", "shown", "first", "last"))
+    return {
+        "key": key,
+        "name": path.name,
+        "path": str(path),
+        **unknown,
+        "changed_at": changed_at(path),
+        "curve": [],
+        "problem": told(error),
+    }
+
+
+def told(error: BaseException) -> Json:
+    """An error for the page."""
+    if isinstance(error, AgentRLError):
+        return {"what": error.message, "place": error.place or "", "remedy": error.remedy or ""}
+    if isinstance(error, OSError):
+        return {"what": error.strerror or str(error), "place": str(error.filename or ""), "remedy": ""}
+    return {"what": f"{type(error).__name__}: {error}", "place": "", "remedy": ""}
+
+
+def head(library: Library, ask: Query) -> Json:
+    """What is known of a run, without its episodes."""
+    run = library.run(ask.needed("run"))
+    info, helpers = run.reader.info, library.helpers
+    estimators = list(helpers.estimators())
+    credit = (info.get("recipe") or {}).get("credit") or {}
+    return {
+        "key": run.key,
+        "name": name_of(info, run.path),
+        "path": str(run.path),
+        "id": run.reader.id,
+        "command": command_of(info),
+        "state": state_of(run.path, info),
+        "created_at": info.get("created_at"),
+        "changed_at": changed_at(run.path),
+        "info": info,
+        "summary": summary_of(run),
+        "columns": [{"name": name, "title": title, "kind": kind} for name, title, kind in columns_of(run)],
+        "stages": stages_of(run),
+        "estimators": estimators,
+        "estimator": credit.get("use") if isinstance(credit, Mapping) else None,
+        "rescored": rescored.names(run.path),
+        "damage": run.reader.damage,
+        "not_recorded": not_recorded(run),
+        "live": live_of(run),
+        "can": {
+            "search": run.texts.usable,
+            "recompute": helpers.recompute is not None and bool(estimators),
+            "compare": not library.single,
+            "text": True,
+            "token_text": run.decoder(helpers) is not None,
+        },
+        "cursor": cursor_of(run),
+    }
+
+
+def summary_of(run: ViewedRun) -> Any:
+    """The summary of a run."""
+    return run.cached(
+        ("episodes", "metrics", "failures"), "summary", lambda: msgspec.to_builtins(summarise(run.reader))
+    )
+
+
+def columns_of(run: ViewedRun) -> list[tuple[str, str, str]]:
+    """Columns of the grid of episodes: name, title and kind; those of the reward components among them."""
+    names: list[str] = []
+    if run.texts.usable:
+        names = [name for (name,) in run.reader.select(f"DISTINCT name FROM {SCHEMA}.component ORDER BY name")]
+    found = [(f"components.{name}", name, "number") for name in names]
+    return [*_COLUMNS[:_AFTER], *found, *_COLUMNS[_AFTER:]]
+
+
+def sortable() -> frozenset[str]:
+    """Names of the columns of an index row that can sort episodes."""
+    return frozenset(EpisodeRow.__struct_fields__) - {"shard", "offset", "length", "opening"}
+
+
+def metrics(library: Library, ask: Query) -> Json:
+    """The metrics of a run as curves."""
+    run = library.run(ask.needed("run"))
+    points, stage = ask.integer("points", 1000, at_most=100_000), ask.text("stage")
+    lines, curves = curves_of(run)
+    if stage is not None:
+        curves = {name: curve for name, curve in curves.items() if name.startswith(f"{stage}/")}
+    screen = {title: [name for name in names if name in curves] for title, names in _SCREEN.items()}
+    screen["rewards"] = [name for name in curves if name.startswith("rewards/")]
+    evaluations = sorted(
+        {float(line["iteration"]) for line in lines if line.get("split") == "eval" and "iteration" in line}
+    )
+    return {
+        "series": {name: thinned(curve, points) for name, curve in curves.items()},
+        "shown": progress(curves),
+        "screen": {title: names for title, names in screen.items() if names},
+        "evaluations": evaluations,
+        "iteration": last_iteration(lines),
+        "lines": len(lines),
+    }
+
+
+def curves_of(run: ViewedRun) -> tuple[list[Json], dict[str, list[tuple[float, float]]]]:
+    """The lines of metrics of a run, and its curves."""
+
+    def read() -> tuple[list[Json], dict[str, list[tuple[float, float]]]]:
+        lines = run.reader.metrics()
+        return lines, series(lines)
+
+    return run.cached(("metrics",), "curves", read)
+
+
+def updates(library: Library, ask: Query) -> Json:
+    """What of a run has changed since a cursor."""
+    run = library.run(ask.needed("run"))
+    before = dict(part.partition(":")[::2] for part in (ask.text("cursor") or "").split("."))
+    now = _marks(run)
+    return {
+        "cursor": cursor_of(run),
+        "state": state_of(run.path, run.reader.info),
+        "changed": [part for part, mark in now.items() if before.get(part) != mark],
+        "episodes": run.reader.select("COUNT(*) FROM all_episodes")[0][0],
+        "iteration": last_iteration(curves_of(run)[0]),
+        "index": msgspec.to_builtins(run.texts.progress()),
+        "live": live_of(run),
+    }
+
+
+def cursor_of(run: ViewedRun) -> str:
+    """What `updates` compares the run with."""
+    return ".".join(f"{part}:{mark}" for part, mark in _marks(run).items())
+
+
+def _marks(run: ViewedRun) -> dict[str, str]:
+    marks = {part: f"{hash(seen) & 0xFFFFFFFFFFFF:x}" for part, seen in run.seen.items()}
+    progress = run.texts.progress()
+    return marks | {"index": f"{progress.state}{progress.done}"}
+
+
+def live_of(run: ViewedRun) -> Json | None:
+    """The heartbeat of a run, while it is written; None: it has none."""
+    try:
+        found = msgspec.json.decode((run.path / "live.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def not_recorded(run: ViewedRun) -> list[str]:
+    """Names of what a screen shows and the record of this run lacks."""
+    _, curves = curves_of(run)
+    names = {name.rpartition("/")[2] for name in curves}
+    lacking = [title for title, wanted in _SCREEN.items() if not names & {name.rpartition("/")[2] for name in wanted}]
+    return lacking + ["live"] * (live_of(run) is None)
+
+
+def stages_of(run: ViewedRun) -> list[str]:
+    """Names of the stages that hold episodes, in order of their beginning; none if they have no names."""
+    named = f"{STAGE} AS stage, MIN(created_at) FROM all_episodes GROUP BY stage ORDER BY 2"
+    return run.cached(("episodes",), "stages", lambda: [stage for stage, _ in run.reader.select(named) if stage])
+
+
+STAGE = "substr(id, 1, MAX(instr('/' || id, '/' || split || '/') - 2, 0))"
+"""The stage of an episode, which its id begins with."""
+
+
+def thinned(curve: Curve, most: int) -> list[tuple[float, float]]:
+    """Returns at most about `most` points of a curve: the first and the last one, and the extremes of each part."""
+    if len(curve) <= max(most, 4):
+        return list(curve)
+    size = 2 * len(curve) / most
+    parts: dict[int, list[tuple[float, float]]] = {}
+    for at, point in enumerate(curve[1:-1]):
+        parts.setdefault(int(at / size), []).append(point)
+    kept = {curve[0], curve[-1]}
+    for part in parts.values():
+        kept |= {min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])}
+    return sorted(kept)
+
+
+def last_iteration(lines: Sequence[Mapping[str, Any]]) -> int | None:
+    """The last iteration of a training; None: it has none."""
+    found = [line["iteration"] for line in lines if line.get("split", "train") in TRAINING and "iteration" in line]
+    return max(map(int, found), default=None)
+
+
+def name_of(info: Mapping[str, Any], path: Path) -> str:
+    """The name of a run: that of its recipe, else of its folder."""
+    recipe = info.get("recipe")
+    return str((recipe.get("name") if isinstance(recipe, Mapping) else None) or path.resolve().name)
+
+
+def command_of(info: Mapping[str, Any]) -> str:
+    """The command that wrote a run."""
+    argv = [str(word) for word in info.get("argv") or ()]
+    return (
+        " ".join([Path(argv[0]).name.replace("cli.py", "agentrl").replace("__main__.py", "agentrl"), *argv[1:]])
+        if argv
+        else ""
+    )
+
+
+def changed_at(path: Path) -> float | None:
+    """Time of the last change of a run."""
+    times = []
+    for name in (
+        "run.json",
+        "metrics.jsonl",
+        "failures.jsonl",
+        "index.sqlite",
+        "index.sqlite-wal",
+        "episodes",
+        "live.json",
+    ):
+        try:
+            times.append((path / name).stat().st_mtime)
+        except OSError:
+            continue
+    return max(times, default=None)

@@ -1,0 +1,228 @@
+"""Episodes as rows: filtered and sorted by the index of the run, and by what the text index adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from agentrl.store.codec import StoredCredit
+from agentrl.types.errors import StoreError
+from agentrl.view.web.library import Json, Library, ViewedRun
+from agentrl.view.web.overview import STAGE, sortable, stages_of
+from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.text_index import SCHEMA, WITH_WORDS, match
+
+_COLUMNS = (
+    *("id", "group_id", "task_id", "iteration", "split", "status", "stop", "attempt", "reward", "turns", "calls"),
+    *("malformed", "unknown", "refused", "timeouts", "raised", "first_raised", "sampled_tokens", "drift", "branches"),
+    *("contexts", "duration_s", "created_at", "answer", "error", "notes"),
+)
+_SHOWN = 200
+"""Characters of an answer in a row."""
+
+_EQUAL = {"group": "group_id = ?", "task": "instr(task_id, ?)", "id": "instr(id, ?)", "stage": f"{STAGE} = ?"}
+_SEVERAL = {"split": "split", "status": "status", "stop": "stop", "error": "error"}
+_RANGES = {
+    "iteration": "iteration {} ?",
+    "reward": "reward {} ?",
+    "turns": "turns {} ?",
+    "duration": "duration_s {} ?",
+}
+_OF_TEXTS = {
+    "tool": f"id IN (SELECT id FROM {SCHEMA}.tool WHERE name = ?)",
+    "version_min": f"id IN (SELECT id FROM {SCHEMA}.episode WHERE last >= ?)",
+    "version_max": f"id IN (SELECT id FROM {SCHEMA}.episode WHERE first <= ?)",
+    "q": f"id IN (SELECT id FROM {SCHEMA}.episode WHERE n IN ({WITH_WORDS}))",
+}
+"""Filters that need the text index."""
+
+
+def episodes(library: Library, ask: Query) -> Json:
+    """A page of the episodes that pass the filters of a request."""
+    run = library.run(ask.needed("run"))
+    offset, limit = ask.integer("offset", 0), ask.integer("limit", 50, at_most=500)
+    ids = ordered(run, ask)
+    return {
+        "rows": rows_of(run, ids[offset : offset + limit]),
+        "total": len(ids),
+        "offset": offset,
+        "index": msgspec.to_builtins(run.texts.progress()),
+    }
+
+
+def ordered(run: ViewedRun, ask: Query) -> Sequence[str]:
+    """The ids of all episodes that pass the filters of a request, sorted."""
+    conditions, values = _conditions(run, ask)
+    order, more = _order(run, ask)
+    chosen = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    what = f"id FROM all_episodes e {chosen} ORDER BY {order}, id"
+    key = (what, *values, *more, run.texts.progress().done if SCHEMA + "." in what else 0)
+    return run.cached(("episodes",), key, lambda: [id for (id,) in run.reader.select(what, [*values, *more])])
+
+
+def _conditions(run: ViewedRun, ask: Query) -> tuple[list[str], list[Any]]:
+    """SQL and values of the filters."""
+    found: list[tuple[str, list[Any]]] = []
+    for name, sql in _EQUAL.items():
+        if (text := ask.text(name)) is not None:
+            found.append((sql, [text]))
+    for name, column in _SEVERAL.items():
+        if given := ask.several(name):
+            some = f"{column} IN ({', '.join('?' * len(given))})"
+            found.append((f"{column} IS NOT NULL", []) if given == ["any"] else (some, given))
+    for name, sql in _RANGES.items():
+        for end, sign in (("min", ">="), ("max", "<=")):
+            if (number := ask.number(f"{name}_{end}")) is not None:
+                found.append((sql.format(sign), [number]))
+    found += _of_texts(run, ask)
+    return [sql for sql, _ in found], [value for _, values in found for value in values]
+
+
+def _of_texts(run: ViewedRun, ask: Query) -> list[tuple[str, list[Any]]]:
+    """The filters that need the text index."""
+    found: list[tuple[str, list[Any]]] = []
+    for name, sql in _OF_TEXTS.items():
+        if (text := ask.text(name)) is not None:
+            asked = match(text) if name == "q" else ask.number(name) if name.startswith("version") else text
+            found.append((sql, [asked]) if asked != "" else ("0", []))
+    if (component := ask.text("component")) is not None:
+        least, most = ask.number("component_min"), ask.number("component_max")
+        bounds = " AND value >= ?" * (least is not None) + " AND value <= ?" * (most is not None)
+        sql = f"id IN (SELECT id FROM {SCHEMA}.component WHERE name = ? AND value IS NOT NULL{bounds})"
+        found.append((sql, [value for value in (component, least, most) if value is not None]))
+    if found and not run.texts.usable:
+        raise Refused(422, "this filter needs the text index", place=run.texts.problem)
+    return found
+
+
+def _order(run: ViewedRun, ask: Query) -> tuple[str, list[Any]]:
+    """SQL and values of the order."""
+    name, down = ask.text("sort") or "created_at", "DESC" if ask.text("desc") else "ASC"
+    prefix, _, component = name.partition(".")
+    if prefix == "components" and component and run.texts.usable:
+        value = f"(SELECT value FROM {SCHEMA}.component c WHERE c.id = e.id AND c.name = ?)"
+        return f"{value} {down} NULLS LAST", [component]
+    if name not in sortable():
+        raise Refused(
+            422, f"episodes cannot be sorted by {name!r}", remedy=f"sort by one of: {', '.join(sorted(sortable()))}"
+        )
+    return f"{name} {down} NULLS LAST", []
+
+
+def rows_of(run: ViewedRun, ids: Sequence[str]) -> list[Json]:
+    """The rows of episodes, in order."""
+    if not ids:
+        return []
+    marks = f"IN ({', '.join('?' * len(ids))})"
+    found = run.reader.select(f"{', '.join(_COLUMNS)} FROM all_episodes WHERE id {marks}", ids)
+    rows = {row[0]: dict(zip(_COLUMNS, row, strict=True)) for row in found}
+    more = _of_cache(run, marks, ids)
+    for id, row in rows.items():
+        row |= {"components": None, "tools": None, "versions": None} | more.get(id, {})
+        row |= {"answer": _cut(row["answer"]), "first_raised": _cut(row["first_raised"]), "notes": _cut(row["notes"])}
+        row["advantage"] = _mean(credit_of(run, id))
+    return [rows[id] for id in ids if id in rows]
+
+
+def _of_cache(run: ViewedRun, marks: str, ids: Sequence[str]) -> dict[str, Json]:
+    """What the text index knows of episodes."""
+    if not run.texts.usable:
+        return {}
+    found: dict[str, Json] = {}
+    for id, first, last in run.reader.select(f"id, first, last FROM {SCHEMA}.episode WHERE id {marks}", ids):
+        found[id] = {"components": {}, "tools": {}, "versions": None if first is None else [first, last]}
+    for table, column in (("component", "value"), ("tool", "count")):
+        for id, name, value in run.reader.select(f"id, name, {column} FROM {SCHEMA}.{table} WHERE id {marks}", ids):
+            if id in found:
+                found[id][f"{table}s"][name] = value
+    return found
+
+
+def credit_of(run: ViewedRun, id: str) -> StoredCredit | None:
+    """The credit of an episode; None without one, or if its record is damaged."""
+    try:
+        return run.reader.credit(id)
+    except StoreError:
+        return None
+
+
+def _mean(credit: StoredCredit | None) -> float | None:
+    values = [] if credit is None else credit.turn_advantages
+    return sum(values) / len(values) if values else None
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def facets(library: Library, ask: Query) -> Json:
+    """The values that the episodes of a run have, for its filters."""
+    run = library.run(ask.needed("run"))
+    own = run.cached(("episodes",), "facets", lambda: _own_facets(run))
+    return {**own, **_text_facets(run), "index": msgspec.to_builtins(run.texts.progress())}
+
+
+def _own_facets(run: ViewedRun) -> Json:
+    select = run.reader.select
+    counted: Json = {
+        name: dict(
+            select(f"{name}, COUNT(*) FROM all_episodes WHERE {name} IS NOT NULL AND {name} != '' GROUP BY {name}")
+        )
+        for name in _SEVERAL
+    }
+    named = set(stages_of(run))
+    stages = dict(select(f"{STAGE} AS stage, COUNT(*) FROM all_episodes GROUP BY stage")) if named else {}
+    counted["stage"] = {name: count for name, count in stages.items() if name in named}
+    ranges = ("iteration", "reward", "turns", "duration_s")
+    counted["histogram"] = {name: _histogram(run, name) for name in ("reward", "turns", "duration_s")}
+    ends = select(", ".join(f"MIN({name}), MAX({name})" for name in ranges) + " FROM all_episodes")[0]
+    return counted | {name: _range(ends[2 * k : 2 * k + 2]) for k, name in enumerate(ranges)}
+
+
+_BINS = 20
+
+
+def _histogram(run: ViewedRun, name: str) -> list[tuple[float, float, int]]:
+    """The distribution of a column over scored episodes: low and high end and number of each bin."""
+    scored = f"all_episodes WHERE {name} IS NOT NULL AND status IN ('done', 'truncated')"
+    values = [value for (value,) in run.reader.select(f"{name} FROM {scored}")]
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    width = (high - low) / _BINS
+    if not width:
+        return [(low, high, len(values))]
+    counts = [0] * _BINS
+    for value in values:
+        counts[min(_BINS - 1, int((value - low) / width))] += 1
+    return [(low + k * width, low + (k + 1) * width, count) for k, count in enumerate(counts)]
+
+
+def _text_facets(run: ViewedRun) -> Json:
+    if not run.texts.usable:
+        return {"tools": None, "components": None, "versions": None}
+
+    def read() -> Json:
+        select = run.reader.select
+        of_component = "name, COUNT(value), MIN(value), MAX(value), AVG(value)"
+        components = select(f"{of_component} FROM {SCHEMA}.component GROUP BY name ORDER BY name")
+        return {
+            "tools": dict(select(f"name, COUNT(*) FROM {SCHEMA}.tool GROUP BY name ORDER BY 2 DESC, name LIMIT 200")),
+            "components": {
+                name: {"count": count, "min": least, "max": most, "mean": mean}
+                for name, count, least, most, mean in components
+            },
+            "versions": _range(select(f"MIN(first), MAX(last) FROM {SCHEMA}.episode")[0]),
+        }
+
+    return run.cached((), ("text facets", run.texts.progress().done), read)
+
+
+def _range(ends: Iterable[Any]) -> list[Any] | None:
+    found = list(ends)
+    return None if None in found else found
+
+
+Endpoint = Callable[[Library, Query], Any]

@@ -1,0 +1,148 @@
+"""Plug-ins and recipes of installed packages: found by name, never shadowing, and named when they are broken."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentrl.commands.plug_ins import kinds, plug_ins
+from agentrl.config.loader import find_recipe, load_recipe
+from agentrl.config.recipe import Recipe
+from agentrl.registry.installed import group_of, offers
+from agentrl.registry.kinds import KINDS, registry_of
+from agentrl.types.errors import RecipeError
+from tests.registry.packaged import Packages, packages
+
+__all__ = ["packages"]
+
+REWARD = "def won(episode) -> float:\n    '''Returns 1.'''\n    return 1.0\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_its_group(kind: str) -> None:
+    assert registry_of(kind).group == kind
+    assert re.fullmatch(r"agentrl(\.\w+)+", group_of(kind)), "what the standard allows"
+
+
+def test_a_plug_in_is_found_by_its_name(packages: Packages) -> None:
+    packages.install("toy-a", {"agentrl.rewards: toy-won": "toy_a:won"}, {"toy_a.py": REWARD})
+    rewards = registry_of("rewards")
+    assert rewards.find("toy-won").__module__ == "toy_a"
+    (row,) = [row for row in plug_ins("rewards") if row["name"] == "toy-won"]
+    assert (row["package"], row["does"], row["missing"]) == ("toy-a 1.0", "Returns 1.", None)
+    assert {row["name"]: row["packages"] for row in kinds()}["rewards"] == {"toy-won": "toy-a 1.0"}
+    with pytest.raises(RecipeError, match="did you mean 'toy-won'"):
+        rewards.find("toy-wo")
+
+
+def test_it_has_settings_as_code_of_the_user_has(packages: Packages) -> None:
+    agent = "from agentrl import ToolAgent\nclass Patient(ToolAgent):\n    def __init__(self, waits: int = 1): ...\n"
+    packages.install("toy-b", {"agentrl.agents: patient": "toy_b:Patient"}, {"toy_b.py": agent})
+    recipe = Recipe.model_validate(
+        {"name": "x", "tasks": "./task.py:tasks", "agent": {"use": "patient", "waits": 3}, "scripts": {}, "rewards": {}}
+    )
+    assert registry_of("agents").chosen(recipe.agent).arguments == {"waits": 3}
+
+
+def test_a_package_is_imported_when_it_is_named(packages: Packages) -> None:
+    packages.install("toy-c", {"agentrl.rewards: toy-c": "toy_c:won"}, {"toy_c.py": "raise SystemExit('no')"})
+    registry_of("rewards").find("f1")
+    assert "toy_c" not in sys.modules
+    with pytest.raises(RecipeError, match=r"the package toy-c 1.0 offers 'toy-c' \(agentrl.rewards\).*SystemExit: no"):
+        registry_of("rewards").find("toy-c")
+    (row,) = [row for row in plug_ins("rewards") if row["name"] == "toy-c"]
+    assert "toy-c 1.0" in row["missing"]
+    assert [row["missing"] for row in plug_ins("rewards") if row["package"] is None] == [
+        None for _ in registry_of("rewards").built_in
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("nowhere_at_all:won", "there is no module 'nowhere_at_all'"),
+        ("toy_d:lost", "toy_d has no 'lost'"),
+        ("toy_d", "'toy_d' names no object"),
+        ("toy_d:NUMBER", "is a int, not a function"),
+    ],
+)
+def test_an_entry_point_that_is_wrong_names_its_package(packages: Packages, value: str, why: str) -> None:
+    packages.install("toy-d", {"agentrl.rewards: toy-d": value}, {"toy_d.py": f"NUMBER = 1\n{REWARD}"})
+    with pytest.raises(RecipeError, match=rf"the package toy-d 1.0 offers 'toy-d'.*{why}") as error:
+        registry_of("rewards").find("toy-d", place="rewards.x")
+    assert error.value.place == "rewards.x"
+    assert error.value.remedy
+
+
+def test_a_name_that_is_built_in_is_not_shadowed(packages: Packages) -> None:
+    packages.install("toy-e", {"agentrl.formats: qwen": "toy_e:Mine", "agentrl.rewards: f1": "toy_e:won"})
+    twice = r"the reward 'f1' is offered twice: by agentrl itself \(.*verifiers:f1\) and by the package toy-e 1.0"
+    with pytest.raises(RecipeError, match=twice) as error:
+        registry_of("rewards").find("f1")
+    assert "toy_e:won" in str(error.value.remedy)
+    with pytest.raises(RecipeError, match="'qwen' is offered twice"):
+        registry_of("formats").find("qwen")
+    assert registry_of("rewards").find("agentrl.rewards.functions.verifiers:f1").__name__ == "f1"
+
+
+def test_two_packages_with_one_name(packages: Packages) -> None:
+    packages.install("toy-f", {"agentrl.tools: both": "toy_f:A"})
+    packages.install("toy-g", {"agentrl.tools: both": "toy_g:B"})
+    with pytest.raises(RecipeError, match=r"by the package toy-g 1.0 \(toy_g:B\) and by the package toy-f 1.0"):
+        registry_of("tools").find("both")
+
+
+def test_a_copy_further_down_the_path_does_not_count(packages: Packages, tmp_path: Path) -> None:
+    packages.install("toy-h", {"agentrl.rewards: toy-h": "toy_h:old"}, {"toy_h.py": REWARD})
+    other = Packages(tmp_path / "first", packages._patch)
+    other.install("toy-h", {"agentrl.rewards: toy-h": "toy_h:won"}, {"toy_h.py": REWARD})
+    assert [each.value for each in offers("rewards") if each.name == "toy-h"] == ["toy_h:won"]
+
+
+@pytest.mark.parametrize("text", ["[agentrl.rewards]\nno pair\n", "[agentrl.rewards\n", "agentrl.rewards = 1\n"])
+def test_metadata_that_are_damaged_are_nobodys_business(packages: Packages, text: str) -> None:
+    site = packages.install("toy-i", {}, {})
+    (site / "toy_i-1.0.dist-info/entry_points.txt").write_text(text)
+    packages.install("toy-j", {"agentrl.rewards: toy-j": "toy_j:won"}, {"toy_j.py": REWARD})
+    assert registry_of("rewards").find("toy-j").__name__ == "won"
+
+
+RECIPE = "name: toys\ntasks: ./task.py:tasks\nrewards: {exact_match: {}}\n"
+
+
+def test_a_recipe_is_found_by_its_name(packages: Packages) -> None:
+    files = {"toy_k/recipes/recipe.yaml": RECIPE, "toy_k/recipes/hard.yaml": RECIPE, "toy_k/__init__.py": "1 / 0"}
+    site = packages.install("toy-k", {"agentrl.recipes: toys": "toy_k.recipes"}, files)
+    assert find_recipe("toys") == site / "toy_k/recipes/recipe.yaml"
+    assert find_recipe("toys/hard.yaml") == site / "toy_k/recipes/hard.yaml"
+    assert load_recipe("toys").base == site / "toy_k/recipes", "and its package was not imported"
+    with pytest.raises(RecipeError, match="the package toy-k 1.0 offers 'toys'.*no file toy_k/recipes/none.yaml"):
+        find_recipe("toys/none.yaml")
+    with pytest.raises(RecipeError, match="did you mean 'toys'"):
+        find_recipe("toy")
+
+
+def test_a_shipped_recipe_is_not_shadowed(packages: Packages) -> None:
+    packages.install("toy-l", {"agentrl.recipes: quickstart": "toy_l"}, {"toy_l/recipe.yaml": RECIPE})
+    with pytest.raises(RecipeError, match=r"'quickstart' is offered twice: by agentrl itself \(.*by the package toy-l"):
+        find_recipe("quickstart")
+    assert find_recipe("games/self-play.yaml").is_file()
+
+
+@pytest.mark.parametrize("value", ["nowhere_at_all", "toy_m.deep", "toy_m:recipe", "..x", "json"])
+def test_a_recipe_that_is_not_there_names_its_package(packages: Packages, value: str) -> None:
+    packages.install("toy-m", {"agentrl.recipes: toym": value}, {"toy_m/__init__.py": ""})
+    with pytest.raises(RecipeError, match="the package toy-m 1.0 offers 'toym'.*it has no file"):
+        find_recipe("toym")
+
+
+def test_a_folder_of_this_name_comes_first(packages: Packages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = packages.install("toy-n", {"agentrl.recipes: toyn": "toy_n"}, {"toy_n/recipe.yaml": RECIPE})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toyn").mkdir()
+    assert find_recipe("toyn") == site / "toy_n/recipe.yaml", "the folder of a package has no recipe itself"
+    (tmp_path / "toyn/recipe.yaml").write_text(RECIPE)
+    assert find_recipe("toyn") == Path("toyn/recipe.yaml")

@@ -1,0 +1,357 @@
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from agentrl.commands.view import helpers
+from agentrl.store import RunDir
+from agentrl.types.episode import Context, Parent
+from agentrl.view.web.endpoints import answer
+from agentrl.view.web.library import Helpers, Library
+from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.text_index import match, snippet
+from tests.store.make import make_episode
+from tests.view.web.test_server import make_run
+
+
+@pytest.fixture
+def library(tmp_path):
+    library = Library(make_run(tmp_path / "run"), helpers(), cache=tmp_path / "cache")
+    library.run("run").texts.finish()
+    yield library
+    library.close()
+
+
+def ask(library: Library, name: str, **asked):
+    return json.loads(json.dumps(answer(library, name, Query({"run": "run", **{k: str(v) for k, v in asked.items()}}))))
+
+
+def ids(library: Library, **asked) -> list[str]:
+    return [row["id"] for row in ask(library, "episodes", **asked)["rows"]]
+
+
+def test_rows_are_filtered_and_sorted_and_cut_into_pages(library):
+    assert ask(library, "episodes")["total"] == 12
+    assert set(ids(library, split="train", error="any")) == {"g1/1"}
+    assert set(ids(library, group="g2")) == {f"g2/{k}" for k in range(4)}
+    assert set(ids(library, iteration_min=1, iteration_max=1)) == {f"g1/{k}" for k in range(4)}
+    rows = ask(library, "episodes", sort="reward", desc=1, status="done,truncated")["rows"]
+    assert [row["reward"] for row in rows] == sorted((row["reward"] for row in rows), reverse=True)
+    everything = ids(library, sort="id")
+    assert ids(library, sort="id", offset=5, limit=3) == everything[5:8]
+    assert ids(library, id="g0/", turns_min=5) == []
+
+
+def test_an_unscored_episode_is_last_and_has_no_reward(library):
+    for down in ("", 1):
+        rows = ask(library, "episodes", sort="reward", desc=down)["rows"]
+        assert (rows[-1]["id"], rows[-1]["reward"]) == ("g1/1", None)
+
+
+def test_what_the_index_of_a_run_lacks_comes_from_the_text_index(library):
+    (row,) = ask(library, "episodes", id="g0/0")["rows"]
+    assert set(row["components"]) == {"found", "format", "progress"}
+    assert sum(row["tools"].values()) == 4
+    assert row["versions"] == [0, 1]
+    assert row["advantage"] == pytest.approx(0.025)
+    by_found = ask(library, "episodes", sort="components.found")["rows"]
+    values = [row["components"]["found"] for row in by_found if "found" in row["components"]]
+    assert values == sorted(values)
+    assert set(ids(library, version_min=3)) == {f"g2/{k}" for k in range(4)}
+    with_look = set(ids(library, tool="look"))
+    assert with_look == {row["id"] for row in ask(library, "episodes")["rows"] if "look" in row["tools"]}
+    assert ids(library, component="found", component_min=2) == []
+
+
+def test_facets_count_what_there_is(library):
+    facets = ask(library, "facets")
+    assert facets["status"] == {"done": 11, "infra_error": 1}
+    assert facets["error"] == {"SandboxLost": 1}
+    assert facets["iteration"] == [0, 2]
+    assert facets["components"]["found"]["count"] == 11
+    assert facets["versions"] == [0, 3]
+    assert facets["index"] == {"state": "ready", "done": 12, "of": 12, "problem": None}
+
+
+def test_the_head_has_the_columns_of_the_recipe(library):
+    head = ask(library, "head")
+    assert head["name"] == "house"
+    assert [column["title"] for column in head["columns"]][:5] == ["episode", "reward", "format", "found", "progress"]
+    assert head["estimator"] == "gigpo"
+    assert {"grpo", "gigpo"} <= {each["name"] for each in head["estimators"]}
+    assert head["summary"]["splits"]["train"]["episodes"] == 12
+    assert "entropy" in head["not_recorded"]
+    assert head["state"] == "stopped"
+
+
+def test_metrics_are_curves_and_panels(library):
+    metrics = ask(library, "metrics")
+    assert metrics["series"]["reward"] == [[0, 0], [1, 0.1], [2, 0.2]]
+    assert metrics["screen"] == {"reward": ["reward"]}
+    assert (metrics["shown"], metrics["iteration"]) == ("reward", 2)
+
+
+def test_an_episode_is_whole(library):
+    shown = ask(library, "episode", id="g0/0")
+    assert shown["credit"]["turn_advantages"] == [0.5, -0.5, 0.1, 0.0]
+    assert len(shown["turns"]) == len(shown["episode"]["turns"]) == 4
+    assert "nodes" not in shown["episode"]
+    assert [turn["prompt_tokens"] > 0 for turn in shown["turns"]] == [True] * 4
+    assert shown["turns"][1]["gained_tokens"] == 8
+    assert shown["turns"][2]["fork"].endswith("g0/0 --turn 2")
+    assert shown["lanes"][0]["turns"] == [0, 1, 2, 3]
+    assert {each["id"] for each in shown["siblings"]} == {f"g0/{k}" for k in range(4)}
+    assert shown["cut"] == []
+
+
+def test_neighbours_are_those_in_time(library):
+    order = ids(library)
+    for before, after in pairwise(order):
+        assert ask(library, "episode", id=before)["next"] == after
+        assert ask(library, "episode", id=after)["previous"] == before
+
+
+def test_long_texts_are_cut_and_the_rest_can_be_asked_for(tmp_path):
+    long = "".join(chr(97 + k % 26) for k in range(300_000))
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(make_episode("long", answer=long))
+    library = Library(tmp_path / "run", cache=tmp_path / "cache")
+    shown = ask(library, "episode", id="long")
+    (cut,) = shown["cut"]
+    assert cut == {"path": "/episode/answer", "shown": 20_000, "size": 300_000}
+    rest = ask(library, "text", id="long", path=cut["path"], start=20_000, length=1_000_000)
+    assert shown["episode"]["answer"] + rest["text"] == long
+    assert len(ask(library, "episodes")["rows"][0]["answer"]) < 300
+    library.close()
+
+
+def test_thoughts_are_apart_from_what_was_said():
+    from agentrl.view.web.episode import parted
+
+    assert parted("<think>why</think>\nyes <tool_call>{}</tool_call>") == ("why", "yes")
+    assert parted("why</think>yes") == ("why", "yes")
+    assert parted("<think>still") == ("still", "")
+    assert parted("plain") == ("", "plain")
+
+
+def test_conversations_are_lanes(tmp_path):
+    episode = make_episode("two", turns=2)
+    turns = [episode.turns[0], structs.replace(episode.turns[1], context="helper", agent="reader")]
+    context = Context(role="reader", prompt=[{"role": "user", "content": "read"}])
+    origin = Parent(run="", episode="one", turn=1)
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(structs.replace(episode, turns=turns, contexts={"helper": context}, parent=origin))
+    library = Library(tmp_path / "run", cache=tmp_path / "cache")
+    shown = ask(library, "episode", id="two")
+    assert [(lane["name"], lane["role"], lane["turns"]) for lane in shown["lanes"]] == [
+        ("main", "agent", [0]),
+        ("helper", "reader", [1]),
+    ]
+    assert shown["parent"]["episode"] == "one"
+    library.close()
+
+
+def test_tokens_come_in_pieces_that_make_the_whole(library):
+    whole = ask(library, "tokens", id="g0/0")
+    assert whole["next"] is None
+    assert set(whole["has"]) == {"mask", "logprob", "version", "advantage"}
+    pieces, start = [], 0
+    while start is not None:
+        part = ask(library, "tokens", id="g0/0", start=start, limit=7)
+        pieces += [(node["index"], id) for node in part["nodes"] for id in node["token_ids"]]
+        start = part["next"]
+    assert pieces == [(node["index"], id) for node in whole["nodes"] for id in node["token_ids"]]
+    assert len(pieces) == whole["total"]
+    sampled = [node for node in whole["nodes"] if node["kind"] == "sampled"]
+    assert [node["advantage"] for node in sampled] == [0.5, -0.5, 0.1, 0.0]
+    assert all(len(node["logprobs"]) == len(node["token_ids"]) for node in sampled)
+
+
+def test_the_prompt_of_a_turn_says_what_it_gained(tmp_path):
+    path = make_run(tmp_path / "run")
+    with RunDir.open(path) as run:
+        run.add(make_episode("branched", branch=True))
+    library = Library(path, Helpers(decoder=lambda run: lambda id: f"<{id}>"), cache=tmp_path / "cache")
+    first, second, last = (ask(library, "prompt", id="branched", turn=turn) for turn in (0, 1, 3))
+    assert first["gained"]["fresh"]
+    assert (second["gained"]["tokens"], second["gained"]["fresh"]) == (8, False)
+    assert second["text"].startswith(first["text"])
+    assert second["text"].endswith(second["gained"]["text"])
+    assert last["gained"]["fresh"]
+    assert last["tokens"] == last["gained"]["tokens"] == 30
+    library.close()
+
+
+def test_a_group_is_aligned_and_says_where_it_parts(library):
+    group = ask(library, "group", id="g0")
+    assert [member["id"] for member in group["members"]] == [f"g0/{k}" for k in range(4)]
+    assert group["by_turn"] == [[row] * 4 for row in range(4)]
+    assert group["diverges"] == 0
+    assert group["differs"][0] is None
+    states = {each["state"]: each["turns"] for each in group["by_state"]}
+    assert sum(len(turns) for each in states.values() for turns in each) == 16
+    assert group["members"][0]["turns"][0]["advantage"] == 0.5
+    assert group["members"][0]["turns"][0]["parts"] == {"step": 0.5}
+    assert group["members"][1]["turns"][0]["advantage"] is None
+
+
+def test_failures_by_class(library):
+    failures = ask(library, "failures")
+    (one,) = failures["classes"]
+    assert (one["kind"], one["count"], one["episodes"]) == ("SandboxLost", 1, ["g1/1"])
+    assert "gone" in one["message"]
+    assert len(failures["slowest"]) == 12
+
+
+def test_credit_under_another_estimator(library):
+    found = ask(library, "credit", group="g0", estimator="grpo")
+    assert set(found["credits"]) == {f"g0/{k}" for k in range(4)}
+    rewards = {row["id"]: row["reward"] for row in ask(library, "episodes", group="g0")["rows"]}
+    best = max(rewards, key=rewards.__getitem__)
+    assert found["credits"][best]["turn_advantages"][0] == max(
+        each["turn_advantages"][0] for each in found["credits"].values()
+    )
+    assert found["stored"]["g0/0"]["estimator"] == "gigpo"
+    assert found["batch"]["episodes"] == 4
+    assert library.run("run").reader.credit("g0/1") is None
+
+
+@pytest.mark.parametrize("estimator", ["./task.py:mine", "os:system", "nonsense"])
+def test_code_of_a_run_is_not_imported(library, estimator):
+    with pytest.raises(Refused, match="no built-in estimator"):
+        answer(library, "credit", Query({"run": "run", "group": "g0", "estimator": estimator}))
+
+
+def test_two_runs_are_compared_by_task(tmp_path):
+    for name, rate, reward in (("a", 1e-5, 1.0), ("b", 2e-5, 0.5)):
+        recipe = {"name": "house", "train": {"lr": rate, "steps": 3}}
+        with RunDir.create(tmp_path / "runs" / name, {"recipe": recipe}) as run:
+            run.add(make_episode("x", reward=reward, components={"success": reward}, turns=1))
+            run.add(make_episode("y", group="g1", reward=0.5, components={"success": 0.5}, turns=1))
+            run.add_metrics({"iteration": 0, "reward": reward})
+    library = Library(tmp_path / "runs", cache=tmp_path / "cache")
+    for key in "ab":
+        library.run(key).texts.finish()
+    found = answer(library, "compare", Query({"run": "a", "with": "b"}))
+    assert found["config"] == [{"path": "train.lr", "a": 1e-5, "b": 2e-5}]
+    assert found["won"] == {"a": 1, "b": 0, "tie": 1, "only_a": 0, "only_b": 0}
+    assert found["tasks"][0]["task_id"] == "task-g0"
+    assert found["metrics"]["reward"] == {"a": [(0, 1.0)], "b": [(0, 0.5)]}
+    library.close()
+
+
+def test_a_run_is_followed_while_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("agentrl.view.web.library._PATIENCE_S", 0)
+    with RunDir.create(tmp_path / "run", {"recipe": {"name": "live"}}) as run:
+        library = Library(tmp_path / "run", cache=tmp_path / "cache")
+        before = ask(library, "updates")
+        assert (before["state"], before["episodes"]) == ("running", 0)
+        assert "episodes" not in ask(library, "updates", cursor=before["cursor"])["changed"]
+        run.add(make_episode("first"))
+        run.add_metrics({"iteration": 0, "reward": 0.5})
+        after = ask(library, "updates", cursor=before["cursor"])
+        assert {"episodes", "metrics"} <= set(after["changed"])
+        assert (after["episodes"], after["iteration"]) == (1, 0)
+        assert ids(library) == ["first"]
+        run.add(make_episode("second"))
+        assert set(ids(library)) == {"first", "second"}
+        library.run("run").texts.finish()
+        assert ask(library, "search", q="key")["total"]
+    assert set(ids(library)) == {"first", "second"}
+    assert ask(library, "updates")["state"] == "stopped"
+    library.close()
+
+
+def test_a_run_that_was_replaced_is_shown_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr("agentrl.view.web.library._PATIENCE_S", 0)
+    path = make_run(tmp_path / "run")
+    library = Library(path, cache=tmp_path / "cache")
+    assert len(ids(library)) == 12
+    shutil.rmtree(path)
+    make_run(path, groups=1)
+    assert len(ids(library)) == 4
+    library.close()
+
+
+def test_full_text_finds_words_phrases_and_beginnings(library):
+    found = ask(library, "search", q='"</script> <b>not markup" room*')
+    assert found["total"] == 0  # the rooms are in no text
+    found = ask(library, "search", q='"not markup"', limit=5)
+    assert found["total"] == 48
+    assert len(found["hits"]) == 5
+    assert found["hits"][0]["where"] == "result"
+    assert "".join(text for text, _ in found["hits"][0]["snippet"]).count("not markup")
+    assert ["not markup", True] in found["hits"][0]["snippet"]
+    opening = ask(library, "search", q="explo* house")
+    assert {(hit["turn"], hit["where"]) for hit in opening["hits"]} == {(None, "prompt")}
+    assert set(ids(library, q="gone")) == {"g1/1"}
+
+
+@pytest.mark.parametrize("typed", ['"', "AND", "NOT x", "a*b", "NEAR(", "body:x", "*", "-", "\0", "\ud800", "' OR 1"])
+def test_nothing_typed_is_syntax(library, typed):
+    ask(library, "search", q=typed)
+    ask(library, "episodes", q=typed)
+
+
+def test_a_query_is_words():
+    assert match('find "red box" key*') == '"find" "red box" "key"*'
+    assert match('"" * -') == ""
+
+
+def test_a_snippet_shows_where_it_is():
+    from agentrl.view.web.text_index import Passage
+
+    where, pieces = snippet([Passage(0, "text", "nothing"), Passage(0, "result", "x" * 200 + " a Key here")], "key")
+    assert where == "result"
+    assert ("Key", True) in pieces
+    assert pieces[0] == ("... ", False)
+
+
+def test_an_index_that_cannot_be_written_is_told_and_the_rest_works(tmp_path):
+    path = make_run(tmp_path / "run")
+    (tmp_path / "cache").write_text("a file")
+    library = Library(path, cache=tmp_path / "cache")
+    found = ask(library, "episodes")
+    assert len(found["rows"]) == 12
+    assert found["rows"][0]["components"] is None
+    assert found["index"]["state"] == "failed"
+    assert "cannot be written" in found["index"]["problem"]
+    with pytest.raises(Refused, match="needs the text index"):
+        ask(library, "episodes", tool="look")
+    assert ask(library, "head")["can"]["search"] is False
+    library.close()
+
+
+def test_a_folder_shows_its_runs(tmp_path):
+    make_run(tmp_path / "runs" / "deep" / "one")
+    make_run(tmp_path / "runs" / "two", finished=True)
+    (tmp_path / "runs" / "two" / "inside").mkdir()
+    make_run(tmp_path / "runs" / "two" / "inside" / "hidden")
+    library = Library(tmp_path / "runs", cache=tmp_path / "cache")
+    found = answer(library, "runs", Query({}))
+    runs = {run["key"]: run for run in found["runs"]}
+    assert set(runs) == {"deep/one", "two"}
+    assert (runs["two"]["state"], runs["deep/one"]["state"]) == ("ended", "stopped")
+    assert runs["two"]["last"] == 0.2
+    assert found["single"] is False
+    library.close()
+
+
+def test_an_empty_run_and_an_empty_folder(tmp_path):
+    (tmp_path / "runs").mkdir()
+    library = Library(tmp_path / "runs", cache=tmp_path / "cache")
+    assert answer(library, "runs", Query({}))["runs"] == []
+    RunDir.create(tmp_path / "runs" / "run").close()
+    for name in ("head", "metrics", "episodes", "facets", "failures", "updates"):
+        ask(library, name)
+    library.close()
+
+
+def test_every_endpoint_is_in_the_documentation():
+    from agentrl.view.web.endpoints import ENDPOINTS
+
+    page = Path(__file__).parents[3].joinpath("docs", "viewer.md").read_text()
+    assert [name for name in ENDPOINTS if f"`{name}`" not in page] == []
