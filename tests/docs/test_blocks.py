@@ -22,6 +22,8 @@ KINDS = {"python", "yaml", "bash", "json", "toml", "html", "text"}
 TESTS = {path.name: path.read_text() for path in (ROOT / "tests" / "docs").glob("test_*.py")}
 PROGRAMS = (
     "pip install",
+    "pip wheel",
+    "pytest ",
     "python -m pip install",
     "apt-get install",
     "npm install",
