@@ -24,6 +24,7 @@ PROGRAMS = (
     "pip install",
     "pip wheel",
     "pytest ",
+    "ssh ",
     "python -m pip install",
     "apt-get install",
     "npm install",
