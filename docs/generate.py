@@ -198,6 +198,25 @@ def api_page() -> str:
     return "\n".join(parts)
 
 
+RECORDS = {
+    "agentrl.types.task": ["Task"],
+    "agentrl.types.episode": ["Episode", "TurnDraft", "CallRecord", "Context", "Branch", "GateVerdict", "ErrorRecord"],
+    "agentrl.estimators.registry": ["EpisodeCredit"],
+}
+
+
+def records_page() -> str:
+    """Returns the records that rewards, estimators and notebooks read, as directives."""
+    parts = [
+        "# Records\n",
+        NOTE,
+        "Fields of what a reward, an estimator or a notebook reads. A turn of a stored episode, `Turn`,\n",
+    ]
+    parts[-1] += "has the fields of `TurnDraft`. A field that has its default is not written to disk.\n"
+    parts += [f"::: {module}.{name}\n" for module, names in RECORDS.items() for name in names]
+    return "\n".join(parts)
+
+
 # --- for coding agents
 
 
@@ -317,6 +336,7 @@ def written() -> dict[Path, str]:
         "reference/recipe.md": recipe_page(),
         "reference/plug-ins.md": plug_ins_page(),
         "reference/api.md": api_page(),
+        "reference/records.md": records_page(),
     }
     return {
         **{DOCS / name: text for name, text in reference.items()},

@@ -80,7 +80,7 @@ def check_isolation(paths: Sequence[str]) -> None:
             raise RecipeError(
                 f"{path} is code, but not Python: tests cannot be kept apart from it",
                 place="rewards: code_tests.isolation",
-                remedy="set isolation: none (docs/rewards.md says what that does not promise), or give {input, output}",
+                remedy="set isolation: none (docs/verifiers.md says what it does not promise), or give {input, output}",
             )
 
 

@@ -1,6 +1,6 @@
 """Expected figures of `make gpu` on an H100 (SXM, 80 GB), which are derived, and those measured on an H200.
 
-`python -m scripts.gpu.expected` prints the table of docs/gpu.md, which explains them.
+`python -m scripts.gpu.expected` prints the table of docs/results/gpu.md, which explains them.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def compared(phase: str, figure: str, value: Any) -> str:
         return ""
     low, high = EXPECTED[phase, figure]
     fits = isinstance(value, int | float) and low <= value <= high
-    return f"expected {rounded(low, high)}{'' if fits else '  <-- look at docs/gpu.md'}"
+    return f"expected {rounded(low, high)}{'' if fits else '  <-- look at docs/results/gpu.md'}"
 
 
 def rounded(low: float, high: float) -> str:

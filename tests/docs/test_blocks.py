@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from agentrl.config.loader import load_recipe
 from tests.command import commands
 from tests.docs.blocks import BLOCKS, FENCE, PAGES, ROOT, Block
 
-KINDS = {"python", "yaml", "bash", "json", "html", "text"}
+KINDS = {"python", "yaml", "bash", "json", "toml", "html", "text"}
 """`text` is what a program shows, or a drawing: no code."""
 
 TESTS = {path.name: path.read_text() for path in (ROOT / "tests" / "docs").glob("test_*.py")}
 PROGRAMS = (
     "pip install",
+    "pip wheel",
+    "pytest ",
+    "ssh ",
     "python -m pip install",
     "apt-get install",
     "npm install",
@@ -108,6 +112,11 @@ def test_json_is_read(block: Block) -> None:
         json.loads(block.text)
     except ValueError:
         assert [json.loads(line) for line in block.text.splitlines()]
+
+
+@of("toml")
+def test_toml_is_read(block: Block) -> None:
+    assert tomllib.loads(block.text)
 
 
 @of("bash")
