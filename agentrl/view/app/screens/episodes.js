@@ -75,7 +75,12 @@ function useRows(question, tick) {
       kept.current = { ...kept.current, key, pages: new Map(), asked: new Map(), error: null, fresh: false };
       range.current = [0, 40];
       load(0);
-    } else for (let page = Math.floor(range.current[0] / PAGE); page <= Math.floor(Math.max(0, range.current[1] - 1) / PAGE); page += 1) load(page);
+      return;
+    }
+    const [first, last] = [Math.floor(range.current[0] / PAGE), Math.floor(Math.max(0, range.current[1] - 1) / PAGE)];
+    for (const page of kept.current.pages.keys()) if (page < first || page > last) kept.current.pages.delete(page); // what is not in view is asked again when it is
+    kept.current.asked = new Map([...kept.current.asked].filter(([page]) => kept.current.pages.has(page)));
+    for (let page = first; page <= last; page += 1) load(page);
   }, [key, tick]);
   const need = useCallback((/** @type {number} */ from, /** @type {number} */ to) => {
     range.current = [from, to];
