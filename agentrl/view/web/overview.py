@@ -15,7 +15,7 @@ from agentrl.store.lines import read_lines
 from agentrl.store.reader import RunReader
 from agentrl.types.errors import AgentRLError
 from agentrl.types.reporter import TRAINING
-from agentrl.view.summary import progress, series, summarise
+from agentrl.view.summary import STAGE, progress, series, summarise
 from agentrl.view.web.library import Json, Library, ViewedRun, parts_of, state_of
 from agentrl.view.web.query import Query, Refused
 from agentrl.view.web.text_index import SCHEMA
@@ -276,10 +276,6 @@ def stages_of(run: ViewedRun) -> list[str]:
     """Names of the stages that hold episodes, in order of their beginning; none if they have no names."""
     named = f"{STAGE} AS stage, MIN(created_at) FROM all_episodes GROUP BY stage ORDER BY 2"
     return run.cached(("episodes",), "stages", lambda: [stage for stage, _ in run.reader.select(named) if stage])
-
-
-STAGE = "substr(id, 1, MAX(instr('/' || id, '/' || split || '/') - 2, 0))"
-"""The stage of an episode, which its id begins with."""
 
 
 def thinned(curve: Curve, most: int) -> list[tuple[float, float]]:

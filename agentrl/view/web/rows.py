@@ -9,8 +9,9 @@ import msgspec
 
 from agentrl.store.codec import StoredCredit
 from agentrl.types.errors import StoreError
+from agentrl.view.summary import STAGE
 from agentrl.view.web.library import Json, Library, ViewedRun
-from agentrl.view.web.overview import STAGE, sortable, stages_of
+from agentrl.view.web.overview import sortable, stages_of
 from agentrl.view.web.query import Query, Refused
 from agentrl.view.web.text_index import SCHEMA, WITH_WORDS, match
 

@@ -82,6 +82,7 @@ class TextIndex:
         self.problem: str | None = None
         self._skipped: set[str] = set()
         self._lacking: list[str] = []
+        self._of: int | None = None
         self._mutex = threading.Lock()
         self._wake, self._closed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"text index of {run.path.name}", daemon=True)
@@ -100,6 +101,7 @@ class TextIndex:
 
     def wake(self) -> None:
         """Tells the thread that the run has grown."""
+        self._of = None
         self._wake.set()
 
     def finish(self) -> None:
@@ -118,7 +120,9 @@ class TextIndex:
 
     def progress(self) -> Progress:
         """How far it is."""
-        of = self._run.select("COUNT(*) FROM all_episodes")[0][0]
+        if self._of is None:
+            self._of = int(self._run.select("COUNT(*) FROM all_episodes")[0][0])
+        of = self._of
         if self.problem is not None:
             return Progress("failed", 0, of, self.problem)
         done = min(of, self._run.select(f"COUNT(*) FROM {SCHEMA}.episode")[0][0] + len(self._skipped))
