@@ -99,8 +99,10 @@ function useHeight(place, when) {
       setHeight(Math.max(240, innerHeight - Math.max(0, top + scrollY) - 48));
     };
     measure();
+    const watch = new ResizeObserver(measure); // what is above the grid may grow later
+    if (place.current?.parentElement) watch.observe(place.current.parentElement);
     addEventListener("resize", measure);
-    return () => removeEventListener("resize", measure);
+    return () => { watch.disconnect(); removeEventListener("resize", measure); };
   }, when);
   return height;
 }
