@@ -228,6 +228,6 @@ def _nearest_to(curves: Mapping[str, Sequence[tuple[float, float]]], words: Sequ
 
 
 def _counts(run: RunReader, column: str, chosen: str = "") -> dict[str, int]:
-    """How often each value of a column occurs, the most frequent first."""
+    """Counts the values of a column, the most frequent first."""
     counted = f"{column}, COUNT(*) FROM all_episodes {chosen} GROUP BY {column} ORDER BY COUNT(*) DESC, MIN(created_at)"
     return {str(value) or "-": count for value, count in run.select(counted)}

@@ -69,7 +69,7 @@ def runs(library: Library, ask: Query) -> Json:
 
 
 _listings: dict[Path, tuple[Any, Json]] = {}
-"""What is known of each run of a folder, and for which sizes and times of its parts it holds."""
+"""Entry of each run of a folder, with the sizes and times of its parts for which it holds."""
 
 
 def _listed(library: Library, key: str) -> Json:
@@ -140,7 +140,7 @@ def told(error: BaseException) -> Json:
 
 
 def head(library: Library, ask: Query) -> Json:
-    """What is known of a run, without its episodes."""
+    """Recipe, versions, summary and state of a run, without its episodes."""
     run = library.run(ask.needed("run"))
     info, helpers = run.reader.info, library.helpers
     estimators = list(helpers.estimators())
@@ -229,7 +229,7 @@ def curves_of(run: ViewedRun) -> tuple[list[Json], dict[str, list[tuple[float, f
 
 
 def updates(library: Library, ask: Query) -> Json:
-    """What of a run has changed since a cursor."""
+    """Names the parts of a run that have changed since a cursor."""
     run = library.run(ask.needed("run"))
     before = dict(part.partition(":")[::2] for part in (ask.text("cursor") or "").split("."))
     now = _marks(run)
@@ -245,7 +245,7 @@ def updates(library: Library, ask: Query) -> Json:
 
 
 def cursor_of(run: ViewedRun) -> str:
-    """What `updates` compares the run with."""
+    """State of the parts of a run, for `updates` to compare with."""
     return ".".join(f"{part}:{mark}" for part, mark in _marks(run).items())
 
 

@@ -128,7 +128,7 @@ def rows_of(run: ViewedRun, ids: Sequence[str]) -> list[Json]:
 
 
 def _of_cache(run: ViewedRun, marks: str, ids: Sequence[str]) -> dict[str, Json]:
-    """What the text index knows of episodes."""
+    """Returns components, tools and versions of episodes, by the text index."""
     if not run.texts.usable:
         return {}
     found: dict[str, Json] = {}

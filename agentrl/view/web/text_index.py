@@ -1,4 +1,4 @@
-"""What the index of a run lacks, in a file of the user's cache: full text, tools, reward components, policy versions.
+"""Full text, tools, reward components and policy versions of a run, which its index lacks, in a file of the cache.
 
 A thread builds it from the stored episodes, in pieces, and goes on when the run grows. The run is only read.
 """
@@ -61,7 +61,7 @@ class Passage(NamedTuple):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the index is: `ready`, `building` or `failed` with its problem."""
+    """Progress of the index: `ready`, `building`, or `failed` with its problem."""
 
     state: str
     done: int
@@ -119,7 +119,7 @@ class TextIndex:
             self._db.close()
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """Returns its progress."""
         if self._of is None:
             self._of = int(self._run.select("COUNT(*) FROM all_episodes")[0][0])
         of = self._of
