@@ -96,7 +96,7 @@ def summarise(run: RunReader) -> Summary:
     return Summary(
         episodes=ended,
         groups=groups,
-        mixed_groups=len(groups_that_differ(openings)),  # type: ignore[arg-type]
+        mixed_groups=len(groups_that_differ(openings)),
         statuses=_counts(run, "status"),
         stops=_counts(run, "stop", f"WHERE {_DATA}"),
         stages=_stages(run.metrics()),
