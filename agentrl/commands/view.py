@@ -38,7 +38,7 @@ def view(path: Path, host: str, port: int, *, opens: bool, as_json: bool) -> Non
 
 
 def helpers() -> Helpers:
-    """What the viewer takes from other rooms."""
+    """Functions that the viewer takes from other rooms."""
     return Helpers(decoder=token_text, estimators=_estimators, recompute=credit_of_group)
 
 
@@ -59,7 +59,7 @@ def _has_screen() -> bool:
 
 
 def _from_afar(server: ViewServer) -> str:
-    """How to look at it from another machine."""
+    """Says how to look at it from another machine."""
     if "SSH_CONNECTION" not in os.environ or server.host not in ("127.0.0.1", "localhost", "::1"):
         return ""
     return f"\nOn your own machine: ssh -L {server.port}:localhost:{server.port} THIS-MACHINE, then open the URL there."

@@ -327,7 +327,7 @@ def _open_for_writing(path: Path) -> sqlite3.Connection:
 
 def _open_for_reading(path: Path) -> tuple[sqlite3.Connection, bool]:
     """Opens an index. Returns also whether it is `fixed`."""
-    # A writer has a log beside the index. Without one, SQLite would make one, and the folder of a run is only read.
+    # A writer has a log next to the index. Without one, SQLite would make one, and the folder of a run is only read.
     # `immutable` is also for read-only media, where the shared-memory file of the log cannot be made.
     live = path.with_name(f"{path.name}-wal").exists()
     for fixed in (False, True) if live else (True,):

@@ -86,35 +86,46 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(run: RunReader) -> Summary:
-    """The summary of all episodes that are stored."""
-    rows = run.rows()
-    data = [row for row in rows if row.status in ("done", "truncated")]
-    failures = Counter(row.error for row in rows if row.error)
-    told = run.failures()
+    """The summary of all episodes that are stored. The index counts them: a large run takes a fraction of a second."""
+    select, told = run.select, run.failures()
+    ended, groups = select("COUNT(*), COUNT(DISTINCT group_id) FROM all_episodes")[0]
+    failures = Counter(_counts(run, "error", "WHERE error IS NOT NULL"))
     failures.update(str(entry.get("kind", "unknown")) for entry in told if not entry.get("final"))
+    sums = select(f"{', '.join(f'SUM({name})' for name in _SUMMED)}, AVG(duration_s) FROM all_episodes")[0]
+    *counted, duration_s = (value or 0 for value in sums)
+    of = dict(zip(_SUMMED, counted, strict=True))
+    some = {name: select(f"COUNT(*) FROM all_episodes WHERE {sql}")[0][0] for name, sql in _SOME.items()}
+    openings = select("DISTINCT group_id, opening FROM all_episodes")
+    raised = select("first_raised FROM all_episodes WHERE first_raised IS NOT NULL ORDER BY created_at, id")
+    notes = select(f"notes FROM all_episodes WHERE {_DATA} AND notes IS NOT NULL")
     return Summary(
-        episodes=len(rows),
-        groups=len({row.group_id for row in rows}),
-        mixed_groups=len(groups_that_differ((row.group_id, row.opening) for row in rows)),
-        statuses=_counts(rows, "status"),
-        stops=_counts(data, "stop"),
+        episodes=ended,
+        groups=groups,
+        mixed_groups=len(groups_that_differ(openings)),
+        statuses=_counts(run, "status"),
+        stops=_counts(run, "stop", f"WHERE {_DATA}"),
         stages=_stages(run.metrics()),
-        splits={split: _split([row for row in rows if named_split(row) == split]) for split in _splits(rows)},
-        calls=sum(row.calls for row in rows),
-        bad_calls={
-            name: sum(getattr(row, name) for row in rows)
-            for name in ("malformed", "unknown", "refused", "timeouts", "raised")
-        },
-        raised=list(_first_of_each(row.first_raised for row in rows if row.first_raised)),
-        sampled_tokens=sum(row.sampled_tokens for row in rows),
-        duration_s=sum(row.duration_s for row in rows) / len(rows) if rows else 0.0,
-        drift=sum(row.drift > 0 for row in rows),
-        branches=sum(row.branches > 0 for row in rows),
-        contexts=sum(row.contexts > 1 for row in rows),
-        notes=most_frequent(note for row in data for note in (row.notes or "").splitlines()),
+        splits=_splits(run),
+        calls=of.pop("calls"),
+        sampled_tokens=of.pop("sampled_tokens"),
+        bad_calls=of,
+        raised=list(_first_of_each(text for (text,) in raised)),
+        duration_s=float(duration_s),
+        drift=some["drift"],
+        branches=some["branches"],
+        contexts=some["contexts"],
+        notes=most_frequent(note for (lines,) in notes for note in lines.splitlines()),
         failures=dict(failures.most_common()),
         first_failures=[_failure(entry) for entry in {str(e.get("kind")): e for e in reversed(told)}.values()][::-1],
     )
+
+
+_DATA = "status IN ('done', 'truncated')"
+_SUMMED = ("malformed", "unknown", "refused", "timeouts", "raised", "calls", "sampled_tokens")
+_SOME = {"drift": "drift > 0", "branches": "branches > 0", "contexts": "contexts > 1"}
+
+STAGE = "substr(id, 1, MAX(instr('/' || id, '/' || split || '/') - 2, 0))"
+"""The stage of an episode, if it has a name: its id begins with it."""
 
 
 def _first_of_each(raised: Iterable[str]) -> Iterable[str]:
@@ -136,19 +147,27 @@ def _failure(entry: Mapping[str, Any]) -> str:
     return f"{failure_line(entry)} (stage {stage}, episode {episode})"
 
 
-def _splits(rows: Iterable[EpisodeRow]) -> list[str]:
+def _splits(run: RunReader) -> dict[str, SplitSummary]:
     """Returns the splits in the order of a training: by stage, then demonstrations, training, evaluations."""
     order = ("demo", "rollout", "train", "eval")
-
-    def place(name: str) -> tuple[int, str]:
-        split = name.rpartition("/")[2]
-        return (order.index(split) if split in order else 4), split
-
+    means = ", ".join(f"{each}(CASE WHEN {_DATA} THEN reward END)" for each in ("AVG", "MIN", "MAX"))
+    found = run.select(
+        f"{STAGE} AS stage, split, COUNT(*), SUM({_DATA}), {means}, AVG(CASE WHEN {_DATA} THEN turns END), "
+        "MIN(created_at) FROM all_episodes GROUP BY stage, split"
+    )
     begun: dict[str, float] = {}
-    for row in rows:
-        stage = named_split(row).rpartition("/")[0]
-        begun[stage] = min(begun.get(stage, row.created_at), row.created_at)
-    return sorted({named_split(row) for row in rows}, key=lambda name: (begun[name.rpartition("/")[0]], *place(name)))
+    for stage, *_, at in found:
+        begun[stage] = min(begun.get(stage, at), at)
+    found.sort(key=lambda row: (begun[row[0]], order.index(row[1]) if row[1] in order else len(order), row[1]))
+    return {
+        f"{stage}/{split}" if stage else split: SplitSummary(
+            episodes=count,
+            data=data,
+            reward=None if mean is None else (mean, least, most),
+            turns=turns or 0.0,
+        )
+        for stage, split, count, data, mean, least, most, turns, _ in found
+    }
 
 
 def named_split(row: EpisodeRow) -> str:
@@ -187,17 +206,6 @@ def by_stage(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str
     return lines
 
 
-def _split(rows: Sequence[EpisodeRow]) -> SplitSummary:
-    data = [row for row in rows if row.status in ("done", "truncated")]
-    rewards = [row.reward for row in data if row.reward is not None]
-    return SplitSummary(
-        episodes=len(rows),
-        data=len(data),
-        reward=(sum(rewards) / len(rewards), min(rewards), max(rewards)) if rewards else None,
-        turns=sum(row.turns for row in data) / len(data) if data else 0.0,
-    )
-
-
 def series(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
     """Metrics as curves: name -> (iteration, value), in order of iteration.
 
@@ -230,5 +238,7 @@ def _nearest_to(curves: Mapping[str, Sequence[tuple[float, float]]], words: Sequ
     return None
 
 
-def _counts(rows: Iterable[EpisodeRow], field: str) -> dict[str, int]:
-    return dict(Counter(str(getattr(row, field)) or "-" for row in rows).most_common())
+def _counts(run: RunReader, column: str, chosen: str = "") -> dict[str, int]:
+    """Counts the values of a column, the most frequent first."""
+    counted = f"{column}, COUNT(*) FROM all_episodes {chosen} GROUP BY {column} ORDER BY COUNT(*) DESC, MIN(created_at)"
+    return {str(value) or "-": count for value, count in run.select(counted)}

@@ -227,7 +227,8 @@ def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path, alone: Alo
 
     async def marks() -> Any:
         async with await launching.open_context() as page:
-            await page.do("goto", url=f"{(tmp_path / 'page.html').as_uri()}#/run/episode/{quote(episode.id, safe='')}")
+            place = f"#/run/run/episode/{quote(episode.id, safe='')}"
+            await page.do("goto", url=(tmp_path / "page.html").as_uri() + place)
             return await page.evaluate(script)
 
     assert alone(marks()) == [1, 1, 1]

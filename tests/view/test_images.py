@@ -103,7 +103,7 @@ def drawn(page, tmp_path, episode="e") -> str:
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000", "--dump-dom"]
     done = subprocess.run(
-        [*command, f"{page.as_uri()}#/run/episode/{quote(episode, safe='')}"],
+        [*command, f"{page.as_uri()}#/run/run/episode/{quote(episode, safe='')}"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -63,7 +63,7 @@ export function Chart({ title, lines, theme, marks = [], unit = "", missing, at 
     watch.observe(element);
     return () => { watch.disconnect(); made.destroy(); plot.current = null; };
   }, [shape]);
-  useEffect(() => { plot.current?.setData(data); }, [JSON.stringify(data.map((column) => [column.length, column[column.length - 1]]))]);
+  useEffect(() => { plot.current?.setData(data); }, [JSON.stringify(data)]);
   if (!known.length) return h("section", { class: "card chart missing" }, h("header", {}, h("h2", { class: "minor" }, title)), h("div", { class: "plot" }, missing ?? "not recorded"));
   const index = cursor ?? data[0].length - 1;
   const value = (/** @type {number} */ column) => {

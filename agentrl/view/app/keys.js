@@ -1,8 +1,8 @@
-/** Keys: one table at a time, that of the screen; a key in a field of text is the field's. */
+/** Keys: the screen's table comes before the run's, and that before the app's; a key in a field of text is the field's. */
 
 import { useLayoutEffect } from "preact/hooks";
 
-/** @type {Set<{ current: Record<string, () => void> }>} */
+/** @type {Set<{ keys: Record<string, () => void>, level: number }>} */
 const tables = new Set();
 
 addEventListener("keydown", (event) => {
@@ -15,8 +15,8 @@ addEventListener("keydown", (event) => {
   if (document.querySelector("dialog[open]")) return;
   if (event.key.startsWith("Arrow") && target.closest("summary, [data-arrows]")) return;
   if (event.key === "Enter" && target.closest("a, button, summary")) return;
-  for (const table of [...tables].reverse()) {
-    const act = table.current[event.key];
+  for (const { keys } of [...tables].sort((a, b) => b.level - a.level)) {
+    const act = keys[event.key];
     if (act) {
       event.preventDefault();
       act();
@@ -25,10 +25,12 @@ addEventListener("keydown", (event) => {
   }
 });
 
-/** Uses keys while the caller is on screen. @param {Record<string, () => void>} keys */
-export function useKeys(keys) {
+export const APP = 0, RUN = 1, SCREEN = 2;
+
+/** Uses keys while the caller is on screen. @param {Record<string, () => void>} keys @param {number} [level] */
+export function useKeys(keys, level = SCREEN) {
   useLayoutEffect(() => {
-    const table = { current: keys };
+    const table = { keys, level };
     tables.add(table);
     return () => { tables.delete(table); };
   });

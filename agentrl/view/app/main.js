@@ -4,7 +4,7 @@ import { h, render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, isExport } from "app/data";
 import { number, visible } from "app/format";
-import { useKeys } from "app/keys";
+import { APP, RUN, useKeys } from "app/keys";
 import { useLive } from "app/live";
 import { go, here, link } from "app/place";
 import { Failed, pending, useLoaded } from "app/ui";
@@ -114,7 +114,7 @@ function RunFrame({ run, screen, item, query, theme, bar, single }) {
   const head = state.value?.key === run ? state.value : null;
   const list = () => go(sessionStorageList(run));
   useKeys({ 1: () => go(link(["run", run, "overview"])), 2: list, 3: () => go(link(["run", run, "failures"])), 4: () => go(link(["run", run, "compare"])), u: list,
-    "/": () => go(link(["run", run, "episodes"], { find: 1 })) });
+    "/": () => go(link(["run", run, "episodes"], { find: 1 })) }, RUN);
   useEffect(() => { document.title = `${visible(head?.name ?? run)} · agentrl`; }, [head?.name, run]);
   useEffect(() => { if (screen === "episodes") kept.set(run, location.hash); });
   const failed = Object.values(head?.summary.failures ?? {}).reduce((sum, count) => sum + count, 0);
@@ -143,7 +143,7 @@ function App() {
   const [helping, setHelping] = useState(false);
   const runs = useLoaded(() => get("runs"), []);
   const single = runs.value?.single ?? isExport;
-  useKeys({ "?": () => setHelping(true), d: flip });
+  useKeys({ "?": () => setHelping(true), d: flip }, APP);
   useEffect(() => {
     const only = runs.value?.runs[0];
     if (single && only && !only.problem && path.length === 0) location.replace(link(["run", only.key, "overview"]));

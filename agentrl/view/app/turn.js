@@ -26,7 +26,7 @@ function Call({ call, path }) {
   return h("div", { class: "call" },
     h("header", {}, h("b", {}, visible(call.name || "(no name)")), h("div", { class: "grow" }, lines.length ? h(Text, { text: lines.join("\n"), limit: 3000 }) : null),
       h("span", { class: `small ${OUTCOMES[call.outcome] ?? ""}` }, visible(call.outcome)), call.foreign ? h(Chip, { tone: "warn" }, visible(`format ${call.foreign}`)) : null, h("span", { class: "small soft" }, duration(call.duration_s))),
-    h("div", { class: "result", tabIndex: 0, role: "region", "aria-label": visible(`result of ${call.name}`) }, h(Stored, { text: call.result, path: `${path}/result` }),
+    h("div", { class: "result", tabIndex: 0, role: "group", "aria-label": visible(`result of ${call.name}`) }, h(Stored, { text: call.result, path: `${path}/result` }),
       (call.images ?? []).map((/** @type {Json} */ part, /** @type {number} */ k) => h(Picture, { key: k, part }))),
     call.raised ? h("div", { class: "foot down" }, h(Text, { text: call.raised })) : null,
     h(Dropped, { call }));

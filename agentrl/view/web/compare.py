@@ -1,4 +1,4 @@
-"""Two runs beside each other, and the credit of a group under another estimator."""
+"""Comparison of two runs, and the credit of a group under another estimator."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def _tasks(run: ViewedRun, split: str | None, with_success: bool) -> dict[str, J
 
 
 def _task(id: str, a: Json | None, b: Json | None, by: str) -> Json:
-    values = [None if each is None else each[by] for each in (a, b)]
-    difference = None if None in values else values[1] - values[0]
+    of_a, of_b = (None if each is None else each[by] for each in (a, b))
+    difference = None if of_a is None or of_b is None else of_b - of_a
     won = None if difference is None else "tie" if abs(difference) < 1e-9 else "b" if difference > 0 else "a"
     return {"task_id": id, "a": a, "b": b, "won": won, "difference": difference}
 
@@ -89,7 +89,7 @@ def _differences(a: Any, b: Any, path: str = "") -> Iterator[Json]:
 
 
 def credit(library: Library, ask: Query) -> Json:
-    """The credit of a group under a built-in estimator, beside the stored one."""
+    """The credit of a group under a built-in estimator, and the stored one."""
     run = library.run(ask.needed("run"))
     recompute = library.helpers.recompute
     known = [each["name"] for each in library.helpers.estimators()]

@@ -1,4 +1,4 @@
-"""All that a page can ask for, by name."""
+"""Endpoints of the page, by name."""
 
 from __future__ import annotations
 

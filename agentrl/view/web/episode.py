@@ -31,7 +31,7 @@ def episode(library: Library, ask: Query) -> Json:
     run = library.run(ask.needed("run"))
     shown = whole(run, ask.needed("id"))
     cut = Cut()
-    return cut.of(shown) | {"cut": cut.places}
+    return {**cut.of(shown), "cut": cut.places}
 
 
 def whole(run: ViewedRun, id: str) -> Json:

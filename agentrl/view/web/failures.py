@@ -1,4 +1,4 @@
-"""What failed in a run, what was slow, and what is in flight."""
+"""Failures of a run, its slowest and longest episodes, and the ones in flight."""
 
 from __future__ import annotations
 

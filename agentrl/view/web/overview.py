@@ -15,7 +15,7 @@ from agentrl.store.lines import read_lines
 from agentrl.store.reader import RunReader
 from agentrl.types.errors import AgentRLError
 from agentrl.types.reporter import TRAINING
-from agentrl.view.summary import progress, series, summarise
+from agentrl.view.summary import STAGE, progress, series, summarise
 from agentrl.view.web.library import Json, Library, ViewedRun, parts_of, state_of
 from agentrl.view.web.query import Query, Refused
 from agentrl.view.web.text_index import SCHEMA
@@ -69,7 +69,7 @@ def runs(library: Library, ask: Query) -> Json:
 
 
 _listings: dict[Path, tuple[Any, Json]] = {}
-"""What is known of each run of a folder, and for which sizes and times of its parts it holds."""
+"""Entry of each run of a folder, with the sizes and times of its parts for which it holds."""
 
 
 def _listed(library: Library, key: str) -> Json:
@@ -140,7 +140,7 @@ def told(error: BaseException) -> Json:
 
 
 def head(library: Library, ask: Query) -> Json:
-    """What is known of a run, without its episodes."""
+    """Recipe, versions, summary and state of a run, without its episodes."""
     run = library.run(ask.needed("run"))
     info, helpers = run.reader.info, library.helpers
     estimators = list(helpers.estimators())
@@ -229,7 +229,7 @@ def curves_of(run: ViewedRun) -> tuple[list[Json], dict[str, list[tuple[float, f
 
 
 def updates(library: Library, ask: Query) -> Json:
-    """What of a run has changed since a cursor."""
+    """Names the parts of a run that have changed since a cursor."""
     run = library.run(ask.needed("run"))
     before = dict(part.partition(":")[::2] for part in (ask.text("cursor") or "").split("."))
     now = _marks(run)
@@ -245,7 +245,7 @@ def updates(library: Library, ask: Query) -> Json:
 
 
 def cursor_of(run: ViewedRun) -> str:
-    """What `updates` compares the run with."""
+    """State of the parts of a run, for `updates` to compare with."""
     return ".".join(f"{part}:{mark}" for part, mark in _marks(run).items())
 
 
@@ -276,10 +276,6 @@ def stages_of(run: ViewedRun) -> list[str]:
     """Names of the stages that hold episodes, in order of their beginning; none if they have no names."""
     named = f"{STAGE} AS stage, MIN(created_at) FROM all_episodes GROUP BY stage ORDER BY 2"
     return run.cached(("episodes",), "stages", lambda: [stage for stage, _ in run.reader.select(named) if stage])
-
-
-STAGE = "substr(id, 1, MAX(instr('/' || id, '/' || split || '/') - 2, 0))"
-"""The stage of an episode, which its id begins with."""
 
 
 def thinned(curve: Curve, most: int) -> list[tuple[float, float]]:

@@ -9,8 +9,9 @@ import msgspec
 
 from agentrl.store.codec import StoredCredit
 from agentrl.types.errors import StoreError
+from agentrl.view.summary import STAGE
 from agentrl.view.web.library import Json, Library, ViewedRun
-from agentrl.view.web.overview import STAGE, sortable, stages_of
+from agentrl.view.web.overview import sortable, stages_of
 from agentrl.view.web.query import Query, Refused
 from agentrl.view.web.text_index import SCHEMA, WITH_WORDS, match
 
@@ -127,7 +128,7 @@ def rows_of(run: ViewedRun, ids: Sequence[str]) -> list[Json]:
 
 
 def _of_cache(run: ViewedRun, marks: str, ids: Sequence[str]) -> dict[str, Json]:
-    """What the text index knows of episodes."""
+    """Returns components, tools and versions of episodes, by the text index."""
     if not run.texts.usable:
         return {}
     found: dict[str, Json] = {}

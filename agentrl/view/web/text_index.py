@@ -1,4 +1,4 @@
-"""What the index of a run lacks, in a file of the user's cache: full text, tools, reward components, policy versions.
+"""Full text, tools, reward components and policy versions of a run, which its index lacks, in a file of the cache.
 
 A thread builds it from the stored episodes, in pieces, and goes on when the run grows. The run is only read.
 """
@@ -61,7 +61,7 @@ class Passage(NamedTuple):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the index is: `ready`, `building` or `failed` with its problem."""
+    """Progress of the index: `ready`, `building`, or `failed` with its problem."""
 
     state: str
     done: int
@@ -82,6 +82,7 @@ class TextIndex:
         self.problem: str | None = None
         self._skipped: set[str] = set()
         self._lacking: list[str] = []
+        self._of: int | None = None
         self._mutex = threading.Lock()
         self._wake, self._closed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"text index of {run.path.name}", daemon=True)
@@ -100,6 +101,7 @@ class TextIndex:
 
     def wake(self) -> None:
         """Tells the thread that the run has grown."""
+        self._of = None
         self._wake.set()
 
     def finish(self) -> None:
@@ -117,8 +119,10 @@ class TextIndex:
             self._db.close()
 
     def progress(self) -> Progress:
-        """How far it is."""
-        of = self._run.select("COUNT(*) FROM all_episodes")[0][0]
+        """Returns its progress."""
+        if self._of is None:
+            self._of = int(self._run.select("COUNT(*) FROM all_episodes")[0][0])
+        of = self._of
         if self.problem is not None:
             return Progress("failed", 0, of, self.problem)
         done = min(of, self._run.select(f"COUNT(*) FROM {SCHEMA}.episode")[0][0] + len(self._skipped))

@@ -1,7 +1,7 @@
 /** The grid of episodes: filters, sort and place live in the URL; only the rows in view are fetched and drawn. */
 
 import { h } from "preact";
-import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "app/data";
 import { duration, isNumber, moment, number, visible } from "app/format";
 import { Grid } from "app/grid";
@@ -75,7 +75,12 @@ function useRows(question, tick) {
       kept.current = { ...kept.current, key, pages: new Map(), asked: new Map(), error: null, fresh: false };
       range.current = [0, 40];
       load(0);
-    } else for (let page = Math.floor(range.current[0] / PAGE); page <= Math.floor(Math.max(0, range.current[1] - 1) / PAGE); page += 1) load(page);
+      return;
+    }
+    const [first, last] = [Math.floor(range.current[0] / PAGE), Math.floor(Math.max(0, range.current[1] - 1) / PAGE)];
+    for (const page of kept.current.pages.keys()) if (page < first || page > last) kept.current.pages.delete(page); // what is not in view is asked again when it is
+    kept.current.asked = new Map([...kept.current.asked].filter(([page]) => kept.current.pages.has(page)));
+    for (let page = first; page <= last; page += 1) load(page);
   }, [key, tick]);
   const need = useCallback((/** @type {number} */ from, /** @type {number} */ to) => {
     range.current = [from, to];
@@ -94,8 +99,10 @@ function useHeight(place, when) {
       setHeight(Math.max(240, innerHeight - Math.max(0, top + scrollY) - 48));
     };
     measure();
+    const watch = new ResizeObserver(measure); // what is above the grid may grow later
+    if (place.current?.parentElement) watch.observe(place.current.parentElement);
     addEventListener("resize", measure);
-    return () => removeEventListener("resize", measure);
+    return () => { watch.disconnect(); removeEventListener("resize", measure); };
   }, when);
   return height;
 }
@@ -146,7 +153,7 @@ export function EpisodesScreen({ run, head, live, query }) {
   const index = rows.index ?? live.index;
   return h("div", { class: "card grid" },
     h("div", { class: "filters", role: "search" },
-      h("input", { ref: search, type: "search", placeholder: searchable ? "search all text: words, \"a phrase\", start*   ( / )" : "search", "aria-label": "search all text", defaultValue: filters.q, key: `q${filters.q === "" ? "" : "1"}`, onInput: typed("q") }),
+      h(Field, { field: search, type: "search", placeholder: searchable ? "search all text: words, \"a phrase\", start*   ( / )" : "search", "aria-label": "search all text", value: filters.q, onInput: typed("q") }),
       CHOICES.map(([name, label]) => [name, label, values(facets, name)]).filter(([name, , list]) => list.length > (name === "tool" || name === "component" || name === "error" ? 0 : 1) || filters[String(name)]).map(([name, label, list]) =>
         h("select", { key: name, "aria-label": label, value: filters[String(name)], onChange: (/** @type {any} */ event) => change({ [String(name)]: event.currentTarget.value }) }, h("option", { value: "" }, `any ${label}`), name === "error" ? h("option", { value: "any" }, "all that failed") : null,
           /** @type {[string, string][]} */ (list).map(([value, text]) => h("option", { key: value, value }, visible(text))), filters[String(name)] && filters[String(name)] !== "any" && !/** @type {[string, string][]} */ (list).some(([value]) => value === filters[String(name)]) ? h("option", { value: filters[String(name)] }, visible(filters[String(name)])) : null)),
@@ -154,7 +161,7 @@ export function EpisodesScreen({ run, head, live, query }) {
       h("button", { "aria-pressed": more, "aria-expanded": more, onClick: () => setMore(!more) }, "more filters"),
       active.length ? h("button", { onClick: () => change(Object.fromEntries(NAMES.map((name) => [name, ""]))) }, `clear ${active.length}`) : null),
     more ? h("div", { class: "filters" }, RANGES.map(([name, label]) => h(Range, { key: name, name, label, filters, change: typed, bounds: facets?.[name === "duration" ? "duration_s" : name === "version" ? "versions" : name] })),
-      TEXTS.map(([name, label]) => h("label", { key: name }, label, h("input", { defaultValue: filters[name], onInput: typed(name), style: { width: "130px" } })))) : null,
+      TEXTS.map(([name, label]) => h("label", { key: name }, label, h(Field, { value: filters[name], onInput: typed(name), style: { width: "130px" } })))) : null,
     filters.q && searchable ? h(Hits, { run, words: filters.q, tick: live.ticks.index ?? 0 }) : null,
     rows.error && rows.current ? h("div", { style: { padding: "8px 12px 0" } }, h(Failed, { error: rows.error })) : null,
     h("div", { ref: place, class: "scroll-x" }, rows.fresh && rows.current && rows.total === 0 ? h(Empty, { title: active.length ? "No episode fits these filters" : "No episode yet" }, active.length ? null : h("p", {}, "Episodes appear here when the first one ends."))
@@ -163,6 +170,14 @@ export function EpisodesScreen({ run, head, live, query }) {
       index?.state === "failed" ? h("span", { class: "down" }, visible(`text index: ${index.problem}`)) : null, h("span", { class: "grow" }), h("span", {}, h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " row  ", h("kbd", {}, "Enter"), " open  ", h("kbd", {}, "g"), " group")));
 }
 
+/** A field that follows the URL, except while it is typed into. @param {Json} props */
+function Field({ field, value, ...attributes }) {
+  const own = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const input = field ?? own;
+  useLayoutEffect(() => { if (input.current && document.activeElement !== input.current) input.current.value = value; }, [value]);
+  return h("input", { ...attributes, ref: input });
+}
+
 /** @param {{ name: string, label: string, filters: Record<string, string>, change: (name: string) => (event: any) => void, bounds?: [number, number] | null }} props */
 const Range = ({ name, label, filters, change, bounds }) => h("label", {}, label,
-  ["min", "max"].map((end, k) => h("input", { key: end, type: "number", step: "any", "aria-label": `${label} ${k ? "at most" : "at least"}`, placeholder: bounds ? number(bounds[k]) : k ? "≤" : "≥", defaultValue: filters[`${name}_${end}`], onInput: change(`${name}_${end}`) })));
+  ["min", "max"].map((end, k) => h(Field, { key: end, type: "number", step: "any", "aria-label": `${label} ${k ? "at most" : "at least"}`, placeholder: bounds ? number(bounds[k]) : k ? "≤" : "≥", value: filters[`${name}_${end}`], onInput: change(`${name}_${end}`) })));

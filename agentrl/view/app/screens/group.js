@@ -74,7 +74,7 @@ export function GroupScreen({ run, id, head, live, query }) {
       h(Text, { text: (answer.task.instruction ?? []).map((/** @type {Json} */ message) => said(message.content)).join("\n"), limit: 600 }), h(Details, { title: "task data", children: () => h(Text, { text: pretty(answer.task.data ?? {}) }) })),
     other.error && estimator ? h(Failed, { error: other.error }) : null,
     by === "state" && !rows.length ? h("div", { class: "card" }, h(Empty, { title: "Anchor states: not recorded" }, h("p", {}, "An environment names its state with state_key()."))) :
-      h("div", { class: "card scroll-x", tabIndex: 0, role: "region", "aria-label": "siblings", style: { maxHeight: "calc(100vh - 120px)" } }, h("table", { class: "group-table" },
+      h("div", { class: "card scroll-x", tabIndex: 0, role: "group", "aria-label": "siblings", style: { maxHeight: "calc(100vh - 120px)" } }, h("table", { class: "group-table" },
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, by === "state" ? "state" : "row"), members.map((/** @type {Json} */ member, /** @type {number} */ k) => h("th", { key: member.id, scope: "col" },
           h("div", { class: "row", style: { justifyContent: "space-between" } }, h("a", { href: link(["run", run, "episode", member.id]) }, h(Status, { status: member.status }), " ", visible(member.id.slice(member.id.lastIndexOf("#") + 1).length < member.id.length && member.id.includes("#") ? member.id.slice(member.id.lastIndexOf("#")) : member.id)),
             h("span", {}, isNumber(member.reward) ? h("span", { class: member.reward === best && best > worst ? "up" : member.reward === worst && best > worst ? "down" : "" }, number(member.reward)) : h("span", { class: "none" }, "not scored"))),

@@ -39,7 +39,7 @@ def shopper(task, rng, messages):
     yield Say("Done.")
 """
 
-MARKS = "[...document.querySelectorAll('.image')].map(each => each.querySelectorAll('.mark').length)"
+MARKS = "[...document.querySelectorAll('.shot')].map(each => each.querySelectorAll('.mark').length)"
 
 
 async def test_a_scripted_episode_can_be_looked_at(address: str, tmp_path: Path) -> None:
@@ -59,5 +59,5 @@ async def test_a_scripted_episode_can_be_looked_at(address: str, tmp_path: Path)
         assert f"at {x:g}, {y:g}" in shown
     await run("view", "run", "--export", "page.html")
     async with await open_context() as page:
-        await page.do("goto", url=f"{(tmp_path / 'page.html').as_uri()}#/run/episode/{quote(episode.id, safe='')}")
+        await page.do("goto", url=f"{(tmp_path / 'page.html').as_uri()}#/run/run/episode/{quote(episode.id, safe='')}")
         assert await page.evaluate(MARKS) == [0, 1, 1, 0]

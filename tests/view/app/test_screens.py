@@ -1,0 +1,101 @@
+"""Every screen of the viewer, in real Chromium."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.view.app.driving import Screen
+
+pytestmark = pytest.mark.slow
+
+RUN = "everything"
+DESK = "train/000099-desk#0"
+GROUP = "train/000003-maze1"
+
+SCREENS = {
+    "runs": ([], "everything"),
+    "run": (["run", RUN, "overview"], "Reward components"),
+    "rollout": (["run", "oracle", "overview"], "Distribution"),
+    "empty": (["run", "empty", "overview"], "No episode yet"),
+    "episodes": (["run", RUN, "episodes"], "train/000011-maze1#3"),
+    "no-episodes": (["run", "empty", "episodes"], "No episode yet"),
+    "episode": (["run", RUN, "episode", f"{GROUP}#2"], "Turn 3"),
+    "desk": (["run", RUN, "episode", DESK], "Turn 2"),
+    "group": (["run", RUN, "group", GROUP], "parts here"),
+    "tokens": (["run", RUN, "tokens", f"{GROUP}#2"], "Turn 3"),
+    "failures": (["run", RUN, "failures"], "Slowest episodes"),
+    "compare": (["run", "oracle", "compare"], "or two estimators"),
+}
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen_is_drawn_and_clean(screen: Screen, name: str) -> None:
+    place, text = SCREENS[name]
+    screen.go(*place).sees(text)
+    screen.is_clean()
+
+
+def test_two_runs_are_compared(screen: Screen) -> None:
+    screen.go("run", "oracle", "compare", query="?with=random").sees("A better").sees("Tasks (")
+    screen.is_clean()
+
+
+def test_hostile_text_does_not_act(screen: Screen) -> None:
+    for place, text in (
+        (["run", RUN, "episode", DESK], "onerror="),
+        (["run", RUN, "failures"], "onerror="),
+        (["run", RUN, "group", "train/000099-desk"], "siblings"),
+        (["run", RUN, "tokens", DESK], "Turn 1"),
+        (["run", RUN, "episodes"], "train/000099-desk#0"),
+    ):
+        screen.go(*place).sees(text)
+        assert screen.page.title() == "maze · agentrl"
+        assert screen.page.locator("main img[src='x'], main script, main a[href^='javascript']").count() == 0
+    screen.go("run", RUN, "episode", DESK).sees("\\x1b[31mred").sees("\\u202eevil")
+    assert screen.wrong == []
+
+
+def test_the_url_keeps_filters_and_sort(screen: Screen) -> None:
+    screen.go("run", RUN, "episodes").sees("train/000011-maze1#3")
+    screen.page.get_by_label("component", exact=True).select_option("found")
+    screen.page.get_by_label("its value at least").fill("0.7")
+    screen.until("() => location.hash.includes('component_min=0.7')").sees("22 of 97 episodes")
+    screen.page.get_by_role("button", name="turns", exact=True).click()
+    screen.until("() => location.hash.includes('sort=turns')")
+    screen.page.reload()
+    screen.sees("22 of 97 episodes").holds("[aria-sort=descending]", "turns")
+    assert screen.page.get_by_label("its value at least").input_value() == "0.7"
+    assert screen.wrong == []
+
+
+def test_an_episode_shows_where_it_clicked_what_it_thought_and_who_spoke(screen: Screen) -> None:
+    screen.go("run", RUN, "episode", DESK).holds(".thinking", "First the screen.").holds(".shot .mark text", "1").sees(
+        "context critic"
+    )
+    assert screen.page.locator(".lane").count() == 2
+    screen.sees("drift: retokenisation at token 40")
+    assert screen.page.get_by_text("THE END").count() == 0
+    for _ in range(4):
+        more = screen.page.get_by_role("button", name="load more").or_(
+            screen.page.get_by_role("button", name="more characters")
+        )
+        if more.count() == 0:
+            break
+        more.first.click()
+        screen.page.wait_for_timeout(0)
+    screen.go("run", RUN, "episode", f"{GROUP}#2").sees("7 of 10: it looked twice.").sees("gate format ≥ 0.5").sees(
+        "not counted: found"
+    )
+    screen.holds(".turn .credit").holds(".copy", "fork from turn 0").sees("not recorded")
+    screen.page.get_by_text("prompt of this turn").first.click()
+    screen.sees("gained since the previous turn")
+    assert screen.wrong == []
+
+
+def test_tokens_are_coloured_and_name_their_ids(screen: Screen) -> None:
+    screen.go("run", RUN, "tokens", f"{GROUP}#1").holds(".tokens span")
+    screen.page.get_by_role("button", name="advantage").click()
+    screen.page.locator(".tokens span:not(.context)").first.hover()
+    screen.holds(".tokeninfo", "trained on").holds(".tokeninfo", "log-prob")
+    assert screen.page.get_by_role("button", name="entropy").is_disabled()
+    assert screen.wrong == []
