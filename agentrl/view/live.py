@@ -1,4 +1,4 @@
-"""What a run does now, in words and numbers, from its heartbeat."""
+"""Activity of a run, in words and numbers, from its heartbeat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STALE_S = 10.0
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run does now.
+    """Activity of a run at one moment.
 
     Attributes:
         state: in a line; `working`: a process writes the run, and says so.
@@ -54,7 +54,7 @@ def activity(run: RunReader, now: float) -> Activity:
 
 
 def pace(done: int, total: int, seconds: float) -> list[str]:
-    """How far something is: `12/64`, its rate, and the time that is left, once there is a rate."""
+    """Formats progress: `12/64`, its rate, and the time that is left, once there is a rate."""
     rate = done / seconds if seconds > 0 else 0.0
     told = [f"{done}/{total}", f"{rate:.1f}/s" if rate >= 1 or not rate else f"{60 * rate:.1f}/min"]
     return [*told, f"{duration((total - done) / rate)} left"] if rate and done < total else told
