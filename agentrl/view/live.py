@@ -84,7 +84,9 @@ def _at_work(pulse: Pulse, now: float) -> str:
 def _parts(pulse: Pulse) -> list[str]:
     lines = [f"queue: {pulse.running} begun, {pulse.waiting} wait for a place"]
     if pulse.sandboxes is not None:
-        lines.append("sandboxes: " + _counted(pulse.sandboxes))
+        now = ("in_use", "warm")
+        told = {name: pulse.sandboxes.get(name, 0) for name in now} | pulse.sandboxes
+        lines.append("sandboxes: " + (_counted(told) or "none"))
     for engine in pulse.engines:
         servers = engine.get("servers") or []
         known = {name: value for name, value in engine.items() if name not in ("name", "servers")}
@@ -94,7 +96,7 @@ def _parts(pulse: Pulse) -> list[str]:
 
 
 def _counted(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in values.items())
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items() if value)
 
 
 def _server(server: Mapping[str, Any]) -> str:
