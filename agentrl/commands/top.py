@@ -44,8 +44,8 @@ class Top(App[None]):
     #above { height: 12; }
     #curves { width: 2fr; padding: 0 1; }
     #parts { width: 1fr; padding: 0 1; }
-    #flights { width: 1fr; }
-    #episodes { width: 1fr; }
+    #flights { width: 2fr; }
+    #episodes { width: 3fr; }
     #failures { height: auto; max-height: 6; padding: 0 1; }
     """
     BINDINGS: ClassVar[list[Any]] = [

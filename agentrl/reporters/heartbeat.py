@@ -109,7 +109,7 @@ class HeartbeatWriter(Reporter):
         return found
 
     def _values(self, kind: str) -> Iterator[Any]:
-        """What is watched of a kind, as JSON values. What is gone, or cannot be read, is left out."""
+        """Yields the values of a kind, as JSON values. A part that is gone, or cannot be read, is left out."""
         reads = self._reads.get(kind, {})
         for reference in [*reads]:
             if (read := reference()) is None:

@@ -73,7 +73,7 @@ class Terminal(Reporter):
 
     @property
     def _shows(self) -> bool:
-        """Whether it is time to show something."""
+        """True once it is time to show something."""
         return self._clock() >= self._due
 
     def _show(self) -> None:

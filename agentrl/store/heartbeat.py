@@ -35,7 +35,7 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run does now.
+    """State of a run at one moment.
 
     Attributes:
         at: Unix time of the state.

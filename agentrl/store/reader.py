@@ -99,10 +99,6 @@ class RunReader:
         chosen, values = where({"split = ?": split, "iteration = ?": iteration})
         return {row[0] for row in self._select(f"id FROM all_episodes {chosen}", values)}
 
-    def splits(self) -> list[str]:
-        """The splits of the stored episodes."""
-        return [row[0] for row in self._select("DISTINCT split FROM all_episodes ORDER BY split")]
-
     def count_by(self, column: str) -> dict[str, int]:
         """The number of stored episodes by a field of `EpisodeRow`, the most frequent value first."""
         assert column in EpisodeRow.__struct_fields__
@@ -241,7 +237,8 @@ class RunReader:
         return self._blobs.get(sha)
 
     def tokens(self, *, episode_id: str | None = None, iteration: int | None = None) -> Iterator[TokenRecord]:
-        """What the trainer computed for tokens, of all episodes that were kept (`train.record_tokens`), or of one.
+        """Yields numbers of tokens that the trainer computed, of all episodes that were kept, or of one
+        (`train.record_tokens`).
 
         Raises:
             StoreError: a file is damaged.
@@ -257,12 +254,12 @@ class RunReader:
         return read_lines(self.path / "failures.jsonl")
 
     def pulse(self) -> Pulse | None:
-        """What the run does now, as of its last heartbeat; None: it has none."""
+        """Returns the last heartbeat of the run; None: it has none."""
         return read_pulse(self.path)
 
     @property
     def is_written(self) -> bool:
-        """Whether a process has the run open for writing."""
+        """True if a process has the run open for writing."""
         return is_held(self.path / "lock")
 
     def repairs(self) -> list[dict[str, Any]]:

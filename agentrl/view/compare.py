@@ -98,7 +98,7 @@ def _settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[ChangedSetting
 
 
 def _about(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What was run, by dotted key: the recipe's keys as they are named in a recipe."""
+    """Returns what was run, by dotted key: the recipe's keys as they are named in a recipe."""
     recipe = info.get("recipe")
     beside = {key: info[key] for key in _ABOUT if info.get(key) is not None}
     return dict(leaves(recipe if isinstance(recipe, dict) else {})) | dict(leaves(beside))

@@ -1,4 +1,4 @@
-"""What a run does now, in words and numbers, from its heartbeat."""
+"""Activity of a run, in words and numbers, from its heartbeat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STALE_S = 10.0
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run does now.
+    """Activity of a run at one moment.
 
     Attributes:
         state: in a line; `working`: a process writes the run, and says so.
@@ -54,7 +54,7 @@ def activity(run: RunReader, now: float) -> Activity:
 
 
 def pace(done: int, total: int, seconds: float) -> list[str]:
-    """How far something is: `12/64`, its rate, and the time that is left, once there is a rate."""
+    """Formats progress: `12/64`, its rate, and the time that is left, once there is a rate."""
     rate = done / seconds if seconds > 0 else 0.0
     told = [f"{done}/{total}", f"{rate:.1f}/s" if rate >= 1 or not rate else f"{60 * rate:.1f}/min"]
     return [*told, f"{duration((total - done) / rate)} left"] if rate and done < total else told
@@ -84,7 +84,9 @@ def _at_work(pulse: Pulse, now: float) -> str:
 def _parts(pulse: Pulse) -> list[str]:
     lines = [f"queue: {pulse.running} begun, {pulse.waiting} wait for a place"]
     if pulse.sandboxes is not None:
-        lines.append("sandboxes: " + _counted(pulse.sandboxes))
+        now = ("in_use", "warm")
+        told = {name: pulse.sandboxes.get(name, 0) for name in now} | pulse.sandboxes
+        lines.append("sandboxes: " + (_counted(told) or "none"))
     for engine in pulse.engines:
         servers = engine.get("servers") or []
         known = {name: value for name, value in engine.items() if name not in ("name", "servers")}
@@ -94,7 +96,7 @@ def _parts(pulse: Pulse) -> list[str]:
 
 
 def _counted(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in values.items())
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items() if value)
 
 
 def _server(server: Mapping[str, Any]) -> str:

@@ -100,7 +100,7 @@ def chosen(run: RunReader, choice: Choice) -> list[EpisodeRow]:
     """
     status, split = choice.get("status"), choice.get("split")
     _check_choice("status", status, STATUS_STYLE)
-    _check_choice("split", split, run.splits())
+    _check_choice("split", split, run.count_by("split"))
     return run.rows(
         status=status,
         split=split,
@@ -362,8 +362,8 @@ def _turn_head(turn: Turn, credit: StoredCredit | None, scale: float) -> Text:
     if turn.usage is not None:
         head.append(f"  {turn.usage.prompt_tokens}+{turn.usage.completion_tokens} tokens, {turn.usage.cost:.4g}", "dim")
     if turn.queue_s is not None or turn.decode_s is not None:
-        parts = {"queued": turn.queue_s, "decoded": turn.decode_s}
-        told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items() if seconds is not None)
+        times = {"queued": turn.queue_s, "decoded": turn.decode_s}
+        told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items() if seconds is not None)
         head.append(f"  {told}", "dim")
     if turn.finish != "stop":
         head.append(f"  [{turn.finish}]", "yellow")

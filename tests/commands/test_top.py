@@ -82,7 +82,7 @@ async def test_a_run_that_is_being_written_is_shown_and_followed(run: RunDir) ->
         parts = text_of(top, "parts")
         for told in ("in flight: generate 1  sandbox 1", "queue: 2 begun, 8 wait for a place"):
             assert told in parts
-        assert "sandboxes: 1 in use, 4 warm" in parts
+        assert "sandboxes: in use 1, warm 4" in parts
         assert "http://a:8000: 2 running; 3 failures in succession" in parts
         assert [row[:2] for row in rows_of(top, "episodes")] == [
             ["train/0/broken", "infra_error"],
@@ -111,6 +111,8 @@ async def test_keys_open_sort_and_filter(run: RunDir) -> None:
         await pilot.press("f", "down", "r")
         await pilot.press("enter")
         assert isinstance(top.screen, OneEpisode)
+        await pilot.press("r", "f", "b")
+        assert isinstance(top.screen, OneEpisode), "the look of every second goes on below"
         await pilot.press("escape")
         assert not isinstance(top.screen, OneEpisode)
         await pilot.press("tab", "enter")

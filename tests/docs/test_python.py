@@ -65,7 +65,7 @@ def test_the_columns_of_the_page_are_there(table: str, tmp_path: Path) -> None:
 
 
 def test_every_function_that_takes_a_recipe_takes_a_dict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is wrong in it is told as of a recipe; that the dict itself is taken is what counts here."""
+    """An unknown key is told as of any recipe."""
     monkeypatch.chdir(tmp_path)
     from agentrl.store.run_dir import RunDir
     from agentrl.types.errors import RecipeError
