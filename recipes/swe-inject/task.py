@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import asyncio
 import difflib
+import io
 import itertools
 import json
 import random
+import tokenize
 import zlib
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
@@ -119,6 +121,31 @@ async def repaired(
     given = msgspec.structs.replace(task, data={"tests": tests})
     paths = list(code_of(row["package"]))
     return await code_tests(given, episode, open_sandbox, sandbox, files=paths, isolation="none", timeout_s=timeout_s)
+
+
+@reward(costs=["sandbox"], bounds=(0, 1))
+async def restored(task: Task, sandbox: Sandbox) -> float | Scored:
+    """Whether all files of the package have the tokens of the published ones; comments and line breaks are free.
+
+    Nothing that the agent wrote is run, so nothing that it wrote can forge this. A repair in other words is 0.
+    """
+    for path, right in code_of(task.data["bug"]["package"]).items():
+        try:
+            left = (await sandbox.read(path, limit=1 << 20)).decode()
+            same = left == right or _tokens(left) == _tokens(right)
+        except (OSError, UnicodeDecodeError, SyntaxError, tokenize.TokenError) as error:
+            return Scored(0.0, f"{path}: {type(error).__name__}")
+        if not same:
+            return Scored(0.0, f"{path} differs from the published file")
+    return 1.0
+
+
+def _tokens(source: str) -> list[tuple[int, str]]:
+    """The tokens of a program: blanks at the beginning of a line count as a level, not as a text."""
+    free = (tokenize.COMMENT, tokenize.NL)
+    levels = (tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE)
+    found = tokenize.generate_tokens(io.StringIO(source).readline)
+    return [(each.type, "" if each.type in levels else each.string) for each in found if each.type not in free]
 
 
 # --- scripts --------------------------------------------------------------------------------------------------------

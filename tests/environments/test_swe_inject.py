@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from agentrl import Task
 from agentrl.config.loader import load_recipe
 from agentrl.preflight.plan import plan
 from agentrl.registry.references import load_object
@@ -49,11 +51,46 @@ def test_every_edit_is_a_program_that_differs() -> None:
 
 
 def test_nothing_trains_on_a_reward_that_can_be_forged() -> None:
-    recipe = load_recipe(str(RECIPE), ["train.iterations=1"])
+    recipe = load_recipe(str(RECIPE), ["rewards.repaired.weight=1"])
     with pytest.raises(RecipeError, match=r"rewards\.repaired: repaired can be forged .* share a process"):
         plan(recipe)
-    aside = load_recipe(str(RECIPE), ["train.iterations=1", "rewards.repaired.weight=0", "rewards.format={}"])
-    plan(aside)
+    plan(load_recipe(str(RECIPE)))
+
+
+class Left:
+    """A sandbox that holds files."""
+
+    def __init__(self, files: dict[str, str]) -> None:
+        self._files = files
+
+    async def read(self, path: str, *, limit: int) -> bytes:
+        if path not in self._files:
+            raise FileNotFoundError(path)
+        return self._files[path].encode()
+
+
+def test_a_package_is_restored_where_its_tokens_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else may be different: comments, line breaks, blanks. Other words for the same are not restored."""
+    restored = load_object("./task.py:restored", RECIPE)
+    monkeypatch.setitem(restored.__globals__, "code_of", lambda package: {"a.py": SOURCE, "b.py": "x = 1\n"})
+    task = Task.of("one", "Repair it.", bug={"package": "mine"})
+
+    def score(**files: str) -> float:
+        left = {"a.py": SOURCE, "b.py": "x = 1\n"} | {f"{name}.py": text for name, text in files.items()}
+        found = asyncio.run(restored(task, Left(left)))
+        return float(getattr(found, "value", found))
+
+    assert score() == score(b="# one\n\nx =  1\n") == 1
+    assert score(a=SOURCE.replace("    ", "  ").replace("> 3", ">  3").replace("= 0", "= 0  # none")) == 1
+    for wrong in (
+        SOURCE.replace("> 3", ">= 3"),
+        SOURCE.replace("item > 3", "3 < item"),
+        SOURCE + "import os\n",
+        "(",
+        "",
+    ):
+        assert score(a=wrong) == 0
+    assert score(b="x = 2\n") == 0
 
 
 READY = pytest.mark.family("worlds")
