@@ -139,11 +139,15 @@ def promised() -> list[str]:
 
 
 def here(version: str) -> Path | None:
-    """Returns the interpreter of a version on this machine; None: there is none."""
-    found = subprocess.run(
-        [*uv(), "python", "find", "--no-python-downloads", "--system", version], capture_output=True, text=True, cwd="/"
-    )
-    return Path(found.stdout.strip()) if found.returncode == 0 else None
+    """Returns an interpreter of a version on this machine, of the path or of pyenv; None: there is none."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    found = [shutil.which(f"python{version}"), *sorted(pyenv.glob(f"versions/{version}.*/bin/python"))]
+    asked = ("-c", "import sys; print('{}.{}'.format(*sys.version_info))")
+    for python in filter(None, found):  # what is on the path may be a shim of a version that is switched off
+        done = subprocess.run([python, *asked], capture_output=True, text=True, check=False)
+        if done.stdout.strip() == version:
+            return Path(python)
+    return None
 
 
 def environment(wheel: Path, extras: tuple[str, ...], folder: Path, python: Path | None = None) -> Path:
