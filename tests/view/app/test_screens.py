@@ -55,6 +55,20 @@ def test_hostile_text_does_not_act(screen: Screen) -> None:
     assert screen.wrong == []
 
 
+def test_the_keyboard_moves_through_rows_turns_and_screens(screen: Screen) -> None:
+    screen.go("run", RUN, "episodes").sees("train/000011-maze1#3").keys("j", "j", "ArrowDown", "k").holds(
+        ".line.on", "train/000011-maze1#3"
+    )
+    screen.keys("Enter").holds("h2", "train/000011-maze1#3").holds("#turn-0").keys("j", "j").holds("#turn-1.on")
+    assert screen.page.evaluate("location.hash").endswith("?turn=1")
+    screen.keys("t").holds(".tokens").keys("t").holds("#turn-0").keys("g").holds(".group-table")
+    screen.keys("?").holds("dialog[open]").keys("Escape").until("() => !document.querySelector('dialog[open]')")
+    screen.keys("u").holds(".line").keys("/").until("() => document.activeElement.type === 'search'")
+    screen.page.keyboard.type("kitchen", delay=250)  # longer than the app waits: it must not lose the field
+    screen.until("() => location.hash.includes('q=kitchen')").keys("Escape", "1").sees("Reward components")
+    assert screen.wrong == []
+
+
 def test_the_url_keeps_filters_and_sort(screen: Screen) -> None:
     screen.go("run", RUN, "episodes").sees("train/000011-maze1#3")
     screen.page.get_by_label("component", exact=True).select_option("found")
