@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from agentrl.commands.view import helpers
 from agentrl.view.web.library import Library
 from agentrl.view.web.server import ViewServer
 
@@ -21,7 +22,7 @@ LONG_MS = 240_000
 
 @contextmanager
 def served(path: Path, cache: Path) -> Iterator[ViewServer]:
-    library = Library(path, cache=cache)
+    library = Library(path, helpers(), cache=cache)
     server = ViewServer(library, port=0)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

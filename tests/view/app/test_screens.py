@@ -40,6 +40,12 @@ def test_two_runs_are_compared(screen: Screen) -> None:
     screen.is_clean()
 
 
+def test_two_estimators_are_compared(screen: Screen) -> None:
+    screen.go("run", "random", "compare", query="?group=rollout%2F000000-maze0&a=gigpo&b=grpo")
+    screen.holds("th", "gigpo").holds("th", "grpo").holds(".axis")
+    screen.is_clean()
+
+
 def test_hostile_text_does_not_act(screen: Screen) -> None:
     for place, text in (
         (["run", RUN, "episode", DESK], "onerror="),
