@@ -74,6 +74,9 @@ def train(
         for each in planned.rl:
             engine = chosen_engine(each.recipe)
             engine.plug_in.check_machine(engine.settings, each.recipe)
+    for each in planned.rl:
+        if each.recipe.eval is not None:
+            _ = each.parts.eval_tasks  # made, and refused, before the event loop runs and the run directory exists
     cuda = on_cuda(planned.recipe.required_model)
     how: dict[str, Any] = {"replay": None if repeated is None else str(repeated), "from_run": None}
     if recorded is not None:

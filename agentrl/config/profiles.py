@@ -24,7 +24,7 @@ from agentrl.types.paths import data_path
 
 SUFFIX = ".profile.yaml"
 WHEN = "when"
-"""Key of a profile: overlays by the key of a recipe that it must have, `{model.scratch: {...}}`."""
+"""Key of a profile: overlays by the key that a recipe must have, `{model.scratch: {...}}`; `*` stands for any name."""
 
 _OF_THE_TASK = ("name", "tasks")
 """Sections that no profile may set: with another name or other tasks it would be another recipe."""
@@ -161,10 +161,11 @@ def _check(profile: Mapping[str, Any], conditions: Any, path: Path) -> None:
 
 
 def _has(tree: Any, key: str) -> bool:
-    """Returns True if the recipe sets the key, to something that is neither null nor false."""
-    for part in key.split("."):
-        tree = tree.get(part) if isinstance(tree, Mapping) else None
-    return tree is not None and tree is not False
+    """Returns True if the recipe sets the key, to something that is neither null nor false; `*` is any key."""
+    part, _, rest = key.partition(".")
+    found = tree if isinstance(tree, Mapping) else {}
+    values = list(found.values()) if part == "*" else [found.get(part)]
+    return any(_has(value, rest) if rest else value is not None and value is not False for value in values)
 
 
 def _merge(

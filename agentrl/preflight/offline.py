@@ -34,7 +34,7 @@ def offline_plan(stage: Stage, parts: Parts) -> StagePlan:
             if parts.make_agent().seats:  # the run's episodes will be of this recipe's agent
                 raise seats_refused(key_of(stage, "run"))
         elif getattr(settings, "jsonl", None) is not None or stored is not None:
-            examples_of(stage, parser_of(parts), stored, [])
+            examples_of(stage, parser_of(parts, fetch=False), stored, [])
     return plan
 
 

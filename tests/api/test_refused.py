@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import agentrl
-from agentrl.types.errors import RecipeError
+from agentrl.types.errors import AgentRLError, RecipeError
 from tests.counting import TRAINING, write
 
 
@@ -37,3 +37,11 @@ def test_a_script_that_is_replayed_twice_has_no_tokens_to_train_on(tmp_path: Pat
     for run in runs:
         with pytest.raises(RecipeError, match="no log-probabilities to train on"):
             agentrl.train(recipe, overrides=["warm_start=null"], replay=run, out=tmp_path / "run", reporters=())
+
+
+def test_tasks_of_an_evaluation_that_cannot_be_made_leave_no_run(tmp_path: Path) -> None:
+    recipe = str(write(tmp_path / "counting", TRAINING))
+    wrong = ["eval.tasks={source: './task.py:nowhere'}"]
+    with pytest.raises(AgentRLError, match="nowhere"):
+        agentrl.train(recipe, overrides=wrong, out=tmp_path / "run", reporters=())
+    assert not (tmp_path / "run").exists()

@@ -79,6 +79,14 @@ def test_conditions_ask_the_recipe_and_not_the_profile(folder: Path) -> None:
     assert (recipe.warm_start.script, recipe.warm_start.steps) == ("oracle", 7)
 
 
+def test_a_star_in_a_condition_is_any_name(folder: Path) -> None:
+    own = profile("when:\n  policies.*.checkpoint.every: {concurrency: 5}\n")
+    assert load_recipe("recipe.yaml", (), own).concurrency == 64
+    assert load_recipe("recipe.yaml", ["policies={past: {script: oracle}}"], own).concurrency == 64
+    Path("recipe.yaml").write_text(RECIPE + "policies: {a: {script: oracle}, past: {checkpoint: {every: 5}}}\n")
+    assert load_recipe("recipe.yaml", (), own).concurrency == 5
+
+
 def test_stages_follow(folder: Path) -> None:
     Path("recipe.yaml").write_text(RECIPE.replace("warm_start: oracle\n", "") + STAGES)
     own = profile("train: {groups: 5, minibatch: 7}\n")

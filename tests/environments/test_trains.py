@@ -23,8 +23,8 @@ from tests.checkpoint import shared
 
 RECIPES = {each.name: each for each in shipped_recipes()}
 EVERY_CI = (
-    "agentdojo", "babyai/learn.yaml", "bfcl/short.yaml", "games", "games/self-play.yaml", "math-python",
-    "picture-maze", "search-qa/fiction.yaml", "self-play/scripted.yaml", "sql-chinook", "staged", "terminal",
+    "agentdojo", "babyai/learn.yaml", "bfcl/short.yaml", "games", "games/self-play.yaml", "picture-maze",
+    "quickstart", "search-qa/fiction.yaml", "self-play/scripted.yaml", "sql-chinook", "staged", "terminal",
 )  # fmt: skip
 
 SMALL = """\
@@ -119,6 +119,17 @@ def test_every_profile_fits_every_recipe(name: str) -> None:
         assert recipe.train is not None
         assert recipe.eval is not None
         assert recipe.profile == profile
+
+
+def test_a_check_downloads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even the tokenizer of a supervised stage, which reads conversations in the format of the model."""
+
+    def nowhere(name: str, *, local_files_only: bool, **settings: object) -> str:
+        assert local_files_only, name
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", nowhere)
+    assert check("staged", [], "gpu").model == "Qwen/Qwen3-0.6B (Hugging Face Hub: downloaded when it is first loaded)"
 
 
 @pytest.mark.family("recipes")

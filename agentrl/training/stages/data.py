@@ -14,7 +14,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.stages import PreferenceStage, SftStage
 from agentrl.estimators.pairs import best_and_worst, check_prompts
-from agentrl.models.load import chat_tokenizer
+from agentrl.models.load import chat_tokenizer, find_model
 from agentrl.rollouts.builder import Parts
 from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
@@ -175,10 +175,16 @@ def preference_loss(stage: Stage) -> PreferenceLoss:
     return loss if isinstance(loss, PreferenceLoss) else PreferenceLoss(**vars(loss))
 
 
-def parser_of(parts: Parts) -> Parser:
-    """The parser of the policy's format of tool calls. The format `auto` depends on the model's template."""
+def parser_of(parts: Parts, *, fetch: bool = True) -> Parser:
+    """The parser of the policy's format of tool calls. The format `auto` depends on the model's template.
+
+    Args:
+        fetch: download a model of the Hugging Face Hub that is not here; else the format is taken to be the usual one.
+    """
     model = parts.recipe.model
-    if model is None or model.scratch is not None or importlib.util.find_spec("transformers") is None:
+    if model is None or model.path is None or importlib.util.find_spec("transformers") is None:
+        return parts.renderer(ByteTokenizer()).parser
+    if not fetch and find_model(model.path) is None:
         return parts.renderer(ByteTokenizer()).parser
     return parts.renderer(chat_tokenizer(model)).parser
 
