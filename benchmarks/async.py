@@ -15,6 +15,7 @@ import math
 import statistics
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -171,7 +172,13 @@ def table(results: list[Arm]) -> Table:
     )  # fmt: skip
     for found in results:
         ages = "  ".join(f"{age}: {part:.0%}" for age, part in found.staleness.items())
-        columns = [found.reward, found.trainer_waits, found.aborted, found.withheld, found.mixed_versions]
+        columns: list[Sequence[float]] = [
+            found.reward,
+            found.trainer_waits,
+            found.aborted,
+            found.withheld,
+            found.mixed_versions,
+        ]
         out.add_row(found.arm, spread(found.episodes_per_s), f"{found.speed_up}", *map(spread, columns), ages)
     return out
 

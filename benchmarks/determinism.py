@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -126,7 +127,7 @@ def temperature_of(logits: Tensor, entropy: float) -> float:
         logprobs = (logits / middle).log_softmax(-1)
         cooler = float(-(logprobs.exp() * logprobs).sum(-1).mean()) < entropy
         low, high = (middle, high) if cooler else (low, middle)
-    return middle
+    return float(middle)
 
 
 def flips(model: Any, count: int, draws: int, report: Report) -> Iterator[tuple[float, int, dict[str, float]]]:
@@ -166,12 +167,8 @@ def flips(model: Any, count: int, draws: int, report: Report) -> Iterator[tuple[
 @contextmanager
 def drawing(by: Callable[..., Drawn], close: float) -> Iterator[None]:
     """The engine draws by this function, and makes draws with a smaller margin again."""
-    before = decode.draw, decode.CLOSE
-    decode.draw, decode.CLOSE = by, close
-    try:
+    with mock.patch.multiple(decode, draw=by, CLOSE=close):
         yield
-    finally:
-        decode.draw, decode.CLOSE = before
 
 
 def step_ms(model: Any, context: int, steps: int, *, invariant: bool) -> tuple[float, float]:

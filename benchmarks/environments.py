@@ -298,11 +298,15 @@ async def through_runner(tools: ToolSet, episode: Episode) -> float:
     return seconds
 
 
-def played(arm: Arm, episodes: int, at_once: int, out: Path, **who: str) -> tuple[list[Episode], float]:
+def played(
+    arm: Arm, episodes: int, at_once: int, out: Path, *, script: str | None = None, replay: str | None = None
+) -> tuple[list[Episode], float]:
     """Episodes, and seconds with the start and the record."""
     overrides = [f"concurrency={at_once}", f"tasks.args.n={episodes}"]
     began = time.perf_counter()
-    run = rollout(RECIPES / arm.recipe, episodes, overrides=overrides, out=out, reporters=(), **who)
+    run = rollout(
+        RECIPES / arm.recipe, episodes, overrides=overrides, out=out, reporters=(), script=script, replay=replay
+    )
     seconds = time.perf_counter() - began
     return list(run.dir.episodes()), seconds
 

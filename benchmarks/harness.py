@@ -287,7 +287,8 @@ def read(line: str | bytes, of: Benchmark) -> Result:
     try:
         result = msgspec.json.decode(line, type=Result)
         of_them = msgspec.defstruct("Rows", [("rows", list[of.rows])])  # type: ignore[name-defined]
-        result.rows = msgspec.json.decode(line, type=of_them).rows
+        rows: Any = msgspec.json.decode(line, type=of_them)
+        result.rows = rows.rows
     except msgspec.MsgspecError as error:
         refuse(str(error))
     if result.benchmark != of.name:

@@ -64,7 +64,7 @@ async def measure(given: argparse.Namespace, report: Report) -> None:
     rng = np.random.default_rng(0)
 
     def tokens(n: int) -> list[int]:
-        return rng.integers(0, 8000, n).tolist()
+        return [*map(int, rng.integers(0, 8000, n))]
 
     context, starts = tokens(PROMPT), []
     began, before = time.perf_counter(), engine.stats["forwarded_tokens"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def measure(given: argparse.Namespace, report: Report) -> None:
     report.plan(given.seeds * sum(steps_of(RECIPE, [*METHODS[method], *given.set]) for method in given.methods))
     jobs = [(method, seed) for seed in range(given.seeds) for method in given.methods]
     with ThreadPoolExecutor(given.jobs) as pool:
-        runs = dict(zip(jobs, pool.map(lambda job: train(*job, given, report), jobs), strict=True))
+        runs = dict(zip(jobs, pool.map(lambda job: train(job[0], job[1], given, report), jobs), strict=True))
     by_method = {method: [runs[method, seed] for seed in range(given.seeds)] for method in given.methods}
     results = [result(method, found, given.level) for method, found in by_method.items()]
     Console(width=120).print(table(results, given.level))
@@ -129,12 +130,12 @@ def table(results: list[Method], level: float) -> Table:
     out = Table("credit", f"learned ({level:g})", "episodes", "seconds", "success at the end", "turns at the end")
     for found in results:
         learned_by = f"{found.learned} of {found.runs}" + (f", {found.failed} failed" if found.failed else "")
-        columns = [found.episodes, found.seconds, found.final_success, found.final_turns]
+        columns: list[Sequence[float]] = [found.episodes, found.seconds, found.final_success, found.final_turns]
         out.add_row(found.method, learned_by, *map(spread, columns))
     return out
 
 
-def spread(values: list[float]) -> str:
+def spread(values: Sequence[float]) -> str:
     """Median (least to most)."""
     if not values:
         return "-"

@@ -104,7 +104,7 @@ def browsergym(python: str, episodes: int) -> float:
     argv = [python, "-P", str(arm), str(episodes), str(pages)]
     running = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(os.cpu_count() or 1)]
     told = [json.loads(each.communicate()[0].strip().splitlines()[-1]) for each in running]
-    return sum(episodes / each["seconds"] for each in told)
+    return sum(episodes / float(each["seconds"]) for each in told)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def episodes(
     rng = np.random.default_rng(0)
 
     def tokens(n: int) -> list[int]:
-        return rng.integers(3, vocabulary, max(1, round(n * rng.uniform(2 / 3, 4 / 3)))).tolist()
+        return [*map(int, rng.integers(3, vocabulary, max(1, round(n * rng.uniform(2 / 3, 4 / 3)))).tolist())]
 
     rows = []
     for group in range(groups):
@@ -175,8 +175,8 @@ def tree(policy: Policy, rows: Sequence[TrainingSample], budget: int = 4096) -> 
     old, advantages = [row.behaviour_logprob for row in rows], [row.advantage for row in rows]
     for packed in pack(rows, budget):
         logprob, _ = policy(packed)
-        each = (torch.from_numpy(packed.gather(column)) for column in (old, advantages))
-        loss(logprob, *each, tokens=tokens).backward()  # type: ignore[no-untyped-call]
+        before, advantage = (torch.from_numpy(packed.gather(column)) for column in (old, advantages))
+        loss(logprob, before, advantage, tokens=tokens).backward()  # type: ignore[no-untyped-call]
         forwarded += len(packed.token_ids)
     return forwarded
 
@@ -245,9 +245,10 @@ def measure(given: argparse.Namespace, report: Report) -> None:
     with torch.no_grad():
         rng = np.random.default_rng(1)
         for packed in pack(rows, 4096):
-            found = Policy(model)(packed)[0].numpy()
+            logprobs = Policy(model)(packed)[0].numpy()
             packed.scatter(
-                (found + rng.normal(0, 0.1, len(found))).astype(np.float32), [row.behaviour_logprob for row in rows]
+                (logprobs + rng.normal(0, 0.1, len(logprobs))).astype(np.float32),
+                [row.behaviour_logprob for row in rows],
             )
     policy = Policy(model)
     layouts: dict[str, Callable[[], int]] = {

@@ -79,7 +79,7 @@ def measure(given: argparse.Namespace, report: Report) -> None:
     with ThreadPoolExecutor(given.jobs) as pool:
         runs = list(
             pool.map(
-                lambda job: train(given, *job, out / f"{job[0]}-{job[1]}", arms[job[0]], report),
+                lambda job: train(given, job[0], job[1], out / f"{job[0]}-{job[1]}", arms[job[0]], report),
                 itertools.product(arms, range(given.seeds)),
             )
         )

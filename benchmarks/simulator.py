@@ -167,8 +167,8 @@ async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, i
         engines.append(SleepingEngine(pipeline, loaded))
         return engines[-1]
 
-    def learn(rollouts: RolloutBatch) -> tuple[TrainingBatch, dict[str, Any]]:
-        time.sleep(pipeline.trainer.update_s)
+    async def learn(rollouts: RolloutBatch) -> tuple[TrainingBatch, dict[str, Any]]:
+        await asyncio.sleep(pipeline.trainer.update_s)
         return TrainingBatch([], rollouts.groups, {}), {}
 
     shutil.rmtree(folder, ignore_errors=True)

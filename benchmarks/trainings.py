@@ -110,7 +110,8 @@ def _parts(recipe: Path | str, overrides: Sequence[str]) -> tuple[float, int]:
     """Steps of progress before reinforcement (ten of its own take about as long as an iteration), and iterations."""
     loaded = load_recipe(str(recipe), list(overrides))
     offline = [loaded.warm_start, *(stage.sft for stage in loaded.stages)]
-    return 1 + sum(each.steps or 0 for each in offline if each) / 10, loaded.train.iterations
+    iterations = 0 if loaded.train is None else loaded.train.iterations
+    return 1 + sum(each.steps or 0 for each in offline if each) / 10, iterations
 
 
 def run_training(
@@ -156,7 +157,7 @@ def _start(arguments: Sequence[str], environment: dict[str, str], *, forks: bool
             pid = forked.start(arguments, environment, writes, writes, leads=False)
         else:
             argv = [sys.executable, *arguments]
-            streams = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+            streams: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
             streams += [(os.POSIX_SPAWN_DUP2, writes, stream) for stream in (1, 2)]
             pid = os.posix_spawn(sys.executable, argv, environment, file_actions=streams)
     finally:

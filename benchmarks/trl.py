@@ -97,7 +97,7 @@ async def _imitate(recipe: Recipe, folder: Path) -> None:
     stages = plan(recipe).stages
     runners = LocalRunners(stages[0].parts.open_backend())
     try:
-        await OfflineTraining(stages[0], [each.stage for each in stages], run, Reporter(), runners).train()
+        await OfflineTraining(stages[0], run, Reporter(), runners).train()
     finally:
         run.close()
 

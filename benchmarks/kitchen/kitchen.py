@@ -51,7 +51,7 @@ class Kitchen(Environment):
     def state_key(self) -> str:
         return f"{self.done} {self.spoilt}"
 
-    def save(self) -> list[Any]:
+    async def save(self) -> list[Any]:
         return [self.done, self.spoilt]
 
     async def restore(self, state: list[Any]) -> None:

@@ -39,24 +39,24 @@ class Maze(Tool):
     async def look(self) -> str:
         """List the room."""
         await self._answer_takes_time()
-        return " ".join(sorted(self.doors[self.room]))
+        return " ".join(sorted(map(str, self.doors[self.room])))
 
     async def _answer_takes_time(self) -> None:
         if self.median:
             await asyncio.sleep(self.median * random.lognormvariate(0.0, self.sigma))
 
     def state_key(self) -> str:
-        return self.room
+        return str(self.room)
 
 
 class SavedMaze(Environment, Maze):
     """The same maze, whose state a fork takes instead of walking there again."""
 
-    def save(self) -> dict[str, Any]:
+    async def save(self) -> dict[str, Any]:
         """The room."""
         return {"room": self.room}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    async def restore(self, state: dict[str, Any]) -> None:
         """As it was saved."""
         self.room = state["room"]
 

@@ -239,7 +239,8 @@ def test_a_browser_that_is_killed_is_no_answer_of_the_policy(alone: Alone) -> No
         env = await opened("click-test-2", 3)
         idle = await opened("click-test-2", 4)
         await idle.close()
-        (driver,) = [process.pid for _, process in launching._drivers.values()]
+        loop = asyncio.get_running_loop()  # others, of earlier tests, may be closed and not dropped yet
+        (driver,) = [process.pid for (of, _), (_, process) in launching._drivers.items() if of is loop]
         subprocess.run(["pkill", "-9", "-P", str(driver)], check=True)  # Playwright's, whose end is Chromium's
         with pytest.raises(InfraError):
             await env.left_click(10, 60)

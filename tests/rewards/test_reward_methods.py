@@ -113,6 +113,29 @@ async def test_a_formula_of_the_question_is_no_answer(question: str, gold: Any, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("gold", "right", "hedged"), [
+    ("1729",
+        ["The answer is 1729.", "The answer is 1729 apples.", "The answer is 1,729 dollars",
+         "The answer is 1729 because 12^3 + 1^3 = 1729.", "The answer is 1729, and we are done by Theorem 5.",
+         "It is 1728 or 1729, and 1728 fails. The answer is 1729.", "The answer is 1729. It is the sum of 2 cubes."],
+        ["The answer is 1729 or 1730.", "The answer is 1729, or 1730.", "The answer is 1729 and 1730.",
+         "The answer is 1729; maybe 1730.", "The answer is 1729. No, 1730.", "The answer is 1729 if x, else 1730.",
+         "The answer is 1729 or 1730: see 1729", "The answer is between 1729 and 1800", "The answer is 1729, 1730",
+         "The answer is 1729, and possibly also perhaps 1730.",
+         "1,729,0", "The answer is 1,729,0.", "The answer is 1,729 or 1,730",
+         "The answer is 1729\n1730\n1731", "The answer is x=1729, y=1730", "The answer is 1729 \u00b1 5"]),
+    (r"$\{1, 2\}$", [r"The answer is $\{1, 2\}$"], []),
+])  # fmt: skip
+async def test_several_answers_are_none(gold: str, right: list[str], hedged: list[str]) -> None:
+    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    task, found = Task.of("t", "How many?", answer=gold), {}
+    for answer in (*right, *hedged):
+        said = await maths(task, make_episode(task, answer=answer), timeout_s=60)
+        found[answer] = said if isinstance(said, float) else said.value
+    assert found == {**dict.fromkeys(right, 1.0), **dict.fromkeys(hedged, 0.0)}
+
+
+@pytest.mark.slow
 async def test_what_takes_too_long_scores_nothing_and_the_next_is_compared():
     """An answer that nobody can compare must not be a way out of a wrong one."""
     pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")

@@ -11,6 +11,7 @@ from context import PAGE_JS, Context, Failed
 
 Fields = dict[str, Any]
 OPERATIONS: dict[str, Callable[[Context, Fields], Awaitable[Any]]] = {}
+LOADS = 3  # of a page, while the networks of this machine change
 ACTION_S = 5.0  # timeout for an element to be present, still and uncovered
 
 
@@ -36,7 +37,7 @@ async def goto(context: Context, fields: Fields) -> Any:
     url, wait, seconds = need(fields, "url"), fields.get("wait") or "load", float(fields.get("load_s") or 15.0)
     status = None
     try:
-        response = await page.goto(url, wait_until=wait, timeout=seconds * 1000)
+        response = await _loaded(page, url, wait, seconds)
         status = response.status if response is not None else None
     except Exception as error:
         if type(error).__name__ == "TimeoutError":
@@ -50,6 +51,18 @@ async def goto(context: Context, fields: Fields) -> Any:
     if page in context.crashed:
         raise Failed("crashed", "the page crashed")
     return {"url": (await context.current()).url, "status": status}
+
+
+async def _loaded(page: Any, url: str, wait: str, seconds: float) -> Any:
+    """Loads a page. Again if Chromium broke off because an interface of this machine changed, such as the network of
+    a new container.
+    """
+    for left in reversed(range(LOADS)):
+        try:
+            return await page.goto(url, wait_until=wait, timeout=seconds * 1000)
+        except Exception as error:
+            if not left or "ERR_NETWORK_CHANGED" not in str(error):
+                raise
 
 
 @operation

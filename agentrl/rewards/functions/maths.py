@@ -35,7 +35,8 @@ async def maths(
     r"""1 if the answer equals a reference symbolically (`\frac12`, `0.5`, sets, intervals, equations), else 0.
 
     An answer that cannot be compared within the time scores 0: it must not pay to be incomparable. A formula copied
-    verbatim from the question scores 0 too, unless it is the gold answer's own form.
+    verbatim from the question scores 0 too, unless it is the gold answer's own form; so does a number among several
+    ("the answer is 5 or 6"), if the gold answer is one number.
 
     Args:
         form: `value` for tasks of computation: if the gold answer is a number, the answer has to be one, and not a

@@ -36,6 +36,10 @@ _CALC = (
     "x = 1728",
     "\\neg 1728",
     "1729^{1728}",
+    "The answer is 1729 or 1730.",
+    "The answer is 1729, 1730, 1731.",
+    "The answer is between 1729 and 1800",
+    "The final answer is 1729. No, 1730.",
 )
 _NOT_PAID = (
     "f1", "sql_partial", "sql_syntax", "sql_schema", "sql_ngrams", "patch_similarity", "format", "turn_format",

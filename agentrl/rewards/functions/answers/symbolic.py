@@ -26,7 +26,9 @@ def prepare() -> None:
 
 
 def compare(reference: str, answer: str, digits: int, value: bool = False, question: str = "") -> str:
-    """Returns `equal`, `different`, `no gold`, or for a refused equal answer `not computed`, `the question's own text`.
+    """Returns `equal`, `different`, `no gold`, or why an equal answer is refused.
+
+    These are `several answers`, `not computed`, and `the question's own text`.
 
     Args:
         value: a number has to be written as a number.
@@ -48,6 +50,8 @@ def compare(reference: str, answer: str, digits: int, value: bool = False, quest
     if not equal:
         return "different" if wanted else "no gold"
     text, gold = _text_of(said, answer), _text_of(wanted, reference)
+    if is_numeral(gold) and _is_one_of_several(text, answer) and not _is_one_of_several(gold, reference):
+        return "several answers"
     if is_numeral(text) and not (value and _is_left_to_do(text, gold, question)):
         return "equal"
     if value and is_numeral(gold):
@@ -99,6 +103,25 @@ _FRACTION = re.compile(rf"[-+]?[0-9]*\{{[-+]?{_DIGITS}\}}\{{[-+]?{_DIGITS}\}}")
 def _is_base(text: str, whole: str) -> bool:
     """Returns True if the parser ignored an exponent after `text`: it reads the plain text `2^{3}` as 2."""
     return text != whole and bool(_EXPONENT.match(whole.partition(text)[2]))
+
+
+def _is_one_of_several(text: str, whole: str) -> bool:
+    """Returns True if the answer offers another number beside `text`: "the answer is 5 or 6", of which the parser reads
+    the first.
+    """
+    written = ",?".join(map(re.escape, text)) if text.isdecimal() else re.escape(text)  # the parser drops commas
+    ends = [found.end() for found in re.finditer(written, whole)]
+    stated = [end for end in ends[:-1] if "answer" in whole[max(0, end - len(text) - 30) : end].lower()]
+    return any(_OR_ANOTHER.match(whole, end) for end in [*stated, *ends[-1:]])
+
+
+_OR_ANOTHER = re.compile(
+    r"[^\S\n]*(?:\\?%|\$|\\\))?"
+    r"(?:[\s,;:.(]*(?:(?:(?:or|no|sorry|wait|actually|maybe|perhaps|possibly|alternatively|rather|else|otherwise|but|if"
+    r"|unless|and|also|to|through|not|versus|vs)\b|\u00b1|\\pm|\+/?-|\|)[\s,;:(]*)+[^.!?\n\d]{0,16}\d"
+    r"|[\s,;:&|]+(?:[a-z]\s*=\s*)?[-+]?\d)",
+    re.IGNORECASE,
+)
 
 
 def _text_of(parsed: Any, whole: str) -> str:

@@ -1,0 +1,50 @@
+"""Operations of the browser driver, with a page that fails as Chromium's do."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+import pytest
+
+from agentrl.types.paths import data_path
+
+CHANGED = "net::ERR_NETWORK_CHANGED at http://127.0.0.1/"
+
+
+@pytest.fixture
+def operations(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(data_path("tools", "browser")))
+    for name in ("operations", "context"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module("operations")
+
+
+class Page:
+    """A page whose loads break off with these errors, and then succeed."""
+
+    def __init__(self, *errors: str) -> None:
+        self.errors, self.loads = list(errors), 0
+
+    async def goto(self, url: str, *, wait_until: str, timeout: float) -> str:
+        self.loads += 1
+        if self.errors:
+            raise RuntimeError(self.errors.pop(0))
+        return url
+
+
+async def test_a_page_loads_again_when_an_interface_of_the_machine_changes(operations: ModuleType) -> None:
+    page = Page(*[CHANGED] * (operations.LOADS - 1))
+    assert await operations._loaded(page, "http://127.0.0.1/", "load", 1.0) == "http://127.0.0.1/"
+    assert page.loads == operations.LOADS
+
+
+@pytest.mark.parametrize(("errors", "loads"), [([CHANGED] * 9, 3), (["net::ERR_CONNECTION_REFUSED"], 1)])
+async def test_other_failures_and_a_network_that_does_not_settle_are_told(
+    operations: ModuleType, errors: list[str], loads: int
+) -> None:
+    page = Page(*errors)
+    with pytest.raises(RuntimeError, match="net::ERR"):
+        await operations._loaded(page, "http://127.0.0.1/", "load", 1.0)
+    assert page.loads == loads
