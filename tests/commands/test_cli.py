@@ -18,7 +18,8 @@ def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_shell_completes_commands_and_recipes(tmp_path: Path) -> None:
-    shown = command("--show-completion", "bash", cwd=tmp_path).stdout
+    # What --show-completion prints for the shell that it finds among its parents.
+    shown = python("-m", "agentrl.cli", cwd=tmp_path, _AGENTRL_COMPLETE="source_bash").stdout
     assert "_AGENTRL_COMPLETE=complete_bash" in shown
     assert "complete -o default -F" in shown
     for typed, expected in (("agentrl rescor", "rescore"), ("agentrl rollout quickst", "quickstart")):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentrl.distributed.gateway import Gateway, GatewayEngine
@@ -41,9 +42,12 @@ async def client(gateway: Gateway, engine: Any, token: str | None = None) -> Gat
 
 async def test_the_answers_are_the_engines(gateway: Gateway, engine: TorchEngine) -> None:
     remote = await client(gateway, engine)
-    assert await remote.generate([1, 2, 3], GREEDY, "a") == await engine.generate([1, 2, 3], GREEDY, "b")
-    seeded = Sampling(max_tokens=8, seed=5)
-    assert await remote.generate([1, 2, 3], seeded, "a") == await engine.generate([1, 2, 3], seeded, "b")
+    for sampling in (GREEDY, Sampling(max_tokens=8, seed=5)):
+        there = await remote.generate([1, 2, 3], sampling, "a")
+        here = await engine.generate([1, 2, 3], sampling, "b")
+        assert there.queue_s is not None
+        assert there.decode_s is not None
+        assert msgspec.structs.replace(there, queue_s=here.queue_s, decode_s=here.decode_s) == here
     scored = await remote.score([1, 2, 3], [[4, 5], [6]], [3, 1])
     assert scored == await engine.score([1, 2, 3], [[4, 5], [6]], [3, 1])
     assert engine.stats["parked"] > 0

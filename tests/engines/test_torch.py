@@ -283,7 +283,7 @@ async def test_wrong_weights_are_refused_and_the_old_ones_stay(engine: TorchEngi
         with pytest.raises(EngineError, match=words):
             await engine.update(weights, 1)
     after = await engine.generate([1, 2], Sampling(max_tokens=5, seed=1), "b")
-    assert after == before
+    assert (after.token_ids, after.logprobs) == (before.token_ids, before.logprobs)
     tied = {k: v for k, v in make_model(seed=9).state_dict().items() if k != "lm_head.weight"}
     await engine.update(tied, 2)
     assert engine.stats["version"] == 2

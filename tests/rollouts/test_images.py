@@ -20,6 +20,7 @@ from agentrl.tools.base import Environment, Observation, Tool, ToolResult, tool
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
 from agentrl.types.parts.image import data_url
+from agentrl.types.reporter import Reporter
 from agentrl.types.task import Task
 from tests.images import BLUE, RED, png
 from tests.rollouts.world import collect, make_context, make_parts
@@ -189,9 +190,7 @@ async def test_a_run_continues_with_images_of_as_many_tokens_only(tmp_path: Path
     parts = make_parts(tmp_path, tools=["tests.rollouts.test_images:Camera"], **RECIPE)
     engine, renderer = parts.scripted_engine("random")
     with RunDir.create(tmp_path / "run") as run:
-        collector = Collector(
-            parts, run, cast(Any, SimpleNamespace(episode=None, episode_stage=None, warning=None)), LocalRunners(None)
-        )
+        collector = Collector(parts, run, Reporter(), LocalRunners(None))
         collector.scheduler(engine, renderer)
         assert run.info["processor"] == {"use": "one_token"}
         scripts, renderer.processor = renderer.processor, cast(Any, SimpleNamespace(settings={"patch": 14}))
