@@ -78,7 +78,7 @@ def episodes(
     rng = np.random.default_rng(0)
 
     def tokens(n: int) -> list[int]:
-        return [*map(int, rng.integers(3, vocabulary, max(1, round(n * rng.uniform(2 / 3, 4 / 3)))).tolist())]
+        return [*map(int, rng.integers(3, vocabulary, max(1, round(n * rng.uniform(2 / 3, 4 / 3)))))]
 
     rows = []
     for group in range(groups):

@@ -30,7 +30,7 @@ class Collector:
     """Collects episodes of any engine in one run directory.
 
     Attributes:
-        runners: runs the episodes, here or on workers.
+        runners: run the episodes, here or on workers.
     """
 
     parts: Parts

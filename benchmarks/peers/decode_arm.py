@@ -27,7 +27,7 @@ PLACES = {
     ),
     "Sampling": ("agentrl.types.engine:Sampling", "agentrl.engines.base:Sampling"),
 }
-"""Where each class has been, the newest first."""
+"""Places that each class has had, the newest first."""
 
 
 def found(name: str) -> Any:

@@ -47,7 +47,7 @@ class Model:
 
     def __init__(self, tokenizer: Tokenizer, turns: int) -> None:
         self.tokenizer, self.turns = tokenizer, turns
-        self.turn_end = tokenizer.token_to_id("<|im_end|>") or 0
+        self.turn_end: int = tokenizer.token_to_id("<|im_end|>")
         self._tokens = [_response(self._token_reply(turn)) for turn in range(turns)]
         self._chats = [_response(self._chat_reply(turn)) for turn in range(turns)]
         self._read_tokens = msgspec.json.Decoder(_Tokens).decode

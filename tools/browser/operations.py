@@ -4,6 +4,8 @@ Coordinates are CSS pixels of the viewport. Element ids come from `tree`, `eleme
 as their document.
 """
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ from context import PAGE_JS, Context, Failed
 
 Fields = dict[str, Any]
 OPERATIONS: dict[str, Callable[[Context, Fields], Awaitable[Any]]] = {}
-LOADS = 3  # of a page, while the networks of this machine change
+PAUSE_S = 0.2  # before a page loads again, because the networks of this machine change
 ACTION_S = 5.0  # timeout for an element to be present, still and uncovered
 
 
@@ -54,15 +56,17 @@ async def goto(context: Context, fields: Fields) -> Any:
 
 
 async def _loaded(page: Any, url: str, wait: str, seconds: float) -> Any:
-    """Loads a page. Again if Chromium broke off because an interface of this machine changed, such as the network of
-    a new container.
+    """Loads a page within `seconds`. Chromium breaks loads off when an interface of this machine changes, such as the
+    network of a new container: these are repeated.
     """
-    for left in reversed(range(LOADS)):
+    until = time.monotonic() + seconds
+    while True:
         try:
-            return await page.goto(url, wait_until=wait, timeout=seconds * 1000)
+            return await page.goto(url, wait_until=wait, timeout=max(1.0, 1000 * (until - time.monotonic())))
         except Exception as error:
-            if not left or "ERR_NETWORK_CHANGED" not in str(error):
+            if "ERR_NETWORK_CHANGED" not in str(error) or time.monotonic() + PAUSE_S > until:
                 raise
+        await asyncio.sleep(PAUSE_S)
 
 
 @operation

@@ -4,7 +4,8 @@ While one callback of the loop computes, all other episodes wait, and no time li
 a sign of life. While that is late, the thread samples the loop's thread: the running callback, and its processor time.
 Time in which a busy machine does not run the loop does not count, so a stall is always caused by the reported code.
 
-Frames of a running thread are read only while the loop is late: CPython 3.11 can crash in it.
+Frames of the loop's thread are read only while the loop is late: reading those of a running thread can crash
+CPython 3.11.
 
 Other event loops (uvloop, used by Ray if installed) show no callbacks: there a round of the loop counts as
 one.

@@ -110,9 +110,9 @@ def _is_one_of_several(text: str, whole: str) -> bool:
     the first.
     """
     written = ",?".join(map(re.escape, text)) if text.isdecimal() else re.escape(text)  # the parser drops commas
-    ends = [found.end() for found in re.finditer(written, whole)]
-    stated = [end for end in ends[:-1] if "answer" in whole[max(0, end - len(text) - 30) : end].lower()]
-    return any(_OR_ANOTHER.match(whole, end) for end in [*stated, *ends[-1:]])
+    ends = [found.end() for found in re.finditer(rf"(?<!\d)(?<!\d[.,]){written}(?!\d)", whole)]
+    stated = [end for end in ends if "answer" in whole[max(0, end - len(text) - 30) : end].lower()]
+    return any(_OR_ANOTHER.match(whole, end) for end in stated or ends[-1:])
 
 
 _OR_ANOTHER = re.compile(
