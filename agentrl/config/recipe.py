@@ -24,7 +24,7 @@ from agentrl.config.stages import PreferenceStage, SftStage, StopSettings
 from agentrl.config.tasks import CurriculumPart, TaskSettings
 from agentrl.config.train import OptimiserSettings, TrainSettings
 from agentrl.types.episode import POLICY
-from agentrl.types.errors import RecipeError
+from agentrl.types.errors import RecipeError, StoreError
 from agentrl.types.reporter import UNNAMED
 from agentrl.types.sandbox import SandboxSpec
 
@@ -495,7 +495,17 @@ def _nth(index: int) -> str:
 
 
 def recipe_from_run(info: dict[str, Any]) -> Recipe:
-    """The resolved recipe stored in `run.json`."""
+    """The resolved recipe stored in `run.json`.
+
+    Raises:
+        StoreError: it lacks the recipe, or the folder that the recipe's paths are relative to.
+    """
+    if missing := [name for name in ("recipe", "base") if name not in info]:
+        raise StoreError(
+            f"has no {' and no '.join(missing)}",
+            place="run.json",
+            remedy="use a run that agentrl rollout or train wrote",
+        )
     recipe = Recipe.model_validate(info["recipe"])
     recipe._base, recipe._profile = Path(info["base"]), info.get("profile")
     return recipe

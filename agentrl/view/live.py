@@ -23,6 +23,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
         stages: number of episodes in flight by stage, the most frequent first.
         flights: the episodes in flight, those first that have been in their stage for the longest, with the seconds.
         parts: lines about the queue, sandboxes and engines.
+        pulse: the heartbeat that this was read from; None: the run has none.
     """
 
     state: str
@@ -30,6 +31,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     stages: dict[str, int]
     flights: list[tuple[str, Flight, float]]
     parts: list[str]
+    pulse: Pulse | None = None
 
 
 def activity(run: RunReader, now: float) -> Activity:
@@ -41,7 +43,7 @@ def activity(run: RunReader, now: float) -> Activity:
     pulse, written = run.pulse(), run.is_written
     working = pulse is not None and pulse.ended is None and written
     if pulse is None or not working:
-        return Activity(state=_at_rest(pulse, written), working=False, stages={}, flights=[], parts=[])
+        return Activity(state=_at_rest(pulse, written), working=False, stages={}, flights=[], parts=[], pulse=pulse)
     flights = [(id, flight, max(0.0, now - flight.since)) for id, flight in pulse.episodes.items()]
     stages = Counter(flight.stage for flight in pulse.episodes.values())
     return Activity(
@@ -50,6 +52,7 @@ def activity(run: RunReader, now: float) -> Activity:
         stages=dict(stages.most_common()),
         flights=sorted(flights, key=lambda each: (-each[2], each[0])),
         parts=_parts(pulse),
+        pulse=pulse,
     )
 
 

@@ -79,8 +79,8 @@ function Help({ open, onClose }) {
 function State({ live }) {
   if (isExport) return h("span", { class: "live" }, "export");
   const beat = live.live, mark = live.problem ? "lost" : live.state === "running" ? "on" : "";
-  const words = live.problem ? "no connection" : live.state === "running" ? `running${beat?.iteration != null ? `, iteration ${beat.iteration}` : ""}` : live.state || "…";
-  return h("span", { class: "live", role: "status", title: live.problem ? visible(live.problem) : undefined }, h("i", { class: `pulse ${mark}` }), words);
+  const words = live.problem ? "no connection" : live.state === "running" ? `running${beat?.phase ? `: ${beat.phase}` : ""}` : live.state || "…";
+  return h("span", { class: "live", role: "status", title: live.problem ? visible(live.problem) : undefined }, h("i", { class: `pulse ${mark}` }), visible(words));
 }
 
 /** @param {{ run: string, screen: string, item: string, query: URLSearchParams, theme: string, live: import("app/live").Live, head: Json }} props */

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agentrl.store import heartbeat
 from agentrl.store.info import OtherFormat
 from agentrl.store.lock import is_held
 from agentrl.store.reader import RunReader
@@ -33,9 +34,10 @@ _FILES = {
     "info": ("run.json",),
     "metrics": ("metrics.jsonl",),
     "failures": ("failures.jsonl",),
-    "live": ("live.json",),
+    "live": (heartbeat.NAME,),
     "episodes": ("episodes", "scores"),
     "credit": ("credit",),
+    "tokens": ("tokens",),
 }
 """Parts of a run that a page shows, and what they are made of. A folder counts with its files."""
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from agentrl.store import rescored
+from agentrl.store import heartbeat, rescored
 from agentrl.store.index import EpisodeRow
 from agentrl.store.info import read_info
 from agentrl.store.lines import read_lines
 from agentrl.store.reader import RunReader
 from agentrl.types.errors import AgentRLError
 from agentrl.types.reporter import TRAINING
+from agentrl.view.live import activity
 from agentrl.view.summary import STAGE, progress, series, summarise
 from agentrl.view.web.library import Json, Library, ViewedRun, parts_of, state_of
 from agentrl.view.web.query import Query, Refused
@@ -57,6 +59,8 @@ _COLUMNS = (
     ("created_at", "began", "time"),
     ("group_id", "group", "text"),
 )
+_FLIGHTS = 20
+"""Episodes in flight that are sent."""
 _AFTER = 2
 """Place of the reward components among the columns."""
 
@@ -77,7 +81,7 @@ def _listed(library: Library, key: str) -> Json:
         path = library.path_of(key)
     except Refused as refused:
         return _problem(key, library.root / key, refused)
-    parts = parts_of(path)
+    parts = parts_of(path) | {"live": None}  # the heartbeat is in no entry
     held, known = _listings.get(path, (None, {}))
     if held != parts:
         try:
@@ -256,12 +260,24 @@ def _marks(run: ViewedRun) -> dict[str, str]:
 
 
 def live_of(run: ViewedRun) -> Json | None:
-    """The heartbeat of a run, while it is written; None: it has none."""
-    try:
-        found = msgspec.json.decode((run.path / "live.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
+    """Activity of a run: its phase, and the episodes in flight that have been in their stage for the longest; None: it
+    writes no heartbeat.
+    """
+    now = activity(run.reader, time.time())
+    if now.pulse is None:
         return None
-    return found if isinstance(found, dict) else None
+    flights = [msgspec.to_builtins(flight) | {"id": id} for id, flight, _ in now.flights[:_FLIGHTS]]
+    return {
+        "at": now.pulse.at,
+        "phase": now.pulse.phase,
+        "done": now.pulse.done,
+        "total": now.pulse.total,
+        "state": now.state,
+        "working": now.working,
+        "stages": now.stages,
+        "flights": flights,
+        "parts": now.parts,
+    }
 
 
 def not_recorded(run: ViewedRun) -> list[str]:
@@ -324,7 +340,7 @@ def changed_at(path: Path) -> float | None:
         "index.sqlite",
         "index.sqlite-wal",
         "episodes",
-        "live.json",
+        heartbeat.NAME,
     ):
         try:
             times.append((path / name).stat().st_mtime)

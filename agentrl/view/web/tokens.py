@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from agentrl.store.tokens import TurnTokens
 from agentrl.types.episode import Episode, Node
 from agentrl.types.parts.placeholders import placed
 from agentrl.view.web.episode import ancestors, depths
-from agentrl.view.web.library import Decode, Json, Library
+from agentrl.view.web.library import Decode, Json, Library, ViewedRun
 from agentrl.view.web.query import Query, Refused
 from agentrl.view.web.rows import credit_of
 
@@ -31,17 +32,19 @@ def tokens(library: Library, ask: Query) -> Json:
     shown, at, left = [], 0, limit
     total = sum(len(node.token_ids) for node in found.nodes)
     ids = token_ids(found)
+    trained = _trained(run, found.id)
     for index, node in enumerate(found.nodes):
         size = len(node.token_ids)
         first = max(0, start - at)
         if (first < size or (size == 0 and at >= start)) and left > 0:
             piece = slice(first, first + left)
-            shown.append(_node(index, node, ids[index], piece, turn_of.get(index), advantages, decode))
+            shown.append(_node(index, node, ids[index], piece, turn_of.get(index), advantages, trained, decode))
             left -= len(ids[index][piece])
         at += size
     end = start + limit - left
     has = {"mask": bool(found.nodes), "logprob": any(node.logprobs for node in found.nodes)}
-    has |= {"version": any(node.versions for node in found.nodes), "advantage": bool(advantages)}
+    has |= {"version": any(node.versions for node in found.nodes), "advantage": bool(advantages or trained)}
+    has |= dict.fromkeys(("ratio", "entropy", "clip"), bool(trained))
     return {
         "nodes": shown,
         "drift": msgspec.to_builtins(found.drift),
@@ -60,10 +63,11 @@ def _node(
     piece: slice,
     turn: int | None,
     advantages: dict[int, float],
+    trained: dict[int, TurnTokens],
     decode: Decode | None,
 ) -> Json:
     """A piece of a node."""
-    shown = ids[piece]
+    shown, own = ids[piece], node.kind == "sampled" and turn is not None
     return {
         "index": index,
         "parent": node.parent,
@@ -74,9 +78,24 @@ def _node(
         "text": None if decode is None else texts_of(shown, decode),
         "logprobs": [round(value, 4) for value in node.logprobs[piece]] if node.logprobs else None,
         "versions": [[span.version, span.start, span.end] for span in node.versions],
-        "advantage": advantages.get(turn) if turn is not None and node.kind == "sampled" else None,
-        "trainer": None,
+        "advantage": advantages.get(turn) if own else None,
+        "trainer": _numbers(trained.get(turn), piece) if own else None,
     }
+
+
+def _trained(run: ViewedRun, id: str) -> dict[int, TurnTokens]:
+    """What the trainer computed for the turns of an episode in the last update that trained them."""
+    records = run.reader.tokens(episode_id=id)
+    return {turn.turn: turn for record in sorted(records, key=lambda each: each.iteration) for turn in record.turns}
+
+
+def _numbers(found: TurnTokens | None, piece: slice) -> Json | None:
+    """The numbers of a piece of a turn, by the names of the page."""
+    if found is None:
+        return None
+    columns = {name: getattr(found, name)[piece] for name in ("advantage", "logprob", "ratio", "entropy")}
+    rounded = {name: [round(value, 5) for value in values] for name, values in columns.items()}
+    return {**rounded, "clip": found.clipped[piece]}
 
 
 def token_ids(found: Episode) -> list[list[int]]:

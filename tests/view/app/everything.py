@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from agentrl.store import RunDir
+from agentrl.store.tokens import TokenRecord, TurnTokens
 from agentrl.types.episode import Context, Drift, Episode, GateVerdict
 from tests.store.make import make_episode
 
@@ -35,6 +36,7 @@ def make_everything(path: Path, iterations: int = 12) -> Path:
                 "grad_norm": 1.0,
             }
             run.add_metrics({"iteration": iteration, "split": "train", **figures})
+            run.add_tokens("rl", iteration, [_trained(f"train/{iteration:06d}-maze1#2")])
             if iteration % 5 == 0:
                 run.add_metrics({"iteration": iteration, "split": "eval", "success": iteration / 12})
         if iterations:
@@ -43,6 +45,17 @@ def make_everything(path: Path, iterations: int = 12) -> Path:
                 {"kind": "SandboxLost", "message": EVIL, "stage": "tools", "episode": "train/000001-maze0#3"}
             )
     return path
+
+
+def _trained(id: str) -> TokenRecord:
+    numbers = {
+        "advantage": [0.5, 0.5, 0.2],
+        "logprob": [-0.1] * 3,
+        "ratio": [1.0, 1.4, 0.7],
+        "entropy": [0.1, 0.9, 0.3],
+    }
+    turns = [TurnTokens(turn=turn, **numbers, clipped=[False, True, False]) for turn in range(4)]
+    return TokenRecord(episode_id=id, group_id=id.partition("#")[0], branch_id=0, turns=turns)
 
 
 def _add(run: RunDir, iteration: int, group: int, member: int, draw: random.Random) -> None:

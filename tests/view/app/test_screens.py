@@ -119,3 +119,14 @@ def test_tokens_are_coloured_and_name_their_ids(screen: Screen) -> None:
     screen.holds(".tokeninfo", "trained on").holds(".tokeninfo", "log-prob")
     assert screen.page.get_by_role("button", name="entropy").is_disabled()
     assert screen.wrong == []
+
+
+def test_tokens_are_coloured_by_what_the_trainer_kept(screen: Screen) -> None:
+    screen.go("run", RUN, "tokens", f"{GROUP}#2").holds(".tokens span")
+    for name in ("ratio", "entropy", "clip"):
+        screen.page.get_by_role("button", name=name).click()
+        screen.holds(".tokens span[style*='background']")
+    screen.page.locator(".tokens span:not(.context)").nth(1).hover()
+    screen.holds(".tokeninfo", "ratio 1.400").holds(".tokeninfo", "entropy 0.900")
+    screen.is_clean()
+    assert screen.wrong == []

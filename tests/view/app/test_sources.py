@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agentrl.store import RunDir
+from agentrl.store.heartbeat import Flight, Pulse, write_pulse
 from agentrl.view.web.export import export
 from agentrl.view.web.library import Library
 from agentrl.view.web.server import ViewServer
@@ -83,29 +86,23 @@ def test_a_browser_without_the_cookie_is_told_what_to_open(chromium: Any, server
         Screen(context.new_page(), server.url.partition("?")[0]).sees("open the URL that the terminal printed")
 
 
-def test_a_heartbeat_says_what_is_in_flight(screen: Screen) -> None:
-    beat = {
-        "at": 1_790_000_100.0,
-        "iteration": 24,
-        "phase": "rollout",
-        "done": 10,
-        "total": 64,
-        "phases": {"sandbox": 3, "agent": 20},
-        "episodes": [{"id": "train/000024-slow#0", "phase": "tools", "since": 1_790_000_000.0}],
-        "queue": {"waiting": 7},
-    }
-    news = {
-        "cursor": "c",
-        "state": "running",
-        "changed": [],
-        "episodes": 97,
-        "iteration": 24,
-        "index": None,
-        "live": beat,
-    }
-    screen.page.route("**/api/updates?**", lambda route: route.fulfill(json=news))
-    screen.go("run", "everything", "overview").sees("Iteration 24 is being played").sees("10 of 64 episodes done")
-    screen.sees("23 in flight").sees("sandbox 3").sees("queue waiting 7").holds(".live", "running, iteration 24")
-    screen.is_clean()
-    screen.go("run", "everything", "failures").sees("train/000024-slow#0").sees("1 min 40 s")
-    assert not screen.wrong, screen.wrong
+def test_a_heartbeat_says_what_is_in_flight(chromium: Any, tmp_path: Path) -> None:
+    now = time.time()
+    flights = {"train/000024-slow#0": Flight(stage="tools", since=now - 100, turns=2)}
+    flights |= {f"train/000024-new#{k}": Flight(stage="sandbox", since=now) for k in range(3)}
+    with (
+        RunDir.create(tmp_path / "run", {"recipe": {"name": "house"}}) as run,
+        served(tmp_path, tmp_path / "cache") as server,
+        chromium.new_context() as context,
+    ):
+        run.add(make_episode("train/000000-first#0", iteration=3))
+        pulse = Pulse(at=now, pid=1, started=now, phase="iteration 24", phase_since=now - 10, done=10, total=64)
+        write_pulse(run.path, replace(pulse, episodes=flights, running=4, waiting=7, sandboxes={"in_use": 3}))
+        screen = Screen(context.new_page(), server.url).go("run", "run", "overview").sees("Now: iteration 24")
+        screen.sees("10 of 64 done").sees("4 in flight").sees("sandbox 3").sees("4 begun, 7 wait for a place")
+        screen.sees("sandboxes: in use 3").holds(".live", "running: iteration 24")
+        screen.is_clean()
+        screen.go("run", "run", "failures").sees("train/000024-slow#0").sees("1 min 40 s")
+        write_pulse(run.path, replace(pulse, at=now + 2, phase="iteration 25"))
+        screen.go("run", "run", "overview").sees("Now: iteration 25").holds(".live", "running: iteration 25")
+        assert not screen.wrong, screen.wrong

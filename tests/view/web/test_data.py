@@ -8,6 +8,7 @@ from msgspec import structs
 
 from agentrl.commands.view import helpers
 from agentrl.store import RunDir
+from agentrl.store.tokens import TokenRecord, TurnTokens
 from agentrl.types.episode import Context, Parent
 from agentrl.view.web.endpoints import answer
 from agentrl.view.web.library import Helpers, Library
@@ -168,6 +169,49 @@ def test_tokens_come_in_pieces_that_make_the_whole(library):
     sampled = [node for node in whole["nodes"] if node["kind"] == "sampled"]
     assert [node["advantage"] for node in sampled] == [0.5, -0.5, 0.1, 0.0]
     assert all(len(node["logprobs"]) == len(node["token_ids"]) for node in sampled)
+
+
+def test_tokens_show_what_the_trainer_kept_of_the_last_update(tmp_path):
+    path = make_run(tmp_path / "run")
+    with RunDir.open(path) as run:
+        run.add_tokens("rl", 1, [recorded("g0/0", {0: 3, 1: 3}, ratio=1.0)])
+        run.add_tokens("rl", 2, [recorded("g0/0", {1: 3}, ratio=1.5)])
+    library = Library(path, helpers(), cache=tmp_path / "cache")
+    shown = ask(library, "tokens", id="g0/0")
+    assert set(shown["has"]) == {"mask", "logprob", "version", "advantage", "ratio", "entropy", "clip"}
+    found = {node["turn"]: node["trainer"] for node in shown["nodes"] if node["trainer"]}
+    assert {turn: trainer["ratio"] for turn, trainer in found.items()} == {0: [1.0] * 3, 1: [1.5] * 3}
+    assert found[1]["clip"] == [False, False, True]
+    assert all(node["turn"] in found or node["trainer"] is None for node in shown["nodes"])
+    assert ask(library, "tokens", id="g0/1")["has"] == ["mask", "logprob", "version"]
+    (path / "tokens" / "rl-00002.jsonl.zst").write_bytes(b"torn")
+    with pytest.raises(Refused, match="cannot be read"):
+        ask(library, "tokens", id="g0/0")
+    library.close()
+
+
+def recorded(id: str, turns: dict[int, int], ratio: float) -> TokenRecord:
+    kept = [
+        TurnTokens(
+            turn=turn,
+            advantage=[0.5] * n,
+            logprob=[-0.1] * n,
+            ratio=[ratio] * n,
+            entropy=[0.7] * n,
+            clipped=[False] * (n - 1) + [True],
+        )
+        for turn, n in turns.items()
+    ]
+    return TokenRecord(episode_id=id, group_id=id.partition("/")[0], branch_id=0, turns=kept)
+
+
+def test_credit_of_a_run_without_a_base_names_what_is_missing(tmp_path):
+    with RunDir.create(tmp_path / "run", {"recipe": {"name": "bare"}}) as run:
+        run.add(make_episode("one"))
+    library = Library(tmp_path / "run", helpers(), cache=tmp_path / "cache")
+    with pytest.raises(Refused, match="has no base"):
+        ask(library, "credit", id="one", estimator="grpo")
+    library.close()
 
 
 def test_the_prompt_of_a_turn_says_what_it_gained(tmp_path):

@@ -27,11 +27,11 @@ export function FailuresScreen({ run, live }) {
   const answer = state.value;
   if (!answer) return h("div", {}, pending(state));
   const beat = live.live ?? answer.live, calls = Object.entries(answer.calls ?? {}).filter(([, n]) => n);
-  const hung = [...(beat?.episodes ?? [])].sort((/** @type {Json} */ a, /** @type {Json} */ b) => a.since - b.since).slice(0, 10);
+  const hung = (beat?.flights ?? []).slice(0, 10);
   return h("div", { class: "stack" },
     answer.classes.length ? answer.classes.map((/** @type {Json} */ kind) => h(Class, { key: `${kind.kind} ${kind.place}`, run, kind })) : h("div", { class: "card" }, h(Empty, { title: "No episode failed" })),
     h("div", { class: "two" },
-      h("section", { class: "card pad" }, h("h2", { class: "minor" }, "Longest in flight"), beat ? (hung.length ? h("table", { class: "table" }, h("tbody", {}, hung.map((/** @type {Json} */ one) => h("tr", { key: one.id }, h("td", {}, visible(one.id)), h("td", {}, visible(one.phase)), h("td", { class: "num nowrap" }, duration(Math.max(0, (beat.at ?? one.since) - one.since))))))) : h("p", { class: "soft" }, "None is in flight.")) : h("p", {}, h(Missing, {}), h("span", { class: "soft" }, ": no heartbeat."))),
+      h("section", { class: "card pad" }, h("h2", { class: "minor" }, "Longest in flight"), beat ? (hung.length ? h("table", { class: "table" }, h("tbody", {}, hung.map((/** @type {Json} */ one) => h("tr", { key: one.id }, h("td", {}, visible(one.id)), h("td", {}, visible(one.stage)), h("td", { class: "num nowrap" }, duration(Math.max(0, (beat.at ?? one.since) - one.since))))))) : h("p", { class: "soft" }, "None is in flight.")) : h("p", {}, h(Missing, {}), h("span", { class: "soft" }, ": no heartbeat."))),
       h("section", { class: "card pad" }, h("h2", { class: "minor" }, "Calls that failed"), calls.length ? h("div", { class: "row" }, calls.map(([name, n]) => h(Chip, { key: name, tone: "warn" }, `${name} ${number(n)}`))) : h("p", { class: "soft" }, "None."),
         answer.raised?.length ? h("div", { style: { marginTop: "8px" } }, answer.raised.map((/** @type {string} */ line) => h(Text, { key: line, text: line }))) : null),
       h(Extremes, { run, title: "Slowest episodes", rows: answer.slowest, shown: (row) => duration(row.duration_s) }), h(Extremes, { run, title: "Longest episodes", rows: answer.longest, shown: (row) => `${number(row.turns)} turns` })),

@@ -19,23 +19,14 @@ function Now({ live, head }) {
   const beat = live.live ?? head.live;
   const running = (live.state || head.state) === "running";
   if (!beat) return running ? h("div", { class: "card pad small soft" }, "In flight: ", h(Missing, {}), ". This run writes no heartbeat.") : null;
-  const phases = Object.entries(beat.phases ?? {}).filter(([, count]) => isNumber(count));
-  const all = phases.reduce((sum, [, count]) => sum + count, 0);
-  const extra = ["queue", "sandboxes", "engines"].flatMap((name) => figures(name, beat[name]));
+  const stages = Object.entries(beat.stages ?? {}), all = stages.reduce((sum, [, count]) => sum + count, 0);
   return h("section", { class: "card pad", "aria-label": "in flight", style: { marginBottom: "12px" } },
-    h("div", { class: "row" }, h("h2", {}, running ? `Iteration ${number(beat.iteration)} is being played` : "The last heartbeat"), beat.phase ? h(Chip, { tone: "accent" }, visible(beat.phase)) : null,
-      isNumber(beat.total) ? h("span", { class: "soft" }, `${number(beat.done)} of ${number(beat.total)} episodes done`) : null, h("span", { class: "grow" }), h("span", { class: "soft small" }, `heartbeat ${moment(beat.at)}`)),
-    isNumber(beat.total) && beat.total > 0 ? h("div", { class: "progress", style: { marginTop: "8px" } }, h("i", { style: { width: `${(100 * (beat.done ?? 0)) / beat.total}%` } })) : null,
-    all > 0 ? h("div", { class: "phases", "aria-hidden": "true" }, phases.map(([name, count], k) => h("i", { key: name, style: { flex: count, background: PHASES[k % PHASES.length] } }))) : null,
-    h("div", { class: "row small" }, h("span", { class: "soft" }, `${number(all)} in flight`), phases.map(([name, count], k) => h("span", { key: name }, h("i", { class: "swatch", style: { background: PHASES[k % PHASES.length] } }), visible(`${name} ${number(count)}`))),
-      extra.map(([name, value]) => h(Chip, { key: name }, visible(`${name} ${value}`)))));
-}
-
-/** Numbers of a nested value by name. @param {string} name @param {any} value @returns {[string, string][]} */
-function figures(name, value) {
-  if (isNumber(value)) return [[name, number(value)]];
-  if (Array.isArray(value)) return value.length ? [[name, String(value.length)], ...figures(`${name} 0`, value[0]).slice(0, 4)] : [];
-  return value && typeof value === "object" ? Object.entries(value).flatMap(([key, inner]) => figures(`${name} ${key}`, inner)) : [];
+    h("div", { class: "row" }, h("h2", {}, visible(running ? `Now: ${beat.phase || "starting"}` : "The last heartbeat")),
+      beat.total > 0 ? h("span", { class: "soft" }, `${number(beat.done)} of ${number(beat.total)} done`) : null, h("span", { class: "grow" }), h("span", { class: "soft small" }, `heartbeat ${moment(beat.at)}`)),
+    beat.total > 0 ? h("div", { class: "progress", style: { marginTop: "8px" } }, h("i", { style: { width: `${(100 * (beat.done ?? 0)) / beat.total}%` } })) : null,
+    all > 0 ? h("div", { class: "phases", "aria-hidden": "true" }, stages.map(([name, count], k) => h("i", { key: name, style: { flex: count, background: PHASES[k % PHASES.length] } }))) : null,
+    h("div", { class: "row small" }, beat.working ? h("span", { class: "soft" }, `${number(all)} in flight`) : null, stages.map(([name, count], k) => h("span", { key: name }, h("i", { class: "swatch", style: { background: PHASES[k % PHASES.length] } }), visible(`${name} ${number(count)}`)))),
+    h("div", { class: "small soft" }, [beat.state, ...(beat.parts ?? [])].map((/** @type {string} */ line, /** @type {number} */ k) => h("div", { key: k }, visible(line)))));
 }
 
 /** The curves of a panel; those of evaluations are dots in the panel of what they measure.
