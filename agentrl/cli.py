@@ -51,7 +51,7 @@ OF_STAGE = "Only the episodes of this stage, with its rewards and credit; requir
 
 FORK_SCRIPT = "A script of the recipe that plays on; default: what played the episode."
 FORK_CHECKPOINT = "Checkpoint folder of the policy that plays on; default: the newest of the run."
-CHANGED_CODE = "Resume although code beside the recipe has changed since the run."
+CHANGED_CODE = "Resume although code in the recipe's folder has changed since the run."
 
 app = typer.Typer(
     name="agentrl",
@@ -333,7 +333,7 @@ def probe(
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
-    """Measure what each turn of an episode was worth, by resuming before every turn; beside what credit says."""
+    """Measure what each turn of an episode was worth, by resuming before every turn, and compare it with the credit."""
     from agentrl.api.forks.probe import probe as command
     from agentrl.commands.probe import print_probe
 

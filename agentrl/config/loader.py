@@ -27,7 +27,7 @@ from agentrl.types.paths import beside, data_path
 
 def find_recipe(name: str) -> Path:
     """The file of a recipe given as a YAML path, a folder with a `recipe.yaml`, or the name of a recipe that is shipped
-    or that an installed package offers. `NAME/other.yaml` is another file beside the `recipe.yaml` of a name.
+    or that an installed package offers. `NAME/other.yaml` is another file in the folder of the `recipe.yaml` of a name.
 
     Raises:
         RecipeError: none of these, which names the nearest known recipe; or the name is offered twice.
@@ -58,7 +58,7 @@ def recipe_file(own: Offered, rest: str = "") -> Path:
     """Returns the file of a recipe that an installed package offers. No code of the package runs.
 
     Args:
-        rest: another file or folder beside its `recipe.yaml`.
+        rest: another file or folder next to its `recipe.yaml`.
 
     Raises:
         RecipeError: the package has no such file.
