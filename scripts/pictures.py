@@ -78,16 +78,18 @@ def instructive(run: Path) -> str:
             "id FROM all_episodes WHERE split = 'train' AND turns BETWEEN 3 AND 6 AND reward > 0 ORDER BY created_at"
         )
         credits = [(id, stored.credit(id)) for (id,) in rows]
-    spreads = {id: max(of.turn_advantages) - min(of.turn_advantages) for id, of in credits if of is not None}
-    return max(spreads, key=lambda id: spreads[id])
+    spreads: dict[str, float] = {
+        id: max(of.turn_advantages) - min(of.turn_advantages) for id, of in credits if of is not None
+    }
+    return max(spreads, key=spreads.__getitem__)
 
 
-async def draw_top(run: Path, out: Path = TOP) -> None:
-    """Takes a picture of `agentrl top`."""
+async def picture_of_top(run: Path) -> str:
+    """Returns a picture of `agentrl top`, as SVG."""
     top = Top(run)
     async with top.run_test(size=TERMINAL) as pilot:
         await pilot.pause()
-        out.write_text(top.export_screenshot(title=f"agentrl top {run.name}"))
+        return str(top.export_screenshot(title=f"agentrl top {run.name}"))
 
 
 def train(run: Path) -> None:
@@ -100,11 +102,16 @@ def train(run: Path) -> None:
     with subprocess.Popen(command) as training:
         while training.poll() is None:
             time.sleep(0.5)
-            if (run / "metrics.jsonl").exists() and len((run / "metrics.jsonl").read_bytes().splitlines()) >= SHOWN_AFTER:
-                asyncio.run(draw_top(run))
+            if lines_of(run / "metrics.jsonl") >= SHOWN_AFTER:
+                TOP.write_text(asyncio.run(picture_of_top(run)))
                 break
     if training.returncode:
         raise subprocess.CalledProcessError(training.returncode, command)
+
+
+def lines_of(path: Path) -> int:
+    """Returns how many lines a file has; 0 if there is none."""
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
 def main() -> None:
