@@ -366,7 +366,7 @@ def serve(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
 
 @app.command()
 def simulate(
-    pipeline: Annotated[Path, typer.Argument(help="A YAML file with the costs of a run in seconds (docs/simulator.md).")],
+    pipeline: Annotated[Path, typer.Argument(help="YAML file: the costs of a run in seconds (docs/simulator.md).")],
     times: Annotated[str, typer.Option(help="Factors for the size of the pipeline, one line each: 1,8,64")] = "1",
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
