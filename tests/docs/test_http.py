@@ -74,7 +74,7 @@ async def test_a_tool_of_ones_own_takes_the_client() -> None:
 
 
 def test_the_settings_are_those_of_the_page() -> None:
-    section = PAGE.read_text().split("## Which hosts are reached")[1].split("\n\n")[1]
+    section = PAGE.read_text().split("## Allowed hosts")[1].split("\n\n")[1]
     said = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE))
     fields = {name: field.default for name, field in HttpSettings.model_fields.items()}
     assert list(said) == list(fields)
