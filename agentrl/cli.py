@@ -333,7 +333,7 @@ def probe(
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
-    """Measure what each turn of an episode was worth, by resuming before every turn; beside what credit says."""
+    """Measure what each turn of an episode was worth, by resuming before every turn, and compare it with credit."""
     from agentrl.api.forks.probe import probe as command
     from agentrl.commands.probe import print_probe
 
@@ -581,7 +581,7 @@ def _restart(died: RankDied) -> None:
 
 def main() -> None:
     """Runs the command line; errors that agentrl raises on purpose are printed without a traceback."""
-    sys.path.insert(0, str(Path.cwd()))  # so that pkg.mod:Name finds packages beside the user
+    sys.path.insert(0, str(Path.cwd()))  # so that pkg.mod:Name finds packages of the current folder
     # A shell script that starts a command in the background makes it ignore SIGINT, and Python keeps that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     show_log()
