@@ -351,7 +351,7 @@ def serve(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
 
 @app.command()
 def simulate(
-    pipeline: Annotated[Path, typer.Argument(help="A YAML file with the costs of a run in seconds (docs/scale.md).")],
+    pipeline: Annotated[Path, typer.Argument(help="YAML file: the costs of a run in seconds (docs/simulator.md).")],
     times: Annotated[str, typer.Option(help="Factors for the size of the pipeline, one line each: 1,8,64")] = "1",
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
@@ -515,7 +515,7 @@ def _restart(died: RankDied) -> None:
 
 def main() -> None:
     """Runs the command line; errors that agentrl raises on purpose are printed without a traceback."""
-    sys.path.insert(0, str(Path.cwd()))  # so that pkg.mod:Name finds packages beside the user
+    sys.path.insert(0, str(Path.cwd()))  # so that pkg.mod:Name finds packages of the current folder
     # A shell script that starts a command in the background makes it ignore SIGINT, and Python keeps that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     show_log()
