@@ -11,7 +11,7 @@ from typing import Any
 
 from agentrl.api.credit import credit_of_group
 from agentrl.commands.look import token_text
-from agentrl.commands.output import write_json, write_line
+from agentrl.commands.output import progress, write_json, write_line
 from agentrl.estimators.registry import ESTIMATORS
 from agentrl.registry.listing import entries
 from agentrl.view.web.export import export as export_page
@@ -69,7 +69,8 @@ def export(path: Path, page: Path, episodes: int, *, as_json: bool) -> None:
     """Writes the page of a run, and prints its path."""
     library = Library(path, helpers())
     try:
-        export_page(library, page, episodes)
+        with progress() as reporter:
+            export_page(library, page, episodes, reporter)
     finally:
         library.close()
     write_json({"page": page}) if as_json else print(page)

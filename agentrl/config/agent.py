@@ -24,7 +24,7 @@ class FormatSettings(PlugIn):
 class LastImagesSettings(Section):
     """The value `{last_images: N}` of the key `agent.history`."""
 
-    last_images: int = Field(gt=0, description="How many images the next prompt shows, in addition to those of the task.")
+    last_images: int = Field(gt=0, description="How many images the next prompt shows, in addition to the task's.")
 
 
 PROGRAM, GUEST = "program", "guest"

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
-from agentrl.config.profiles import Origins, Said, apply_profile, line_of, read_tree, spelled_out
+from agentrl.config.profiles import KeyOrigin, Origins, apply_profile, line_of, read_tree, spelled_out
 from agentrl.config.recipe import KINDS, Recipe, TrainSection
 from agentrl.config.sections import section_at
 from agentrl.registry.installed import RECIPES, Offered, offered, offers
@@ -134,7 +134,7 @@ def _layered(tree: Any, overrides: Sequence[str], profile: str | None, without: 
     if profile is not None:
         layers.append(apply_profile(tree, profile, without=without))
     for override in overrides:
-        layers.append({_apply(tree, override, Recipe): Said("--set", f"--set {override}", Path.cwd())})
+        layers.append({_apply(tree, override, Recipe): KeyOrigin("--set", f"--set {override}", Path.cwd())})
     found: Origins = {}
     for layer in reversed(layers):
         found = {**found, **{path: said for path, said in layer.items() if path not in found}}

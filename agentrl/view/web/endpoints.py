@@ -40,7 +40,8 @@ def answer(library: Library, name: str, ask: Query) -> Any:
     if name not in ENDPOINTS:
         raise Refused(404, f"there is no api/{name}", remedy=nearest(name, ENDPOINTS))
     try:
-        return ENDPOINTS[name](library, ask)
+        with library.requests:
+            return ENDPOINTS[name](library, ask)
     except Refused:
         raise
     except AgentRLError as error:

@@ -12,6 +12,7 @@ import msgspec
 
 from agentrl.store import rescored
 from agentrl.types.episode import MAIN, Episode, Turn
+from agentrl.types.errors import StoreError
 from agentrl.types.figures.of_episodes import earned, success_of
 from agentrl.view.web.library import Json, Library, ViewedRun
 from agentrl.view.web.query import Query, Refused
@@ -182,7 +183,8 @@ def _forks(run: ViewedRun, found: Episode) -> list[tuple[str, int]]:
         "id FROM all_episodes WHERE group_id = ? AND instr(id, ?) = 1 ORDER BY id LIMIT 50",
         [found.group_id, f"{found.id}."],
     )
-    forks = (run.reader.get(id) for (id,) in like)
+    damaged: list[StoreError] = []  # the damage is told with the run
+    forks = run.reader.episodes([id for (id,) in like], damaged=damaged)
     return [(fork.id, fork.parent.turn) for fork in forks if fork.parent is not None]
 
 

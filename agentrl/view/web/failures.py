@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentrl.types.errors import StoreError
 from agentrl.view.summary import failure_line
 from agentrl.view.web.library import Json, Library, ViewedRun
 from agentrl.view.web.overview import live_of, summary_of
@@ -51,9 +52,10 @@ def _classes(run: ViewedRun, attempts: list[Json]) -> list[Json]:
             _count(one, str(entry.get("episode", "")), entry.get("at"))
     for one in classes.values():
         if not one["message"] and one["episodes"]:
-            error = run.reader.get(one["episodes"][0]).error
-            if error is not None:
-                one |= {"message": error.line, "place": error.place, "stage": error.stage}
+            damaged: list[StoreError] = []  # the damage is told with the run
+            for episode in run.reader.episodes(one["episodes"][:1], damaged=damaged):
+                if episode.error is not None:
+                    one |= {"message": episode.error.line, "place": episode.error.place, "stage": episode.error.stage}
     return sorted(classes.values(), key=lambda one: -one["count"])
 
 

@@ -17,7 +17,7 @@ from agentrl.store.lock import is_held
 from agentrl.store.reader import RunReader
 from agentrl.types.errors import StoreError, nearest
 from agentrl.view.web.query import Refused
-from agentrl.view.web.text_index import TextIndex
+from agentrl.view.web.text_index import Requests, TextIndex
 
 Decode = Callable[[int], str]
 Json = dict[str, Any]
@@ -138,10 +138,13 @@ class Library:
 
     Raises:
         StoreError: there is no such folder.
+
+    Attributes:
+        requests: those that are being answered.
     """
 
     def __init__(self, path: str | Path, helpers: Helpers = Helpers(), cache: Path | None = None) -> None:
-        self.root, self.helpers = Path(path).resolve(), helpers
+        self.root, self.helpers, self.requests = Path(path).resolve(), helpers, Requests()
         self.single = (self.root / "run.json").exists()
         if not self.root.is_dir():
             raise StoreError(
@@ -204,7 +207,7 @@ class Library:
             reader = RunReader(path)
         except OtherFormat as error:
             raise Refused(409, error.message, place=error.place, remedy=error.remedy) from None
-        texts = TextIndex(reader, self._cache)
+        texts = TextIndex(reader, self._cache, self.requests)
         texts.begin()
         return ViewedRun(key, reader, texts, seen)
 

@@ -165,7 +165,7 @@ def head(library: Library, ask: Query) -> Json:
         "estimators": estimators,
         "estimator": credit.get("use") if isinstance(credit, Mapping) else None,
         "rescored": rescored.names(run.path),
-        "damage": run.reader.damage,
+        "damage": damage_of(run),
         "not_recorded": not_recorded(run),
         "live": live_of(run),
         "can": {
@@ -256,7 +256,14 @@ def cursor_of(run: ViewedRun) -> str:
 def _marks(run: ViewedRun) -> dict[str, str]:
     marks = {part: f"{hash(seen) & 0xFFFFFFFFFFFF:x}" for part, seen in run.seen.items()}
     progress = run.texts.progress()
-    return marks | {"index": f"{progress.state}{progress.done}"}
+    return marks | {"index": f"{progress.state}{progress.done}", "damage": str(len(damage_of(run)))}
+
+
+def damage_of(run: ViewedRun) -> list[str]:
+    """Places of the unreadable records: those that the reader came upon, and episodes that the text index could not
+    read, which an index row still lists."""
+    lost = (place.removeprefix(f"{run.path}/") for place in list(run.texts.unreadable.values()))
+    return list(dict.fromkeys([*run.reader.damage, *lost]))
 
 
 def live_of(run: ViewedRun) -> Json | None:

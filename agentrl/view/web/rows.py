@@ -58,9 +58,11 @@ def ordered(run: ViewedRun, ask: Query) -> Sequence[str]:
     conditions, values = _conditions(run, ask)
     order, more = _order(run, ask)
     chosen = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    what = f"id FROM all_episodes e {chosen} ORDER BY {order}, id"
+    # One row of JSON, kept as such: 50,000 rows would take ten times the time, and their strings four times the room.
+    what = f"json_group_array(id) FROM (SELECT id FROM all_episodes e {chosen} ORDER BY {order}, id)"
     key = (what, *values, *more, run.texts.progress().done if SCHEMA + "." in what else 0)
-    return run.cached(("episodes",), key, lambda: [id for (id,) in run.reader.select(what, [*values, *more])])
+    listed = run.cached(("episodes",), key, lambda: str(run.reader.select(what, [*values, *more])[0][0]))
+    return msgspec.json.decode(listed, type=list[str])
 
 
 def _conditions(run: ViewedRun, ask: Query) -> tuple[list[str], list[Any]]:
@@ -188,17 +190,14 @@ _BINS = 20
 def _histogram(run: ViewedRun, name: str) -> list[tuple[float, float, int]]:
     """The distribution of a column over scored episodes: low and high end and number of each bin."""
     scored = f"all_episodes WHERE {name} IS NOT NULL AND status IN ('done', 'truncated')"
-    values = [value for (value,) in run.reader.select(f"{name} FROM {scored}")]
-    if not values:
+    ((low, high, count),) = run.reader.select(f"MIN({name}), MAX({name}), COUNT(*) FROM {scored}")
+    if not count:
         return []
-    low, high = min(values), max(values)
-    width = (high - low) / _BINS
-    if not width:
-        return [(low, high, len(values))]
-    counts = [0] * _BINS
-    for value in values:
-        counts[min(_BINS - 1, int((value - low) / width))] += 1
-    return [(low + k * width, low + (k + 1) * width, count) for k, count in enumerate(counts)]
+    if not (width := (high - low) / _BINS):
+        return [(low, high, count)]
+    place = f"MIN({_BINS - 1}, CAST(({name} - ?) / ? AS INTEGER))"
+    counts = dict(run.reader.select(f"{place} AS place, COUNT(*) FROM {scored} GROUP BY place", (low, width)))
+    return [(low + k * width, low + (k + 1) * width, counts.get(k, 0)) for k in range(_BINS)]
 
 
 def _text_facets(run: ViewedRun) -> Json:

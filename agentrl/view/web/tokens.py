@@ -67,7 +67,7 @@ def _node(
     decode: Decode | None,
 ) -> Json:
     """A piece of a node."""
-    shown, own = ids[piece], node.kind == "sampled" and turn is not None
+    shown, own = ids[piece], turn if node.kind == "sampled" else None
     return {
         "index": index,
         "parent": node.parent,
@@ -78,8 +78,8 @@ def _node(
         "text": None if decode is None else texts_of(shown, decode),
         "logprobs": [round(value, 4) for value in node.logprobs[piece]] if node.logprobs else None,
         "versions": [[span.version, span.start, span.end] for span in node.versions],
-        "advantage": advantages.get(turn) if own else None,
-        "trainer": _numbers(trained.get(turn), piece) if own else None,
+        "advantage": None if own is None else advantages.get(own),
+        "trainer": None if own is None else _numbers(trained.get(own), piece),
     }
 
 

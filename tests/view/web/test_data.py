@@ -1,5 +1,6 @@
 import json
 import shutil
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,10 +11,10 @@ from agentrl.commands.view import helpers
 from agentrl.store import RunDir
 from agentrl.store.tokens import TokenRecord, TurnTokens
 from agentrl.types.episode import Context, Parent
-from agentrl.view.web.endpoints import answer
+from agentrl.view.web.endpoints import ENDPOINTS, answer
 from agentrl.view.web.library import Helpers, Library
 from agentrl.view.web.query import Query, Refused
-from agentrl.view.web.text_index import match, snippet
+from agentrl.view.web.text_index import Requests, match, snippet
 from tests.store.make import make_episode
 from tests.view.web.test_server import make_run
 
@@ -74,6 +75,12 @@ def test_facets_count_what_there_is(library):
     assert facets["iteration"] == [0, 2]
     assert facets["components"]["found"]["count"] == 11
     assert facets["versions"] == [0, 3]
+    assert facets["histogram"]["turns"] == [[4, 4, 11]]
+    bins = facets["histogram"]["reward"]
+    rewards = [row["reward"] for row in ask(library, "episodes")["rows"] if row["reward"] is not None]
+    assert (len(bins), sum(count for _, _, count in bins)) == (20, 11)
+    assert (bins[0][0], bins[-1][1]) == (min(rewards), pytest.approx(max(rewards)))
+    assert bins[-1][2] == sum(reward >= bins[-1][0] for reward in rewards)
     assert facets["index"] == {"state": "ready", "done": 12, "of": 12, "problem": None}
 
 
@@ -352,6 +359,35 @@ def test_a_snippet_shows_where_it_is():
     assert where == "result"
     assert ("Key", True) in pieces
     assert pieces[0] == ("... ", False)
+
+
+def test_the_index_is_built_between_requests(tmp_path, monkeypatch):
+    monkeypatch.setattr("agentrl.view.web.text_index.TextIndex.begin", lambda index: None)
+    library = Library(make_run(tmp_path / "run"), cache=tmp_path / "cache")
+    seen, requests = [], library.requests
+    monkeypatch.setitem(ENDPOINTS, "head", lambda library, ask: seen.append(requests.number))
+    answer(library, "head", Query({}))
+    assert (seen, requests.number) == ([1], 0)
+    monkeypatch.setitem(ENDPOINTS, "head", lambda library, ask: library.run("none"))
+    with pytest.raises(Refused):
+        answer(library, "head", Query({}))
+    assert requests.number == 0
+    monkeypatch.setattr(requests, "wait", lambda: seen.append("waits"))
+    library.run("run").texts.finish()
+    assert seen == [1, *["waits"] * 12]
+    library.close()
+
+
+def test_who_waits_for_requests_goes_on_when_the_last_is_answered(monkeypatch):
+    monkeypatch.setattr("agentrl.view.web.text_index._YIELD_S", 1e6)
+    requests = Requests()
+    with requests:
+        waiting = threading.Thread(target=requests.wait)
+        waiting.start()
+        with requests:
+            pass
+        assert waiting.is_alive()
+    waiting.join()
 
 
 def test_an_index_that_cannot_be_written_is_told_and_the_rest_works(tmp_path):

@@ -118,6 +118,8 @@ def test_a_damaged_record_is_named_and_the_rest_is_there(tmp_path):
     data = data_of(exported(path, tmp_path))
     assert len(data["rows"]) == 12
     assert len(data["episodes"]) == 11
+    (place,) = data["get"]["head"]["damage"]
+    assert place.startswith("episodes/00000.jsonl.zst@")
 
 
 def test_nothing_is_written_to_the_run(tmp_path):
