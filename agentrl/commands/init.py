@@ -17,9 +17,13 @@ from agentrl.types.paths import data_path
 
 KINDS = {
     "calls": "a function-calling set: a database, a customer who speaks twice",
+    "dialogue": "a dialogue with a simulated user, who tells only what is asked",
     "game": "a game whose moves are text",
+    "picture": "pictures that are seen, and clicks on them",
+    "program": "an agent that is a program with a prompt, a tool and a loop of its own",
     "repair": "a sandbox with a shell, code with a bug, hidden tests",
     "qa": "questions and answers in JSON lines, with a tool",
+    "roles": "two roles in one episode, both of them the policy",
 }
 """Templates, each a folder of tools/templates."""
 
