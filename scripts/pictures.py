@@ -21,7 +21,7 @@ from agentrl.commands.view import helpers
 from agentrl.store.run_dir import RunDir
 from agentrl.tools.builtin.web.launching import Launch
 from agentrl.view.curves import learning_curve
-from agentrl.view.web.library import Library
+from agentrl.view.web.library import RunLibrary
 from agentrl.view.web.server import ViewServer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,7 +51,7 @@ def draw_viewer(run: Path, out: Path = VIEWER) -> None:
 
     settings = Launch().settings()
     with tempfile.TemporaryDirectory() as cache, sync_playwright() as playwright:
-        library = Library(run, helpers(), cache=Path(cache))
+        library = RunLibrary(run, helpers(), cache=Path(cache))
         server = ViewServer(library, port=0)
         serving = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         serving.start()

@@ -11,7 +11,7 @@ from agentrl.types.parts.image import ImageRefused, data_url
 from agentrl.types.reporter import Reporter
 from agentrl.view.web import files
 from agentrl.view.web.endpoints import answer
-from agentrl.view.web.library import Json, Library
+from agentrl.view.web.library import Json, RunLibrary
 from agentrl.view.web.query import Query
 from agentrl.view.web.rows import rows_of
 
@@ -23,7 +23,7 @@ _ALWAYS = ("runs", "head", "metrics", "facets", "failures")
 _OFF = ("search", "recompute", "compare", "text")
 
 
-def export(library: Library, out: Path, episodes: int, reporter: Reporter | None = None) -> Path:
+def export(library: RunLibrary, out: Path, episodes: int, reporter: Reporter | None = None) -> Path:
     """Writes the page of a run.
 
     Args:
@@ -69,7 +69,7 @@ def export(library: Library, out: Path, episodes: int, reporter: Reporter | None
 class _Page:
     """The answers of a page about single episodes."""
 
-    def __init__(self, library: Library, key: str) -> None:
+    def __init__(self, library: RunLibrary, key: str) -> None:
         self._library, self._key = library, key
         self._run = library.run(key)
         self._room, self._tokens = _IMAGES, _TOKENS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentrl.types.errors import StoreError
 from agentrl.view.summary import failure_line
-from agentrl.view.web.library import Json, Library, ViewedRun
+from agentrl.view.web.library import Json, RunLibrary, ViewedRun
 from agentrl.view.web.overview import live_of, summary_of
 from agentrl.view.web.query import Query
 from agentrl.view.web.rows import rows_of
@@ -14,7 +14,7 @@ _EPISODES = 50
 _EXTREMES = 20
 
 
-def failures(library: Library, ask: Query) -> Json:
+def failures(library: RunLibrary, ask: Query) -> Json:
     """The failures of a run by class, the last attempts that failed, and its extremes."""
     run = library.run(ask.needed("run"))
     attempts = run.cached(("failures",), "failures", run.reader.failures)

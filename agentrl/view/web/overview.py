@@ -18,8 +18,8 @@ from agentrl.types.errors import AgentRLError
 from agentrl.types.reporter import TRAINING
 from agentrl.view.live import activity
 from agentrl.view.summary import STAGE, progress, series, summarise
-from agentrl.view.web.library import Json, Library, ViewedRun, parts_of, state_of
-from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.library import Json, RunLibrary, ViewedRun, parts_of, state_of
+from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.text_index import SCHEMA
 
 Curve = Sequence[tuple[float, float]]
@@ -65,7 +65,7 @@ _AFTER = 2
 """Place of the reward components among the columns."""
 
 
-def runs(library: Library, ask: Query) -> Json:
+def runs(library: RunLibrary, ask: Query) -> Json:
     """The runs of the folder, the newest change first."""
     found = [_listed(library, key) for key in library.keys()]  # noqa: SIM118
     found.sort(key=lambda run: -(run["changed_at"] or 0.0))
@@ -76,10 +76,10 @@ _listings: dict[Path, tuple[Any, Json]] = {}
 """Entry of each run of a folder, with the sizes and times of its parts for which it holds."""
 
 
-def _listed(library: Library, key: str) -> Json:
+def _listed(library: RunLibrary, key: str) -> Json:
     try:
         path = library.path_of(key)
-    except Refused as refused:
+    except RequestError as refused:
         return _problem(key, library.root / key, refused)
     parts = parts_of(path) | {"live": None}  # the heartbeat is in no entry
     held, known = _listings.get(path, (None, {}))
@@ -143,7 +143,7 @@ def told(error: BaseException) -> Json:
     return {"what": f"{type(error).__name__}: {error}", "place": "", "remedy": ""}
 
 
-def head(library: Library, ask: Query) -> Json:
+def head(library: RunLibrary, ask: Query) -> Json:
     """Recipe, versions, summary and state of a run, without its episodes."""
     run = library.run(ask.needed("run"))
     info, helpers = run.reader.info, library.helpers
@@ -200,7 +200,7 @@ def sortable() -> frozenset[str]:
     return frozenset(EpisodeRow.__struct_fields__) - {"shard", "offset", "length", "opening"}
 
 
-def metrics(library: Library, ask: Query) -> Json:
+def metrics(library: RunLibrary, ask: Query) -> Json:
     """The metrics of a run as curves."""
     run = library.run(ask.needed("run"))
     points, stage = ask.integer("points", 1000, at_most=100_000), ask.text("stage")
@@ -232,7 +232,7 @@ def curves_of(run: ViewedRun) -> tuple[list[Json], dict[str, list[tuple[float, f
     return run.cached(("metrics",), "curves", read)
 
 
-def updates(library: Library, ask: Query) -> Json:
+def updates(library: RunLibrary, ask: Query) -> Json:
     """Names the parts of a run that have changed since a cursor."""
     run = library.run(ask.needed("run"))
     before = dict(part.partition(":")[::2] for part in (ask.text("cursor") or "").split("."))

@@ -10,9 +10,9 @@ import msgspec
 from agentrl.store.codec import StoredCredit
 from agentrl.types.errors import StoreError
 from agentrl.view.summary import STAGE
-from agentrl.view.web.library import Json, Library, ViewedRun
+from agentrl.view.web.library import Json, RunLibrary, ViewedRun
 from agentrl.view.web.overview import sortable, stages_of
-from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.text_index import SCHEMA, WITH_WORDS, match
 
 _COLUMNS = (
@@ -40,7 +40,7 @@ _OF_TEXTS = {
 """Filters that need the text index."""
 
 
-def episodes(library: Library, ask: Query) -> Json:
+def episodes(library: RunLibrary, ask: Query) -> Json:
     """A page of the episodes that pass the filters of a request."""
     run = library.run(ask.needed("run"))
     offset, limit = ask.integer("offset", 0), ask.integer("limit", 50, at_most=500)
@@ -96,7 +96,7 @@ def _of_texts(run: ViewedRun, ask: Query) -> list[tuple[str, list[Any]]]:
         sql = f"id IN (SELECT id FROM {SCHEMA}.component WHERE name = ? AND value IS NOT NULL{bounds})"
         found.append((sql, [value for value in (component, least, most) if value is not None]))
     if found and not run.texts.usable:
-        raise Refused(422, "this filter needs the text index", place=run.texts.problem)
+        raise RequestError(422, "this filter needs the text index", place=run.texts.problem)
     return found
 
 
@@ -108,7 +108,7 @@ def _order(run: ViewedRun, ask: Query) -> tuple[str, list[Any]]:
         value = f"(SELECT value FROM {SCHEMA}.component c WHERE c.id = e.id AND c.name = ?)"
         return f"{value} {down} NULLS LAST", [component]
     if name not in sortable():
-        raise Refused(
+        raise RequestError(
             422, f"episodes cannot be sorted by {name!r}", remedy=f"sort by one of: {', '.join(sorted(sortable()))}"
         )
     return f"{name} {down} NULLS LAST", []
@@ -160,7 +160,7 @@ def _cut(text: str | None) -> str | None:
     return text if text is None or len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
-def facets(library: Library, ask: Query) -> Json:
+def facets(library: RunLibrary, ask: Query) -> Json:
     """The values that the episodes of a run have, for its filters."""
     run = library.run(ask.needed("run"))
     own = run.cached(("episodes",), "facets", lambda: _own_facets(run))
@@ -225,4 +225,4 @@ def _range(ends: Iterable[Any]) -> list[Any] | None:
     return None if None in found else found
 
 
-Endpoint = Callable[[Library, Query], Any]
+Endpoint = Callable[[RunLibrary, Query], Any]
