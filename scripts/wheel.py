@@ -141,9 +141,10 @@ def promised() -> list[str]:
 def here(version: str) -> Path | None:
     """Returns an interpreter of a version on this machine, of the path or of pyenv; None: there is none."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    found = [shutil.which(f"python{version}"), *sorted(pyenv.glob(f"versions/{version}.*/bin/python"))]
+    on_the_path = shutil.which(f"python{version}")  # may be a shim of a version that is switched off
+    own = sorted(str(path) for path in pyenv.glob(f"versions/{version}.*/bin/python"))
     asked = ("-c", "import sys; print('{}.{}'.format(*sys.version_info))")
-    for python in filter(None, found):  # what is on the path may be a shim of a version that is switched off
+    for python in [*([on_the_path] if on_the_path else []), *own]:
         done = subprocess.run([python, *asked], capture_output=True, text=True, check=False)
         if done.stdout.strip() == version:
             return Path(python)

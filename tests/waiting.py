@@ -20,6 +20,15 @@ from typing import Any
 
 POLL_S = 0.01
 
+MARKS = """new Promise(found => {
+  const look = () => {
+    const shots = [...document.querySelectorAll('.shot')];
+    if (shots.length) found(shots.map(each => each.querySelectorAll('.mark').length)); else setTimeout(look, 10);
+  };
+  look();
+})"""
+"""Script of a page of the viewer: the number of marks on each screenshot, once they are drawn."""
+
 
 def until(condition: Callable[[], object]) -> None:
     """Returns when the condition is true."""

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.commands.arguments import RecipeName, Set
 from agentrl.commands.output import Json, progress, write, write_json
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _SHOWN = 3  # failing tasks of a check
 
 @app.command("check")
 def check_command(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")],
+    recipe: RecipeName,
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="Tasks; all of them if there are fewer.")] = 50,
     threshold: Annotated[
         float, typer.Option(help="Reward, or value of the component 'success', from which an episode is a success.")
@@ -32,9 +33,7 @@ def check_command(
     store: Annotated[bool, typer.Option("--store", help="Store the certificate beside the recipe.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder of the runs.")] = None,
     as_json: Json = False,
-    overrides: Annotated[
-        list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")
-    ] = [],  # noqa: B006
+    overrides: Set = [],  # noqa: B006
 ) -> None:
     """Check whether an environment can be trained on. Exit code 1 if a check fails."""
     from agentrl.api.certify.check import check_environment
@@ -75,16 +74,14 @@ def list_command(as_json: Json = False) -> None:
 
 @app.command("export")
 def export_command(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")],
+    recipe: RecipeName,
     out: Annotated[Path, typer.Option("--out", help="The folder that is made.")],
     to: Annotated[Literal["harbor", "openenv"], typer.Option("--to", help="The format.")] = "harbor",
     n: Annotated[
         int | None, typer.Option("--n", "-n", min=1, help="harbor: the first tasks only; default: all.")
     ] = None,
     as_json: Json = False,
-    overrides: Annotated[
-        list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")
-    ] = [],  # noqa: B006
+    overrides: Set = [],  # noqa: B006
 ) -> None:
     """Write a recipe in the format of another framework: its tasks (harbor), or a server that plays them (openenv)."""
     from agentrl.api import export_openenv as openenv

@@ -1,15 +1,71 @@
-"""`agentrl recipe`: output of its commands."""
+"""`agentrl recipe`: checks, shows and lists recipes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.api.recipe_check import CheckedRecipe
-from agentrl.api.shipped import ShippedRecipe
+from agentrl.commands.arguments import Profile, RecipeName, Set
+from agentrl.commands.output import Json, write, write_json
+
+if TYPE_CHECKING:
+    from agentrl.api.recipe_check import CheckedRecipe
+    from agentrl.api.shipped import ShippedRecipe
+
+app = typer.Typer(no_args_is_help=True, help="Check, show and describe recipes.")
+
+
+@app.command("check")
+def recipe_check(
+    recipe: RecipeName,
+    as_json: Json = False,
+    profile: Profile = None,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Check a recipe without running it."""
+    from agentrl.api.recipe_check import check as command
+
+    found = command(recipe, overrides, profile)
+    write_json(found) if as_json else print(described(found))
+
+
+@app.command("show")
+def recipe_show(
+    recipe: RecipeName,
+    as_json: Json = False,
+    profile: Profile = None,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Print the fully resolved recipe, and where each key was set: the file, the profile, or --set."""
+    from agentrl.config.loader import explain_recipe, load_recipe
+
+    if as_json:
+        write_json(load_recipe(recipe, overrides, profile).model_dump(mode="json"))
+    else:
+        print(explain_recipe(recipe, overrides, profile), end="")
+
+
+@app.command("list")
+def recipe_list(as_json: Json = False) -> None:
+    """List the built-in recipes: what each trains, its size, what was measured, and what it needs."""
+    from agentrl.api.shipped import shipped_recipes
+
+    found = shipped_recipes()
+    write_json([{**asdict(each), "lacks": each.lacks} for each in found]) if as_json else write(listed(found))
+
+
+@app.command("schema")
+def recipe_schema() -> None:
+    """Print the JSON schema of recipes."""
+    from agentrl.config.recipe import Recipe
+
+    write_json(Recipe.model_json_schema())
 
 
 def described(found: CheckedRecipe) -> str:

@@ -11,17 +11,17 @@ from typing import Any
 
 from agentrl.api.credit import credit_of_group
 from agentrl.commands.look import token_text
-from agentrl.commands.output import write_json, write_line
+from agentrl.commands.output import progress, write_json, write_line
 from agentrl.estimators.registry import ESTIMATORS
 from agentrl.registry.listing import entries
 from agentrl.view.web.export import export as export_page
-from agentrl.view.web.library import Helpers, Library
+from agentrl.view.web.library import Helpers, RunLibrary
 from agentrl.view.web.server import ViewServer
 
 
 def view(path: Path, host: str, port: int, *, opens: bool, as_json: bool) -> None:
     """Serves a run, or the runs of a folder, until Ctrl-C."""
-    library = Library(path, helpers())
+    library = RunLibrary(path, helpers())
     server = ViewServer(library, host, port)
     try:
         if as_json:
@@ -67,9 +67,10 @@ def _from_afar(server: ViewServer) -> str:
 
 def export(path: Path, page: Path, episodes: int, *, as_json: bool) -> None:
     """Writes the page of a run, and prints its path."""
-    library = Library(path, helpers())
+    library = RunLibrary(path, helpers())
     try:
-        export_page(library, page, episodes)
+        with progress() as reporter:
+            export_page(library, page, episodes, reporter)
     finally:
         library.close()
     write_json({"page": page}) if as_json else print(page)

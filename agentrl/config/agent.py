@@ -24,7 +24,7 @@ class FormatSettings(PlugIn):
 class LastImagesSettings(Section):
     """The value `{last_images: N}` of the key `agent.history`."""
 
-    last_images: int = Field(gt=0, description="How many images the next prompt shows, beside those of the task.")
+    last_images: int = Field(gt=0, description="How many images the next prompt shows, in addition to the task's.")
 
 
 PROGRAM, GUEST = "program", "guest"
@@ -149,7 +149,7 @@ class PolicySettings(Section):
     lora: LoraSettings | None = Field(
         None, description="With `train`: adapters of its own, on the model that the training starts from."
     )
-    train: bool = Field(False, description="Trains beside the policy, with the settings of the section `train`.")
+    train: bool = Field(False, description="Trains together with the policy, with the settings of the section `train`.")
     outcome: dict[str, float] | None = Field(
         None,
         min_length=1,

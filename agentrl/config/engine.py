@@ -20,7 +20,7 @@ class EngineSettings(PlugIn):
     use: str = Field(
         "torch",
         description="torch: in this process; vllm: vLLM servers; openai: an API (not trainable); or "
-        "./file.py:Engine, with its settings beside `use`.",
+        "./file.py:Engine, with its settings next to `use`.",
     )
 
     @property

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
-from agentrl.config.profiles import Origins, Said, apply_profile, line_of, read_tree, spelled_out
+from agentrl.config.profiles import KeyOrigin, Origins, apply_profile, line_of, read_tree, spelled_out
 from agentrl.config.recipe import KINDS, Recipe, TrainSection
 from agentrl.config.sections import section_at
 from agentrl.registry.installed import RECIPES, Offered, offered, offers
@@ -27,7 +27,7 @@ from agentrl.types.paths import beside, data_path
 
 def find_recipe(name: str) -> Path:
     """The file of a recipe given as a YAML path, a folder with a `recipe.yaml`, or the name of a recipe that is shipped
-    or that an installed package offers. `NAME/other.yaml` is another file beside the `recipe.yaml` of a name.
+    or that an installed package offers. `NAME/other.yaml` is another file in the folder of the `recipe.yaml` of a name.
 
     Raises:
         RecipeError: none of these, which names the nearest known recipe; or the name is offered twice.
@@ -58,7 +58,7 @@ def recipe_file(own: Offered, rest: str = "") -> Path:
     """Returns the file of a recipe that an installed package offers. No code of the package runs.
 
     Args:
-        rest: another file or folder beside its `recipe.yaml`.
+        rest: another file or folder next to its `recipe.yaml`.
 
     Raises:
         RecipeError: the package has no such file.
@@ -134,7 +134,7 @@ def _layered(tree: Any, overrides: Sequence[str], profile: str | None, without: 
     if profile is not None:
         layers.append(apply_profile(tree, profile, without=without))
     for override in overrides:
-        layers.append({_apply(tree, override, Recipe): Said("--set", f"--set {override}", Path.cwd())})
+        layers.append({_apply(tree, override, Recipe): KeyOrigin("--set", f"--set {override}", Path.cwd())})
     found: Origins = {}
     for layer in reversed(layers):
         found = {**found, **{path: said for path, said in layer.items() if path not in found}}

@@ -31,7 +31,7 @@ _OF_THE_TASK = ("name", "tasks")
 
 
 @dataclass(frozen=True)
-class Said:
+class KeyOrigin:
     """The origin of a key that the recipe's file does not set.
 
     Attributes:
@@ -45,7 +45,7 @@ class Said:
     base: Path
 
 
-Origins = dict[tuple[str, ...], Said]
+Origins = dict[tuple[str, ...], KeyOrigin]
 """By the path of a key; a key below it has the same origin."""
 
 
@@ -93,7 +93,7 @@ def apply_profile(tree: dict[str, Any], name: str, *, without: tuple[str, ...] =
         kept = {key: value for key, value in overlay.items() if key not in without}
         for loc, at in _merge(tree, kept, overlay, ()):
             line = f"{path}:{at + 1}" if at is not None else str(path)
-            found[loc] = Said(f"profile {name}", line, path.resolve().parent)
+            found[loc] = KeyOrigin(f"profile {name}", line, path.resolve().parent)
     return found
 
 

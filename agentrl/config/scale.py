@@ -23,7 +23,7 @@ class ScaleSettings(WithPlugIn):
     use: str = Field(
         "local",
         description="The launcher of workers, ranks and servers. local: in this process; process: as processes of this "
-        "machine; ray: on a Ray cluster; or ./file.py:Launcher, with its settings beside `use`.",
+        "machine; ray: on a Ray cluster; or ./file.py:Launcher, with its settings next to `use`.",
     )
     rollout_workers: int = Field(
         0, ge=0, description="Workers that play episodes, each with its own tools and sandboxes; 0: the driver plays."

@@ -13,11 +13,9 @@ from agentrl.store.blobs import Blobs
 from agentrl.store.codec import StoredCredit, decode_credit, decode_episode, line_of
 from agentrl.store.full_disk import told_if_full
 from agentrl.store.group_scores import GroupScores, decode_group_scores
-from agentrl.store.heartbeat import Pulse, read_pulse
 from agentrl.store.index import LAST, CreditRow, EpisodeRow, Index, Record, ScoreRow, rows_of, where
 from agentrl.store.info import read_info, run_folder
 from agentrl.store.lines import read_lines
-from agentrl.store.lock import is_held
 from agentrl.store.shards import Frame, Location, Shards
 from agentrl.store.tokens import TokenRecord, read_tokens
 from agentrl.types.episode import Episode
@@ -253,15 +251,6 @@ class RunReader:
         """The lines of `failures.jsonl`."""
         return read_lines(self.path / "failures.jsonl")
 
-    def pulse(self) -> Pulse | None:
-        """Returns the last heartbeat of the run; None: it has none."""
-        return read_pulse(self.path)
-
-    @property
-    def is_written(self) -> bool:
-        """True if a process has the run open for writing."""
-        return is_held(self.path / "lock")
-
     def repairs(self) -> list[dict[str, Any]]:
         """Returns all repairs by `open`; `kind` is `torn`, `damaged`, `lost` or `torn_line`."""
         return read_lines(self.path / "repairs.jsonl")
@@ -310,7 +299,7 @@ class RunReader:
     def _catch_up(self) -> None:
         """Indexes the records that the index lacks."""
         self.damage = []
-        for table, shards in self._logs():
+        for table, shards in self._logs:
             for frame in shards.scan(self._index.ends(table)):
                 if frame.data is not None:
                     self._index_record(table, frame.data, frame.location)
@@ -336,5 +325,6 @@ class RunReader:
         for table, new in rows.items():
             self._pending[table] += new
 
+    @property
     def _logs(self) -> list[tuple[str, Shards]]:
         return [("episodes", self._episodes), ("credit", self._credit), ("scores", self._scores)]

@@ -236,7 +236,7 @@ class RunDir(RunReader):
         for name in ("metrics.jsonl", "failures.jsonl", "repairs.jsonl"):
             if size := cut_torn_line(self.path / name):
                 self._note_repair(kind="torn_line", file=name, bytes=size)
-        for table, shards in self._logs():
+        for table, shards in self._logs:
             for shard, end in self._index.ends(table).items():
                 if end > (size := shards.size(shard)):
                     rows = self._index.drop_beyond(table, shard, size)

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from agentrl.store.heartbeat import Flight, Pulse
+from agentrl.store.heartbeat import Flight, Pulse, read_pulse
+from agentrl.store.lock import is_held
 from agentrl.store.reader import RunReader
 
 STALE_S = 10.0
@@ -40,7 +41,7 @@ def activity(run: RunReader, now: float) -> Activity:
     Args:
         now: Unix time.
     """
-    pulse, written = run.pulse(), run.is_written
+    pulse, written = read_pulse(run.path), is_held(run.path / "lock")
     working = pulse is not None and pulse.ended is None and written
     if pulse is None or not working:
         return Activity(state=_at_rest(pulse, written), working=False, stages={}, flights=[], parts=[], pulse=pulse)

@@ -75,7 +75,7 @@ def test_what_is_said_of_a_stored_run(stored: Path) -> None:
     assert rewards["components"]["loud"] == {"recorded": 1.0, "new": 1.0, "unscored": 0}
     assert len(document("credit", "run", "--estimator", "grpo", cwd=stored)["episodes"]) == 4
     assert len(document("credit", "run", "--estimator", "grpo", "--episode", "count1", cwd=stored)["episodes"]) == 2
-    assert (stored / document("view", "run", cwd=stored)["page"]).exists()
+    assert (stored / document("view", "run", "--export", "page.html", cwd=stored)["page"]).exists()
 
 
 @pytest.mark.slow

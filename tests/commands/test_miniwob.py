@@ -25,6 +25,7 @@ from agentrl.types.paths import data_path
 from agentrl.types.task import Task
 from tests.command import agentrl, sets
 from tests.sound import assert_sound, played
+from tests.waiting import MARKS
 
 RECIPE = data_path("recipes", "miniwob")
 tasks = load_object("./task.py:tasks", RECIPE)
@@ -223,13 +224,12 @@ def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path, alone: Alo
     x, y = points[0][0]
     assert f"at {x:g}, {y:g}" in shown
     agentrl("view", "run", "--export", "page.html", cwd=tmp_path)
-    script = "[...document.querySelectorAll('.shot')].map(each => each.querySelectorAll('.mark').length)"
 
     async def marks() -> Any:
         async with await launching.open_context() as page:
             place = f"#/run/run/episode/{quote(episode.id, safe='')}"
             await page.do("goto", url=(tmp_path / "page.html").as_uri() + place)
-            return await page.evaluate(script)
+            return await page.evaluate(MARKS)
 
     assert alone(marks()) == [1, 1, 1]
 

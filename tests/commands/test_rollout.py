@@ -83,7 +83,7 @@ def test_a_failed_episode_runs_again_when_its_cause_is_mended(counting: Path) ->
     assert "6 of 6 episodes (100%) are missing: 6 RewardError" in failed.stderr
     assert "ZeroDivisionError" in failed.stderr
     assert "task.py" in failed.stderr
-    agentrl("view", "run", cwd=here)
+    agentrl("view", "run", "--export", "page.html", cwd=here)
     with RunDir.read(here / "run") as reader:
         assert {(row.status, row.reward) for row in reader.rows()} == {("user_error", None)}
         assert len(reader.failures()) == 6

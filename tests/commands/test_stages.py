@@ -117,7 +117,8 @@ def test_what_is_shown_names_the_stages(staged: Path) -> None:
     assert "stage prefer: preference, 12 steps  accuracy" in shown
     assert "stage learn: rl, 3 iterations  success" in shown
     assert "learn/train: 36 episodes" in shown
-    page = (staged.parent / agentrl("view", "whole", cwd=staged.parent).stdout.strip()).read_text()
+    agentrl("view", "whole", "--export", "page.html", cwd=staged.parent)
+    page = (staged.parent / "page.html").read_text()
     assert '"learn/eval/success":' in page
     assert '"format/loss":' in page
     with RunDir.read(staged.parent / "whole") as run:

@@ -82,8 +82,8 @@ def test_a_checkpoint_is_a_model_and_can_be_evaluated(tmp_path: Path, trained_ru
     shutil.copytree(trained_run, tmp_path / "run")
     people = agentrl("eval", "run", "--n", "2", "--out", "evaluated", cwd=tmp_path).stdout
     assert "agentrl show evaluated" in people
-    page = agentrl("view", "run", cwd=tmp_path).stdout.strip()
-    assert "count1" in (tmp_path / page).read_text()
+    agentrl("view", "run", "--export", "page.html", cwd=tmp_path)
+    assert "count1" in (tmp_path / "page.html").read_text()
 
 
 def test_prompts_that_leave_no_room_are_refused_before_the_first_episode(trainable: Path, trained_run: Path) -> None:

@@ -45,7 +45,7 @@ def test_the_oracle_writes_the_note(folder: Path) -> None:
     assert_sound(folder / "runs/note-oracle")
     agentrl("view", "runs/note-oracle", "--export", "note.html", cwd=folder)
     if shutil.which("chromium"):
-        page = drawn(folder / "note.html", folder, "rollout/000000-note0#0")
+        page = drawn(folder / "note.html", folder, "rollout/000000-note0#0", "note-oracle")
         assert 'cx="500" cy="400"' in page.split("<img")[1], "the click is marked on the screen that was clicked"
         assert "cx=" not in page.split("<img")[2]
     agentrl("rollout", "note", "--n", "2", "--script", "random", cwd=folder)

@@ -41,7 +41,7 @@ def test_the_example(folder: Path) -> None:
     assert "get" in agentrl("recipe", "check", "hours", cwd=folder).stdout
     assert {episode.reward for episode in played(folder, "oracle")} == {1.0}
     shown = agentrl("show", "runs/hours-oracle", "Tea house#0", cwd=folder).stdout
-    said = PAGE.read_text().split("## What is shown\n\n```text\n")[1].split("```")[0]
+    said = PAGE.read_text().split("## Output\n\n```text\n")[1].split("```")[0]
     for line in filter(None, re.sub(r":8011", "", said).splitlines()):
         assert line in re.sub(r":\d{4,}", "", shown)
 
@@ -74,7 +74,7 @@ async def test_a_tool_of_ones_own_takes_the_client() -> None:
 
 
 def test_the_settings_are_those_of_the_page() -> None:
-    section = PAGE.read_text().split("## Which hosts are reached")[1].split("\n\n")[1]
+    section = PAGE.read_text().split("## Allowed hosts")[1].split("\n\n")[1]
     said = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE))
     fields = {name: field.default for name, field in HttpSettings.model_fields.items()}
     assert list(said) == list(fields)

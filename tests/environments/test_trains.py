@@ -30,7 +30,8 @@ EVERY_CI = (
 SMALL = """\
 sampling: {{max_tokens: 6}}
 concurrency: 4
-train: {{iterations: 2, groups: 2, group_size: 2, minibatch: 4, trainable: null, entropy_bonus: 0.001, stop: null}}
+train: {{iterations: 2, groups: 2, group_size: 2, minibatch: 4, trainable: null, entropy_bonus: 0.001, stop: null,
+  truncated: keep}}
 eval: {{episodes: 2, every: 0}}
 when:
   warm_start: {{warm_start: {{episodes: 4, steps: 2, batch: 2}}}}
@@ -38,7 +39,8 @@ when:
     model: {{path: {tiny}}}
     agent: {{max_turns: 2}}
 """
-"""A profile: what makes every recipe small. A policy that knows nothing needs no more than two turns to show it."""
+"""A profile: what makes every recipe small. A policy that knows nothing needs no more than two turns to show it;
+where a recipe leaves out what a limit cut off, nothing would be left."""
 
 FEW: dict[str, tuple[str, ...]] = {
     "grounding": ("tasks.args.pages=48", "eval.tasks.args.pages=48"),

@@ -12,7 +12,6 @@ from agentrl.api.rollout import rollout
 from agentrl.reporters import heartbeat
 from agentrl.reporters.heartbeat import HeartbeatWriter
 from agentrl.store.heartbeat import Pulse, read_pulse
-from agentrl.store.run_dir import RunDir
 from agentrl.types.reporter import Reporter, RunStart
 from tests.counting import write
 from tests.store.make import make_episode
@@ -127,9 +126,8 @@ def test_a_rollout_leaves_one_that_says_it_is_finished(tmp_path: Path, monkeypat
     assert during[0].running + during[0].waiting > 0
     stages = {each.stage for pulse in during for each in pulse.episodes.values()}
     assert stages <= {"start", "open", "agent", "generate", "tools", "score", "close", "end"}
-    with RunDir.read(tmp_path / "run") as run:
-        assert (pulse := run.pulse()) is not None
-        assert (pulse.ended, pulse.done, pulse.total, pulse.episodes) == ("finished", 4, 4, {})
+    assert (pulse := read_pulse(tmp_path / "run")) is not None
+    assert (pulse.ended, pulse.done, pulse.total, pulse.episodes) == ("finished", 4, 4, {})
 
 
 def test_it_is_written_at_most_once_a_second() -> None:

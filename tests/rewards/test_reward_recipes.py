@@ -268,5 +268,5 @@ def test_the_list_names_all() -> None:
     rows = plug_ins("rewards")
     assert {row["name"] for row in rows} == set(REWARDS.built_in)
     assert all(row["does"] and row["source"] for row in rows)
-    page = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reward-functions.md").read_text()
     assert not [name for name in REWARDS.built_in if f"`{name}`" not in page]

@@ -13,7 +13,7 @@ from agentrl.preflight.plan import plan
 from agentrl.types.errors import AgentRLError
 from tests.counting import CANARY, TINY, metrics, write
 
-PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "trainers.md").read_text()
 LETTERS = """
 def letters(episode):
     return float(len({letter for turn in episode.turns for letter in turn.text}))

@@ -98,12 +98,12 @@ def test_where_a_call_acted_is_shown_and_marked(tmp_path):
     assert 'cx="0" cy="6"' in after
 
 
-def drawn(page, tmp_path, episode="e") -> str:
+def drawn(page, tmp_path, episode="e", run="run") -> str:
     """The page of an episode, as a browser has it."""
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000", "--dump-dom"]
     done = subprocess.run(
-        [*command, f"{page.as_uri()}#/run/run/episode/{quote(episode, safe='')}"],
+        [*command, f"{page.as_uri()}#/run/{run}/episode/{quote(episode, safe='')}"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -12,7 +12,7 @@ from agentrl.view.show import show_episode, show_run, signed_bar
 from agentrl.view.summary import headline, series, summarise
 from agentrl.view.terminal import Unwrapped, Visible
 from agentrl.view.web.endpoints import answer
-from agentrl.view.web.library import Library
+from agentrl.view.web.library import RunLibrary
 from agentrl.view.web.query import Query
 from tests.store.make import make_episode
 
@@ -176,7 +176,7 @@ def test_an_episode_has_the_reward_and_the_turns_that_its_row_has(tmp_path: Path
         text = text_of(show_episode, run, "a")
     assert row.reward == 0.75
     assert row.turns == len(turns) - 1
-    library = Library(tmp_path / "run", cache=tmp_path / "cache")
+    library = RunLibrary(tmp_path / "run", cache=tmp_path / "cache")
     assert answer(library, "episode", Query({"run": "run", "id": "a"}))["reward"] == 0.75
     library.close()
     assert "reward 0.750" in text

@@ -110,7 +110,7 @@ function Tools({ theme, flip, help }) {
 function RunFrame({ run, screen, item, query, theme, bar, single }) {
   const live = useLive(run);
   const { ticks } = live;
-  const state = useLoaded(() => get("head", { run }), [run, ticks.info, ticks.episodes, ticks.failures]);
+  const state = useLoaded(() => get("head", { run }), [run, ticks.info, ticks.episodes, ticks.failures, ticks.damage]);
   const head = state.value?.key === run ? state.value : null;
   const list = () => go(sessionStorageList(run));
   useKeys({ 1: () => go(link(["run", run, "overview"])), 2: list, 3: () => go(link(["run", run, "failures"])), 4: () => go(link(["run", run, "compare"])), u: list,

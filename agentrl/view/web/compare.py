@@ -8,9 +8,9 @@ from typing import Any
 
 from agentrl.types.errors import nearest
 from agentrl.view.summary import progress
-from agentrl.view.web.library import Json, Library, ViewedRun
+from agentrl.view.web.library import Json, RunLibrary, ViewedRun
 from agentrl.view.web.overview import curves_of, name_of, thinned
-from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.rows import credit_of
 from agentrl.view.web.text_index import SCHEMA
 
@@ -18,7 +18,7 @@ _TASKS = 2000
 _POINTS = 300
 
 
-def compare(library: Library, ask: Query) -> Json:
+def compare(library: RunLibrary, ask: Query) -> Json:
     """Two runs: tasks won and lost, metrics, and what differs in their recipes."""
     a, b, split = library.run(ask.needed("run")), library.run(ask.needed("with")), ask.text("split")
     both = all(run.texts.usable and run.texts.progress().state == "ready" for run in (a, b))
@@ -88,14 +88,14 @@ def _differences(a: Any, b: Any, path: str = "") -> Iterator[Json]:
         yield {"path": path, "a": a, "b": b}
 
 
-def credit(library: Library, ask: Query) -> Json:
+def credit(library: RunLibrary, ask: Query) -> Json:
     """The credit of a group under a built-in estimator, and the stored one."""
     run = library.run(ask.needed("run"))
     recompute = library.helpers.recompute
     known = [each["name"] for each in library.helpers.estimators()]
     estimator = ask.needed("estimator")
     if recompute is None or estimator not in known:  # code of a run is never imported
-        raise Refused(422, f"{estimator[:200]!r} is no built-in estimator", remedy=nearest(estimator, known))
+        raise RequestError(422, f"{estimator[:200]!r} is no built-in estimator", remedy=nearest(estimator, known))
     group = ask.text("group") or _group_of(run, ask.needed("id"))
     found = recompute(run.reader, group, estimator)
     stored = {id: credit_of(run, id) for id in found["credits"]}
@@ -112,5 +112,5 @@ def credit(library: Library, ask: Query) -> Json:
 def _group_of(run: ViewedRun, id: str) -> str:
     found = run.reader.select("group_id FROM all_episodes WHERE id = ?", [id])
     if not found:
-        raise Refused(404, f"no episode {id!r}", place=str(run.path))
+        raise RequestError(404, f"no episode {id!r}", place=str(run.path))
     return str(found[0][0])

@@ -8,10 +8,10 @@ from typing import Any
 
 from agentrl.types.errors import AgentRLError, nearest
 from agentrl.view.web import compare, episode, failures, groups, overview, rows, search, tokens
-from agentrl.view.web.library import Json, Library
-from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.library import Json, RunLibrary
+from agentrl.view.web.query import Query, RequestError
 
-ENDPOINTS: dict[str, Callable[[Library, Query], Any]] = {
+ENDPOINTS: dict[str, Callable[[RunLibrary, Query], Any]] = {
     "runs": overview.runs,
     "head": overview.head,
     "metrics": overview.metrics,
@@ -31,17 +31,18 @@ ENDPOINTS: dict[str, Callable[[Library, Query], Any]] = {
 }
 
 
-def answer(library: Library, name: str, ask: Query) -> Any:
+def answer(library: RunLibrary, name: str, ask: Query) -> Any:
     """Answers a request.
 
     Raises:
-        Refused: it cannot be answered; the error has the status and the reason.
+        RequestError: it cannot be answered; the error has the status and the reason.
     """
     if name not in ENDPOINTS:
-        raise Refused(404, f"there is no api/{name}", remedy=nearest(name, ENDPOINTS))
+        raise RequestError(404, f"there is no api/{name}", remedy=nearest(name, ENDPOINTS))
     try:
-        return ENDPOINTS[name](library, ask)
-    except Refused:
+        with library.requests:
+            return ENDPOINTS[name](library, ask)
+    except RequestError:
         raise
     except AgentRLError as error:
         raise _refusal(library, ask, error, 404 if error.message.startswith("no ") else 500) from error
@@ -49,16 +50,16 @@ def answer(library: Library, name: str, ask: Query) -> Any:
         raise _refusal(library, ask, error, 500) from error
 
 
-def _refusal(library: Library, ask: Query, error: Exception, status: int) -> Refused:
+def _refusal(library: RunLibrary, ask: Query, error: Exception, status: int) -> RequestError:
     """An error as a refusal. A run that is gone is the reason for any."""
     if (key := ask.text("run")) is not None:
         library.path_of(key)
     if isinstance(error, sqlite3.ProgrammingError):
-        return Refused(503, "the run was closed meanwhile", remedy="ask again")
+        return RequestError(503, "the run was closed meanwhile", remedy="ask again")
     told = overview.told(error)
-    return Refused(status, told["what"], place=told["place"] or None, remedy=told["remedy"] or None)
+    return RequestError(status, told["what"], place=told["place"] or None, remedy=told["remedy"] or None)
 
 
-def error_of(refused: Refused) -> Json:
+def error_of(refused: RequestError) -> Json:
     """A refusal as JSON."""
     return {"error": overview.told(refused)}

@@ -12,9 +12,10 @@ import msgspec
 
 from agentrl.store import rescored
 from agentrl.types.episode import MAIN, Episode, Turn
+from agentrl.types.errors import StoreError
 from agentrl.types.figures.of_episodes import earned, success_of
-from agentrl.view.web.library import Json, Library, ViewedRun
-from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.library import Json, RunLibrary, ViewedRun
+from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.rows import credit_of
 
 _LONGEST = 20_000
@@ -26,7 +27,7 @@ _THINKING = re.compile(r"\A\s*(?:<think>)?(.*?)</think>\s*", re.DOTALL)
 _CALLS = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 
 
-def episode(library: Library, ask: Query) -> Json:
+def episode(library: RunLibrary, ask: Query) -> Json:
     """An episode, with its long texts cut."""
     run = library.run(ask.needed("run"))
     shown = whole(run, ask.needed("id"))
@@ -182,7 +183,8 @@ def _forks(run: ViewedRun, found: Episode) -> list[tuple[str, int]]:
         "id FROM all_episodes WHERE group_id = ? AND instr(id, ?) = 1 ORDER BY id LIMIT 50",
         [found.group_id, f"{found.id}."],
     )
-    forks = (run.reader.get(id) for (id,) in like)
+    damaged: list[StoreError] = []  # the damage is told with the run
+    forks = run.reader.episodes([id for (id,) in like], damaged=damaged)
     return [(fork.id, fork.parent.turn) for fork in forks if fork.parent is not None]
 
 
@@ -234,13 +236,13 @@ def _escaped(name: Any) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def text(library: Library, ask: Query) -> Json:
+def text(library: RunLibrary, ask: Query) -> Json:
     """A piece of a text of an episode."""
     run = library.run(ask.needed("run"))
     path = ask.needed("path")
     value = _at(whole(run, ask.needed("id")), path)
     if not isinstance(value, str):
-        raise Refused(404, f"{path!r} is no text", remedy="take a path from `cut`")
+        raise RequestError(404, f"{path!r} is no text", remedy="take a path from `cut`")
     start, length = ask.integer("start", 0), ask.integer("length", 200_000, at_most=1_000_000)
     return {"text": value[start : start + length], "start": start, "size": len(value)}
 
@@ -261,11 +263,11 @@ def _at(value: Any, pointer: str) -> Any:
 _IMAGES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
-def blob(library: Library, ask: Query) -> tuple[bytes, str, int]:
+def blob(library: RunLibrary, ask: Query) -> tuple[bytes, str, int]:
     """The bytes of a blob or of a piece of it, their type, and the size of the whole."""
     run, sha = library.run(ask.needed("run")), ask.needed("sha")
     if not re.fullmatch(r"[0-9a-f]{64}", sha):
-        raise Refused(422, f"{sha[:80]!r} is no hash of a blob")
+        raise RequestError(422, f"{sha[:80]!r} is no hash of a blob")
     data = run.reader.get_blob(sha)
     kind = next((kind for start, kind in _IMAGES.items() if data.startswith(start)), "text/plain; charset=utf-8")
     if kind == "image/webp" and data[8:12] != b"WEBP":

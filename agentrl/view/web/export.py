@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agentrl.store.reader import RunReader
 from agentrl.types.errors import AgentRLError, StoreError
 from agentrl.types.parts.image import ImageRefused, data_url
+from agentrl.types.reporter import Reporter
 from agentrl.view.web import files
 from agentrl.view.web.endpoints import answer
-from agentrl.view.web.library import Json, Library
+from agentrl.view.web.library import Json, RunLibrary
 from agentrl.view.web.query import Query
 from agentrl.view.web.rows import rows_of
 
@@ -23,12 +23,13 @@ _ALWAYS = ("runs", "head", "metrics", "facets", "failures")
 _OFF = ("search", "recompute", "compare", "text")
 
 
-def export(library: Library, out: Path, episodes: int) -> Path:
+def export(library: RunLibrary, out: Path, episodes: int, reporter: Reporter | None = None) -> Path:
     """Writes the page of a run.
 
     Args:
         library: of one run.
         episodes: maximum number of episodes on the page, in whole groups, spread evenly over the run.
+        reporter: is told how many episodes are indexed, and how many are on the page.
 
     Raises:
         AgentRLError: the library is a folder of runs, or the run cannot be read.
@@ -38,11 +39,15 @@ def export(library: Library, out: Path, episodes: int) -> Path:
             "a page is of one run, and this is a folder", place=str(library.root), remedy="name a run: RUNS/NAME"
         )
     (key,) = library.keys()
-    run = library.run(key)
-    run.texts.finish()
+    run, reporter = library.run(key), reporter or Reporter()
+    reporter.phase("indexing", run.texts.progress().of)
+    run.texts.finish(lambda done: reporter.step(done, {}))
     chosen = sample(run.reader, episodes)
     page = _Page(library, key)
-    page.fill(chosen)
+    reporter.phase("writing the page", len(chosen))
+    for number, id in enumerate(chosen, 1):
+        page.add(id)
+        reporter.step(number, {})
     data = {
         "exported": True,
         "run": key,
@@ -64,7 +69,7 @@ def export(library: Library, out: Path, episodes: int) -> Path:
 class _Page:
     """The answers of a page about single episodes."""
 
-    def __init__(self, library: Library, key: str) -> None:
+    def __init__(self, library: RunLibrary, key: str) -> None:
         self._library, self._key = library, key
         self._run = library.run(key)
         self._room, self._tokens = _IMAGES, _TOKENS
@@ -77,21 +82,20 @@ class _Page:
         """Answers a request."""
         return answer(self._library, name, Query({"run": self._key, **asked}))
 
-    def fill(self, ids: Sequence[str]) -> None:
-        """Adds episodes, and their groups. Damaged ones are left out: the page says which."""
-        for id in ids:
-            try:
-                found = self._run.reader.get(id)
-                self.episodes[id] = self.ask("episode", id=id)
-            except (StoreError, AgentRLError):
-                continue
-            if found.group_id not in self.groups:
-                self.groups[found.group_id] = self.ask("group", id=found.group_id)
-            if (size := sum(len(node.token_ids) for node in found.nodes)) <= self._tokens:
-                self._tokens -= size
-                self.tokens[id] = self.ask("tokens", id=id, limit="200000")
-            for part in found.shown_images():
-                self._add_image(part["blob"])
+    def add(self, id: str) -> None:
+        """Adds an episode, and its group. A damaged one is left out: the page says which."""
+        try:
+            found = self._run.reader.get(id)
+            self.episodes[id] = self.ask("episode", id=id)
+        except (StoreError, AgentRLError):
+            return
+        if found.group_id not in self.groups:
+            self.groups[found.group_id] = self.ask("group", id=found.group_id)
+        if (size := sum(len(node.token_ids) for node in found.nodes)) <= self._tokens:
+            self._tokens -= size
+            self.tokens[id] = self.ask("tokens", id=id, limit="200000")
+        for part in found.shown_images():
+            self._add_image(part["blob"])
 
     def _add_image(self, sha: str) -> None:
         """Adds an image, if there is room and it is intact."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from agentrl.types.errors import StoreError
 from agentrl.view.summary import failure_line
-from agentrl.view.web.library import Json, Library, ViewedRun
+from agentrl.view.web.library import Json, RunLibrary, ViewedRun
 from agentrl.view.web.overview import live_of, summary_of
 from agentrl.view.web.query import Query
 from agentrl.view.web.rows import rows_of
@@ -13,7 +14,7 @@ _EPISODES = 50
 _EXTREMES = 20
 
 
-def failures(library: Library, ask: Query) -> Json:
+def failures(library: RunLibrary, ask: Query) -> Json:
     """The failures of a run by class, the last attempts that failed, and its extremes."""
     run = library.run(ask.needed("run"))
     attempts = run.cached(("failures",), "failures", run.reader.failures)
@@ -51,9 +52,10 @@ def _classes(run: ViewedRun, attempts: list[Json]) -> list[Json]:
             _count(one, str(entry.get("episode", "")), entry.get("at"))
     for one in classes.values():
         if not one["message"] and one["episodes"]:
-            error = run.reader.get(one["episodes"][0]).error
-            if error is not None:
-                one |= {"message": error.line, "place": error.place, "stage": error.stage}
+            damaged: list[StoreError] = []  # the damage is told with the run
+            for episode in run.reader.episodes(one["episodes"][:1], damaged=damaged):
+                if episode.error is not None:
+                    one |= {"message": episode.error.line, "place": episode.error.place, "stage": episode.error.stage}
     return sorted(classes.values(), key=lambda one: -one["count"])
 
 

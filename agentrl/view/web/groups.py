@@ -10,8 +10,8 @@ from agentrl.types.errors import StoreError
 from agentrl.types.figures.of_episodes import success_of
 from agentrl.types.figures.openings import groups_that_differ
 from agentrl.view.web.episode import Cut
-from agentrl.view.web.library import Json, Library, ViewedRun
-from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.library import Json, RunLibrary, ViewedRun
+from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.rows import credit_of, rows_of
 
 _MEMBERS = 64
@@ -19,15 +19,15 @@ _SHORT = 400
 """Characters of a text."""
 
 
-def group(library: Library, ask: Query) -> Json:
+def group(library: RunLibrary, ask: Query) -> Json:
     """The members of a group, aligned by turn and by the state that they acted on."""
     run, name = library.run(ask.needed("run")), ask.needed("id")
     listed = run.reader.select("id, opening FROM all_episodes WHERE group_id = ? ORDER BY id", [name])
     if not listed:
-        raise Refused(404, f"no group {name!r}", place=str(run.path))
+        raise RequestError(404, f"no group {name!r}", place=str(run.path))
     members = in_order(_readable(run, [id for id, _ in listed[:_MEMBERS]]))
     if not members:
-        raise Refused(
+        raise RequestError(
             500, f"no episode of group {name!r} can be read", remedy="`agentrl check RUN` says what is damaged"
         )
     rows = {row["id"]: row for row in rows_of(run, [episode.id for episode in members])}

@@ -16,8 +16,8 @@ from agentrl.store.info import OtherFormat
 from agentrl.store.lock import is_held
 from agentrl.store.reader import RunReader
 from agentrl.types.errors import StoreError, nearest
-from agentrl.view.web.query import Refused
-from agentrl.view.web.text_index import TextIndex
+from agentrl.view.web.query import RequestError
+from agentrl.view.web.text_index import Requests, TextIndex
 
 Decode = Callable[[int], str]
 Json = dict[str, Any]
@@ -84,7 +84,7 @@ class ViewedRun:
         """Reads what was added since the last time.
 
         Raises:
-            Refused: the run was deleted, or another one is in its place.
+            RequestError: the run was deleted, or another one is in its place.
         """
         with self._mutex:
             now = time.monotonic()
@@ -129,7 +129,7 @@ class ViewedRun:
         self.reader.close()
 
 
-class Library:
+class RunLibrary:
     """The runs of a folder, or one run.
 
     Args:
@@ -138,10 +138,13 @@ class Library:
 
     Raises:
         StoreError: there is no such folder.
+
+    Attributes:
+        requests: those that are being answered.
     """
 
     def __init__(self, path: str | Path, helpers: Helpers = Helpers(), cache: Path | None = None) -> None:
-        self.root, self.helpers = Path(path).resolve(), helpers
+        self.root, self.helpers, self.requests = Path(path).resolve(), helpers, Requests()
         self.single = (self.root / "run.json").exists()
         if not self.root.is_dir():
             raise StoreError(
@@ -159,7 +162,7 @@ class Library:
         """The folder of a run.
 
         Raises:
-            Refused: there is none of this key.
+            RequestError: there is none of this key.
         """
         if self.single:
             if key == self.root.name:
@@ -168,20 +171,20 @@ class Library:
             return self.root / key
         if key in self._open:
             raise gone(self._open[key].path)
-        raise Refused(404, f"there is no run {key!r}", place=str(self.root), remedy=nearest(key, self.keys()))
+        raise RequestError(404, f"there is no run {key!r}", place=str(self.root), remedy=nearest(key, self.keys()))
 
     def run(self, key: str) -> ViewedRun:
         """A run, with all that was added to it.
 
         Raises:
-            Refused: there is none, it was deleted, or another version of agentrl wrote it.
+            RequestError: there is none, it was deleted, or another version of agentrl wrote it.
         """
         path = self.path_of(key)
         with self._mutex:
             if key in self._open:
                 try:
                     self._open[key].refresh()
-                except Refused:
+                except RequestError:
                     self._open.pop(key).close()
                     if not (path / "run.json").exists():
                         raise
@@ -203,8 +206,8 @@ class Library:
         try:
             reader = RunReader(path)
         except OtherFormat as error:
-            raise Refused(409, error.message, place=error.place, remedy=error.remedy) from None
-        texts = TextIndex(reader, self._cache)
+            raise RequestError(409, error.message, place=error.place, remedy=error.remedy) from None
+        texts = TextIndex(reader, self._cache, self.requests)
         texts.begin()
         return ViewedRun(key, reader, texts, seen)
 
@@ -240,9 +243,9 @@ def _stamp(path: Path) -> Any:
         return None
 
 
-def gone(path: Path) -> Refused:
+def gone(path: Path) -> RequestError:
     """The run was deleted."""
-    return Refused(410, "the run was deleted, moved or replaced", place=str(path), remedy="reload the page")
+    return RequestError(410, "the run was deleted, moved or replaced", place=str(path), remedy="reload the page")
 
 
 def _found(root: Path, prefix: str = "", depth: int = 0) -> Iterator[str]:

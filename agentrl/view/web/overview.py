@@ -18,8 +18,8 @@ from agentrl.types.errors import AgentRLError
 from agentrl.types.reporter import TRAINING
 from agentrl.view.live import activity
 from agentrl.view.summary import STAGE, progress, series, summarise
-from agentrl.view.web.library import Json, Library, ViewedRun, parts_of, state_of
-from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.library import Json, RunLibrary, ViewedRun, parts_of, state_of
+from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.text_index import SCHEMA
 
 Curve = Sequence[tuple[float, float]]
@@ -65,7 +65,7 @@ _AFTER = 2
 """Place of the reward components among the columns."""
 
 
-def runs(library: Library, ask: Query) -> Json:
+def runs(library: RunLibrary, ask: Query) -> Json:
     """The runs of the folder, the newest change first."""
     found = [_listed(library, key) for key in library.keys()]  # noqa: SIM118
     found.sort(key=lambda run: -(run["changed_at"] or 0.0))
@@ -76,10 +76,10 @@ _listings: dict[Path, tuple[Any, Json]] = {}
 """Entry of each run of a folder, with the sizes and times of its parts for which it holds."""
 
 
-def _listed(library: Library, key: str) -> Json:
+def _listed(library: RunLibrary, key: str) -> Json:
     try:
         path = library.path_of(key)
-    except Refused as refused:
+    except RequestError as refused:
         return _problem(key, library.root / key, refused)
     parts = parts_of(path) | {"live": None}  # the heartbeat is in no entry
     held, known = _listings.get(path, (None, {}))
@@ -143,7 +143,7 @@ def told(error: BaseException) -> Json:
     return {"what": f"{type(error).__name__}: {error}", "place": "", "remedy": ""}
 
 
-def head(library: Library, ask: Query) -> Json:
+def head(library: RunLibrary, ask: Query) -> Json:
     """Recipe, versions, summary and state of a run, without its episodes."""
     run = library.run(ask.needed("run"))
     info, helpers = run.reader.info, library.helpers
@@ -165,7 +165,7 @@ def head(library: Library, ask: Query) -> Json:
         "estimators": estimators,
         "estimator": credit.get("use") if isinstance(credit, Mapping) else None,
         "rescored": rescored.names(run.path),
-        "damage": run.reader.damage,
+        "damage": damage_of(run),
         "not_recorded": not_recorded(run),
         "live": live_of(run),
         "can": {
@@ -200,7 +200,7 @@ def sortable() -> frozenset[str]:
     return frozenset(EpisodeRow.__struct_fields__) - {"shard", "offset", "length", "opening"}
 
 
-def metrics(library: Library, ask: Query) -> Json:
+def metrics(library: RunLibrary, ask: Query) -> Json:
     """The metrics of a run as curves."""
     run = library.run(ask.needed("run"))
     points, stage = ask.integer("points", 1000, at_most=100_000), ask.text("stage")
@@ -232,7 +232,7 @@ def curves_of(run: ViewedRun) -> tuple[list[Json], dict[str, list[tuple[float, f
     return run.cached(("metrics",), "curves", read)
 
 
-def updates(library: Library, ask: Query) -> Json:
+def updates(library: RunLibrary, ask: Query) -> Json:
     """Names the parts of a run that have changed since a cursor."""
     run = library.run(ask.needed("run"))
     before = dict(part.partition(":")[::2] for part in (ask.text("cursor") or "").split("."))
@@ -256,7 +256,14 @@ def cursor_of(run: ViewedRun) -> str:
 def _marks(run: ViewedRun) -> dict[str, str]:
     marks = {part: f"{hash(seen) & 0xFFFFFFFFFFFF:x}" for part, seen in run.seen.items()}
     progress = run.texts.progress()
-    return marks | {"index": f"{progress.state}{progress.done}"}
+    return marks | {"index": f"{progress.state}{progress.done}", "damage": str(len(damage_of(run)))}
+
+
+def damage_of(run: ViewedRun) -> list[str]:
+    """Places of the unreadable records: those that the reader came upon, and episodes that the text index could not
+    read, which an index row still lists."""
+    lost = (place.removeprefix(f"{run.path}/") for place in list(run.texts.unreadable.values()))
+    return list(dict.fromkeys([*run.reader.damage, *lost]))
 
 
 def live_of(run: ViewedRun) -> Json | None:

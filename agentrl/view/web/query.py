@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from agentrl.types.errors import AgentRLError, nearest
 
 
-class Refused(AgentRLError):
+class RequestError(AgentRLError):
     """A request that cannot be answered.
 
     Args:
@@ -34,10 +34,10 @@ class Query:
         """Returns a parameter.
 
         Raises:
-            Refused: it is absent.
+            RequestError: it is absent.
         """
         if (value := self.text(name)) is None:
-            raise Refused(422, f"the parameter {name!r} is missing")
+            raise RequestError(422, f"the parameter {name!r} is missing")
         return value
 
     def several(self, name: str) -> list[str]:
@@ -48,18 +48,18 @@ class Query:
         """Returns a parameter that is one of the known names, or None.
 
         Raises:
-            Refused: it is another one.
+            RequestError: it is another one.
         """
         value = self.text(name)
         if value is not None and value not in known:
-            raise Refused(422, f"{name} is {value!r}", remedy=nearest(value, known))
+            raise RequestError(422, f"{name} is {value!r}", remedy=nearest(value, known))
         return value
 
     def number(self, name: str) -> float | None:
         """Returns a parameter as a number, or None.
 
         Raises:
-            Refused: it is no finite number.
+            RequestError: it is no finite number.
         """
         if (text := self.text(name)) is None:
             return None
@@ -68,18 +68,18 @@ class Query:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise Refused(422, f"{name} is {text!r}", remedy="give a number")
+            raise RequestError(422, f"{name} is {text!r}", remedy="give a number")
         return value
 
     def integer(self, name: str, default: int, *, at_most: int = 1 << 40) -> int:
         """Returns a parameter as a whole number from 0 to `at_most`.
 
         Raises:
-            Refused: it is none.
+            RequestError: it is none.
         """
         value = self.number(name)
         if value is None:
             return default
         if value != int(value) or value < 0:
-            raise Refused(422, f"{name} is {self.text(name)!r}", remedy="give a whole number from 0 on")
+            raise RequestError(422, f"{name} is {self.text(name)!r}", remedy="give a whole number from 0 on")
         return min(int(value), at_most)

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from agentrl.types.errors import StoreError
-from agentrl.view.web.library import Json, Library
+from agentrl.view.web.library import Json, RunLibrary
 from agentrl.view.web.query import Query
 from agentrl.view.web.text_index import Passage, passages, snippet
 
 _COUNTED = 10_000
 
 
-def search(library: Library, ask: Query) -> Json:
+def search(library: RunLibrary, ask: Query) -> Json:
     """The turns that hold all words of a query, newest first, with the text around them."""
     run, query = library.run(ask.needed("run")), ask.text("q") or ""
     hits = run.texts.find(query, ask.integer("limit", 50, at_most=200), ask.integer("offset", 0))

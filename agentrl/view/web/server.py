@@ -27,8 +27,8 @@ from agentrl.types.errors import AgentRLError
 from agentrl.types.values import scrubbed
 from agentrl.view.web import files
 from agentrl.view.web.endpoints import answer, error_of
-from agentrl.view.web.library import Library
-from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.library import RunLibrary
+from agentrl.view.web.query import Query, RequestError
 
 PORT = 8400
 _COMPRESSED = 4096
@@ -53,7 +53,7 @@ class ViewServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, library: Library, host: str = "127.0.0.1", port: int = PORT) -> None:
+    def __init__(self, library: RunLibrary, host: str = "127.0.0.1", port: int = PORT) -> None:
         self.library, self.host = library, host
         self.token, self.secret = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self.cookie = f"agentrl-view-{secrets.token_hex(4)}"  # cookies of a host are shared by all its ports
@@ -124,14 +124,14 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         try:
             self._get()
-        except Refused as refused:
+        except RequestError as refused:
             self._send(refused.status, _json(error_of(refused)), "application/json")
         except (ConnectionError, TimeoutError):
             self.close_connection = True
 
     def _not_allowed(self) -> None:
         self.close_connection = True  # what follows may be a body
-        refused = Refused(405, f"{self.command} is not allowed: the viewer only reads")
+        refused = RequestError(405, f"{self.command} is not allowed: the viewer only reads")
         self._send(refused.status, _json(error_of(refused)), "application/json", {"Allow": "GET"})
 
     do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_CONNECT = do_TRACE = _not_allowed
@@ -150,19 +150,21 @@ class _Handler(BaseHTTPRequestHandler):
         elif place == "favicon.ico":
             self._send(204, b"", "image/x-icon")
         else:
-            raise Refused(404, f"there is no file {place[:200]!r}")
+            raise RequestError(404, f"there is no file {place[:200]!r}")
 
     def _check_origin(self) -> None:
         """Refuses the pages of others.
 
         Raises:
-            Refused: the request is for another host, or a page of another one made it.
+            RequestError: the request is for another host, or a page of another one made it.
         """
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         if not self.server.admits(host):
-            raise Refused(403, f"the viewer is not {host[:200]!r}", remedy="open the URL that the terminal printed")
+            raise RequestError(
+                403, f"the viewer is not {host[:200]!r}", remedy="open the URL that the terminal printed"
+            )
         if origin is not None and urlsplit(origin).netloc != host:
-            raise Refused(403, f"a page of {origin[:200]!r} may not read the viewer")
+            raise RequestError(403, f"a page of {origin[:200]!r} may not read the viewer")
 
     def _page(self, token: str | None) -> None:
         if token is None:
@@ -170,13 +172,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, self.server.page.encode(), files.TYPES[".html"], html)
             return
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
-            raise Refused(403, "the token is not of this viewer", remedy="open the URL that the terminal printed")
+            raise RequestError(403, "the token is not of this viewer", remedy="open the URL that the terminal printed")
         cookie = f"{self.server.cookie}={self.server.secret}; HttpOnly; SameSite=Strict"
         self._send(303, b"", files.TYPES[".html"], {"Set-Cookie": cookie, "Location": "./"})
 
     def _api(self, name: str, given: Mapping[str, str]) -> None:
         if not self._known():
-            raise Refused(401, "this browser has no access", remedy="open the URL that the terminal printed")
+            raise RequestError(401, "this browser has no access", remedy="open the URL that the terminal printed")
         found = answer(self.server.library, name, Query(given))
         if isinstance(found, tuple):
             data, kind, size = found

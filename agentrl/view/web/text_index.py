@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,8 @@ _PIECE = 50
 """Episodes of a transaction."""
 _LONGEST = 200_000
 """Characters of one text that are searched."""
+_YIELD_S = 0.5
+"""Time for which an episode waits at most for requests to be answered."""
 _UNUSED_S = 30 * 24 * 3600.0
 """Time after which the file of a run that nobody looked at is deleted."""
 _TURN_BITS = 20
@@ -69,18 +71,52 @@ class Progress(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
+class Requests:
+    """The requests that are being answered now: `with requests: ...`. The index is built between them.
+
+    SQLite gives up the interpreter for each row of an answer. Beside a thread that computes, it gets it back only
+    after 5 ms, so that an answer of 1,000 rows would take 5 s.
+
+    Attributes:
+        number: how many there are.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self.number += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._changed:
+            self.number -= 1
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Waits until all are answered, at most `_YIELD_S`: beside a long one, the index still grows."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.number == 0, _YIELD_S)
+
+
 class TextIndex:
     """The file of one run.
 
     Args:
         cache: the folder of all of them.
+        requests: what its thread waits for.
+
+    Attributes:
+        problem: the reason why it cannot be used or is incomplete; None: there is none.
+        unreadable: places of the episodes that it could not read, by id.
     """
 
-    def __init__(self, run: RunReader, cache: Path) -> None:
-        self._run = run
+    def __init__(self, run: RunReader, cache: Path, requests: Requests) -> None:
+        self._run, self._requests = run, requests
         self.path = cache / f"{run.id}-{hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()[:12]}.sqlite"
         self.problem: str | None = None
-        self._skipped: set[str] = set()
+        self.unreadable: dict[str, str] = {}
         self._lacking: list[str] = []
         self._of: int | None = None
         self._mutex = threading.Lock()
@@ -104,10 +140,10 @@ class TextIndex:
         self._of = None
         self._wake.set()
 
-    def finish(self) -> None:
-        """Builds all of it now."""
+    def finish(self, told: Callable[[int], None] = lambda done: None) -> None:
+        """Builds all of it now. `told` gets the number of episodes that it holds."""
         while self.problem is None and self.build():
-            pass
+            told(self.progress().done)
 
     def close(self) -> None:
         """Stops the thread. What it has built remains."""
@@ -125,7 +161,7 @@ class TextIndex:
         of = self._of
         if self.problem is not None:
             return Progress("failed", 0, of, self.problem)
-        done = min(of, self._run.select(f"COUNT(*) FROM {SCHEMA}.episode")[0][0] + len(self._skipped))
+        done = min(of, self._run.select(f"COUNT(*) FROM {SCHEMA}.episode")[0][0] + len(self.unreadable))
         return Progress("ready" if done >= of else "building", done, of)
 
     @property
@@ -163,10 +199,13 @@ class TextIndex:
                 found = self._run.select(
                     f"id FROM all_episodes e WHERE {unknown} ORDER BY shard DESC, offset DESC, id DESC"
                 )
-                self._lacking = [id for (id,) in found if id not in self._skipped]
+                self._lacking = [id for (id,) in found if id not in self.unreadable]
             ids, self._lacking[-_PIECE:] = self._lacking[-_PIECE:], []
             with self._db:
                 for id in ids:
+                    if self._closed.is_set():
+                        break
+                    self._requests.wait()
                     self._add(id)
                 self._score_again()
             return len(ids)
@@ -177,7 +216,7 @@ class TextIndex:
             self._wake.clear()
             try:
                 while not self._closed.is_set() and self.build():
-                    time.sleep(0.001)  # requests come first
+                    time.sleep(0.001)  # others may want the lock
             except (OSError, sqlite3.Error, StoreError) as error:
                 if not self._closed.is_set():
                     self.problem = f"the text index is incomplete: {error}"
@@ -189,8 +228,8 @@ class TextIndex:
         """Adds an episode. One that cannot be read is passed over."""
         try:
             episode = self._run.get(id)
-        except StoreError:
-            self._skipped.add(id)
+        except StoreError as error:
+            self.unreadable[id] = error.place or id
             return
         spans = [span.version for node in episode.nodes for span in node.versions]
         into = "INSERT OR IGNORE INTO episode (id, success, first, last) VALUES (?, ?, ?, ?)"

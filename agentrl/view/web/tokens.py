@@ -11,8 +11,8 @@ from agentrl.store.tokens import TurnTokens
 from agentrl.types.episode import Episode, Node
 from agentrl.types.parts.placeholders import placed
 from agentrl.view.web.episode import ancestors, depths
-from agentrl.view.web.library import Decode, Json, Library, ViewedRun
-from agentrl.view.web.query import Query, Refused
+from agentrl.view.web.library import Decode, Json, RunLibrary, ViewedRun
+from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.rows import credit_of
 
 _LONGEST = 200_000
@@ -21,7 +21,7 @@ IMAGE = -1
 """The token of an image: a browser's numbers are too short for the true ones."""
 
 
-def tokens(library: Library, ask: Query) -> Json:
+def tokens(library: RunLibrary, ask: Query) -> Json:
     """The nodes of an episode, token by token, from the token `start` on."""
     run = library.run(ask.needed("run"))
     found, decode = run.reader.get(ask.needed("id")), run.decoder(library.helpers)
@@ -67,7 +67,7 @@ def _node(
     decode: Decode | None,
 ) -> Json:
     """A piece of a node."""
-    shown, own = ids[piece], node.kind == "sampled" and turn is not None
+    shown, own = ids[piece], turn if node.kind == "sampled" else None
     return {
         "index": index,
         "parent": node.parent,
@@ -78,8 +78,8 @@ def _node(
         "text": None if decode is None else texts_of(shown, decode),
         "logprobs": [round(value, 4) for value in node.logprobs[piece]] if node.logprobs else None,
         "versions": [[span.version, span.start, span.end] for span in node.versions],
-        "advantage": advantages.get(turn) if own else None,
-        "trainer": _numbers(trained.get(turn), piece) if own else None,
+        "advantage": None if own is None else advantages.get(own),
+        "trainer": None if own is None else _numbers(trained.get(own), piece),
     }
 
 
@@ -113,14 +113,14 @@ def texts_of(ids: Iterable[int], decode: Decode) -> list[str]:
     return ["[image]" if id == IMAGE else decode(id) for id in ids]
 
 
-def prompt(library: Library, ask: Query) -> Json:
+def prompt(library: RunLibrary, ask: Query) -> Json:
     """The prompt of a turn, and what it has more than the one before it and its reply."""
     run = library.run(ask.needed("run"))
     found, decode = run.reader.get(ask.needed("id")), run.decoder(library.helpers)
     number = ask.integer("turn", 0)
     turn = next((turn for turn in found.turns if turn.index == number), None)
     if turn is None or not 0 <= turn.node < len(found.nodes):
-        raise Refused(404, f"episode {found.id!r} has no tokens of a turn {number}")
+        raise RequestError(404, f"episode {found.id!r} has no tokens of a turn {number}")
     before = [each for each in found.turns if each.context == turn.context and each.index < number]
     path = list(ancestors(found, turn.node))[::-1]
     fresh = not before or before[-1].node not in path

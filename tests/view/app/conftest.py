@@ -33,7 +33,7 @@ def server(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vie
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # an event loop runs in this thread until it ends: other files start their own
 def chromium() -> Iterator[Any]:
     try:
         find_chromium()

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from agentrl.commands.view import helpers
-from agentrl.view.web.library import Library
+from agentrl.view.web.library import RunLibrary
 from agentrl.view.web.server import ViewServer
 
 AXE = (Path(__file__).parent / "axe.min.js").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ LONG_MS = 240_000
 
 @contextmanager
 def served(path: Path, cache: Path) -> Iterator[ViewServer]:
-    library = Library(path, helpers(), cache=cache)
+    library = RunLibrary(path, helpers(), cache=cache)
     server = ViewServer(library, port=0)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

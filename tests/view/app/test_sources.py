@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agentrl.store import RunDir
 from agentrl.store.heartbeat import Flight, Pulse, write_pulse
 from agentrl.view.web.export import export
-from agentrl.view.web.library import Library
+from agentrl.view.web.library import RunLibrary
 from agentrl.view.web.server import ViewServer
 from tests.store.make import make_episode
 from tests.view.app.driving import Screen, served
@@ -24,7 +24,7 @@ DESK = "train/000099-desk#0"
 
 
 def test_an_export_is_the_same_app_from_disk(chromium: Any, runs: Path, tmp_path: Path) -> None:
-    library = Library(runs / "everything", cache=tmp_path / "cache")
+    library = RunLibrary(runs / "everything", cache=tmp_path / "cache")
     page = export(library, tmp_path / "page.html", 200)
     library.close()
     with chromium.new_context() as context:

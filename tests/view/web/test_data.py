@@ -1,5 +1,6 @@
 import json
 import shutil
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,27 +11,27 @@ from agentrl.commands.view import helpers
 from agentrl.store import RunDir
 from agentrl.store.tokens import TokenRecord, TurnTokens
 from agentrl.types.episode import Context, Parent
-from agentrl.view.web.endpoints import answer
-from agentrl.view.web.library import Helpers, Library
-from agentrl.view.web.query import Query, Refused
-from agentrl.view.web.text_index import match, snippet
+from agentrl.view.web.endpoints import ENDPOINTS, answer
+from agentrl.view.web.library import Helpers, RunLibrary
+from agentrl.view.web.query import Query, RequestError
+from agentrl.view.web.text_index import Requests, match, snippet
 from tests.store.make import make_episode
 from tests.view.web.test_server import make_run
 
 
 @pytest.fixture
 def library(tmp_path):
-    library = Library(make_run(tmp_path / "run"), helpers(), cache=tmp_path / "cache")
+    library = RunLibrary(make_run(tmp_path / "run"), helpers(), cache=tmp_path / "cache")
     library.run("run").texts.finish()
     yield library
     library.close()
 
 
-def ask(library: Library, name: str, **asked):
+def ask(library: RunLibrary, name: str, **asked):
     return json.loads(json.dumps(answer(library, name, Query({"run": "run", **{k: str(v) for k, v in asked.items()}}))))
 
 
-def ids(library: Library, **asked) -> list[str]:
+def ids(library: RunLibrary, **asked) -> list[str]:
     return [row["id"] for row in ask(library, "episodes", **asked)["rows"]]
 
 
@@ -74,6 +75,12 @@ def test_facets_count_what_there_is(library):
     assert facets["iteration"] == [0, 2]
     assert facets["components"]["found"]["count"] == 11
     assert facets["versions"] == [0, 3]
+    assert facets["histogram"]["turns"] == [[4, 4, 11]]
+    bins = facets["histogram"]["reward"]
+    rewards = [row["reward"] for row in ask(library, "episodes")["rows"] if row["reward"] is not None]
+    assert (len(bins), sum(count for _, _, count in bins)) == (20, 11)
+    assert (bins[0][0], bins[-1][1]) == (min(rewards), pytest.approx(max(rewards)))
+    assert bins[-1][2] == sum(reward >= bins[-1][0] for reward in rewards)
     assert facets["index"] == {"state": "ready", "done": 12, "of": 12, "problem": None}
 
 
@@ -119,7 +126,7 @@ def test_long_texts_are_cut_and_the_rest_can_be_asked_for(tmp_path):
     long = "".join(chr(97 + k % 26) for k in range(300_000))
     with RunDir.create(tmp_path / "run") as run:
         run.add(make_episode("long", answer=long))
-    library = Library(tmp_path / "run", cache=tmp_path / "cache")
+    library = RunLibrary(tmp_path / "run", cache=tmp_path / "cache")
     shown = ask(library, "episode", id="long")
     (cut,) = shown["cut"]
     assert cut == {"path": "/episode/answer", "shown": 20_000, "size": 300_000}
@@ -145,7 +152,7 @@ def test_conversations_are_lanes(tmp_path):
     origin = Parent(run="", episode="one", turn=1)
     with RunDir.create(tmp_path / "run") as run:
         run.add(structs.replace(episode, turns=turns, contexts={"helper": context}, parent=origin))
-    library = Library(tmp_path / "run", cache=tmp_path / "cache")
+    library = RunLibrary(tmp_path / "run", cache=tmp_path / "cache")
     shown = ask(library, "episode", id="two")
     assert [(lane["name"], lane["role"], lane["turns"]) for lane in shown["lanes"]] == [
         ("main", "agent", [0]),
@@ -176,7 +183,7 @@ def test_tokens_show_what_the_trainer_kept_of_the_last_update(tmp_path):
     with RunDir.open(path) as run:
         run.add_tokens("rl", 1, [recorded("g0/0", {0: 3, 1: 3}, ratio=1.0)])
         run.add_tokens("rl", 2, [recorded("g0/0", {1: 3}, ratio=1.5)])
-    library = Library(path, helpers(), cache=tmp_path / "cache")
+    library = RunLibrary(path, helpers(), cache=tmp_path / "cache")
     shown = ask(library, "tokens", id="g0/0")
     assert set(shown["has"]) == {"mask", "logprob", "version", "advantage", "ratio", "entropy", "clip"}
     found = {node["turn"]: node["trainer"] for node in shown["nodes"] if node["trainer"]}
@@ -185,7 +192,7 @@ def test_tokens_show_what_the_trainer_kept_of_the_last_update(tmp_path):
     assert all(node["turn"] in found or node["trainer"] is None for node in shown["nodes"])
     assert ask(library, "tokens", id="g0/1")["has"] == ["mask", "logprob", "version"]
     (path / "tokens" / "rl-00002.jsonl.zst").write_bytes(b"torn")
-    with pytest.raises(Refused, match="cannot be read"):
+    with pytest.raises(RequestError, match="cannot be read"):
         ask(library, "tokens", id="g0/0")
     library.close()
 
@@ -208,8 +215,8 @@ def recorded(id: str, turns: dict[int, int], ratio: float) -> TokenRecord:
 def test_credit_of_a_run_without_a_base_names_what_is_missing(tmp_path):
     with RunDir.create(tmp_path / "run", {"recipe": {"name": "bare"}}) as run:
         run.add(make_episode("one"))
-    library = Library(tmp_path / "run", helpers(), cache=tmp_path / "cache")
-    with pytest.raises(Refused, match="has no base"):
+    library = RunLibrary(tmp_path / "run", helpers(), cache=tmp_path / "cache")
+    with pytest.raises(RequestError, match="has no base"):
         ask(library, "credit", id="one", estimator="grpo")
     library.close()
 
@@ -218,7 +225,7 @@ def test_the_prompt_of_a_turn_says_what_it_gained(tmp_path):
     path = make_run(tmp_path / "run")
     with RunDir.open(path) as run:
         run.add(make_episode("branched", branch=True))
-    library = Library(path, Helpers(decoder=lambda run: lambda id: f"<{id}>"), cache=tmp_path / "cache")
+    library = RunLibrary(path, Helpers(decoder=lambda run: lambda id: f"<{id}>"), cache=tmp_path / "cache")
     first, second, last = (ask(library, "prompt", id="branched", turn=turn) for turn in (0, 1, 3))
     assert first["gained"]["fresh"]
     assert (second["gained"]["tokens"], second["gained"]["fresh"]) == (8, False)
@@ -265,7 +272,7 @@ def test_credit_under_another_estimator(library):
 
 @pytest.mark.parametrize("estimator", ["./task.py:mine", "os:system", "nonsense"])
 def test_code_of_a_run_is_not_imported(library, estimator):
-    with pytest.raises(Refused, match="no built-in estimator"):
+    with pytest.raises(RequestError, match="no built-in estimator"):
         answer(library, "credit", Query({"run": "run", "group": "g0", "estimator": estimator}))
 
 
@@ -276,7 +283,7 @@ def test_two_runs_are_compared_by_task(tmp_path):
             run.add(make_episode("x", reward=reward, components={"success": reward}, turns=1))
             run.add(make_episode("y", group="g1", reward=0.5, components={"success": 0.5}, turns=1))
             run.add_metrics({"iteration": 0, "reward": reward})
-    library = Library(tmp_path / "runs", cache=tmp_path / "cache")
+    library = RunLibrary(tmp_path / "runs", cache=tmp_path / "cache")
     for key in "ab":
         library.run(key).texts.finish()
     found = answer(library, "compare", Query({"run": "a", "with": "b"}))
@@ -290,7 +297,7 @@ def test_two_runs_are_compared_by_task(tmp_path):
 def test_a_run_is_followed_while_it_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr("agentrl.view.web.library._PATIENCE_S", 0)
     with RunDir.create(tmp_path / "run", {"recipe": {"name": "live"}}) as run:
-        library = Library(tmp_path / "run", cache=tmp_path / "cache")
+        library = RunLibrary(tmp_path / "run", cache=tmp_path / "cache")
         before = ask(library, "updates")
         assert (before["state"], before["episodes"]) == ("running", 0)
         assert "episodes" not in ask(library, "updates", cursor=before["cursor"])["changed"]
@@ -312,7 +319,7 @@ def test_a_run_is_followed_while_it_is_written(tmp_path, monkeypatch):
 def test_a_run_that_was_replaced_is_shown_anew(tmp_path, monkeypatch):
     monkeypatch.setattr("agentrl.view.web.library._PATIENCE_S", 0)
     path = make_run(tmp_path / "run")
-    library = Library(path, cache=tmp_path / "cache")
+    library = RunLibrary(path, cache=tmp_path / "cache")
     assert len(ids(library)) == 12
     shutil.rmtree(path)
     make_run(path, groups=1)
@@ -354,16 +361,45 @@ def test_a_snippet_shows_where_it_is():
     assert pieces[0] == ("... ", False)
 
 
+def test_the_index_is_built_between_requests(tmp_path, monkeypatch):
+    monkeypatch.setattr("agentrl.view.web.text_index.TextIndex.begin", lambda index: None)
+    library = RunLibrary(make_run(tmp_path / "run"), cache=tmp_path / "cache")
+    seen, requests = [], library.requests
+    monkeypatch.setitem(ENDPOINTS, "head", lambda library, ask: seen.append(requests.number))
+    answer(library, "head", Query({}))
+    assert (seen, requests.number) == ([1], 0)
+    monkeypatch.setitem(ENDPOINTS, "head", lambda library, ask: library.run("none"))
+    with pytest.raises(RequestError):
+        answer(library, "head", Query({}))
+    assert requests.number == 0
+    monkeypatch.setattr(requests, "wait", lambda: seen.append("waits"))
+    library.run("run").texts.finish()
+    assert seen == [1, *["waits"] * 12]
+    library.close()
+
+
+def test_who_waits_for_requests_goes_on_when_the_last_is_answered(monkeypatch):
+    monkeypatch.setattr("agentrl.view.web.text_index._YIELD_S", 1e6)
+    requests = Requests()
+    with requests:
+        waiting = threading.Thread(target=requests.wait)
+        waiting.start()
+        with requests:
+            pass
+        assert waiting.is_alive()
+    waiting.join()
+
+
 def test_an_index_that_cannot_be_written_is_told_and_the_rest_works(tmp_path):
     path = make_run(tmp_path / "run")
     (tmp_path / "cache").write_text("a file")
-    library = Library(path, cache=tmp_path / "cache")
+    library = RunLibrary(path, cache=tmp_path / "cache")
     found = ask(library, "episodes")
     assert len(found["rows"]) == 12
     assert found["rows"][0]["components"] is None
     assert found["index"]["state"] == "failed"
     assert "cannot be written" in found["index"]["problem"]
-    with pytest.raises(Refused, match="needs the text index"):
+    with pytest.raises(RequestError, match="needs the text index"):
         ask(library, "episodes", tool="look")
     assert ask(library, "head")["can"]["search"] is False
     library.close()
@@ -374,7 +410,7 @@ def test_a_folder_shows_its_runs(tmp_path):
     make_run(tmp_path / "runs" / "two", finished=True)
     (tmp_path / "runs" / "two" / "inside").mkdir()
     make_run(tmp_path / "runs" / "two" / "inside" / "hidden")
-    library = Library(tmp_path / "runs", cache=tmp_path / "cache")
+    library = RunLibrary(tmp_path / "runs", cache=tmp_path / "cache")
     found = answer(library, "runs", Query({}))
     runs = {run["key"]: run for run in found["runs"]}
     assert set(runs) == {"deep/one", "two"}
@@ -386,7 +422,7 @@ def test_a_folder_shows_its_runs(tmp_path):
 
 def test_an_empty_run_and_an_empty_folder(tmp_path):
     (tmp_path / "runs").mkdir()
-    library = Library(tmp_path / "runs", cache=tmp_path / "cache")
+    library = RunLibrary(tmp_path / "runs", cache=tmp_path / "cache")
     assert answer(library, "runs", Query({}))["runs"] == []
     RunDir.create(tmp_path / "runs" / "run").close()
     for name in ("head", "metrics", "episodes", "facets", "failures", "updates"):

@@ -10,7 +10,7 @@ from agentrl.store import RunDir
 from agentrl.types.errors import AgentRLError
 from agentrl.view.web import files
 from agentrl.view.web.export import export
-from agentrl.view.web.library import Helpers, Library
+from agentrl.view.web.library import Helpers, RunLibrary
 from tests.store.make import make_episode
 from tests.view.web.test_server import files_of, make_run
 
@@ -18,7 +18,7 @@ EVIL = "</script><script>document.title='owned'</script><!-- <img src=x onerror=
 
 
 def exported(run: Path, folder: Path, *, episodes: int = 200, **helpers) -> Path:
-    library = Library(run, Helpers(**helpers), cache=folder / "cache")
+    library = RunLibrary(run, Helpers(**helpers), cache=folder / "cache")
     try:
         return export(library, folder / "out" / "page.html", episodes)
     finally:
@@ -118,6 +118,8 @@ def test_a_damaged_record_is_named_and_the_rest_is_there(tmp_path):
     data = data_of(exported(path, tmp_path))
     assert len(data["rows"]) == 12
     assert len(data["episodes"]) == 11
+    (place,) = data["get"]["head"]["damage"]
+    assert place.startswith("episodes/00000.jsonl.zst@")
 
 
 def test_nothing_is_written_to_the_run(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.store import RunDir
 from agentrl.types.errors import AgentRLError
-from agentrl.view.web.library import Library
+from agentrl.view.web.library import RunLibrary
 from agentrl.view.web.server import ViewServer
 from tests.store.make import make_episode
 
@@ -31,7 +31,7 @@ def make_run(path: Path, groups: int = 3, **info) -> Path:
 
 @contextmanager
 def serving(path: Path, cache: Path, **options):
-    library = Library(path, cache=cache)
+    library = RunLibrary(path, cache=cache)
     server = ViewServer(library, port=0, **options)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
@@ -147,12 +147,12 @@ def test_a_port_in_use_is_told(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(AgentRLError, match=r"(?s)cannot listen at 127.0.0.1.*in use.*--port 0"):
-            ViewServer(Library(make_run(tmp_path / "run"), cache=tmp_path), port=taken.getsockname()[1])
+            ViewServer(RunLibrary(make_run(tmp_path / "run"), cache=tmp_path), port=taken.getsockname()[1])
 
 
 def test_an_address_of_another_machine_is_told(tmp_path):
     with pytest.raises(AgentRLError, match="cannot listen at 192.0.2.1"):
-        ViewServer(Library(make_run(tmp_path / "run"), cache=tmp_path), host="192.0.2.1", port=0)
+        ViewServer(RunLibrary(make_run(tmp_path / "run"), cache=tmp_path), host="192.0.2.1", port=0)
 
 
 def test_nothing_is_written_to_the_run(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from agentrl.store.run_dir import RunDir
 from agentrl.tools.builtin.web.launching import open_context
 from tests.command import agentrl
+from tests.waiting import MARKS
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +39,6 @@ def shopper(task, rng, messages):
     yield Say(calls=[("click", {"id": button})])
     yield Say("Done.")
 """
-
-MARKS = "[...document.querySelectorAll('.shot')].map(each => each.querySelectorAll('.mark').length)"
 
 
 async def test_a_scripted_episode_can_be_looked_at(address: str, tmp_path: Path) -> None:
