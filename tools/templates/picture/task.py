@@ -48,7 +48,7 @@ class Board(Environment):
         self.left = self.left[hit:]
         done = not self.left
         images = [] if done else [self.picture()]
-        return ToolResult("", images=images, done=done, points=[(x, y)], rewards={"hit": float(hit)})
+        return ToolResult("", images=images, done=done, points=[(x, y)])
 
     def picture(self) -> Any:
         """Returns the board as a PIL image."""

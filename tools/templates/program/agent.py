@@ -1,4 +1,4 @@
-"""An agent that knows nothing of agentrl: its own prompt, tool and loop. Any client of OpenAI's or Anthropic's API will do."""
+"""An agent with its own prompt, tool and loop. Any client of the API of OpenAI or Anthropic works as well."""
 
 import json
 import os

@@ -21,9 +21,8 @@ def shelves(n: int = 128, split: str = "train") -> Iterator[Task]:
     ]
     random.Random(0).shuffle(every)
     half = len(every) // 2
-    for k, (colour, kind, other, another, by_kind) in enumerate(
-        (every[:half] if split == "train" else every[half:])[:n]
-    ):
+    chosen = every[:half] if split == "train" else every[half:]
+    for k, (colour, kind, other, another, by_kind) in enumerate(chosen[:n]):
         wanted, clue = f"{colour} {kind}", kind if by_kind else colour
         shelf = [wanted, f"{colour} {another}" if by_kind else f"{other} {kind}", f"{other} {another}"]
         random.Random(k).shuffle(shelf)
@@ -37,7 +36,7 @@ def shelves(n: int = 128, split: str = "train") -> Iterator[Task]:
 
 
 class Pair(Agent):
-    """Both roles are the policy, each in a conversation of its own. With `policy="NAME"` another policy takes one."""
+    """Both roles are the policy, each in a conversation of its own. With `policy="other"` another policy takes one."""
 
     async def run(self, session: Session) -> None:
         wanted, shelf = session.task.data["wanted"], session.task.data["shelf"]
