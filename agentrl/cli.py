@@ -115,7 +115,12 @@ def quickstart(
 def init(
     name: Annotated[str, typer.Argument(help="Name of the recipe and of its folder.")],
     like: Annotated[
-        str, typer.Option(help="calls: functions and a user; game; repair: a sandbox; qa: JSON lines.")
+        str,
+        typer.Option(
+            help="calls: functions and a user; dialogue: a simulated user who is asked; game: moves are text; "
+            "picture: clicks on images; program: an agent that exists; qa: JSON lines; repair: a sandbox; "
+            "roles: two agents in an episode."
+        ),
     ] = "game",
     package: Annotated[
         bool, typer.Option("--package", help="A Python package, for `pip install`, with a test.")

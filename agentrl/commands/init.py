@@ -17,9 +17,13 @@ from agentrl.types.paths import data_path
 
 KINDS = {
     "calls": "a function-calling set: a database, a customer who speaks twice",
+    "dialogue": "a dialogue with a simulated user, who tells only what is asked",
     "game": "a game whose moves are text",
-    "repair": "a sandbox with a shell, code with a bug, hidden tests",
+    "picture": "pictures that are seen, and clicks on them",
+    "program": "an agent that is a program with a prompt, a tool and a loop of its own",
     "qa": "questions and answers in JSON lines, with a tool",
+    "repair": "a sandbox with a shell, code with a bug, hidden tests",
+    "roles": "two roles in one episode, both of them the policy",
 }
 """Templates, each a folder of tools/templates."""
 
@@ -66,16 +70,18 @@ def new_package(name: str, like: str, into: Path) -> list[Path]:
     code = folder / "src" / module
     _copy(like, code, name)
     (code / "__init__.py").write_text(f'"""{KINDS[like].capitalize()}."""\n')
-    offers = "".join(_offers(load_recipe(str(code)), name, module))
+    recipe = load_recipe(str(code))
+    offers = "".join(_offers(recipe, name, module))
+    extras = "[vision]" if recipe.about.images else ""
     for path in (path for path in _files(folder) if code not in path.parents):
         text = path.read_text().replace("NAME", name).replace("MODULE", module).replace("ABOUT", KINDS[like])
-        path.write_text(text.replace("# OFFERS\n", offers))
+        path.write_text(text.replace("# OFFERS\n", offers).replace("EXTRAS", extras))
     return _files(folder)
 
 
 def _offers(recipe: Recipe, name: str, module: str) -> Iterator[str]:
-    """Yields a table of entry points for the rewards, and one for the tools, that are the recipe's own code."""
-    for kind, chosen in (("rewards", recipe.rewards.values()), ("tools", recipe.tools)):
+    """Yields a table of entry points for each kind of plug-in that is the recipe's own code."""
+    for kind, chosen in (("agents", [recipe.agent]), ("rewards", recipe.rewards.values()), ("tools", recipe.tools)):
         own = [str(each.use).removeprefix("./") for each in chosen if str(each.use).startswith("./")]
         if own:
             lines = (

@@ -14,8 +14,10 @@ from agentrl.commands.init import KINDS, new_package, new_recipe
 from agentrl.registry.installed import group_of
 from agentrl.registry.kinds import KINDS as REGISTRIES
 from agentrl.registry.kinds import registry_of
+from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import RecipeError
-from tests.command import agentrl
+from tests.command import agentrl, commands, sets
+from tests.sound import assert_sound
 
 
 @pytest.mark.slow
@@ -24,6 +26,40 @@ def test_the_commands(tmp_path: Path) -> None:
     assert "mine/recipe.yaml" in said
     agentrl("recipe", "check", "mine", cwd=tmp_path)
     assert "mine: certified; 4 tasks" in agentrl("env", "check", "mine", "--n", "4", cwd=tmp_path).stdout
+
+
+def test_the_help_lists_every_kind() -> None:
+    (like,) = (option for option in commands()["init"].params if option.name == "like")
+    assert re.findall(r"(\w+)(?:: [^;]+)?[;.]", like.help) == [*KINDS]
+
+
+SMALL = sets(
+    "warm_start.episodes=4",
+    "warm_start.steps=4",
+    "warm_start.batch=4",
+    "train={iterations: 2, groups: 2, group_size: 2, minibatch: 4}",
+    "eval.episodes=2",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dialogue", "picture", "program", "roles"])
+def test_a_kind_with_a_tiny_model_trains(tmp_path: Path, kind: str) -> None:
+    """Two iterations with the model of the recipe, and the oracle as the demonstrator."""
+    new_recipe("mine", kind, tmp_path)
+    agentrl("train", "mine", *SMALL, cwd=tmp_path)
+    assert_sound(tmp_path / "runs/mine")
+    with RunDir.read(tmp_path / "runs/mine") as run:
+        lines = [line for line in run.metrics() if line["split"] == "train"]
+        episodes = list(run.episodes(split="demo"))
+    assert [line["iteration"] for line in lines if "grad_norm" in line and "mismatch_max" in line] == [1, 2]
+    said = {
+        "dialogue": {"agent", "user"},
+        "picture": {"agent"},
+        "program": {"agent"},
+        "roles": {"guide", "finder"},
+    }[kind]
+    assert {turn.agent for episode in episodes for turn in episode.turns} == said
 
 
 @pytest.mark.slow
@@ -67,9 +103,14 @@ def test_a_package_offers_its_recipe_and_its_own_code(tmp_path: Path, kind: str)
     points = project["entry-points"]
     assert points["agentrl.recipes"] == {"toy-env": "toy_env"}
     assert points.keys() <= {"agentrl.recipes", *map(group_of, REGISTRIES)}
-    offers = {kind: points.get(group_of(kind), {}) for kind in ("rewards", "tools")}
+    offers = {kind: points.get(group_of(kind), {}) for kind in ("agents", "rewards", "tools")}
+    needs = "agentrl-framework[vision]" if kind == "picture" else "agentrl-framework"
+    assert project["dependencies"] == [needs]
+    if kind == "roles":
+        assert offers["agents"] == {"toy-env-pair": "toy_env.task:Pair"}
     if kind == "game":
         assert offers == {
+            "agents": {},
             "rewards": {"toy-env-won": "toy_env.task:won"},
             "tools": {"toy-env-guess": "toy_env.task:Guess"},
         }
@@ -79,7 +120,7 @@ def test_a_package_offers_its_recipe_and_its_own_code(tmp_path: Path, kind: str)
                 f"./{reference.replace('toy_env.task', 'task.py')}", tmp_path / "toy-env/src/toy_env"
             )
     written = "".join((tmp_path / "toy-env" / path).read_text() for path in files)
-    assert not re.search(r"\b(NAME|MODULE|ABOUT|OFFERS)\b", written)
+    assert not re.search(r"\b(NAME|MODULE|ABOUT|OFFERS)\b|EXTRAS", written)
 
 
 @pytest.mark.parametrize("name", ["1st", "class", "json", "quickstart", "end-"])
