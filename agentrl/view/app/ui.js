@@ -55,7 +55,7 @@ export function Copy({ command, label }) {
     setCopied(true);
     setTimeout(() => setCopied(false), 1500);
   };
-  return h("button", { class: "copy cut", title: `Copy: ${command}`, onClick: copy }, copied ? "copied" : label ?? command);
+  return h("button", { class: "copy cut", title: `Copy: ${visible(command)}`, onClick: copy }, copied ? "copied" : label ?? visible(command));
 }
 
 /** Copies without the clipboard permission, as on a page from disk. @param {string} text */

@@ -38,17 +38,24 @@ def served(path: Path, cache: Path) -> Iterator[ViewServer]:
 class Screen:
     """A page of the viewer, and what went wrong on it.
 
+    Args:
+        refused: the status of requests that shall be refused: the browser's own line about them is not wrong.
+
     Attributes:
         wrong: errors of the console, exceptions, and requests that left the viewer.
     """
 
-    def __init__(self, page: Any, url: str) -> None:
-        self.page, self.base, self.wrong = page, url.partition("?")[0], []
+    def __init__(self, page: Any, url: str, refused: int = 0) -> None:
+        self.page, self.base, self.wrong, self._refused = page, url.partition("?")[0], [], refused
         page.set_default_timeout(LONG_MS)
-        page.on("console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("console", self._hear)
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
         page.on("request", self._check)
         page.goto(url)
+
+    def _hear(self, said: Any) -> None:
+        if said.type in ("error", "warning") and f"with a status of {self._refused} " not in said.text:
+            self.wrong.append(said.text)
 
     def _check(self, request: Any) -> None:
         parts = urlsplit(request.url)
