@@ -103,9 +103,7 @@ def _print_groups_without_signal(batches: list[dict[str, Any]]) -> None:
         sum(round(b[f"{kind}_groups"] * b["groups"]) for b in batches) for kind in ("zero_variance", "single")
     )
     if equal:
-        print(
-            f"zero-variance groups: {equal} of {groups}; their episodes have equal rewards, so none gets an advantage"
-        )
+        print(f"zero-variance groups: {equal} of {groups}; equal rewards, so only credit of turns can differ")
     if single:
         print(
             f"groups of one episode: {single} of {groups}; it has nothing to be compared with\n"

@@ -50,6 +50,9 @@ def circumstances() -> dict[str, Any]:
     return noted
 
 
+_RUNS = "name the folder that `agentrl train` or `rollout` wrote"
+
+
 def run_folder(path: str | Path) -> Path:
     """The folder of a run.
 
@@ -59,7 +62,9 @@ def run_folder(path: str | Path) -> Path:
     path = Path(path)
     if not (path / "run.json").exists():
         what = "this is not a run directory (it has no run.json)" if path.exists() else "there is no such folder"
-        raise StoreError(what, place=str(path), remedy="name the folder that `agentrl train` or `rollout` wrote")
+        inside = [str(each.parent) for each in sorted(path.glob("*/run.json")) or sorted(path.glob("*/*/run.json"))]
+        remedy = f"name one of the runs in it: {', '.join(inside[:5])}" if inside else _RUNS
+        raise StoreError(what, place=str(path), remedy=remedy)
     return path
 
 

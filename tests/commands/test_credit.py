@@ -112,7 +112,7 @@ def test_groups_that_teach_nothing_are_counted(counting: Path) -> None:
         agentrl("credit", run, "--estimator", estimator, cwd=here).stdout
         for run, estimator in (("flat", "grpo"), ("single", "gigpo"), ("single", "nsr"))
     )
-    assert "zero-variance groups: 2 of 2; their episodes have equal rewards" in flat
+    assert "zero-variance groups: 2 of 2; equal rewards, so only credit of turns can differ" in flat
     assert "add(by=1)" in flat or "add()" in flat
     assert "one episode" not in flat
     assert "groups of one episode: 8 of 8;" in single

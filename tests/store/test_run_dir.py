@@ -419,3 +419,11 @@ def test_scan_takes_start_offsets(tmp_path):
     found = list(shards.scan({places[2].shard: places[2].offset}))
     assert [frame.data for frame in found] == [b"2", b"3"]
     assert msgspec.json.encode(found[0].location)
+
+
+def test_a_folder_of_runs_is_told_from_a_run(tmp_path: Path) -> None:
+    RunDir.create(tmp_path / "checked" / "a" / "oracle").close()
+    for folder in (tmp_path / "checked", tmp_path / "checked" / "a"):
+        with pytest.raises(StoreError, match="this is not a run directory") as raised:
+            RunDir.read(folder)
+        assert str(tmp_path / "checked" / "a" / "oracle") in (raised.value.remedy or "")

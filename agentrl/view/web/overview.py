@@ -316,9 +316,10 @@ def thinned(curve: Curve, most: int) -> list[tuple[float, float]]:
 
 
 def last_iteration(lines: Sequence[Mapping[str, Any]]) -> int | None:
-    """The last iteration of a training; None: it has none."""
-    found = [line["iteration"] for line in lines if line.get("split", "train") in TRAINING and "iteration" in line]
-    return max(map(int, found), default=None)
+    """The last iteration of the reinforcement learning, or, without any, of the last stage; None: there is none."""
+    trained = [line for line in lines if line.get("split", "train") in TRAINING and "iteration" in line]
+    last = [line for line in trained if line.get("split", "train") == "train"] or trained
+    return int(last[-1]["iteration"]) if last else None
 
 
 def name_of(info: Mapping[str, Any], path: Path) -> str:

@@ -13,6 +13,7 @@ from agentrl.store.tokens import TokenRecord, TurnTokens
 from agentrl.types.episode import Context, Parent
 from agentrl.view.web.endpoints import ENDPOINTS, answer
 from agentrl.view.web.library import Helpers, RunLibrary
+from agentrl.view.web.overview import last_iteration
 from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.text_index import Requests, match, snippet
 from tests.store.make import make_episode
@@ -435,3 +436,15 @@ def test_every_endpoint_is_in_the_documentation():
 
     page = Path(__file__).parents[3].joinpath("docs", "viewer.md").read_text()
     assert [name for name in ENDPOINTS if f"`{name}`" not in page] == []
+
+
+def test_the_last_iteration_is_that_of_the_reinforcement_learning():
+    warm = [{"stage": "warm_start", "split": "sft", "iteration": step} for step in (10, 600)]
+    assert last_iteration(warm) == 600
+    trained = [
+        {"split": "train", "iteration": 1},
+        {"split": "eval", "iteration": 70},
+        {"split": "train", "iteration": 60},
+    ]
+    assert last_iteration([*warm, *trained]) == 60
+    assert last_iteration([]) is None
