@@ -287,7 +287,7 @@ beside it (`./task.py:Name`) adds what is not built in. `llms.txt` is the index 
 
 - `make check`: style, types, import contract, quick tests (two minutes). `make test`: all tests.
 - CONTRIBUTING.md has the rules.
-- `python docs/generate.py` writes this file, `llms.txt` and `docs/reference` anew. Tests compare them with the code.
+- `python docs/generate.py` generates this file, `llms.txt` and `docs/reference`. A test fails if they are out of date.
 """
 
 

@@ -42,7 +42,7 @@ TINY = (
 
 
 class WheelError(Exception):
-    """What is wrong with the wheel, or with what was installed from it."""
+    """A fault of the wheel, or of what was installed from it."""
 
 
 def main() -> int:

@@ -53,7 +53,7 @@ class Track(PlugIn):
 
 
 class AboutSettings(Section):
-    """What `agentrl recipe list` tells of a recipe. Only `images` is read by anything else, by profiles."""
+    """Description of a recipe for `agentrl recipe list`. Profiles and `agentrl init --package` also read `images`."""
 
     trains: str | None = Field(None, description="What the policy learns, in a few words.")
     size: str | None = Field(None, description="How large a training is: the model, the episodes, the time it took.")
@@ -255,8 +255,8 @@ class Recipe(Section):
     )
     openings: Annotated[Literal["same", "differ"], MAY_CHANGE] = Field(
         "same",
-        description="What the episodes of a group are shown first. same: a rollout warns of a group in which that "
-        "differs, and agentrl check finds the run not sound. differ: this is meant (dates, names that are drawn anew).",
+        description="Whether the episodes of a group start with the same prompt. same: a rollout warns if they do "
+        "not, and agentrl check fails. differ: prompts may differ (a date, random names).",
     )
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")

@@ -44,7 +44,7 @@ def of(*kinds: str) -> Any:
 
 
 def has_test(block: Block) -> bool:
-    """Whether a test of its own executes the blocks of the page."""
+    """True if a test of its own executes the blocks of the page."""
     return any(f'"{block.page.name}"' in text for text in TESTS.values())
 
 
@@ -131,7 +131,7 @@ def test_commands_exist_with_their_options(block: Block) -> None:
 
 
 def unknown(words: list[str], known: dict[str, Any]) -> str | None:
-    """What is wrong with a command line of ours, or None."""
+    """Describes the fault of a command line; None: there is none."""
     while "=" in words[0]:  # the environment
         words = words[1:]
     if words[0] == "torchrun":  # of which the rest is a command of ours
