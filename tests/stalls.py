@@ -9,15 +9,19 @@ computes does not count, either.
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import agentrl
+from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.rollouts import builder
 from agentrl.rollouts.faults.stalls import Stall, Watchdog
 
 LONG_S = 0.5
@@ -69,9 +73,28 @@ def stalls_of_ours() -> Iterator[list[Stall]]:
     found[:] = [stall for stall in found if stall.seconds - collected > LONG_S]
 
 
+@contextmanager
+def no_tasks_made_in_a_loop() -> Iterator[None]:
+    """Fails where a coroutine of agentrl makes the tasks of a recipe: code of users computes then."""
+    inside: list[str] = []
+
+    @functools.wraps(load_tasks)
+    def load(*args: Any) -> TaskSource:
+        with suppress(RuntimeError):  # no loop runs in this thread
+            coroutine: Any = getattr(asyncio.current_task(), "get_coro", lambda: None)()
+            if coroutine is not None and PACKAGE in Path(coroutine.cr_code.co_filename).parents:
+                inside.append(coroutine.__qualname__)
+        return load_tasks(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builder, "load_tasks", load)
+        yield
+    assert not inside, f"make the tasks before the event loop runs; they are made in {inside[0]}"
+
+
 @pytest.fixture(autouse=True)
 def no_stalls(request: pytest.FixtureRequest) -> Iterator[None]:
-    with stalls_of_ours() as found:
+    with stalls_of_ours() as found, no_tasks_made_in_a_loop():
         yield
     if found:
         pytest.fail("the event loop stood still: " + "; ".join(map(str, found)), pytrace=False)

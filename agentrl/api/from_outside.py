@@ -65,6 +65,7 @@ class Driven:
         self.recipe = given.model_copy(update={"limits": once})
         self.recipe._base = given.base
         self.parts = build(self.recipe)
+        _ = self.parts.tasks  # made before the event loop runs: code that makes them may compute for seconds
         self._count = itertools.count()
         self._stack = AsyncExitStack()
         self._loop = asyncio.new_event_loop()

@@ -28,8 +28,9 @@ NO_GPU = "needs a GPU"
 """Prefix of the reasons with which a test may be skipped in CI, too."""
 
 SLOW = r"^pytestmark = (\[\s*)?pytest\.mark\.slow\b"
-ALLOWED = {"git", "uname"}
-"""Programs that every test may start: a run asks git for the commit, clients of servers ask for the processor."""
+ALLOWED = {"git", "uname", "fc-list"}
+"""Programs that every test may start: a run asks git for the commit, clients of servers ask for the processor, and
+matplotlib asks for the fonts when a user first imports it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

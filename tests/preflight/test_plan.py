@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -35,7 +36,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for function in FUNCTIONS:
         wrapped = counting(function)
         for module in [each for name, each in sys.modules.items() if name.startswith("agentrl.")]:
-            if getattr(module, function.__name__, None) is function:
+            if inspect.unwrap(getattr(module, function.__name__, print)) is function:
                 monkeypatch.setattr(module, function.__name__, wrapped)
     return counted
 

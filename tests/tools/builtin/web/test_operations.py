@@ -13,6 +13,11 @@ from agentrl.types.paths import data_path
 CHANGED = "net::ERR_NETWORK_CHANGED at http://127.0.0.1/"
 
 
+@pytest.fixture(autouse=True)
+def chromium() -> None:
+    """No browser: the page is a stand-in."""
+
+
 @pytest.fixture
 def operations(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(data_path("tools", "browser")))
