@@ -31,9 +31,11 @@ MARKS = """new Promise(found => {
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Returns when the condition is true."""
+    """Returns when the condition is true. Asks less and less often: a long wait costs no processor time."""
+    pause_s = POLL_S
     while not condition():
-        time.sleep(POLL_S)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.1, 10 * POLL_S)
 
 
 async def until_async(condition: Callable[[], object]) -> None:
