@@ -8,7 +8,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentrl.config.loader import find_recipe, load_recipe
+from agentrl.config.files import find_recipe
+from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.rollouts.builder import build
 from agentrl.types.errors import RecipeError

@@ -89,6 +89,41 @@ def shipped_recipes() -> list[ShippedRecipe]:
     return [_shipped(path) for path in sorted(data_path("recipes").glob("*/*.yaml"), key=_name)]
 
 
+@dataclass(frozen=True)
+class ShippedMethod:
+    """A built-in method: a recipe that adds what a paper publishes to another recipe.
+
+    Attributes:
+        name: as commands take it.
+        paper: name and arXiv number.
+        acts: what the method changes, in a few words.
+        base: the recipe that it is added to.
+        certainty: A, B or C, as `about.certainty` of recipes.
+        differs: what differs from the paper.
+    """
+
+    name: str
+    paper: str
+    acts: str
+    base: str
+    certainty: str
+    differs: str | None
+
+
+def shipped_methods() -> list[ShippedMethod]:
+    """Returns the built-in methods by name."""
+    return [_method(path) for path in method_files()]
+
+
+def _method(path: Path) -> ShippedMethod:
+    tree = YAML(typ="safe").load(path.read_text())
+    about = AboutSettings.model_validate(tree["about"])
+    assert about.paper is not None
+    assert about.certainty is not None
+    base = _name(Path(os.path.normpath(path.parent / tree["base"])) / "recipe.yaml") if (path.parent / tree["base"]).is_dir() else _name(Path(tree["base"]))
+    return ShippedMethod(method_name(path), about.paper, about.trains or "", base, about.certainty, about.differs)
+
+
 def shipped_environments() -> list[ShippedEnvironment]:
     """Returns the built-in environments with a certificate, and all of installed packages.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import io
 import json
 import math
@@ -16,63 +15,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
-from agentrl.config.profiles import KeyOrigin, Origins, apply_profile, line_of, read_tree, spelled_out
+from agentrl.config.bases import on_base, read_recipe
+from agentrl.config.files import find_recipe
+from agentrl.config.profiles import CONTROL, KeyOrigin, Origins, apply_profile, line_of, spelled_out
 from agentrl.config.recipe import KINDS, Recipe, TrainSection
 from agentrl.config.sections import section_at
-from agentrl.registry.installed import RECIPES, Offered, offered, offers
 from agentrl.registry.settings import in_words
 from agentrl.types.errors import RecipeError, nearest
-from agentrl.types.paths import beside, data_path
-
-
-def find_recipe(name: str) -> Path:
-    """The file of a recipe given as a YAML path, a folder with a `recipe.yaml`, or the name of a recipe that is shipped
-    or that an installed package offers. `NAME/other.yaml` is another file in the folder of the `recipe.yaml` of a name.
-
-    Raises:
-        RecipeError: none of these, which names the nearest known recipe; or the name is offered twice.
-    """
-    if (found := _file_of(Path(name))) is not None:
-        return found
-    shipped = data_path("recipes")
-    found = _file_of(shipped / name) or _file_of(shipped / Path(name).name)
-    first, _, rest = name.partition("/")
-    own = offered(first, RECIPES, "recipe", None if found is None or rest else str(found))
-    if own is not None:
-        return recipe_file(own, rest)
-    if found is not None:
-        return found
-    if Path(name).is_dir():
-        raise RecipeError(f"the folder {name} has no recipe.yaml")
-    names = [path.parent.name for folder in (Path(), shipped) for path in sorted(folder.glob("*/recipe.yaml"))]
-    names += [each.name for each in offers(RECIPES)]
-    raise RecipeError(f"there is no recipe {name!r}", remedy=nearest(name, names, "give a YAML file, or one of"))
-
-
-def _file_of(path: Path) -> Path | None:
-    """Returns the file itself, or the `recipe.yaml` of a folder; None: neither exists."""
-    return next((each for each in (path, path / "recipe.yaml") if each.is_file()), None)
-
-
-def recipe_file(own: Offered, rest: str = "") -> Path:
-    """Returns the file of a recipe that an installed package offers. No code of the package runs.
-
-    Args:
-        rest: another file or folder next to its `recipe.yaml`.
-
-    Raises:
-        RecipeError: the package has no such file.
-    """
-    top, *parts = own.value.split(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):  # no name of a module, or a module without a spec
-        spec = None
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        if (found := _file_of(Path(folder, *parts, rest))) is not None:
-            return found
-    file = f"{'/'.join([top, *parts])}/{rest or 'recipe.yaml'}"
-    raise own.broken(f"it has no file {file}", remedy=f'pyproject.toml: {own.name} = "the.package.with.its.recipe"')
+from agentrl.types.paths import beside
 
 
 def load_recipe(name: str, overrides: Sequence[str] = (), profile: str | None = None) -> Recipe:
@@ -86,9 +36,9 @@ def load_recipe(name: str, overrides: Sequence[str] = (), profile: str | None = 
         RecipeError: with file:line, the path of the key, the found and the allowed values.
     """
     path = find_recipe(name)
-    tree = read_tree(path, "a recipe")
-    given = _layered(tree, overrides, profile)
-    return _validate(tree, path, given, profile)
+    found = read_recipe(path)
+    given = _layered(found.tree, overrides, profile, found.origins, file=path)
+    return _validate(found.tree, found.file, given, profile, path.resolve().parent)
 
 
 def recipe_of(sections: Mapping[str, Any], overrides: Sequence[str] = (), profile: str | None = None) -> Recipe:
@@ -97,8 +47,9 @@ def recipe_of(sections: Mapping[str, Any], overrides: Sequence[str] = (), profil
     Raises:
         RecipeError: with the path of the key, the found and the allowed values.
     """
-    tree = copy.deepcopy(dict(sections))
-    return _validate(tree, Path("recipe"), _layered(tree, overrides, profile), profile)
+    found = on_base(copy.deepcopy(dict(sections)), Path("recipe"))
+    given = _layered(found.tree, overrides, profile, found.origins)
+    return _validate(found.tree, found.file, given, profile, Path.cwd())
 
 
 def with_overrides(
@@ -120,19 +71,30 @@ def with_overrides(
     """
     tree = json.loads(recipe.model_dump_json())
     written = copy.deepcopy(tree)
-    changed = _layered(written, overrides, profile, without)  # a throw-away copy: which keys change
+    changed = _layered(written, overrides, profile, without=without)  # a throw-away copy: which keys change
     _let_stages_follow(tree, changed)
-    given = _layered(tree, overrides, profile, without)
-    other = _validate(tree, place, given, profile or recipe.profile)
-    other._base = recipe.base
-    return other
+    given = _layered(tree, overrides, profile, without=without)
+    return _validate(tree, place, given, profile or recipe.profile, recipe.base)
 
 
-def _layered(tree: Any, overrides: Sequence[str], profile: str | None, without: tuple[str, ...] = ()) -> Origins:
-    """Applies a profile and then overrides to the tree of a recipe; returns the origins of keys, latest first."""
-    layers: list[Origins] = []
+def _layered(
+    tree: Any,
+    overrides: Sequence[str],
+    profile: str | None,
+    below: Origins | None = None,
+    *,
+    file: Path | None = None,
+    without: tuple[str, ...] = (),
+) -> Origins:
+    """Applies a profile and then overrides to the tree of a recipe; returns the origins of keys, latest first.
+
+    Args:
+        below: origins of the keys that the tree has already.
+        file: the recipe's file, for messages on its `control`.
+    """
+    layers: list[Origins] = [below or {}]
     if profile is not None:
-        layers.append(apply_profile(tree, profile, without=without))
+        layers.append(apply_profile(tree, profile, file, without=without))
     for override in overrides:
         layers.append({_apply(tree, override, Recipe): KeyOrigin("--set", f"--set {override}", Path.cwd())})
     found: Origins = {}
@@ -157,9 +119,10 @@ def explain_recipe(name: str, overrides: Sequence[str] = (), profile: str | None
         RecipeError: as `load_recipe`.
     """
     path = find_recipe(name)
-    tree = read_tree(path, "a recipe")
-    given = _layered(tree, overrides, profile)
-    recipe = _validate(tree, path, given, profile)
+    found = read_recipe(path)
+    tree, file = found.tree, found.file
+    given = _layered(tree, overrides, profile, found.origins, file=path)
+    recipe = _validate(tree, file, given, profile, path.resolve().parent)
 
     def commented(value: Any, loc: tuple[str, ...] = ()) -> Any:
         """The value as a YAML node with the comments behind its leaves."""
@@ -170,7 +133,7 @@ def explain_recipe(name: str, overrides: Sequence[str] = (), profile: str | None
             below = (*loc, str(key))
             inner = commented(item, below)
             node.append(inner) if isinstance(node, CommentedSeq) else node.update({key: inner})
-            if inner is item and (said := _origin(tree, below, path, given)) is not None:
+            if inner is item and (said := _origin(tree, below, file, given)) is not None:
                 node.yaml_add_eol_comment(said, key, column=0)
         return node
 
@@ -244,7 +207,8 @@ def _apply(tree: Any, override: str, root: type[BaseModel] | None = None) -> tup
     return path
 
 
-def _validate(tree: Any, path: Path, given: Origins, profile: str | None) -> Recipe:
+def _validate(tree: Any, path: Path, given: Origins, profile: str | None, base: Path) -> Recipe:
+    tree.pop(CONTROL, None)
     plain = _plain(tree)
     for loc, value in _strangers(plain):
         raise RecipeError(
@@ -256,7 +220,7 @@ def _validate(tree: Any, path: Path, given: Origins, profile: str | None) -> Rec
         recipe = Recipe.model_validate(plain)
     except ValidationError as error:
         raise _explain(error, tree, path, given) from None
-    recipe._base = path.resolve().parent
+    recipe._base = base
     recipe._profile = profile
     return _with_places(recipe, given)
 
@@ -266,8 +230,8 @@ def _with_places(recipe: Recipe, given: Origins) -> Recipe:
     for overrides on the command line to the working folder."""
 
     def placed(value: Any, *loc: str) -> Any:
-        base = next((said.base for each, said in given.items() if loc[: len(each)] == each), recipe.base)
-        return beside(value, base) if isinstance(value, str) else value
+        base = next((said.base for each, said in given.items() if loc[: len(each)] == each), None)
+        return beside(value, base or recipe.base) if isinstance(value, str) else value
 
     if (model := recipe.model) is not None:
         found = {key: placed(getattr(model, key), "model", key) for key in ("path", "template")}

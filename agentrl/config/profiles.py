@@ -26,6 +26,9 @@ SUFFIX = ".profile.yaml"
 WHEN = "when"
 """Key of a profile: overlays by the key that a recipe must have, `{model.scratch: {...}}`; `*` stands for any name."""
 
+CONTROL = "control"
+"""Key of a recipe: the profile that takes its method out again. As a profile it has this name."""
+
 _OF_THE_TASK = ("name", "tasks")
 """Sections that no profile may set: with another name or other tasks it would be another recipe."""
 
@@ -37,12 +40,12 @@ class KeyOrigin:
     Attributes:
         layer: `--set`, or `profile NAME`.
         place: for messages.
-        base: the folder of relative paths.
+        base: the folder of relative paths; None: the recipe's.
     """
 
     layer: str
     place: str
-    base: Path
+    base: Path | None = None
 
 
 Origins = dict[tuple[str, ...], KeyOrigin]
@@ -68,21 +71,27 @@ def find_profile(name: str) -> Path:
     raise RecipeError(f"there is no profile {name!r}", place=f"--profile {name}", remedy=remedy)
 
 
-def apply_profile(tree: dict[str, Any], name: str, *, without: tuple[str, ...] = ()) -> Origins:
+def apply_profile(
+    tree: dict[str, Any], name: str, file: Path | None = None, *, without: tuple[str, ...] = ()
+) -> Origins:
     """Merges a profile into the tree of a recipe, key by key. Lists and values replace those of the recipe.
 
     A section whose other keys depend on one key (the engine on `use`, the model on `path` and `scratch`) is replaced
     as a whole if the profile changes that key.
 
     Args:
+        file: the recipe's file, for messages on its `control`.
         without: sections of the profile that are left out.
 
     Returns:
         The origin of each key that the profile set.
 
     Raises:
-        RecipeError: the profile does not exist, is not a mapping, or sets what belongs to the task.
+        RecipeError: the profile does not exist, is not a mapping, or sets what belongs to the task; or it is `control`
+            and the recipe has no such section.
     """
+    if name == CONTROL:
+        return _take_out_the_method(tree, file)
     path = find_profile(name)
     profile = read_tree(path, "a profile")
     conditions = profile.pop(WHEN, None) or {}
@@ -91,9 +100,32 @@ def apply_profile(tree: dict[str, Any], name: str, *, without: tuple[str, ...] =
     found: Origins = {}
     for overlay in overlays:
         kept = {key: value for key, value in overlay.items() if key not in without}
-        for loc, at in _merge(tree, kept, overlay, ()):
+        for loc, at in merge(tree, kept, overlay, ()):
             line = f"{path}:{at + 1}" if at is not None else str(path)
             found[loc] = KeyOrigin(f"profile {name}", line, path.resolve().parent)
+    return found
+
+
+def _take_out_the_method(tree: dict[str, Any], file: Path | None) -> Origins:
+    """Merges the `control` section of a recipe over the rest of it."""
+    control = tree.get(CONTROL)
+    if not isinstance(control, Mapping) or not control:
+        raise RecipeError(
+            "the recipe has no section 'control': the keys that take its method out",
+            place=str(file or f"--profile {CONTROL}"),
+            remedy="control: {credit: grpo}, for example",
+        )
+    before, found = copy.deepcopy(tree), {}
+    for loc, at in merge(tree, control, control, ()):
+        line = "" if at is None else f":{at + 1}"
+        found[loc] = KeyOrigin(f"profile {CONTROL}", f"{file or CONTROL}{line}")
+    if tree == before:
+        raise RecipeError(
+            "'control' changes nothing: the recipe has its values already",
+            place=f"{file or CONTROL}:{(line_of(control, next(iter(control))) or 0) + 1}",
+            remedy="name the keys that make the method, with the values that they have without it",
+        )
+    tree["name"] = f"{tree.get('name', 'recipe')}-{CONTROL}"
     return found
 
 
@@ -168,10 +200,13 @@ def _has(tree: Any, key: str) -> bool:
     return any(_has(value, rest) if rest else value is not None and value is not False for value in values)
 
 
-def _merge(
+def merge(
     tree: dict[str, Any], overlay: Mapping[str, Any], lines: Any, above: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], int | None]]:
-    """Merges a mapping in place; yields the path and the line of every key that was set."""
+    """Merges a mapping in place; yields the path and the line of every key that was set.
+
+    An empty value takes out the entry of a mapping, for example a reward. For a key of a section it is the value null.
+    """
     for key, value in overlay.items():
         loc = (*above, str(key))
         new = spelled_out(loc, value) if value is not None else None
@@ -179,10 +214,19 @@ def _merge(
         section = section_at(Recipe, loc)
         if isinstance(new, Mapping) and isinstance(old, dict) and not _is_another(section, old, new):
             tree[key] = old
-            yield from _merge(old, new, value, loc)
+            yield from merge(old, new, value, loc)
+        elif value is None and not _is_key(key, above):
+            tree.pop(key, None)
+            yield loc, line_of(lines, key)
         else:
             tree[key] = copy.deepcopy(new)
             yield loc, line_of(lines, key)
+
+
+def _is_key(key: str, above: tuple[str, ...]) -> bool:
+    """Returns True if a section has this key; False for entries of a mapping and settings of a plug-in."""
+    section = section_at(Recipe, above)
+    return section is not None and key in section.model_fields
 
 
 def _is_another(section: type[BaseModel] | None, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.api import shipped
 from agentrl.api.shipped import ShippedRecipe, shipped_environments, shipped_recipes
-from agentrl.config.loader import find_recipe
+from agentrl.config.files import find_recipe
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import data_path
 from tests.command import agentrl as command

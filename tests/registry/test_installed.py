@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.commands.plug_ins import kinds, plug_ins
-from agentrl.config.loader import find_recipe, load_recipe
+from agentrl.config.files import find_recipe
+from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.registry.installed import group_of, offers
 from agentrl.registry.kinds import KINDS, registry_of

@@ -1,0 +1,105 @@
+"""Recipes that are written on top of another: `base: ../search-qa/fiction.yaml`, and the keys that differ.
+
+The keys of such a recipe are merged over those of its base, as a profile is. Its `control` section holds the keys that
+take its method out again, for a comparison: `--profile control`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentrl.config.files import file_of, find_recipe
+from agentrl.config.profiles import CONTROL, KeyOrigin, Origins, line_of, merge, read_tree
+from agentrl.types.errors import RecipeError
+from agentrl.types.paths import RELATIVE
+
+BASE = "base"
+OWN = ("name", "about", CONTROL)
+"""Sections that a recipe does not take from its base: what was measured there says nothing about this one."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The tree of a recipe with its bases.
+
+    Attributes:
+        file: the file that has no base: keys without an origin are from there.
+        origins: of all other keys.
+    """
+
+    tree: dict[str, Any]
+    file: Path
+    origins: Origins = field(default_factory=dict)
+
+
+def read_recipe(path: Path) -> Merged:
+    """Reads the file of a recipe, and the bases that it names.
+
+    Raises:
+        RecipeError: a file is not a mapping in YAML, or a base does not exist or refers back.
+    """
+    return on_base(read_tree(path, "a recipe"), path)
+
+
+def on_base(tree: dict[str, Any], path: Path, above: tuple[Path, ...] = ()) -> Merged:
+    """Merges a recipe over the base that it names; without one it stays as it is.
+
+    Args:
+        path: the recipe's file, from which the base is found.
+        above: files that have this one as their base.
+
+    Raises:
+        RecipeError: see `read_recipe`.
+    """
+    if BASE not in tree:
+        return Merged(tree, path)
+    place = f"{path}:{(line_of(tree, BASE) or 0) + 1}"
+    under, chain = _find_base(tree[BASE], path.parent, place), (*above, path.resolve())
+    if under.resolve() in chain:
+        raise RecipeError(f"base: {under} is this recipe, or has it as a base", place=place, remedy="name another one")
+    below = on_base(read_tree(under, "a recipe"), under, chain)
+    merged = _moved(below.tree, under.parent, path.parent)
+    for key in OWN:
+        merged.pop(key, None)
+    folder = path.resolve().parent
+    origins = dict(below.origins)
+    own = {key: value for key, value in tree.items() if key not in (BASE, CONTROL)}
+    for loc, at in merge(merged, own, tree, ()):
+        line = "" if at is None else f":{at + 1}"
+        kept = {key: said for key, said in origins.items() if key[: len(loc)] != loc}
+        origins = {loc: KeyOrigin(path.name + line, str(path) + line), **kept}
+    if CONTROL in tree:
+        merged[CONTROL] = tree[CONTROL]
+    merged.setdefault("name", folder.name if path.name == "recipe.yaml" else path.stem)
+    return Merged(merged, below.file, origins)
+
+
+def _find_base(name: Any, folder: Path, place: str) -> Path:
+    """Returns the file of a base: a path relative to the recipe's folder, or what `find_recipe` knows."""
+    if not isinstance(name, str):
+        raise RecipeError(f"base must be a recipe, found {name!r}", place=place, remedy="base: ../other/recipe.yaml")
+    if (beside := file_of(Path(os.path.normpath(folder / name)))) is not None:
+        return beside
+    try:
+        return find_recipe(name)
+    except RecipeError as error:
+        raise RecipeError(f"base: {error.message}", place=place, remedy=error.remedy) from None
+
+
+def _moved(value: Any, old: Path, new: Path) -> Any:
+    """Rewrites texts that name a file beside the base (`./task.py:questions`) so that they name it from `new`."""
+    if isinstance(value, dict):
+        for key in value:
+            value[key] = _moved(value[key], old, new)
+    elif isinstance(value, list):
+        for index in range(len(value)):
+            value[index] = _moved(value[index], old, new)
+    elif isinstance(value, str) and value.startswith(RELATIVE):
+        file, colon, name = value.partition(":")
+        if (old / file).exists():
+            found = os.path.relpath((old / file).resolve(), new.resolve())
+            return (found if found.startswith(RELATIVE) else f"./{found}") + colon + name
+    return value

@@ -1,0 +1,77 @@
+"""Finds recipe files: by path, by folder, by the name of a shipped recipe, or by that of an installed package."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from agentrl.registry.installed import RECIPES, Offered, offered, offers
+from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.paths import data_path
+
+METHODS = "methods"
+"""Folder of the recipes that add a published method to another recipe. Each is found by its name alone."""
+
+
+def find_recipe(name: str) -> Path:
+    """Returns the file of a recipe, given as a YAML path, a folder with a `recipe.yaml`, or the name of a recipe or
+    method that is shipped or that an installed package offers. `NAME/other.yaml` is another file in the folder of the
+    `recipe.yaml` of a name.
+
+    Raises:
+        RecipeError: none of these, which names the nearest known recipe; or the name is offered twice.
+    """
+    if (found := file_of(Path(name))) is not None:
+        return found
+    shipped = data_path("recipes")
+    methods = shipped / METHODS
+    places = (shipped / name, shipped / Path(name).name, methods / name, methods / f"{name}.yaml")
+    found = next((file for place in places if (file := file_of(place)) is not None), None)
+    first, _, rest = name.partition("/")
+    own = offered(first, RECIPES, "recipe", None if found is None or rest else str(found))
+    if own is not None:
+        return recipe_file(own, rest)
+    if found is not None:
+        return found
+    if Path(name).is_dir():
+        raise RecipeError(f"the folder {name} has no recipe.yaml")
+    names = [path.parent.name for folder in (Path(), shipped) for path in sorted(folder.glob("*/recipe.yaml"))]
+    names += [each.name for each in offers(RECIPES)] + [method_name(path) for path in method_files()]
+    raise RecipeError(f"there is no recipe {name!r}", remedy=nearest(name, names, "give a YAML file, or one of"))
+
+
+def method_files() -> list[Path]:
+    """Returns the files of the shipped methods: recipes that add a published method to another recipe."""
+    folder = data_path("recipes", METHODS)
+    return sorted([*folder.glob("*.yaml"), *folder.glob("*/recipe.yaml")], key=method_name)
+
+
+def method_name(path: Path) -> str:
+    """Returns the name under which commands find the file of a method."""
+    return path.parent.name if path.name == "recipe.yaml" else path.stem
+
+
+def file_of(path: Path) -> Path | None:
+    """Returns the file itself, or the `recipe.yaml` of a folder; None: neither exists."""
+    return next((each for each in (path, path / "recipe.yaml") if each.is_file()), None)
+
+
+def recipe_file(own: Offered, rest: str = "") -> Path:
+    """Returns the file of a recipe that an installed package offers. No code of the package runs.
+
+    Args:
+        rest: another file or folder next to its `recipe.yaml`.
+
+    Raises:
+        RecipeError: the package has no such file.
+    """
+    top, *parts = own.value.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):  # no name of a module, or a module without a spec
+        spec = None
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        if (found := file_of(Path(folder, *parts, rest))) is not None:
+            return found
+    file = f"{'/'.join([top, *parts])}/{rest or 'recipe.yaml'}"
+    raise own.broken(f"it has no file {file}", remedy=f'pyproject.toml: {own.name} = "the.package.with.its.recipe"')

@@ -1,0 +1,144 @@
+"""Recipes on top of others: what is merged, whence paths and lines come, the control, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from agentrl.config.files import method_files
+from agentrl.config.loader import explain_recipe, load_recipe, recipe_of
+from agentrl.types.errors import RecipeError
+
+BASE = """
+name: base
+about: {trains: counting, measured: from 0.1 to 0.9}
+tasks: {source: "./task.py:counts", args: {n: 3, sandboxed: ./run.sh}}
+agent: {max_turns: 4, system: Count.}
+rewards: {exact_match: {}, f1: {weight: 0.5}}
+credit: {gae: {lam: 0.9}}
+model: {path: ./weights}
+train: {groups: 2, lr: 1.0e-3}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "plain", "recipe.yaml", BASE)
+    write(tmp_path / "plain", "task.py", "def counts(n, sandboxed): ...\n")
+    (tmp_path / "plain/weights").mkdir()
+    return tmp_path
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(dedent(text))
+    return str(folder / name)
+
+
+def test_the_keys_of_a_recipe_are_merged_over_its_base(folder: Path) -> None:
+    name = write(folder / "new", "method.yaml", "base: ../plain\nagent: {max_turns: 9}\ntrain: {groups: 5}\n")
+    recipe = load_recipe(name)
+    assert (recipe.name, recipe.agent.max_turns, recipe.agent.system) == ("method", 9, "Count.")
+    assert recipe.train is not None
+    assert (recipe.train.groups, recipe.train.lr) == (5, 1e-3)
+    assert recipe.about.measured is None, "what was measured with the base says nothing about this recipe"
+
+
+def test_another_plug_in_replaces_that_of_the_base_and_null_takes_an_entry_out(folder: Path) -> None:
+    name = write(folder / "new", "method.yaml", "base: ../plain\ncredit: grpo\nrewards: {f1: null, format: {}}\n")
+    recipe = load_recipe(name)
+    assert (recipe.credit.use, recipe.credit.settings) == ("grpo", {})
+    assert list(recipe.rewards) == ["exact_match", "format"]
+
+
+def test_paths_of_a_base_are_relative_to_its_own_folder_if_they_name_a_file(folder: Path) -> None:
+    recipe = load_recipe(write(folder / "new", "method.yaml", "base: ../plain/recipe.yaml\n"))
+    assert recipe.tasks.source == "../plain/task.py:counts"
+    assert recipe.tasks.args["sandboxed"] == "./run.sh", "no file of that name: it means something else"
+    assert recipe.model is not None
+    assert recipe.model.path == str(folder / "plain/weights")
+    assert recipe.base == folder / "new"
+
+
+def test_a_base_may_have_a_base(folder: Path) -> None:
+    write(folder / "new", "one.yaml", 'base: ../plain\nagent: {max_turns: 9}\nscripts: {own: "./play.py:own"}\n')
+    write(folder / "new", "play.py", "")
+    name = write(folder / "newer", "two.yaml", "base: ../new/one.yaml\ntrain: {groups: 7}\n")
+    recipe = load_recipe(name)
+    assert recipe.train is not None
+    assert (recipe.agent.max_turns, recipe.train.groups) == (9, 7)
+    assert (recipe.scripts["own"], recipe.tasks.source) == ("../new/play.py:own", "../plain/task.py:counts")
+    shown = explain_recipe(name)
+    for line in ("groups: 7 # two.yaml:2", "max_turns: 9 # one.yaml:2", "lr: 0.001 # recipe.yaml:9"):
+        assert line in shown
+
+
+def test_a_shipped_recipe_is_a_base_by_its_name_and_a_mapping_may_have_one() -> None:
+    recipe = recipe_of({"base": "quickstart", "name": "mine", "train": {"iterations": 3}})
+    assert recipe.name == "mine"
+    assert recipe.train is not None
+    assert recipe.train.iterations == 3
+    assert list(recipe.rewards) == list(load_recipe("quickstart").rewards)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("base: ../plain\nagent: {max_turn: 9}\n", "method.yaml:2", "unknown key"),
+        ("base: ../plain\n\ntrain:\n  groups: none\n", "method.yaml:4", "train.groups"),
+        ("base: ../nowhere\n", "method.yaml:1", "there is no recipe '../nowhere'"),
+        ("name: x\nbase: ./method.yaml\n", "method.yaml:2", "is this recipe"),
+        ("base: [a]\n", "method.yaml:1", "base must be a recipe"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(folder: Path, text: str, place: str, message: str) -> None:
+    name = write(folder / "new", "method.yaml", text)
+    with pytest.raises(RecipeError, match=message) as raised:
+        load_recipe(name)
+    assert str(raised.value.place).endswith(place)
+    assert message == "train.groups" or raised.value.remedy
+
+
+def test_an_error_of_the_base_is_told_with_the_place_in_the_base(folder: Path) -> None:
+    write(folder / "plain", "recipe.yaml", BASE + "concurrency: 0\n")
+    with pytest.raises(RecipeError, match="concurrency") as raised:
+        load_recipe(write(folder / "new", "method.yaml", "base: ../plain\n"))
+    assert str(raised.value.place).endswith("plain/recipe.yaml:10")
+
+
+def test_bases_that_refer_to_each_other_are_refused(folder: Path) -> None:
+    write(folder / "new", "one.yaml", "base: ./two.yaml\n")
+    name = write(folder / "new", "two.yaml", "base: ./one.yaml\n")
+    with pytest.raises(RecipeError, match="has it as a base"):
+        load_recipe(name)
+
+
+def test_the_control_takes_the_method_out(folder: Path) -> None:
+    text = "base: ../plain\ncredit: rloo\nagent: {max_turns: 9}\ncontrol: {credit: grpo, agent: {max_turns: 4}}\n"
+    name = write(folder / "new", "method.yaml", text)
+    treated, control = load_recipe(name), load_recipe(name, (), "control")
+    assert (treated.credit.use, treated.agent.max_turns, treated.name) == ("rloo", 9, "method")
+    assert (control.credit.use, control.agent.max_turns, control.name) == ("grpo", 4, "method-control")
+    assert load_recipe(name, ["agent.max_turns=2"], "control").agent.max_turns == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "place"),
+    [
+        ("base: ../plain\n", "has no section 'control'", "method.yaml"),
+        ("base: ../plain\ncontrol: {agent: {max_turns: 4}}\n", "changes nothing", "method.yaml:2"),
+        ("base: ../plain\ncontrol: {credits: grpo}\n", "credits: unknown key", "method.yaml:2"),
+    ],
+)
+def test_a_control_that_is_no_control_is_refused(folder: Path, text: str, message: str, place: str) -> None:
+    name = write(folder / "new", "method.yaml", text)
+    with pytest.raises(RecipeError, match=message) as raised:
+        load_recipe(name, (), "control")
+    assert str(raised.value.place).endswith(place)
+
+
+def test_a_method_is_found_by_its_name() -> None:
+    for file in method_files():
+        assert load_recipe(file.parent.name if file.name == "recipe.yaml" else file.stem).name
