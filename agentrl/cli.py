@@ -406,8 +406,12 @@ def show(
         str | None,
         typer.Option(help="Only episodes of this split: train, eval, demo. Default: all but demonstrations."),
     ] = None,
+    iteration: Annotated[int | None, typer.Option(help="Only episodes of this iteration; the first is 0.")] = None,
     min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
-    sort: Annotated[str, typer.Option(help="Sort by a column: reward, turns, ...")] = "created_at",
+    max_reward: Annotated[float | None, typer.Option(help="Only episodes with at most this reward.")] = None,
+    sort: Annotated[
+        str, typer.Option(help="Sort by a column: reward, turns, ...; docs/terminal.md lists them.")
+    ] = "created_at",
     desc: Annotated[bool, typer.Option("--desc", help="Sort descending: the largest, or the latest, first.")] = False,
     limit: Annotated[int, typer.Option(help="Maximum number of episodes to list.")] = 20,
     as_json: Json = False,
@@ -418,7 +422,10 @@ def show(
     if episode is not None:
         look.show_one(run, episode, tokens=tokens, whole=whole, as_json=as_json)
     else:
-        look.show(run, as_json, status=status, split=split, min_reward=min_reward, sort=sort, desc=desc, limit=limit)
+        look.show(
+            run, as_json, status=status, split=split, iteration=iteration, min_reward=min_reward,
+            max_reward=max_reward, sort=sort, desc=desc, limit=limit,
+        )  # fmt: skip
 
 
 @app.command()
