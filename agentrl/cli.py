@@ -451,11 +451,14 @@ def plot(
         list[str], typer.Option(help="A metric to plot; may be given again. Default: those of the live display.")
     ] = [],  # noqa: B006
     out: Annotated[
-        Path | None, typer.Option(help="Write the learning curve as a picture instead: a .png, .svg or .pdf file.")
+        Path | None,
+        typer.Option(
+            help="Write a picture instead (.png, .svg, .pdf): of each --metric; without one, the learning curve."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Plot the metrics of a run in the terminal, or its learning curve as a picture."""
+    """Plot the metrics of a run in the terminal, or as a picture."""
     from agentrl.commands import compare
 
     compare.plot(run, metrics=metric, out=out, as_json=as_json)

@@ -116,7 +116,7 @@ def make(name: str, folder: Path) -> None:
     count = sum(1 for file in pinned(name) for line in file.read_text().splitlines() if "==" in line)
     say(
         f"setting up {folder}: {count} packages{', and PyTorch with its own' if environment.torch else ''}. "
-        "This takes a few minutes the first time (downloads), and seconds once uv has them in its cache"
+        "This takes three to ten minutes the first time, for downloads of 1 GB, and seconds once uv has them"
     )
     python = folder / "bin/python"
     if not python.exists():
