@@ -406,8 +406,12 @@ def show(
         str | None,
         typer.Option(help="Only episodes of this split: train, eval, demo. Default: all but demonstrations."),
     ] = None,
+    iteration: Annotated[int | None, typer.Option(help="Only episodes of this iteration; the first is 0.")] = None,
     min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
-    sort: Annotated[str, typer.Option(help="Sort by a column: reward, turns, ...")] = "created_at",
+    max_reward: Annotated[float | None, typer.Option(help="Only episodes with at most this reward.")] = None,
+    sort: Annotated[
+        str, typer.Option(help="Sort by a column: reward, turns, ...; docs/terminal.md lists them.")
+    ] = "created_at",
     desc: Annotated[bool, typer.Option("--desc", help="Sort descending: the largest, or the latest, first.")] = False,
     limit: Annotated[int, typer.Option(help="Maximum number of episodes to list.")] = 20,
     as_json: Json = False,
@@ -418,7 +422,10 @@ def show(
     if episode is not None:
         look.show_one(run, episode, tokens=tokens, whole=whole, as_json=as_json)
     else:
-        look.show(run, as_json, status=status, split=split, min_reward=min_reward, sort=sort, desc=desc, limit=limit)
+        look.show(
+            run, as_json, status=status, split=split, iteration=iteration, min_reward=min_reward,
+            max_reward=max_reward, sort=sort, desc=desc, limit=limit,
+        )  # fmt: skip
 
 
 @app.command()
@@ -444,11 +451,14 @@ def plot(
         list[str], typer.Option(help="A metric to plot; may be given again. Default: those of the live display.")
     ] = [],  # noqa: B006
     out: Annotated[
-        Path | None, typer.Option(help="Write the learning curve as a picture instead: a .png, .svg or .pdf file.")
+        Path | None,
+        typer.Option(
+            help="Write a picture instead (.png, .svg, .pdf): of each --metric; without one, the learning curve."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Plot the metrics of a run in the terminal, or its learning curve as a picture."""
+    """Plot the metrics of a run in the terminal, or as a picture."""
     from agentrl.commands import compare
 
     compare.plot(run, metrics=metric, out=out, as_json=as_json)

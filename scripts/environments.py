@@ -18,13 +18,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = ROOT / "requirements"
 UV = "uv==0.13.9"
+EVERY_S = 10.0
+"""Seconds after which a step that is silent says that it still runs."""
+PACKAGE = re.compile(r" [-+~] ")
+"""A line of uv for a single package; there are hundreds."""
 TORCH = re.compile(r"(torch|triton)==|nvidia-|cuda-")
 """Installed first, by one pin, with what its wheel asks for: this differs between builds for CPUs and for CUDA."""
 
@@ -104,20 +112,29 @@ def main() -> None:
 
 def make(name: str, folder: Path) -> None:
     """Makes `folder` an environment of exactly the pins of `name`; packages that are there already stay."""
-    environment = ENVIRONMENTS[name]
+    environment, started = ENVIRONMENTS[name], time.monotonic()
+    count = sum(1 for file in pinned(name) for line in file.read_text().splitlines() if "==" in line)
+    say(
+        f"setting up {folder}: {count} packages{', and PyTorch with its own' if environment.torch else ''}. "
+        "This takes three to ten minutes the first time, for downloads of 1 GB, and seconds once uv has them"
+    )
     python = folder / "bin/python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    install: list[str | Path] = [*uv(), "pip", "install", "--quiet", "--python", python]
+        with ticking(f"making {folder}"):
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    install: list[str | Path] = [*uv(), "pip", "install", "--python", python]
     if environment.torch:
-        run(*install, *indexes(), "-c", ROOT / "constraints.txt", "torch")
+        run(*install, *indexes(), "-c", ROOT / "constraints.txt", "torch", told="installing PyTorch")
     install += [*indexes(), "--no-deps"]
     for file in pinned(name):
         install += ["-r", file]
-    run(*install, *(["-e", str(ROOT)] if environment.editable else []))
+    what = f"installing {count} packages"
+    say(f"{what} of {', '.join(str(file.relative_to(ROOT)) for file in pinned(name))}")
+    run(*install, *(["-e", str(ROOT)] if environment.editable else []), told=what)
     packages = next(folder.glob("lib/python*/site-packages"))
     for copied in environment.copies:
         shutil.copy(ROOT / copied, packages)
+    say(f"{folder} is ready after {time.monotonic() - started:.0f} s")
 
 
 def pinned(name: str) -> list[Path]:
@@ -167,8 +184,10 @@ def uv() -> list[Path]:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentrl" / UV.replace("==", "-")
     program = folder / "bin/uv"
     if not program.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        subprocess.run([folder / "bin/pip", "install", "--quiet", "--disable-pip-version-check", UV], check=True)
+        say(f"installing {UV}, once for all checkouts")
+        with ticking(f"installing {UV}"):
+            subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+            subprocess.run([folder / "bin/pip", "install", "--quiet", "--disable-pip-version-check", UV], check=True)
     return [program]
 
 
@@ -196,11 +215,52 @@ def indexes() -> tuple[str, ...]:
     )
 
 
-def run(*command: str | Path) -> None:
-    """Runs a command; ends this process, with its words, if it fails."""
-    done = subprocess.run([str(part) for part in command], check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+def run(*command: str | Path, told: str = "") -> None:
+    """Runs a command; ends this process, with its words, if it fails.
+
+    Args:
+        told: what it does. Its words are then printed as they come, but for the lines of single packages, and a line
+            every 10 s says that it still runs.
+    """
+    words = [str(part) for part in command]
+    if not told:
+        code = subprocess.run(words, check=False).returncode
+    else:
+        with (
+            ticking(told),
+            subprocess.Popen(
+                words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            ) as process,
+        ):
+            for line in process.stdout or ():
+                if not PACKAGE.match(line):
+                    say(f"  {line.rstrip()}")
+        code = process.returncode
+    if code:
+        sys.exit(code)
+
+
+@contextmanager
+def ticking(what: str) -> Iterator[None]:
+    """Prints a line with the time every 10 s, until the block ends."""
+    ended, started = threading.Event(), time.monotonic()
+
+    def tick() -> None:
+        while not ended.wait(EVERY_S):
+            say(f"  {what}: {time.monotonic() - started:.0f} s so far")
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def say(line: str) -> None:
+    """Prints a line at once, also into a pipe."""
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -106,10 +106,19 @@ def install(newest: dict[str, str]) -> None:
     """Makes the environment: these versions, what main-alone.txt pins, and agentrl from this checkout."""
     if not (FOLDER / "bin/python").exists():
         subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
-    add: list[str | Path] = [*uv(), "pip", "install", "--quiet", "--python", FOLDER / "bin/python", *indexes()]
-    run(*add, "-c", ROOT / "constraints.txt", "torch")
+    add: list[str | Path] = [*uv(), "pip", "install", "--python", FOLDER / "bin/python", *indexes()]
+    run(*add, "-c", ROOT / "constraints.txt", "torch", told="installing PyTorch")
     lines = [f"{name}=={version}" for name, version in newest.items() if name not in HELD]
-    run(*add, "--no-deps", "-r", REQUIREMENTS / "main-alone.txt", *lines, "-e", ROOT)
+    run(
+        *add,
+        "--no-deps",
+        "-r",
+        REQUIREMENTS / "main-alone.txt",
+        *lines,
+        "-e",
+        ROOT,
+        told=f"installing {len(lines)} packages",
+    )
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from agentrl.engines.registry import chosen_engine
 from agentrl.proxy.recorder import ProxyContext
 from agentrl.proxy.server import Proxy
 from agentrl.proxy.web import listening
+from agentrl.reporters.reporting import reporting
 from agentrl.rewards.components import Component, OpenSandbox, RewardSet
 from agentrl.rewards.score import Live
 from agentrl.rollouts.builder import build
@@ -33,6 +34,7 @@ from agentrl.types.engine import Sampling
 from agentrl.types.episode import Episode, Status
 from agentrl.types.errors import RecipeError, asked_to_stop
 from agentrl.types.parts.intake import Images
+from agentrl.types.reporter import Reporter
 from agentrl.types.sandbox import Backend, SandboxSpec
 
 
@@ -132,7 +134,12 @@ def proxy(
     run = begin_run(Path(out) if out is not None else Path("runs") / f"{recipe.name}-proxy", recipe, "proxy")
     scored = Scorer(parts.rewards, backend, recipe.sandbox.spec, recipe.limits, run.get_blob, run.add_failure)
 
-    async def serve() -> None:
+    async def serve(reporter: Reporter) -> None:
+        def keep(episode: Episode) -> None:
+            run.add(episode)
+            reporter.episode(episode)
+
+        reporter.phase("sessions", 0)
         engine, renderer = open_engine(parts, LaunchedServers)
         try:
             await start_to_sample(engine)
@@ -140,7 +147,7 @@ def proxy(
             images = Images(engine, recipe.limits, run.put_blob, run.get_blob)
             context = ProxyContext(engine, renderer, sampling, recipe.seed, images.part)
             recording = Proxy(
-                context, run.add, model=recipe.name, taken=run.ids(), idle_s=idle_s, score=scored, names=names
+                context, keep, model=recipe.name, taken=run.ids(), idle_s=idle_s, score=scored, names=names
             )
             async with listening(recording.app(), host, port) as address:
                 stop = event_loop.stop_signal()
@@ -153,7 +160,8 @@ def proxy(
             await close_all(engine, *([backend] if backend is not None else []))
 
     with closing(run):
-        event_loop.run(serve)
+        with reporting(run) as reporter:
+            event_loop.run(lambda: serve(reporter))
         run.update_info(finished=True)
     return Run(run.path)
 

@@ -16,6 +16,7 @@ from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.config.sections import may_change, section_at
 from agentrl.config.tasks import ROWS
+from agentrl.registry.installed import versions_of
 from agentrl.reporters.tracker import forget
 from agentrl.store.checkpoints import latest
 from agentrl.store.reader import RunReader
@@ -88,7 +89,14 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
         return _continued(RunDir.open(path), recipe, described, code, data, offered)
     _refuse_other_files(path)
     where = {"base": base, "profile": recipe.profile}
-    return RunDir.create(path, {**described, **where, "code": code, "data": data, "tools": offered})
+    run = RunDir.create(path, {**described, **where, "code": code, "data": data, "tools": offered})
+    if packages := versions_of({value for key, value in leaves(resolved) if _names_a_plug_in(key, value)}, recipe.base):
+        run.update_info(versions={**run.info["versions"], **packages})
+    return run
+
+
+def _names_a_plug_in(key: str, value: Any) -> bool:
+    return isinstance(value, str) and key.rpartition(".")[2] == "use"
 
 
 def _continued(

@@ -32,6 +32,8 @@ _PROGRAMS = {
 }
 """By package of Debian: programs of which one will do, wherever it comes from."""
 
+PACKAGE = "package:"
+"""Prefix of `model.path` for a model that is a Python package."""
 _INSTALLED = Path("/var/lib/dpkg/info")
 """A list of files for each package of Debian that is installed."""
 
@@ -48,6 +50,7 @@ class ShippedRecipe:
         measured: what a training gave; None: no policy has learned it.
         sandbox: True if an episode needs one.
         needs: packages and images, by the commands of its page that get them.
+        model: the package of its model, if that is one.
     """
 
     name: str
@@ -57,6 +60,17 @@ class ShippedRecipe:
     measured: str | None
     sandbox: bool
     needs: dict[str, list[str]]
+    model: str | None = None
+
+    @property
+    def network(self) -> str:
+        """What takes a network: `no` (nothing on any machine), `to install` (something is missing here), `installed`.
+
+        Episodes of built-in recipes take none.
+        """
+        if not self.needs and self.model is None:
+            return "no"
+        return "to install" if self.lacks or (self.model is not None and lacking(self.model)) else "installed"
 
     @property
     def lacks(self) -> dict[str, list[str]]:
@@ -85,8 +99,9 @@ class ShippedEnvironment:
 
 
 def shipped_recipes() -> list[ShippedRecipe]:
-    """Returns the built-in recipes by name."""
-    return [_shipped(path) for path in sorted(data_path("recipes").glob("*/*.yaml"), key=_name)]
+    """Returns the built-in recipes: those that a policy has learned first, each part by name."""
+    found = [_shipped(path) for path in data_path("recipes").glob("*/*.yaml")]
+    return sorted(found, key=lambda recipe: (recipe.measured is None, recipe.name))
 
 
 @dataclass(frozen=True)
@@ -130,7 +145,7 @@ def shipped_environments() -> list[ShippedEnvironment]:
     Imports their code and asks their sandbox backend. What a package offers and cannot be used has its error as reason.
     """
     found = []
-    for recipe in shipped_recipes():
+    for recipe in sorted(shipped_recipes(), key=lambda recipe: recipe.name):
         loaded = load_recipe(recipe.name)
         if (certificate := told(loaded)) is not None:
             found.append(ShippedEnvironment(loaded.name, recipe.does, certificate, _why_not(recipe)))
@@ -148,9 +163,12 @@ def _of_package(own: Offered) -> ShippedEnvironment:
 
 
 def _shipped(path: Path) -> ShippedRecipe:
-    about = AboutSettings.model_validate(YAML(typ="safe").load(path.read_text()).get("about") or {})
+    written = YAML(typ="safe").load(path.read_text())
+    about = AboutSettings.model_validate(written.get("about") or {})
+    model = str((written.get("model") or {}).get("path") or "")
+    package = model.removeprefix(PACKAGE) if model.startswith(PACKAGE) else None
     needs, does = _needs(path.parent / "README.md"), _does(path.parent / "task.py")
-    return ShippedRecipe(_name(path), does, about.trains, about.size, about.measured, about.sandbox, needs)
+    return ShippedRecipe(_name(path), does, about.trains, about.size, about.measured, about.sandbox, needs, package)
 
 
 def _why_not(recipe: ShippedRecipe) -> str | None:

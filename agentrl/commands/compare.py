@@ -15,7 +15,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import StoreError, nearest
 from agentrl.view.chart import chart, short
 from agentrl.view.compare import Comparison, TaskPair, compare
-from agentrl.view.curves import learning_curve
+from agentrl.view.curves import Curves, learning_curve, metric_curves
 from agentrl.view.summary import PROGRESS, series
 from agentrl.view.terminal import Unwrapped
 
@@ -98,23 +98,31 @@ def _table(*headings: str, left: int = 1) -> Table:
 
 
 def plot(path: Path, *, metrics: Sequence[str], out: Path | None, as_json: bool) -> None:
-    """Prints curves of a run, or writes its learning curve as a picture.
+    """Prints curves of a run, or draws them in a picture; without `metrics` that is the learning curve.
 
     Raises:
         StoreError: the run has no metrics, or not these.
     """
     with RunDir.read(path) as run:
         lines, title = run.metrics(), str((run.info.get("recipe") or {}).get("name") or path.resolve().name)
-    if out is not None:
-        if metrics:
-            raise typer.BadParameter("--metric is for curves in the terminal; --out draws the learning curve")
-        if out.suffix not in _PICTURES:
-            raise typer.BadParameter(f"--out {out}: the name of a picture ends in {', '.join(_PICTURES)}")
+    if out is not None and out.suffix not in _PICTURES:
+        raise typer.BadParameter(f"--out {out}: the name of a picture ends in {', '.join(_PICTURES)}")
+    if out is not None and not metrics:
         out.parent.mkdir(parents=True, exist_ok=True)
         learning_curve(lines, out, title=title)
-        write_json({"picture": out}) if as_json else write(Unwrapped(Text(str(out))))
-        return
-    curves = series(lines)
+    else:
+        curves = series(lines)
+        shown = {name: curves[name] for name in _chosen(metrics, curves, path)}
+        if out is None:
+            write_json({"run": path, "curves": shown}) if as_json else _print(shown, curves)
+            return
+        out.parent.mkdir(parents=True, exist_ok=True)
+        metric_curves(shown, out, title=title)
+    write_json({"picture": out}) if as_json else write(Unwrapped(Text(str(out))))
+
+
+def _chosen(metrics: Sequence[str], curves: Curves, path: Path) -> list[str]:
+    """Returns the names of the metrics to show: those given, else those of progress, success and reward first."""
     if not curves:
         raise StoreError(
             "the run has no metrics",
@@ -124,19 +132,23 @@ def plot(path: Path, *, metrics: Sequence[str], out: Path | None, as_json: bool)
     for name in metrics:
         if name not in curves:
             raise StoreError(f"the run has no metric {name!r}", place=str(path), remedy=nearest(name, curves))
-    shown = metrics or [name for name in curves if name.rsplit("/", 1)[-1] in PROGRESS] or [*curves]
-    if as_json:
-        write_json({"run": path, "curves": {name: curves[name] for name in shown}})
-        return
-    for name in shown:
-        points = curves[name]
+    telling = {name: name.rsplit("/", 1)[-1] for name in curves}
+    of_progress = sorted(
+        (name for name, last in telling.items() if last in PROGRESS), key=lambda name: PROGRESS.index(telling[name])
+    )
+    return [*metrics] or of_progress or [*curves]
+
+
+def _print(shown: Curves, curves: Curves) -> None:
+    for name, points in shown.items():
         head = Text.assemble((name, "bold"), f"  {short(points[0][1])} -> {short(points[-1][1])}")
         write(Unwrapped(head), Unwrapped(Text("\n".join(chart(points)), "green")), Text())
     if more := len(curves) - len(shown):
-        write(Text(f"({more} more metrics; --metric NAME plots one: {', '.join(_others(curves, shown))})", "dim"))
+        others = ", ".join(_others(curves, shown))
+        write(Text(f"({more} more metrics; --metric NAME plots one: {others})", "dim"))
 
 
-def _others(curves: Mapping[str, object], shown: Sequence[str]) -> list[str]:
+def _others(curves: Curves, shown: Curves) -> list[str]:
     """The first few names of the metrics that are not shown."""
     names = [name for name in curves if name not in shown]
     return [*names[:6], *(["..."] if len(names) > 6 else [])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -36,10 +37,11 @@ def check_command(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Check whether an environment can be trained on. Exit code 1 if a check fails."""
-    from agentrl.api.certify.check import check_environment
+    from agentrl.api.certify.check import check_environment, runs_folder
     from agentrl.api.recipes import given_recipe
 
     loaded = given_recipe(recipe, overrides)
+    folder = runs_folder(loaded, out)
     note = (lambda finding: None) if as_json else _tell
     with progress() as told:
         certificate = check_environment(
@@ -48,11 +50,13 @@ def check_command(
     if store:
         certificate.store(loaded.base)
     if as_json:
-        write_json(certificate)
+        write_json({**asdict(certificate), "runs": folder})
     else:
         failed = sum(finding.state == "fail" for finding in certificate.findings)
         verdict = "certified" if certificate.certified else f"not certified, {failed} checks failed"
         print(f"{certificate.recipe}: {verdict}; {certificate.tasks} tasks")
+        print(f"runs in {folder}: {', '.join(sorted(path.parent.name for path in folder.glob('*/run.json')))}")
+        print(f"  agentrl show {folder}/oracle")
     sys.exit(0 if certificate.certified else 1)
 
 

@@ -53,11 +53,13 @@ def recipe_show(
 
 @app.command("list")
 def recipe_list(as_json: Json = False) -> None:
-    """List the built-in recipes: what each trains, its size, what was measured, and what it needs."""
+    """List the built-in recipes, those that a policy has learned first: what each trains, its size, what it needs."""
     from agentrl.api.shipped import shipped_recipes
 
     found = shipped_recipes()
-    write_json([{**asdict(each), "lacks": each.lacks} for each in found]) if as_json else write(listed(found))
+    write_json(
+        [{**asdict(each), "lacks": each.lacks, "network": each.network} for each in found]
+    ) if as_json else write(listed(found))
 
 
 @app.command("schema")
@@ -88,7 +90,7 @@ def described(found: CheckedRecipe) -> str:
 
 def listed(recipes: Iterable[ShippedRecipe]) -> Table:
     """A table of the built-in recipes. What is missing here has a colour, and the command that gets it."""
-    table = Table("recipe", "what it trains", "size", "measured", "needs", box=None, padding=(0, 1, 1, 0))
+    table = Table("recipe", "what it trains", "size", "measured", "network", "needs", box=None, padding=(0, 1, 1, 0))
     for recipe in recipes:
         lacks = recipe.lacks
         commands = [
@@ -98,5 +100,6 @@ def listed(recipes: Iterable[ShippedRecipe]) -> Table:
         needs = Text("\n").join([*([Text("a sandbox")] if recipe.sandbox else []), *commands])
         measured = Text(recipe.measured or "not learned yet", "" if recipe.measured else "dim")
         trains = Text(recipe.trains or recipe.does)
-        table.add_row(Text(recipe.name), trains, Text(recipe.size or ""), measured, needs)
+        network = Text(recipe.network, "yellow" if recipe.network == "to install" else "")
+        table.add_row(Text(recipe.name), trains, Text(recipe.size or ""), measured, network, needs)
     return table

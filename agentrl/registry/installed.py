@@ -10,9 +10,11 @@ it. Packages are listed by their metadata; the code of a package is imported whe
 from __future__ import annotations
 
 import functools
+import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from agentrl.registry.references import is_reference
 from agentrl.types.errors import RecipeError
@@ -43,6 +45,31 @@ class Offered:
         """Returns the error for an entry point that cannot be used."""
         said = f"the package {self.package} offers {self.name!r} ({group_of(self.kind)}), which cannot be used: {why}"
         return RecipeError(said, place=place, remedy=remedy or f"update or repair {self.package.partition(' ')[0]}")
+
+
+def folder_of(module: str) -> Path | None:
+    """Returns the folder of the package that a module is in, or its file if it is in none; None: it is not there."""
+    try:
+        found = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+    if found is None or found.origin is None:
+        return None
+    return Path(found.origin).parent if found.submodule_search_locations else Path(found.origin)
+
+
+def versions_of(names: Collection[str], base: Path) -> dict[str, str]:
+    """Returns the versions of the packages that offer a plug-in of these names, or the recipe in the folder `base`."""
+    used = [each for point in _kinds() for each in offers(point) if point != RECIPES and each.name in names]
+    for each in offers(RECIPES):
+        own = folder_of(each.value)
+        if own is not None and base.resolve().is_relative_to(own.resolve()):
+            used.append(each)
+    return dict(sorted((package, version) for package, _, version in (each.package.rpartition(" ") for each in used)))
+
+
+def _kinds() -> set[str]:
+    return {each.kind for each in _all(tuple(sys.path))}
 
 
 def group_of(kind: str) -> str:

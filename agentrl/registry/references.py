@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentrl.types.errors import RecipeError, described, nearest, place_of
+from agentrl.types.errors import RecipeError, described, is_user_code, nearest, place_of
 from agentrl.types.modules import load_file
 from agentrl.types.paths import RELATIVE, beside
 
@@ -102,6 +102,7 @@ def _load_file(path: Path, ref: str) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
         raise RecipeError(f"{ref!r}: there is no file {path}", remedy="paths are relative to the recipe's folder")
+    is_user_code(path.parent)
     # One module object per file, however often it is named: a class must stay the same class.
     name = f"agentrl_user_{path.stem}_{hashlib.sha1(str(path).encode()).hexdigest()[:10]}"
     if name in sys.modules:

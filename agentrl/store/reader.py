@@ -120,6 +120,7 @@ class RunReader:
         group_id: str | None = None,
         but_split: str | None = None,
         min_reward: float | None = None,
+        max_reward: float | None = None,
         order: str = "created_at",
         descending: bool = False,
         limit: int | None = None,
@@ -144,6 +145,7 @@ class RunReader:
                 "status = ?": status,
                 "group_id = ?": group_id,
                 "reward >= ?": min_reward,
+                "reward <= ?": max_reward,
             }
         )
         sort = f"ORDER BY {order} {'DESC' if descending else 'ASC'} NULLS LAST, id"

@@ -72,6 +72,17 @@ _NOT_THE_USERS = (
 )  # "<": <string>, ...
 
 
+_plug_ins: set[str] = set()
+
+
+def is_user_code(place: Path) -> None:
+    """Notes that a folder, or a file, among the installed libraries holds a plug-in: its lines are told as those of a
+    user are. Elsewhere this has no effect."""
+    name = f"{place}{os.sep}" if place.is_dir() else str(place)
+    if name.startswith(_NOT_THE_USERS):
+        _plug_ins.add(name)
+
+
 def place_of(error: BaseException | None) -> str:
     """Returns the innermost `file:line in function` of user code in the traceback of an exception or of its causes."""
     while error is not None:
@@ -84,7 +95,7 @@ def place_of(error: BaseException | None) -> str:
 def raised_by(error: BaseException) -> str:
     """Returns the same as `place_of`, for this exception alone."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(_NOT_THE_USERS):
+        if frame.filename.startswith(tuple(_plug_ins)) or not frame.filename.startswith(_NOT_THE_USERS):
             return f"{frame.filename}:{frame.lineno} in {frame.name}"
     return ""
 

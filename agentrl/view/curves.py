@@ -26,11 +26,6 @@ def learning_curve(metrics: Iterable[Mapping[str, Any]], out_png: str | Path, ti
         MissingExtra: matplotlib is not installed.
         StoreError: the metrics hold neither a success nor a reward.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
     stages = {name: series({**line, "stage": UNNAMED} for line in lines) for name, lines in by_stage(metrics).items()}
     drawn = {name: curves for name, curves in stages.items() if progress(curves) is not None}
     if not any(_plays(curves) for curves in drawn.values()) and not set(drawn) - {UNNAMED}:
@@ -38,12 +33,43 @@ def learning_curve(metrics: Iterable[Mapping[str, Any]], out_png: str | Path, ti
     widths = [10.0 if _plays(curves) else 4.0 for curves in drawn.values()]
     if len(drawn) == 1 and not _beside(*drawn.values()):
         widths = [6.4]
-    figure = Figure(figsize=(sum(widths), 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(sum(widths), 4.2)
     parts = figure.subfigures(1, len(drawn), width_ratios=widths, squeeze=False)[0]
     for part, (name, curves) in zip(parts, drawn.items(), strict=True):
         _draw(part, curves, title if len(drawn) == 1 else f"{title}: {name}")
     figure.savefig(out_png, dpi=120)
+
+
+def metric_curves(curves: Curves, out_png: str | Path, title: str) -> None:
+    """Plots metrics over iterations, a panel each, one below the other.
+
+    Args:
+        curves: at least one, by name, as `summary.series` returns them.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    figure = _figure(6.4, 0.6 + 2.2 * len(curves))
+    figure.suptitle(title)
+    panels = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, points) in zip(panels, curves.items(), strict=True):
+        axes.plot(*zip(*points, strict=True), linewidth=2)
+        axes.set_title(name, fontsize=9)
+        axes.grid(alpha=0.25)
+    panels[-1].set_xlabel("iteration")
+    figure.savefig(out_png, dpi=120)
+
+
+def _figure(width: float, height: float) -> Any:
+    """An empty figure, in inches, that draws without a screen."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def _plays(curves: Curves) -> bool:

@@ -80,13 +80,17 @@ class Choice(TypedDict, total=False):
 
     Attributes:
         split: only this one; default: all but demonstrations.
+        iteration: as in the ids; the first is 0.
+        min_reward, max_reward: bounds, inclusive; with one of them, only scored episodes.
         sort: a column of the index.
         desc: descending.
     """
 
     status: str | None
     split: str | None
+    iteration: int | None
     min_reward: float | None
+    max_reward: float | None
     sort: str
     desc: bool
     limit: int
@@ -105,7 +109,9 @@ def chosen(run: RunReader, choice: Choice) -> list[EpisodeRow]:
         status=status,
         split=split,
         but_split=DEMO if split is None else None,
+        iteration=choice.get("iteration"),
         min_reward=choice.get("min_reward"),
+        max_reward=choice.get("max_reward"),
         order=choice.get("sort", "created_at"),
         descending=choice.get("desc", False),
         limit=choice.get("limit", LIMIT),

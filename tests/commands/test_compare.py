@@ -100,8 +100,24 @@ def test_metrics_are_plotted(two: tuple[RunDir, RunDir]) -> None:
 def test_the_learning_curve_is_a_picture(two: tuple[RunDir, RunDir], tmp_path: Path) -> None:
     assert shown("plot", two[1].path, "--out", tmp_path / "new" / "curve.png").strip() == f"{tmp_path}/new/curve.png"
     assert (tmp_path / "new" / "curve.png").read_bytes().startswith(b"\x89PNG")
-    for words in (("--out", "curve.txt"), ("--out", "curve.png", "--metric", "odd")):
-        assert command("plot", two[1].path, *words).exit_code == 2
+    assert command("plot", two[1].path, "--out", "curve.txt").exit_code == 2
+
+
+def test_chosen_metrics_are_a_picture(two: tuple[RunDir, RunDir], tmp_path: Path) -> None:
+    words = ("--metric", "odd", "--metric", "success", "--out", tmp_path / "new" / "two.svg")
+    assert shown("plot", two[1].path, *words).strip() == f"{tmp_path}/new/two.svg"
+    drawn = (tmp_path / "new" / "two.svg").read_text()
+    assert drawn.index("<!-- odd -->") < drawn.index("<!-- success -->"), "a panel each, in the order of the options"
+    with pytest.raises(StoreError, match="no metric 'sucess'"):
+        command("plot", two[1].path, "--metric", "sucess", "--out", tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+
+
+def test_the_plot_opens_with_success(tmp_path: Path) -> None:
+    with RunDir.create(tmp_path / "run") as run:
+        run.add_metrics({"split": "train", "iteration": 1, "turns": 2.0, "kl_old": 0.1, "reward": 0.5, "success": 0.4})
+    found = json.loads(shown("plot", tmp_path / "run", "--json"))
+    assert [*found["curves"]] == ["success", "reward", "turns", "kl_old"]
 
 
 @pytest.mark.parametrize("words", [["diff", "RUN", "RUN"], ["plot", "RUN"], ["show", "RUN"], ["credit", "RUN"]])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.api.certify.certificate import Certificate, environment_of
-from agentrl.api.certify.check import check_environment
+from agentrl.api.certify.check import ABOUT, check_environment, runs_folder
 from agentrl.api.certify.findings import Finding
 from agentrl.api.recipe_check import check as check_recipe
 from agentrl.api.recipes import given_recipe
@@ -106,6 +106,8 @@ def test_a_good_environment_is_certified_beside_its_recipe(tmp_path: Path) -> No
     recipe = written(tmp_path / "orders", ORDERS.format(fault=""))
     told = agentrl("env", "check", "orders", "--store", "--json", cwd=tmp_path)
     certificate = json.loads(told.stdout)
+    assert certificate.pop("runs") == "runs/orders-env-check/version-1"
+    assert (tmp_path / "runs/orders-env-check/version-1/oracle/run.json").exists()
     states = {finding["check"]: finding["state"] for finding in certificate["findings"]}
     assert certificate["certified"]
     assert certificate["tasks"] == 6
@@ -140,6 +142,22 @@ def test_an_interrupted_check_goes_on_and_one_that_ended_is_played_anew(tmp_path
     assert oracle_played() == first
     check_environment(recipe, out=out)
     assert not oracle_played() & first
+
+
+def test_each_version_of_an_environment_has_a_folder_of_runs(tmp_path: Path) -> None:
+    recipe = written(tmp_path / "orders", ORDERS.format(fault=""))
+
+    def folder() -> Path:
+        found = runs_folder(given_recipe(recipe), tmp_path / "runs")
+        found.mkdir(parents=True, exist_ok=True)
+        (found / ABOUT).write_text(environment_of(given_recipe(recipe)))
+        return found.relative_to(tmp_path)
+
+    assert folder() == folder() == Path("runs/version-1")
+    (recipe / "task.py").write_text(ORDERS.format(fault="gold"))
+    assert folder() == Path("runs/version-2")
+    (recipe / "task.py").write_text(ORDERS.format(fault=""))
+    assert folder() == Path("runs/version-1"), "an earlier version"
 
 
 @pytest.mark.slow

@@ -25,7 +25,9 @@ def test_the_commands(tmp_path: Path) -> None:
     said = agentrl("init", "mine", "--like", "game", cwd=tmp_path).stdout
     assert "mine/recipe.yaml" in said
     agentrl("recipe", "check", "mine", cwd=tmp_path)
-    assert "mine: certified; 4 tasks" in agentrl("env", "check", "mine", "--n", "4", cwd=tmp_path).stdout
+    checked = agentrl("env", "check", "mine", "--n", "4", cwd=tmp_path).stdout
+    assert "mine: certified; 4 tasks" in checked
+    assert "runs in runs/mine-env-check/version-1: " in checked
 
 
 def test_the_help_lists_every_kind() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agentrl.store.heartbeat import read_pulse
 from agentrl.store.run_dir import RunDir
 from tests.command import Started, agentrl
 from tests.engines.vllm_world import small_model
@@ -60,6 +61,9 @@ def test_a_session_becomes_an_episode(tmp_path: Path) -> None:
         assert post(f"{url}/s/one/end", {"rewards": {"solved": 1.0}})["episode"] == "one"
     with RunDir.read(tmp_path / "run") as run:
         assert ([row.id for row in run.rows()], run.info["finished"]) == (["one"], True)
+    pulse = read_pulse(tmp_path / "run")
+    assert pulse is not None
+    assert (pulse.phase, pulse.done, pulse.ended) == ("sessions", 1, "finished")
 
 
 def test_an_engine_that_returns_text_only_is_refused(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def shop(tmp_path: Path, blocks: list[tuple[str, str]]) -> Path:
     folder.mkdir()
     (_, code), (_, recipe), (_, oracle) = blocks
     (folder / "task.py").write_text(code + "\n" + oracle)
-    (folder / "recipe.yaml").write_text(recipe + "scripts: {oracle: ./task.py:oracle}\n")
+    (folder / "recipe.yaml").write_text(recipe.replace("scripts: {", "scripts: {oracle: ./task.py:oracle, "))
     return folder
 
 
@@ -47,6 +47,13 @@ def test_the_oracle_solves_it_and_random_calls_do_not(shop: Path) -> None:
             rewards = [row.reward for row in reader.rows()]
         assert len(rewards) == 32
         assert low <= sum(rewards) / 32 <= high
+
+
+@pytest.mark.slow
+def test_it_trains_from_scratch(shop: Path) -> None:
+    small = ("train.iterations=1", "train.groups=2", "warm_start.episodes=16", "warm_start.steps=4")
+    agentrl("train", "shop", *(part for text in small for part in ("--set", text)), cwd=shop.parent)
+    assert_sound(shop.parent / "runs" / "shop")
 
 
 @pytest.mark.slow

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from agentrl.api.run_dirs import begin_run
 from agentrl.commands.plug_ins import kinds, plug_ins
 from agentrl.config.files import find_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.registry.installed import group_of, offers
 from agentrl.registry.kinds import KINDS, registry_of
+from agentrl.store.info import read_info
+from agentrl.types import errors
 from agentrl.types.errors import RecipeError
 from tests.registry.packaged import Packages, packages
 
@@ -147,3 +152,34 @@ def test_a_folder_of_this_name_comes_first(packages: Packages, tmp_path: Path, m
     assert find_recipe("toyn") == site / "toy_n/recipe.yaml", "the folder of a package has no recipe itself"
     (tmp_path / "toyn/recipe.yaml").write_text(RECIPE)
     assert find_recipe("toyn") == Path("toyn/recipe.yaml")
+
+
+def test_an_error_in_the_code_of_a_package_has_its_line(packages: Packages, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "def won(episode) -> float:\n    return 1 / 0\n"
+    site = packages.install("toy-l", {"agentrl.rewards: toy-l": "toy_l.task:won"}, {"toy_l/task.py": code})
+    (site / "toy_l/__init__.py").write_text("")
+    (site / "library.py").write_text("def divide():\n    return 1 / 0\n")
+    monkeypatch.setattr(errors, "_NOT_THE_USERS", (*errors._NOT_THE_USERS, f"{site}/"))
+    import_module("library")
+
+    def place(function: Callable[[], object]) -> str:
+        with pytest.raises(ZeroDivisionError) as raised:
+            function()
+        return errors.place_of(raised.value.with_traceback(raised.tb.tb_next))
+
+    module = import_module("toy_l.task")
+    assert place(lambda: module.won(None)).startswith(__file__)
+    registry_of("rewards").find("toy-l")
+    assert place(lambda: module.won(None)) == f"{site}/toy_l/task.py:2 in won"
+    assert place(import_module("library").divide) == "", "a library beside it"
+
+
+def test_a_run_notes_the_versions_of_the_packages_that_it_uses(packages: Packages, tmp_path: Path) -> None:
+    packages.install("toy-v", {"agentrl.rewards: toy-v": "toy_v:won"}, {"toy_v.py": REWARD})
+    packages.install("toy-w", {"agentrl.rewards: toy-w": "toy_w:won"}, {"toy_w.py": REWARD})
+    files = {"toy_x/recipe.yaml": RECIPE, "toy_x/__init__.py": "", "toy_x/task.py": "tasks = list\n"}
+    packages.install("toy-x", {"agentrl.recipes: toys": "toy_x"}, files)
+    recipe = load_recipe("toys", ["rewards={mine: toy-v}"])
+    begin_run(tmp_path / "run", recipe, "rollout").close()
+    versions = read_info(tmp_path / "run")["versions"]
+    assert {name: versions.get(f"toy-{name}") for name in "vwx"} == {"v": "1.0", "w": None, "x": "1.0"}

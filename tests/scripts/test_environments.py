@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
+import threading
 import tomllib
 
 import pytest
@@ -65,3 +67,32 @@ def test_uv_asks_what_pip_is_set_up_to_ask(monkeypatch: pytest.MonkeyPatch) -> N
         )
     finally:
         environments.indexes.cache_clear()
+
+
+def test_a_step_that_is_silent_says_that_it_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    twice = threading.Event()
+
+    def say(line: str) -> None:
+        told.append(line)
+        if len(told) == 2:
+            twice.set()
+
+    monkeypatch.setattr(environments, "say", say)
+    monkeypatch.setattr(environments, "EVERY_S", 0.01)
+    with environments.ticking("installing 7 packages"):
+        twice.wait()
+    count = len(told)
+    assert count >= 2
+    assert all(re.fullmatch(r"  installing 7 packages: \d+ s so far", line) for line in told)
+    assert not any(thread.name.endswith("(tick)") for thread in threading.enumerate())
+
+
+@pytest.mark.slow
+def test_what_uv_says_is_printed_without_a_line_for_each_package(capfd: pytest.CaptureFixture[str]) -> None:
+    words = "import sys; print('Downloading torch (180MiB)'); print(' + numpy==2.0'); sys.exit('  x No solution found')"
+    with pytest.raises(SystemExit) as ended:
+        environments.run(sys.executable, "-c", words, told="installing")
+    assert ended.value.code == 1
+    lines = capfd.readouterr().out.splitlines()
+    assert sorted(line.strip() for line in lines) == ["Downloading torch (180MiB)", "x No solution found"]

@@ -1,4 +1,5 @@
 import io
+import re
 from pathlib import Path
 
 import msgspec
@@ -6,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from agentrl.store import RunDir
+from agentrl.store.index import EpisodeRow
 from agentrl.types.episode import Branch, Context, ErrorRecord
 from agentrl.types.errors import StoreError
 from agentrl.view.show import show_episode, show_run, signed_bar
@@ -128,6 +130,10 @@ def test_splits_come_in_the_order_of_a_training(tmp_path):
 def test_the_list_is_filtered_and_sorted(run):
     assert "train/0/a" not in text_of(show_run, run, status="truncated")
     assert "train/0/b" not in text_of(show_run, run, min_reward=0.5)
+    failed = text_of(show_run, run, max_reward=0.5)
+    assert "train/0/b" in failed
+    assert "train/0/a" not in failed
+    assert "train/0/c" not in failed, "it is not scored"
     text = text_of(show_run, run, sort="turns", desc=True, limit=2)
     assert text.index("train/0/b") < text.index("train/0/a")
     assert "train/0/c" not in text
@@ -137,6 +143,23 @@ def test_the_list_is_filtered_and_sorted(run):
         text_of(show_run, run, status="truncatd")
     with pytest.raises(StoreError, match="there are: train"):
         text_of(show_run, run, split="validation")
+
+
+def test_one_iteration_is_listed(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        for iteration in range(3):
+            run.add(make_episode(f"train/{iteration}/a", turns=1, reward=1.0, iteration=iteration))
+        text = text_of(show_run, run, iteration=0)
+    assert "train/0/a" in text
+    assert "train/1/a" not in text
+    assert "train/2/a" not in text
+
+
+def test_the_page_lists_every_column_that_sorts():
+    page = (Path(__file__).parents[2] / "docs" / "terminal.md").read_text()
+    table = page.partition("## Columns")[2].partition("## A live run")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {*EpisodeRow.__struct_fields__}
 
 
 def test_demonstrations_are_listed_only_when_asked_for(tmp_path):

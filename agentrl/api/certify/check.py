@@ -34,6 +34,8 @@ FORGES = "forge_"
 """Prefix of the recipe's own reward-hacking scripts, which use exploits that its verifier once rewarded."""
 ENDED = "ended"
 """File in the folder of the runs that marks the check as complete."""
+ABOUT = "environment"
+"""File in the folder of the runs with the hash of the environment."""
 GROUP = 8
 """Size of the groups in which rewards must differ."""
 
@@ -56,8 +58,8 @@ def check_environment(
         n: number of tasks; all of them if there are fewer.
         threshold: the reward, or value of the component `success`, from which an episode counts as a success.
         policy: play groups of the recipe's policy, too.
-        out: folder of the runs; default: `runs/NAME-env-check`. Each version of the environment has a subfolder. An
-            interrupted check continues there; a complete one starts again.
+        out: folder of the runs; default: `runs/NAME-env-check`. `runs_folder` says which subfolder of it the version of
+            the environment has. An interrupted check continues there; a complete one starts again.
         note: receives each finding.
         reporters: are told of the episodes that are played.
 
@@ -72,9 +74,11 @@ def check_environment(
             remedy="scripts: {oracle: ./task.py:oracle}, a generator function that solves every task",
         )
     about = environment_of(loaded)
-    folder = (Path(out) if out is not None else Path("runs") / f"{loaded.name}-env-check") / about
+    folder = runs_folder(loaded, out)
     if (folder / ENDED).exists():  # files outside the recipe's folder may have changed, and episodes are random
         shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ABOUT).write_text(about)
     known = load_tasks(loaded.tasks, loaded.base, loaded.seed)
     n = min(n, len(known))
     states = loaded.with_sections(credit=CreditSettings(use="gigpo"))  # which records state keys
@@ -94,6 +98,25 @@ def check_environment(
         environment=about,
         findings=found,
     )
+
+
+def runs_folder(recipe: Recipe, out: str | Path | None = None) -> Path:
+    """Returns the folder of the runs of a check, `version-1` for the first version of the environment that is checked
+    below `out`, `version-2` for the next one.
+
+    Args:
+        out: as that of `check_environment`.
+    """
+    parent = Path(out) if out is not None else Path("runs") / f"{recipe.name}-env-check"
+    about, number = environment_of(recipe), 1
+    while (folder := parent / f"version-{number}").exists() and _about(folder) != about:
+        number += 1
+    return folder
+
+
+def _about(folder: Path) -> str:
+    """Returns the hash of the environment whose runs a folder holds; "" for an unknown one."""
+    return (folder / ABOUT).read_text() if (folder / ABOUT).exists() else ""
 
 
 @dataclass
