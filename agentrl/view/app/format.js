@@ -51,6 +51,11 @@ export function size(bytes) {
 /** @param {number} count @param {string} word */
 export const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 
+export const EMPTY_REPLY = "(empty reply)";
+
+/** True of a turn in which the model wrote and called nothing. @param {Record<string, any>} turn */
+export const turnIsEmpty = (turn) => !turn.calls?.length && !String(turn.text ?? "").trim();
+
 /** A value of JSON for reading. @param {unknown} value @returns {string} */
 export const pretty = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "");
 

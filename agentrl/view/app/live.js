@@ -18,23 +18,24 @@ const QUIET_MS = 15_000;
 /** @type {Live} */
 const START = { ticks: {}, state: "", live: null, index: null, problem: "" };
 
-/** @param {string | null} run @returns {Live} */
-export function useLive(run) {
+/**
+ * @param {string} run @param {string | null} known the cursor of the first data that was fetched; null: none was yet
+ * @returns {Live} */
+export function useLive(run, known) {
   const [live, setLive] = useState(START);
   useEffect(() => {
     setLive(START);
-    if (run === null || isExport) return undefined;
-    let cursor = "", timer = 0, ended = false, wait = RUNNING_MS;
+    if (known === null || isExport) return undefined;
+    let cursor = known, timer = 0, ended = false, wait = RUNNING_MS;
     const poll = async () => {
       clearTimeout(timer);
       if (document.hidden || ended) return;
       try {
         const news = await get("updates", { run, cursor });
         if (ended) return;
-        const first = cursor === "";
         cursor = news.cursor;
         wait = news.state === "running" || news.index?.state === "building" ? RUNNING_MS : QUIET_MS;
-        setLive((old) => ({ ticks: first ? old.ticks : raised(old.ticks, news.changed), state: news.state, live: news.live, index: news.index ?? null, problem: "" }));
+        setLive((old) => ({ ticks: raised(old.ticks, news.changed), state: news.state, live: news.live, index: news.index ?? null, problem: "" }));
       } catch (error) {
         if (ended) return;
         const { status, message } = /** @type {any} */ (error);
@@ -46,7 +47,7 @@ export function useLive(run) {
     poll();
     document.addEventListener("visibilitychange", poll);
     return () => { ended = true; clearTimeout(timer); document.removeEventListener("visibilitychange", poll); };
-  }, [run]);
+  }, [run, known]);
   return live;
 }
 

@@ -108,9 +108,11 @@ function Tools({ theme, flip, help }) {
 
 /** @param {{ run: string, screen: string, item: string, query: URLSearchParams, theme: string, bar: any, single: boolean }} props */
 function RunFrame({ run, screen, item, query, theme, bar, single }) {
-  const live = useLive(run);
+  const [cursor, setCursor] = useState(/** @type {string | null} */ (null));
+  const live = useLive(run, cursor); // from the first head on: what changed before the screens were drawn is in them
   const { ticks } = live;
-  const state = useLoaded(() => get("head", { run }), [run, ticks.info, ticks.episodes, ticks.failures, ticks.damage]);
+  const state = useLoaded(() => get("head", { run }), [run, ticks.info, ticks.episodes, ticks.failures, ticks.damage, ticks.index]);
+  useEffect(() => { if (cursor === null && (state.value || state.error)) setCursor(state.value?.cursor ?? ""); }, [state.value, state.error]);
   const head = state.value?.key === run ? state.value : null;
   const list = () => go(sessionStorageList(run));
   useKeys({ 1: () => go(link(["run", run, "overview"])), 2: list, 3: () => go(link(["run", run, "failures"])), 4: () => go(link(["run", run, "compare"])), u: list,

@@ -4,7 +4,7 @@ import { h } from "preact";
 import { useContext } from "preact/hooks";
 import { get } from "app/data";
 import { TurnCredit, TurnParts } from "app/credit";
-import { duration, flat, isNumber, number, visible } from "app/format";
+import { duration, EMPTY_REPLY, flat, isNumber, number, plural, turnIsEmpty, visible } from "app/format";
 import { Dropped, EpisodeContext, Message, Picture, said, Stored, Tools } from "app/message";
 import { Chip, Copy, Details, pending, Text, useLoaded } from "app/ui";
 
@@ -39,9 +39,9 @@ function Prompt({ index }) {
   const prompt = state.value;
   if (!prompt) return pending(state);
   return h("div", { class: "stack" },
-    h("div", {}, h("div", { class: "role" }, `gained since the previous turn: ${number(prompt.gained.tokens)} tokens${prompt.gained.fresh ? "; the prompt began anew" : ""}`),
+    h("div", {}, h("div", { class: "role" }, `gained since the previous turn: ${plural(prompt.gained.tokens, "token")}${prompt.gained.fresh ? "; the prompt began anew" : ""}`),
       prompt.gained.text === null ? h("p", { class: "none" }, "the tokenizer is not here: text cannot be shown") : h(Text, { text: prompt.gained.text })),
-    prompt.text === null ? null : h(Details, { title: `the whole raw prompt, ${number(prompt.tokens)} tokens`, children: () => h("div", {},
+    prompt.text === null ? null : h(Details, { title: `the whole raw prompt, ${plural(prompt.tokens, "token")}`, children: () => h("div", {},
       prompt.size > prompt.text.length ? h("p", { class: "soft small" }, `the last ${number(prompt.text.length)} of ${number(prompt.size)} characters`) : null, h(Text, { text: prompt.text, limit: 20_000 })) }));
 }
 
@@ -61,15 +61,15 @@ export function Turn({ turn, facts, credit, second, chosen, tokensHref }) {
     h("div", { class: "body" },
       h(TurnParts, { credit, turn, facts }),
       facts.thinking ? h("div", { class: "thinking" }, h("div", { class: "role" }, "thinking"), h(Stored, { text: facts.thinking, path: `/turns/${turn.index}/thinking` })) : null,
-      words.trim() ? h(Stored, { text: words, path: facts.said === undefined ? `${path}/text` : `/turns/${turn.index}/said` }) : null,
+      turnIsEmpty(turn) ? h("p", { class: "none" }, EMPTY_REPLY) : words.trim() ? h(Stored, { text: words, path: facts.said === undefined ? `${path}/text` : `/turns/${turn.index}/said` }) : null,
       (turn.calls ?? []).map((/** @type {Json} */ call, /** @type {number} */ k) => h(Call, { key: k, call, path: `${path}/calls/${k}` })),
       observations.map((/** @type {{ message: Json, k: number }} */ { message, k }) => h(Message, { key: k, message, path: `${path}/observations/${k}` })),
       h(Tools, { title: "tools from here on", tools: turn.tools }),
-      h(Details, { title: `prompt of this turn: ${number(facts.prompt_tokens)} tokens, ${number(facts.gained_tokens)} gained`, children: () => h(Prompt, { index: turn.index }) }),
+      h(Details, { title: `prompt of this turn: ${plural(facts.prompt_tokens, "token")}, ${number(facts.gained_tokens)} gained`, children: () => h(Prompt, { index: turn.index }) }),
       facts.said !== undefined && facts.said !== turn.text ? h(Details, { title: "text as sampled", children: () => h(Stored, { text: turn.text, path: `${path}/text` }) }) : null),
     h("footer", {},
       times.map(([name, seconds]) => h("span", { key: name }, `${name} `, isNumber(seconds) ? duration(seconds) : h("span", { class: "none" }, "not recorded"))),
-      h("a", { href: tokensHref }, `${number(facts.tokens)} tokens`), isNumber(facts.logprob) ? h("span", { title: "mean log-probability of the sampled tokens" }, `log-prob ${number(facts.logprob)}`) : null,
+      h("a", { href: tokensHref }, plural(facts.tokens, "token")), isNumber(facts.logprob) ? h("span", { title: "mean log-probability of the sampled tokens" }, `log-prob ${number(facts.logprob)}`) : null,
       versions ? h("span", {}, `version ${versions}`) : null, isNumber(facts.gold_logprob) ? h("span", {}, `gold log-prob ${number(facts.gold_logprob)}`) : null,
       h("span", { class: "grow" }), facts.fork ? h(Copy, { command: facts.fork, label: `fork from turn ${turn.index}` }) : null));
 }

@@ -2,7 +2,7 @@
 
 import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { NOT_RECORDED, isNumber, pretty, signed, visible } from "app/format";
+import { NOT_RECORDED, isNumber, number, plural, pretty, signed, visible } from "app/format";
 
 /** @typedef {import("preact").ComponentChildren} Children */
 
@@ -76,6 +76,10 @@ export const Empty = ({ title, children }) => h("div", { class: "empty" }, h("h2
 
 /** @param {{ error: unknown }} props */
 export const Failed = ({ error }) => h("div", { class: "banner bad", role: "alert" }, h("pre", {}, visible(error instanceof Error ? error.message : error)));
+
+/** Says how far the text index is: what it counts is not final before its end.
+ * @param {{ index: Record<string, any> | null | undefined, what: string }} props */
+export const Indexing = ({ index, what }) => (index?.state === "building" ? h("p", { class: "indexing warn small", role: "status" }, `indexing ${number(index.done)} of ${plural(index.of, "episode")}: ${what}`) : null);
 
 /** The state of something that is fetched. @template T
  * @param {() => Promise<T>} load @param {unknown[]} when @returns {{ value: T | undefined, error: unknown, loading: boolean }} */

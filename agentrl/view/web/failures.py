@@ -25,6 +25,8 @@ def failures(library: RunLibrary, ask: Query) -> Json:
         "attempts_total": len(attempts),
         "slowest": _extremes(run, "duration_s"),
         "longest": _extremes(run, "turns"),
+        "zero": run.reader.select("COUNT(*) FROM all_episodes WHERE reward = 0")[0][0],
+        "notes": summary["notes"],
         "calls": summary["bad_calls"],
         "raised": summary["raised"],
         "live": live_of(run),

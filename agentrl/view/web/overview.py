@@ -146,7 +146,7 @@ def told(error: BaseException) -> Json:
 def head(library: RunLibrary, ask: Query) -> Json:
     """Recipe, versions, summary and state of a run, without its episodes."""
     run = library.run(ask.needed("run"))
-    info, helpers = run.reader.info, library.helpers
+    cursor, info, helpers = cursor_of(run), run.reader.info, library.helpers  # what comes later is news
     estimators = list(helpers.estimators())
     credit = (info.get("recipe") or {}).get("credit") or {}
     return {
@@ -175,7 +175,7 @@ def head(library: RunLibrary, ask: Query) -> Json:
             "text": True,
             "token_text": run.decoder(helpers) is not None,
         },
-        "cursor": cursor_of(run),
+        "cursor": cursor,
     }
 
 

@@ -163,8 +163,9 @@ def _cut(text: str | None) -> str | None:
 def facets(library: RunLibrary, ask: Query) -> Json:
     """The values that the episodes of a run have, for its filters."""
     run = library.run(ask.needed("run"))
+    index = run.texts.progress()  # first: what is read later holds at least that much
     own = run.cached(("episodes",), "facets", lambda: _own_facets(run))
-    return {**own, **_text_facets(run), "index": msgspec.to_builtins(run.texts.progress())}
+    return {**own, **_text_facets(run), "index": msgspec.to_builtins(index)}
 
 
 def _own_facets(run: ViewedRun) -> Json:

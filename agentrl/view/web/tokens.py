@@ -84,7 +84,7 @@ def _node(
 
 
 def _trained(run: ViewedRun, id: str) -> dict[int, TurnTokens]:
-    """What the trainer computed for the turns of an episode in the last update that trained them."""
+    """Returns the numbers of the last update that trained each turn of an episode, by turn."""
     records = run.reader.tokens(episode_id=id)
     return {turn.turn: turn for record in sorted(records, key=lambda each: each.iteration) for turn in record.turns}
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
 
-from tests.view.app.driving import Screen
+import pytest
+from msgspec.structs import replace
+
+from agentrl.store import RunDir
+from tests.store.make import make_episode
+from tests.view.app.driving import Screen, served
 
 pytestmark = pytest.mark.slow
 
@@ -112,12 +118,27 @@ def test_an_episode_shows_where_it_clicked_what_it_thought_and_who_spoke(screen:
     assert screen.wrong == []
 
 
+def test_an_empty_reply_is_named(chromium: Any, tmp_path: Path) -> None:
+    silent = make_episode("train/000000-first#0", turns=2, iteration=3)
+    turns = [replace(silent.turns[0], text=" ", calls=[], observations=[]), silent.turns[1]]
+    with RunDir.create(tmp_path / "run", {"recipe": {"name": "house"}}) as run:
+        run.add(replace(silent, turns=turns, answer=""))
+    with served(tmp_path, tmp_path / "cache") as server, chromium.new_context() as context:
+        screen = Screen(context.new_page(), server.url).go("run", "run", "episode", silent.id)
+        screen.holds("#turn-0 .body", "(empty reply)").holds(".outline", "(empty reply)")
+        assert "(empty reply)" not in screen.page.locator("#turn-1").inner_text()
+        screen.go("run", "run", "group", silent.group_id).holds("#row-0 pre", "(empty reply)")
+        screen.go("run", "run", "episodes").holds(".line", "(empty reply)")
+        assert not screen.wrong, screen.wrong
+
+
 def test_tokens_are_coloured_and_name_their_ids(screen: Screen) -> None:
     screen.go("run", RUN, "tokens", f"{GROUP}#1").holds(".tokens span")
     screen.page.get_by_role("button", name="advantage").click()
     screen.page.locator(".tokens span:not(.context)").first.hover()
     screen.holds(".tokeninfo", "trained on").holds(".tokeninfo", "log-prob")
     assert screen.page.get_by_role("button", name="entropy").is_disabled()
+    screen.sees("train.record_tokens: N")
     assert screen.wrong == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from agentrl.store.heartbeat import Flight, Pulse, write_pulse
 from agentrl.view.web.export import export
 from agentrl.view.web.library import RunLibrary
 from agentrl.view.web.server import ViewServer
+from agentrl.view.web.text_index import TextIndex
 from tests.store.make import make_episode
 from tests.view.app.driving import Screen, served
 
@@ -105,4 +107,34 @@ def test_a_heartbeat_says_what_is_in_flight(chromium: Any, tmp_path: Path) -> No
         screen.go("run", "run", "failures").sees("train/000024-slow#0").sees("1 min 40 s")
         write_pulse(run.path, replace(pulse, at=now + 2, phase="iteration 25"))
         screen.go("run", "run", "overview").sees("Now: iteration 25").holds(".live", "running: iteration 25")
+        assert not screen.wrong, screen.wrong
+
+
+def test_numbers_of_a_half_built_index_say_so_and_follow(
+    chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate, add = [], threading.Event(), TextIndex._add
+
+    def slow(index: TextIndex, id: str) -> None:
+        begun.append(id)
+        if len(begun) > 2:
+            gate.wait()
+        add(index, id)
+
+    monkeypatch.setattr(TextIndex, "_add", slow)
+    monkeypatch.setattr("agentrl.view.web.text_index._PIECE", 2)
+    with RunDir.create(tmp_path / "run", {"recipe": {"name": "house"}}) as run:
+        for member in range(4):
+            run.add(make_episode(f"train/000000-first#{member}", turns=1, reward=0.0, components={"found": 0.0}))
+    with served(tmp_path, tmp_path / "cache") as server, chromium.new_context() as context:
+        try:
+            screen = Screen(context.new_page(), server.url).go("run", "run", "failures")
+            screen.sees("indexing 2 of 4 episodes").holds("a", "reward 0: 4 episodes")
+            screen.go("run", "run", "episodes").sees("indexing 2 of 4 episodes")
+            screen.go("run", "run", "overview").sees("indexing 2 of 4 episodes").holds("td.num", "2")
+        finally:
+            gate.set()
+        screen.until("() => !document.querySelector('.indexing')").holds("tr:has-text('found') td.num", "4")
+        screen.go("run", "run", "failures").page.get_by_role("link", name="reward 0: 4 episodes").click()
+        screen.sees("4 of 4 episodes")
         assert not screen.wrong, screen.wrong

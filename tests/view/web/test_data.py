@@ -256,6 +256,19 @@ def test_failures_by_class(library):
     assert (one["kind"], one["count"], one["episodes"]) == ("SandboxLost", 1, ["g1/1"])
     assert "gone" in one["message"]
     assert len(failures["slowest"]) == 12
+    assert failures["zero"] == ask(library, "episodes", reward_min=0, reward_max=0)["total"]
+
+
+def test_episodes_without_reward_are_counted_by_the_filter_that_lists_them(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        for member, reward in enumerate([0.0, 0.0, 1.0]):
+            run.add(make_episode(f"a#{member}", reward=reward, components={"found": reward}, turns=1))
+    library = RunLibrary(tmp_path / "run", cache=tmp_path / "cache")
+    assert ask(library, "failures")["zero"] == sum(
+        row["reward"] == 0 for row in ask(library, "episodes", reward_min=0, reward_max=0)["rows"]
+    )
+    assert ask(library, "failures")["zero"] > 0
+    library.close()
 
 
 def test_credit_under_another_estimator(library):

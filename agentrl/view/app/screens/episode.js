@@ -4,7 +4,7 @@ import { h } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "app/data";
 import { RewardTree, most } from "app/credit";
-import { duration, isNumber, moment, number, pretty, signed, visible } from "app/format";
+import { duration, EMPTY_REPLY, isNumber, moment, number, plural, pretty, signed, turnIsEmpty, visible } from "app/format";
 import { useKeys } from "app/keys";
 import { EpisodeContext, Message, Tools } from "app/message";
 import { go, link, replace } from "app/place";
@@ -136,10 +136,10 @@ export function EpisodeScreen({ run, id, wanted, live, head, estimator }) {
   const credit = answer.credit, scale = most(credit?.turn_advantages ?? []);
   const siblings = answer.siblings ?? [];
   return h(EpisodeContext.Provider, { value: shared }, h("div", { class: "episode" },
-    h("nav", { class: "card outline", "aria-label": "turns" }, h("div", { class: "role", style: { padding: "2px 6px" } }, `${answer.turns.length} turns`),
+    h("nav", { class: "card outline", "aria-label": "turns" }, h("div", { class: "role", style: { padding: "2px 6px" } }, plural(answer.turns.length, "turn")),
       episode.turns.map((/** @type {Json} */ turn) => h("a", { key: turn.index, href: link(["run", run, "episode", id], { turn: turn.index }), class: turn.index === at ? "on" : "", "aria-current": turn.index === at ? "true" : undefined,
         onClick: (/** @type {Event} */ event) => { event.preventDefault(); show(turn.index); } },
-        h("span", { class: "soft" }, turn.index), h("span", {}, visible(turn.calls?.length ? turn.calls.map((/** @type {Json} */ call) => call.name || call.outcome).join(", ") : "says")),
+        h("span", { class: "soft" }, turn.index), h("span", {}, visible(turn.calls?.length ? turn.calls.map((/** @type {Json} */ call) => call.name || call.outcome).join(", ") : turnIsEmpty(turn) ? EMPTY_REPLY : "says")),
         credit ? h("span", { title: `advantage ${signed(credit.turn_advantages[turn.index])}` }, h(Axis, { value: credit.turn_advantages[turn.index], most: scale, size: "tiny" })) : h("span", {})))),
     h("div", { style: { minWidth: 0 } },
       h("div", { class: "title" }, h("h2", {}, visible(id)),

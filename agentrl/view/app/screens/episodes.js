@@ -7,7 +7,7 @@ import { duration, isNumber, moment, number, visible } from "app/format";
 import { Grid } from "app/grid";
 import { useKeys } from "app/keys";
 import { go, link, replace } from "app/place";
-import { Empty, Failed, Status, useLoaded } from "app/ui";
+import { Empty, Failed, Indexing, Status, useLoaded } from "app/ui";
 
 /** @typedef {Record<string, any>} Json */
 
@@ -41,7 +41,7 @@ const field = (row, name) => (name.startsWith("components.") ? row.components?.[
 function drawn(column, range) {
   const { name, kind } = column, numeric = kind !== "text" && kind !== "time";
   /** @type {Record<string, (value: any) => any>} */
-  const kinds = { duration, time: moment, number, count: number, text: (value) => (value == null ? h("span", { class: "soft" }, "–") : visible(String(value).replaceAll("\n", " · "))) };
+  const kinds = { duration, time: moment, number, count: number, text: (value) => (value === "" ? h("span", { class: "none" }, "(empty reply)") : value == null ? h("span", { class: "soft" }, "–") : visible(String(value).replaceAll("\n", " · "))) };
   const draw = kinds[kind] ?? kinds.text;
   const cell = name === "status" ? (/** @type {Json} */ row) => h(Status, { status: row.status })
     : name === "reward" && range && range[1] > range[0] ? (/** @type {Json} */ row) => h(Bar, { value: row.reward, range })
@@ -124,7 +124,7 @@ export function EpisodesScreen({ run, head, live, query }) {
   const sort = query.get("sort") ?? "created_at", down = query.get("asc") === null && (query.get("desc") !== null || query.get("sort") === null);
   const facets = useLoaded(() => get("facets", { run }), [run, live.ticks.episodes, live.ticks.index]).value;
   const question = useMemo(() => ({ run, ...filters, sort, desc: down ? 1 : "" }), [run, query.toString()]);
-  const rows = useRows(question, live.ticks.episodes ?? 0);
+  const rows = useRows(question, (live.ticks.episodes ?? 0) + (live.ticks.index ?? 0));
   const [more, setMore] = useState([...RANGES.flatMap(([name]) => [`${name}_min`, `${name}_max`]), ...TEXTS.map(([name]) => name)].some((name) => filters[name]));
   const [at, setAt] = useState(-1);
   const place = useRef(/** @type {HTMLDivElement | null} */ (null));
@@ -166,7 +166,7 @@ export function EpisodesScreen({ run, head, live, query }) {
     rows.error && rows.current ? h("div", { style: { padding: "8px 12px 0" } }, h(Failed, { error: rows.error })) : null,
     h("div", { ref: place, class: "scroll-x" }, rows.fresh && rows.current && rows.total === 0 ? h(Empty, { title: active.length ? "No episode fits these filters" : "No episode yet" }, active.length ? null : h("p", {}, "Episodes appear here when the first one ends."))
       : h(Grid, { columns, total: rows.total, at: rows.at, need: rows.need, chosen: at, onChoose: setAt, href: (/** @type {Json} */ row) => link(["run", run, "episode", row.id]), sort, down, onSort: sorted, label: "episodes", height })),
-    h("div", { class: "foot", role: "status" }, h("span", {}, `${number(rows.total)} of ${number(head.summary.episodes)} episodes`), index?.state === "building" ? h("span", { class: "warn" }, `text index: ${number(Math.floor((100 * index.done) / Math.max(1, index.of)))} %; tools, components and text follow`) : null,
+    h("div", { class: "foot", role: "status" }, h("span", {}, `${number(rows.total)} of ${number(head.summary.episodes)} episodes`), h(Indexing, { index, what: "tools, reward components, versions and text are of these" }),
       index?.state === "failed" ? h("span", { class: "down" }, visible(`text index: ${index.problem}`)) : null, h("span", { class: "grow" }), h("span", {}, h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " row  ", h("kbd", {}, "Enter"), " open  ", h("kbd", {}, "g"), " group")));
 }
 

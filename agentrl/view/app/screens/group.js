@@ -4,7 +4,7 @@ import { h } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { get } from "app/data";
 import { most } from "app/credit";
-import { flat, isNumber, number, pretty, signed, visible } from "app/format";
+import { EMPTY_REPLY, flat, isNumber, number, plural, pretty, signed, turnIsEmpty, visible } from "app/format";
 import { useKeys } from "app/keys";
 import { said } from "app/message";
 import { go, link, replace } from "app/place";
@@ -18,7 +18,7 @@ const CHARACTERS = 170;
 const brief = (text) => { const whole = visible(text).trim(); return whole.length > CHARACTERS ? `${whole.slice(0, CHARACTERS)} …` : whole; };
 
 /** What a turn did, in a line. @param {Json} turn */
-export const actionOf = (turn) => (turn.calls?.length ? turn.calls.map((/** @type {Json} */ call) => `${call.name}(${inner(call.arguments)})`).join("; ") : turn.text || turn.action);
+export const actionOf = (turn) => (turn.calls?.length ? turn.calls.map((/** @type {Json} */ call) => `${call.name}(${inner(call.arguments)})`).join("; ") : turnIsEmpty(turn) ? EMPTY_REPLY : turn.text || turn.action);
 
 /** Arguments without their braces. @param {unknown} text */
 const inner = (text) => { const whole = flat(text ?? ""); return whole.startsWith("{") && whole.endsWith("}") ? whole.slice(1, -1) : whole; };
@@ -68,7 +68,7 @@ export function GroupScreen({ run, id, head, live, query }) {
   return h("div", {},
     h("div", { class: "title" }, h("h2", {}, visible(id)), h("div", { class: "row", role: "group", "aria-label": "align" }, h("button", { "aria-pressed": by === "turn", onClick: () => turnTo({ by: "" }) }, "by turn"), h("button", { "aria-pressed": by === "state", onClick: () => turnTo({ by: "state" }) }, "by state")),
       head.can?.recompute !== false ? h(EstimatorMenu, { head, chosen: estimator, onChange: (name) => turnTo({ estimator: name }), label: "beside it" }) : null),
-    h("div", { class: "card pad stack", style: { marginBottom: "12px" } }, h("div", { class: "row" }, h(Chip, {}, visible(`task ${answer.task.id}`)), h(Chip, {}, `${members.length} siblings`), answer.more ? h(Chip, { tone: "warn" }, `${number(answer.more)} more are not shown`) : null,
+    h("div", { class: "card pad stack", style: { marginBottom: "12px" } }, h("div", { class: "row" }, h(Chip, {}, visible(`task ${answer.task.id}`)), h(Chip, {}, plural(members.length, "sibling")), answer.more ? h(Chip, { tone: "warn" }, `${number(answer.more)} more are not shown`) : null,
       isNumber(answer.diverges) ? h(Chip, { tone: "warn" }, `first difference at row ${answer.diverges}`) : h(Chip, {}, "all act alike"), rewards.length ? h(Chip, { tone: best === worst ? "warn" : "" }, best === worst ? (scale > 1e-9 ? "all rewards are equal: the credit is that of steps" : "all rewards are equal: no signal") : `reward ${number(worst)} to ${number(best)}`) : h(Chip, { tone: "warn" }, "not scored"),
       answer.opening_differs ? h(Chip, { tone: "down" }, "siblings began with different prompts") : null),
       h(Text, { text: (answer.task.instruction ?? []).map((/** @type {Json} */ message) => said(message.content)).join("\n"), limit: 600 }), h(Details, { title: "task data", children: () => h(Text, { text: pretty(answer.task.data ?? {}) }) })),
@@ -78,7 +78,7 @@ export function GroupScreen({ run, id, head, live, query }) {
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, by === "state" ? "state" : "row"), members.map((/** @type {Json} */ member, /** @type {number} */ k) => h("th", { key: member.id, scope: "col" },
           h("div", { class: "row", style: { justifyContent: "space-between" } }, h("a", { href: link(["run", run, "episode", member.id]) }, h(Status, { status: member.status }), " ", visible(member.id.slice(member.id.lastIndexOf("#") + 1).length < member.id.length && member.id.includes("#") ? member.id.slice(member.id.lastIndexOf("#")) : member.id)),
             h("span", {}, isNumber(member.reward) ? h("span", { class: member.reward === best && best > worst ? "up" : member.reward === worst && best > worst ? "down" : "" }, number(member.reward)) : h("span", { class: "none" }, "not scored"))),
-          h("div", { class: "soft small", style: { fontWeight: 400 } }, visible(`${member.turns.length} turns${member.stop ? `, ${member.stop}` : ""}${member.error ? `, ${member.error}` : ""}${isNumber(answer.differs?.[k]) ? `, differs from turn ${answer.differs[k]}` : ""}`)),
+          h("div", { class: "soft small", style: { fontWeight: 400 } }, visible(`${plural(member.turns.length, "turn")}${member.stop ? `, ${member.stop}` : ""}${member.error ? `, ${member.error}` : ""}${isNumber(answer.differs?.[k]) ? `, differs from turn ${answer.differs[k]}` : ""}`)),
           h("div", { class: "row small", style: { fontWeight: 400 } }, h("span", { class: "soft" }, "advantage"), isNumber(member.advantage) ? h(Small, { value: member.advantage, scale: most(members.map((/** @type {Json} */ one) => one.advantage)) }) : h("span", { class: "none" }, "not recorded")),
           member.answer != null ? h("div", { class: "small cut", style: { fontWeight: 400 } }, visible(member.answer)) : null)))),
         h("tbody", {}, rows.map((/** @type {any} */ row, /** @type {number} */ k) => {

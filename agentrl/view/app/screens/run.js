@@ -5,7 +5,7 @@ import { get } from "app/data";
 import { Chart } from "app/chart";
 import { duration, isNumber, moment, number, plural, pretty, visible } from "app/format";
 import { link, replace } from "app/place";
-import { Chip, Copy, Details, Facts, Missing, pending, Status, Text, useLoaded } from "app/ui";
+import { Chip, Copy, Details, Facts, Indexing, Missing, pending, Status, Text, useLoaded } from "app/ui";
 
 /** @typedef {Record<string, any>} Json */
 
@@ -73,7 +73,7 @@ export function RunScreen({ run, head, live, theme, query }) {
     h(Now, { live, head }),
     h("div", { class: "tiles" },
       h(Tile, { value: number(s.episodes), label: h("a", { href: list({}) }, `episodes in ${number(s.groups)} groups`) }),
-      any && isNumber(metrics.iteration) ? h(Tile, { value: number(metrics.iteration), label: "last iteration with metrics" }) : null,
+      any && isNumber(metrics.iteration) ? h(Tile, { value: number(metrics.iteration), label: metrics.iteration === 1 ? "iteration" : "iterations" }) : null,
       Object.entries(s.splits).map(([name, split]) => h(Tile, { key: name, value: split.reward ? number(split.reward[0]) : h("span", { class: "none" }, "not scored"),
         label: h("a", { href: list({ split: name.split("/").pop() }), title: split.reward ? `minimum ${number(split.reward[1])}, maximum ${number(split.reward[2])}` : undefined }, visible(`mean reward, ${name} (${number(split.episodes)})`)) })),
       h(Tile, { value: number(s.calls), label: "tool calls" }), h(Tile, { value: number(s.sampled_tokens), label: "sampled tokens" }), h(Tile, { value: duration(s.duration_s), label: "an episode" }),
@@ -93,6 +93,7 @@ export function RunScreen({ run, head, live, theme, query }) {
       h(Histogram, { title: "reward", bins: facets?.histogram?.reward, empty: facets ? "not recorded" : "…", href: (low, high) => list({ reward_min: low, reward_max: high, sort: "reward" }) }),
       h(Histogram, { title: "turns", bins: facets?.histogram?.turns, empty: facets ? "not recorded" : "…", href: (low, high) => list({ turns_min: Math.ceil(low), turns_max: Math.floor(high), sort: "turns" }) }),
       h(Histogram, { title: "seconds of an episode", bins: facets?.histogram?.duration_s, empty: facets ? "not recorded" : "…", href: (low, high) => list({ duration_min: low, duration_max: high, sort: "duration_s" }) })),
+    h(Indexing, { index: facets?.index, what: "tools and reward components are of these" }),
     h("div", { class: "two", style: { marginTop: "12px" } }, h(Bars, { title: "Failures by class", counts: s.failures, tone: "down", href: (name) => list({ error: name }) }), h(Bars, { title: "Reasons for a reward of 0", counts: s.notes, tone: "warn" }),
       h(Bars, { title: "Calls that failed", counts: Object.fromEntries(Object.entries(s.bad_calls ?? {}).filter(([, n]) => n)), tone: "warn" }), h(Bars, { title: "Calls by tool (episodes)", counts: facets?.tools, href: (name) => list({ tool: name }) }),
       facets?.components && Object.keys(facets.components).length ? h("section", { class: "card pad" }, h("h2", { class: "minor" }, "Reward components"), h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["component", "mean", "least", "most", "scored"].map((name, k) => h("th", { key: name, class: k ? "num" : "" }, name)))),

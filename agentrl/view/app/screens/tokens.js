@@ -3,7 +3,7 @@
 import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "app/data";
-import { isNumber, number, signed, visible } from "app/format";
+import { isNumber, number, plural, signed, visible } from "app/format";
 import { useKeys } from "app/keys";
 import { go, link, replace } from "app/place";
 import { Chip, Failed, Missing, pending, useLoaded } from "app/ui";
@@ -77,7 +77,7 @@ export function TokensScreen({ run, id, wanted, query }) {
   return h("div", {},
     h("div", { class: "title" }, h("h2", {}, visible(id)), h("a", { href: link(["run", run, "episode", id]) }, "Transcript")),
     h("div", { class: "card pad stack" }, h("div", { class: "row", role: "group", "aria-label": "colour by" }, h("span", { class: "soft small" }, "colour by"), COLOURS.map((one) => h("button", { key: one.name, "aria-pressed": one === colouring, disabled: !has.includes(one.needs), title: has.includes(one.needs) ? undefined : "not recorded", onClick: () => by(one.name) }, one.label, has.includes(one.needs) ? "" : h("span", { class: "small" }, " – not recorded")))),
-      h("div", { class: "row small soft" }, h("span", {}, `${number(answer.total)} tokens`), colouring.name === "version" ? h("span", {}, colouring.high) : h("span", { class: "scale" }, colouring.low, h("i", { style: { background: `linear-gradient(90deg, ${scaleOf(colouring, size)})` } }), colouring.high), answer.decoded ? null : h(Chip, { tone: "warn" }, "the tokenizer is not here: ids are shown"))),
+      h("div", { class: "row small soft" }, h("span", {}, plural(answer.total, "token")), colouring.name === "version" ? h("span", {}, colouring.high) : h("span", { class: "scale" }, colouring.low, h("i", { style: { background: `linear-gradient(90deg, ${scaleOf(colouring, size)})` } }), colouring.high), has.includes("ratio") ? null : h("span", {}, "not recorded: ratio, entropy and clipping of the trainer. ", h("code", {}, "train.record_tokens: N"), " in the recipe records them, for N groups of every iteration."), answer.decoded ? null : h(Chip, { tone: "warn" }, "the tokenizer is not here: ids are shown"))),
     nodes.map((node, k) => {
       const drift = node.turn != null && !shown.has(node.turn) ? (answer.drift ?? []).find((/** @type {Json} */ one) => one.turn === node.turn) : null;
       if (node.turn != null) shown.add(node.turn);
@@ -85,7 +85,7 @@ export function TokensScreen({ run, id, wanted, query }) {
       return [drift ? h("div", { class: "mark-line warn", key: `d${k}` }, visible(`drift: ${drift.kind} at token ${number(drift.at_token)}; a new branch begins`)) : null,
         h("article", { key: `${node.index} ${node.offset ?? 0}`, class: "card turn", id: node.turn != null && node.kind !== "observation" ? `tokens-${node.turn}` : undefined }, h("header", {}, h("h2", {}, node.turn != null && ["sampled", "spoken"].includes(node.kind) ? `Turn ${node.turn}` : node.kind),
           node.kind === "sampled" ? h(Chip, { tone: "up" }, "trained on") : node.kind === "spoken" ? h(Chip, {}, "spoken, not trained on") : null, isNumber(node.advantage) ? h(Chip, { tone: node.advantage < 0 ? "down" : "up" }, `advantage ${signed(node.advantage)}`) : null, h("span", { class: "grow" }),
-          mean === null ? null : h("span", { class: "small soft" }, `mean log-prob ${number(mean)}`), h("span", { class: "small soft" }, `node ${node.index}${node.parent < 0 ? ", a root" : ` after ${node.parent}`}, ${number(node.token_ids.length)} tokens`)),
+          mean === null ? null : h("span", { class: "small soft" }, `mean log-prob ${number(mean)}`), h("span", { class: "small soft" }, `node ${node.index}${node.parent < 0 ? ", a root" : ` after ${node.parent}`}, ${plural(node.token_ids.length, "token")}`)),
         h(Tokens, { node, colouring, size, onToken: (one, at) => setToken({ node: one, at }) }))];
     }),
     next !== null ? h("button", { onClick: load }, "load more tokens") : null, error ? h(Failed, { error }) : null,
