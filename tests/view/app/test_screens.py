@@ -56,7 +56,7 @@ def test_hostile_text_does_not_act(screen: Screen) -> None:
     for place, text in (
         (["run", RUN, "episode", DESK], "onerror="),
         (["run", RUN, "failures"], "onerror="),
-        (["run", RUN, "group", "train/000099-desk"], "siblings"),
+        (["run", RUN, "group", "train/000099-desk"], "1 sibling"),
         (["run", RUN, "tokens", DESK], "Turn 1"),
         (["run", RUN, "episodes"], "train/000099-desk#0"),
     ):
