@@ -15,6 +15,8 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from agentrl.api.certify.certificate import told
+from agentrl.config.bases import read_recipe
+from agentrl.config.files import METHODS, method_files, method_name
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import AboutSettings
 from agentrl.registry.installed import RECIPES, Offered, offers
@@ -100,7 +102,7 @@ class ShippedEnvironment:
 
 def shipped_recipes() -> list[ShippedRecipe]:
     """Returns the built-in recipes: those that a policy has learned first, each part by name."""
-    found = [_shipped(path) for path in data_path("recipes").glob("*/*.yaml")]
+    found = [_shipped(path) for path in data_path("recipes").glob("*/*.yaml") if path.parent.name != METHODS]
     return sorted(found, key=lambda recipe: (recipe.measured is None, recipe.name))
 
 
@@ -131,11 +133,11 @@ def shipped_methods() -> list[ShippedMethod]:
 
 
 def _method(path: Path) -> ShippedMethod:
-    tree = YAML(typ="safe").load(path.read_text())
-    about = AboutSettings.model_validate(tree["about"])
+    found = read_recipe(path)
+    about = AboutSettings.model_validate(found.tree["about"])
     assert about.paper is not None
     assert about.certainty is not None
-    base = _name(Path(os.path.normpath(path.parent / tree["base"])) / "recipe.yaml") if (path.parent / tree["base"]).is_dir() else _name(Path(tree["base"]))
+    base = _name(found.file)
     return ShippedMethod(method_name(path), about.paper, about.trains or "", base, about.certainty, about.differs)
 
 

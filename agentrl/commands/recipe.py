@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -16,7 +16,7 @@ from agentrl.commands.output import Json, write, write_json
 
 if TYPE_CHECKING:
     from agentrl.api.recipe_check import CheckedRecipe
-    from agentrl.api.shipped import ShippedRecipe
+    from agentrl.api.shipped import ShippedMethod, ShippedRecipe
 
 app = typer.Typer(no_args_is_help=True, help="Check, show and describe recipes.")
 
@@ -52,10 +52,19 @@ def recipe_show(
 
 
 @app.command("list")
-def recipe_list(as_json: Json = False) -> None:
+def recipe_list(
+    as_json: Json = False,
+    methods: Annotated[
+        bool, typer.Option("--methods", help="List the methods of papers that are recipes on top of another.")
+    ] = False,
+) -> None:
     """List the built-in recipes, those that a policy has learned first: what each trains, its size, what it needs."""
-    from agentrl.api.shipped import shipped_recipes
+    from agentrl.api.shipped import shipped_methods, shipped_recipes
 
+    if methods:
+        known = shipped_methods()
+        write_json([asdict(each) for each in known]) if as_json else write(listed_methods(known))
+        return
     found = shipped_recipes()
     write_json(
         [{**asdict(each), "lacks": each.lacks, "network": each.network} for each in found]
@@ -102,4 +111,12 @@ def listed(recipes: Iterable[ShippedRecipe]) -> Table:
         trains = Text(recipe.trains or recipe.does)
         network = Text(recipe.network, "yellow" if recipe.network == "to install" else "")
         table.add_row(Text(recipe.name), trains, Text(recipe.size or ""), measured, network, needs)
+    return table
+
+
+def listed_methods(methods: Iterable[ShippedMethod]) -> Table:
+    """A table of the built-in methods."""
+    table = Table("method", "what it changes", "on top of", "paper", "certainty", box=None, padding=(0, 1, 1, 0))
+    for each in methods:
+        table.add_row(Text(each.name), Text(each.acts), Text(each.base), Text(each.paper), Text(each.certainty))
     return table

@@ -64,8 +64,8 @@ class AboutSettings(Section):
     paper: str | None = Field(None, description="Of a method: the paper that publishes it, name and arXiv number.")
     certainty: Literal["A", "B", "C"] | None = Field(
         None,
-        description="Of a method. A: read in the authors' code; B: the rule of the paper, confirmed by a second source; "
-        "C: reconstructed from the paper.",
+        description="Of a method. A: read in the authors' code; B: the rule of the paper, confirmed by a second "
+        "source; C: reconstructed from the paper.",
     )
     differs: str | None = Field(None, description="Of a method: what differs from the paper, and why.")
     sandbox: bool = Field(False, description="An episode needs a sandbox: bubblewrap or a container engine.")
