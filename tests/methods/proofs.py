@@ -19,7 +19,8 @@ from agentrl.types.episode import Episode
 
 SMALL = (
     "warm_start.script=oracle", "warm_start.episodes=32", "warm_start.steps=100", "train.iterations=2",
-    "train.groups=4", "train.group_size=4", "train.minibatch=8", "train.checkpoint_every=1", "eval.episodes=2", "eval.every=0", "concurrency=8",
+    "train.groups=4", "train.group_size=4", "train.minibatch=8", "train.checkpoint_every=1",
+    "eval.episodes=2", "eval.every=0", "concurrency=8",
 )  # fmt: skip
 """Overrides: a training of two iterations, by a policy that knows the task a little."""
 
