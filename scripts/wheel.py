@@ -174,6 +174,8 @@ def used(command: Path, folder: Path) -> None:
     shipped = {row["name"] for row in json.loads(called(command, "recipe", "list", "--json", cwd=folder))}
     files = {path.relative_to(ROOT / "recipes") for path in (ROOT / "recipes").glob("*/*.yaml")}
     wanted = {path.parent.name if path.name == "recipe.yaml" else path.as_posix() for path in files}
+    methods = json.loads(called(command, "recipe", "list", "--methods", "--json", cwd=folder))
+    shipped |= {f"methods/{row['name']}.yaml" for row in methods}
     if shipped != wanted:
         raise WheelError(f"recipes: {sorted(shipped ^ wanted)}")
     called(command.with_name("python"), "-c", LISTED, cwd=folder)  # in one process: each takes seconds to start

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from agentrl.config.bases import read_recipe
 from agentrl.config.files import find_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
@@ -35,6 +36,8 @@ def export(name: str, recipe: Recipe, overrides: Sequence[str], out: Path) -> Pa
         raise RecipeError(f"there is a {out} already", place="--out", remedy="take another folder, or move it away")
     _prove(recipe)
     file = find_recipe(name)
+    if (base := read_recipe(file).file.resolve()).parent != file.resolve().parent:
+        raise RecipeError(f"the recipe is not self-contained: its base is {base}", place=str(file))
     module = re.sub(r"\W", "_", recipe.name)
     shutil.copytree(data_path("tools", "openenv"), out, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (path for path in out.rglob("*") if path.is_file()):

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.api.certify.certificate import told
+from agentrl.config.bases import read_recipe
+from agentrl.config.files import find_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.config.model import ModelSettings
+from agentrl.config.profiles import CONTROL
 from agentrl.distributed.launchers import check_launcher
 from agentrl.integrations.harbor import cautions as of_harbor
 from agentrl.preflight.plan import plan
@@ -53,6 +56,8 @@ def check(name: str, overrides: list[str], profile: str | None = None) -> Checke
         AgentRLError: the first thing that is wrong.
     """
     recipe = load_recipe(name, overrides, profile)
+    if profile is None and CONTROL in read_recipe(find_recipe(name)).tree:
+        load_recipe(name, overrides, CONTROL)
     planned = plan(recipe) if recipe.stages or recipe.train is not None else None
     trained = [each.parts for each in planned.rl] if planned is not None else []
     # Where the recipe lists no stages, its training is of the recipe itself.

@@ -83,7 +83,7 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     resolved = json.loads(recipe.model_dump_json())
     described = {"command": command, "recipe": resolved, **info}
     base = str(recipe.base)
-    code, data = code_beside(recipe.base), data_of(resolved, recipe.base)
+    code, data = code_beside(recipe.base, resolved), data_of(resolved, recipe.base)
     offered = [*{tool["function"]["name"]: tool for tool in tools}.values()]
     if (path / "run.json").exists():
         return _continued(RunDir.open(path), recipe, described, code, data, offered)
@@ -240,9 +240,22 @@ def _ways_on(path: Path, recipe: Recipe, keys: list[str]) -> Iterator[str]:
         yield f"to start a new run from its newest weights: {sets} with that --out"
 
 
-def code_beside(folder: Path) -> dict[str, str]:
-    """A hash of every Python file in the recipe's folder, by name."""
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in sorted(folder.glob("*.py"))}
+def code_beside(folder: Path, recipe: dict[str, Any]) -> dict[str, str]:
+    """A hash of every Python file in the recipe's folder, and in folders above it or beside it whose code it names.
+
+    Args:
+        recipe: resolved, as `run.json` holds it.
+
+    Returns:
+        By path relative to the folder.
+    """
+    texts = [text.partition(":")[0] for _, text in leaves(recipe) if isinstance(text, str) and text.startswith("../")]
+    others = {Path(os.path.normpath(folder / text)).parent for text in texts if text.endswith(".py")}
+    return {
+        os.path.relpath(file, folder): hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        for each in (folder, *sorted(others - {folder}))
+        for file in sorted(each.glob("*.py"))
+    }
 
 
 def data_of(recipe: dict[str, Any], folder: Path) -> dict[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.files import file_of, find_recipe
+from agentrl.config.files import file_of, find_named
 from agentrl.config.profiles import CONTROL, KeyOrigin, Origins, line_of, merge, read_tree
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import RELATIVE
@@ -57,14 +57,14 @@ def on_base(tree: dict[str, Any], path: Path, above: tuple[Path, ...] = ()) -> M
     if BASE not in tree:
         return Merged(tree, path)
     place = f"{path}:{(line_of(tree, BASE) or 0) + 1}"
-    under, chain = _find_base(tree[BASE], path.parent, place), (*above, path.resolve())
-    if under.resolve() in chain:
+    folder, chain = path.resolve().parent, (*above, path.resolve())
+    under = _find_base(tree[BASE], folder, place).resolve()
+    if under in chain:
         raise RecipeError(f"base: {under} is this recipe, or has it as a base", place=place, remedy="name another one")
     below = on_base(read_tree(under, "a recipe"), under, chain)
-    merged = _moved(below.tree, under.parent, path.parent)
+    merged = _moved(below.tree, under.parent, folder)
     for key in OWN:
         merged.pop(key, None)
-    folder = path.resolve().parent
     origins = dict(below.origins)
     own = {key: value for key, value in tree.items() if key not in (BASE, CONTROL)}
     for loc, at in merge(merged, own, tree, ()):
@@ -78,28 +78,34 @@ def on_base(tree: dict[str, Any], path: Path, above: tuple[Path, ...] = ()) -> M
 
 
 def _find_base(name: Any, folder: Path, place: str) -> Path:
-    """Returns the file of a base: a path relative to the recipe's folder, or what `find_recipe` knows."""
+    """Returns the file of a base: a path relative to the recipe's folder, or the name of a shipped recipe or of one
+    that an installed package offers. The working folder does not matter."""
     if not isinstance(name, str):
         raise RecipeError(f"base must be a recipe, found {name!r}", place=place, remedy="base: ../other/recipe.yaml")
     if (beside := file_of(Path(os.path.normpath(folder / name)))) is not None:
         return beside
+    if name.startswith((*RELATIVE, "/")):
+        raise RecipeError(f"base: there is no recipe {name!r}", place=place, remedy=f"paths are relative to {folder}")
     try:
-        return find_recipe(name)
+        return find_named(name)
     except RecipeError as error:
         raise RecipeError(f"base: {error.message}", place=place, remedy=error.remedy) from None
 
 
 def _moved(value: Any, old: Path, new: Path) -> Any:
-    """Rewrites texts that name a file beside the base (`./task.py:questions`) so that they name it from `new`."""
+    """Rewrites texts that name a file beside the base (`./task.py:questions`) so that they name it from `new`. Keys
+    too: `{./task.py:Tool: {}}` names code."""
     if isinstance(value, dict):
-        for key in value:
-            value[key] = _moved(value[key], old, new)
+        items = [(_moved(key, old, new), _moved(each, old, new)) for key, each in value.items()]
+        value.clear()
+        value.update(items)
     elif isinstance(value, list):
         for index in range(len(value)):
             value[index] = _moved(value[index], old, new)
     elif isinstance(value, str) and value.startswith(RELATIVE):
         file, colon, name = value.partition(":")
         if (old / file).exists():
-            found = os.path.relpath((old / file).resolve(), new.resolve())
+            # Links are not followed: a virtual environment is recognised by the link to its interpreter.
+            found = os.path.relpath(os.path.abspath(old / file), new)
             return (found if found.startswith(RELATIVE) else f"./{found}") + colon + name
     return value

@@ -23,9 +23,25 @@ def find_recipe(name: str) -> Path:
     """
     if (found := file_of(Path(name))) is not None:
         return found
+    last = None if (alone := Path(name).name) == name else file_of(data_path("recipes") / alone)
+    try:
+        return find_named(name)
+    except RecipeError:
+        if last is not None:  # recipes/quickstart, wherever the working folder is
+            return last
+        if Path(name).is_dir():
+            raise RecipeError(f"the folder {name} has no recipe.yaml") from None
+        raise
+
+
+def find_named(name: str) -> Path:
+    """Returns the file of a recipe or method that is shipped, or that an installed package offers.
+
+    Raises:
+        RecipeError: none has this name, which names the nearest one; or the name is offered twice.
+    """
     shipped = data_path("recipes")
-    methods = shipped / METHODS
-    places = (shipped / name, shipped / Path(name).name, methods / name, methods / f"{name}.yaml")
+    places = (shipped / name, shipped / METHODS / name, shipped / METHODS / f"{name}.yaml")
     found = next((file for place in places if (file := file_of(place)) is not None), None)
     first, _, rest = name.partition("/")
     own = offered(first, RECIPES, "recipe", None if found is None or rest else str(found))
@@ -33,8 +49,6 @@ def find_recipe(name: str) -> Path:
         return recipe_file(own, rest)
     if found is not None:
         return found
-    if Path(name).is_dir():
-        raise RecipeError(f"the folder {name} has no recipe.yaml")
     names = [path.parent.name for folder in (Path(), shipped) for path in sorted(folder.glob("*/recipe.yaml"))]
     names += [each.name for each in offers(RECIPES)] + [method_name(path) for path in method_files()]
     raise RecipeError(f"there is no recipe {name!r}", remedy=nearest(name, names, "give a YAML file, or one of"))

@@ -37,8 +37,23 @@ def load_recipe(name: str, overrides: Sequence[str] = (), profile: str | None = 
     """
     path = find_recipe(name)
     found = read_recipe(path)
+    control = found.tree.get(CONTROL)
     given = _layered(found.tree, overrides, profile, found.origins, file=path)
-    return _validate(found.tree, found.file, given, profile, path.resolve().parent)
+    recipe = _validate(found.tree, found.file, given, profile, path.resolve().parent)
+    if profile == CONTROL:
+        line = line_of(control, next(iter(control or {}))) or 0
+        _differs(recipe, load_recipe(name, overrides), f"{path}:{line + 1}")
+    return recipe
+
+
+def _differs(control: Recipe, treated: Recipe, place: str) -> None:
+    """Raises RecipeError if a control has all values of the recipe with its method."""
+    if control.model_dump(exclude={"name"}) == treated.model_dump(exclude={"name"}):
+        raise RecipeError(
+            "'control' changes nothing: the recipe has its values already",
+            place=place,
+            remedy="name the keys that make the method, with the values that they have without it",
+        )
 
 
 def recipe_of(sections: Mapping[str, Any], overrides: Sequence[str] = (), profile: str | None = None) -> Recipe:
@@ -310,7 +325,7 @@ def _place(tree: Any, loc: tuple[Any, ...], path: Path, given: Origins) -> str:
     """`file:line` of the deepest part of `loc` that the file contains, or what set it instead of the file."""
     dotted = tuple(map(str, loc))
     for key, said in given.items():
-        if dotted[: len(key)] == key or key[: len(dotted)] == dotted:
+        if dotted and (dotted[: len(key)] == key or key[: len(dotted)] == dotted):
             return said.place
     line, at = 1, tree
     for part in loc:

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
 
 from agentrl.config.recipe import Recipe
 from agentrl.config.sections import Short, section_at
@@ -113,18 +114,12 @@ def _take_out_the_method(tree: dict[str, Any], file: Path | None) -> Origins:
         raise RecipeError(
             "the recipe has no section 'control': the keys that take its method out",
             place=str(file or f"--profile {CONTROL}"),
-            remedy="control: {credit: grpo}, for example",
+            remedy="name the recipe's file, with for example control: {credit: grpo}",
         )
-    before, found = copy.deepcopy(tree), {}
+    found = {}
     for loc, at in merge(tree, control, control, ()):
         line = "" if at is None else f":{at + 1}"
         found[loc] = KeyOrigin(f"profile {CONTROL}", f"{file or CONTROL}{line}")
-    if tree == before:
-        raise RecipeError(
-            "'control' changes nothing: the recipe has its values already",
-            place=f"{file or CONTROL}:{(line_of(control, next(iter(control))) or 0) + 1}",
-            remedy="name the keys that make the method, with the values that they have without it",
-        )
     tree["name"] = f"{tree.get('name', 'recipe')}-{CONTROL}"
     return found
 
@@ -137,13 +132,26 @@ def read_tree(path: Path, what: str) -> CommentedMap:
     """
     try:
         tree = YAML(typ="rt").load(path.read_text())
+    except (UnicodeDecodeError, ReaderError) as error:
+        raise RecipeError(f"not a text in UTF-8: {error}", place=str(path)) from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
         raise RecipeError(f"not valid YAML: {error.problem or error.context}", place=f"{path}:{line}") from None
     if not isinstance(tree, CommentedMap):
         raise RecipeError(f"{what} must be a mapping, found {type(tree).__name__}", place=f"{path}:1")
+    _unshare(tree, set())
     return tree
+
+
+def _unshare(node: Any, seen: set[int]) -> None:
+    """Gives each alias (`*name`) a copy of its own, so that a change of one place is no change of the other."""
+    for key, value in list(node.items() if isinstance(node, dict) else enumerate(node)):
+        if isinstance(value, dict | list):
+            if id(value) in seen:
+                node[key] = value = copy.deepcopy(value)
+            seen.add(id(value))
+            _unshare(value, seen)
 
 
 def spelled_out(path: tuple[str, ...], value: Any, root: type[BaseModel] | None = Recipe) -> Any:
@@ -209,18 +217,23 @@ def merge(
     """
     for key, value in overlay.items():
         loc = (*above, str(key))
-        new = spelled_out(loc, value) if value is not None else None
         old = spelled_out(loc, tree.get(key))
+        new = value if value is None or _are_settings(value, old) else spelled_out(loc, value)
         section = section_at(Recipe, loc)
         if isinstance(new, Mapping) and isinstance(old, dict) and not _is_another(section, old, new):
             tree[key] = old
             yield from merge(old, new, value, loc)
-        elif value is None and not _is_key(key, above):
-            tree.pop(key, None)
+        elif value is None and key in tree and not _is_key(key, above):
+            del tree[key]
             yield loc, line_of(lines, key)
         else:
             tree[key] = copy.deepcopy(new)
             yield loc, line_of(lines, key)
+
+
+def _are_settings(new: Any, old: Any) -> bool:
+    """Returns True if `{key: value}` is one setting of the plug-in that is there, and not another plug-in by name."""
+    return isinstance(new, Mapping) and len(new) == 1 and isinstance(old, dict) and next(iter(new)) in old
 
 
 def _is_key(key: str, above: tuple[str, ...]) -> bool:

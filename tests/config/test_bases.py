@@ -7,8 +7,10 @@ from textwrap import dedent
 
 import pytest
 
+from agentrl.api.run_dirs import code_beside
 from agentrl.config.files import method_files
 from agentrl.config.loader import explain_recipe, load_recipe, recipe_of
+from agentrl.rollouts.builder import build
 from agentrl.types.errors import RecipeError
 
 BASE = """
@@ -142,3 +144,54 @@ def test_a_control_that_is_no_control_is_refused(folder: Path, text: str, messag
 def test_a_method_is_found_by_its_name() -> None:
     for file in method_files():
         assert load_recipe(file.parent.name if file.name == "recipe.yaml" else file.stem).name
+
+
+def test_keys_that_name_code_of_the_base_are_moved_too(folder: Path) -> None:
+    write(folder / "plain", "recipe.yaml", BASE + 'tools: [{"./task.py:Tool": {fast: true}}]\n')
+    recipe = load_recipe(write(folder / "new", "method.yaml", "base: ../plain\n"))
+    assert [(tool.use, tool.settings) for tool in recipe.tools] == [("../plain/task.py:Tool", {"fast": True})]
+
+
+def test_the_working_folder_does_not_choose_the_base(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder / "elsewhere", "x", "")
+    write(folder / "elsewhere/quickstart", "recipe.yaml", BASE)
+    monkeypatch.chdir(folder / "elsewhere")
+    assert "exact_match" not in load_recipe(write(folder / "new", "method.yaml", "base: quickstart\n")).rewards
+    with pytest.raises(RecipeError, match=r"there is no recipe '\.\./babyai/learn\.yaml'"):
+        load_recipe(write(folder / "new", "method.yaml", "base: ../babyai/learn.yaml\n"))
+
+
+def test_null_on_a_key_that_is_not_there_is_refused(folder: Path) -> None:
+    for text in ("train: {kll: null}", "curriculm: null", "rewards: {bonsu: null}"):
+        with pytest.raises(RecipeError):
+            build(load_recipe(write(folder / "new", "method.yaml", f"base: ../plain\n{text}\n")))
+
+
+def test_one_setting_of_the_plug_in_of_the_base_is_no_other_plug_in(folder: Path) -> None:
+    credit = load_recipe(write(folder / "new", "method.yaml", "base: ../plain\ncredit: {lam: 0.5}\n")).credit
+    assert (credit.use, credit.settings) == ("gae", {"lam": 0.5})
+    credit = load_recipe(write(folder / "new", "method.yaml", "base: ../plain\ncredit: {lam: null}\n")).credit
+    assert (credit.use, credit.settings) == ("gae", {})
+
+
+def test_an_alias_in_the_base_is_not_changed_with_its_anchor(folder: Path) -> None:
+    text = BASE.replace("tasks: {", "tasks: &t {") + "eval: {tasks: *t}\n"
+    write(folder / "plain", "recipe.yaml", text)
+    recipe = load_recipe(write(folder / "new", "method.yaml", "base: ../plain\ntasks: {limit: 3}\n"))
+    assert recipe.eval is not None
+    assert recipe.eval.tasks is not None
+    assert (recipe.tasks.limit, recipe.eval.tasks.limit) == (3, None)
+
+
+def test_a_control_that_writes_a_default_out_changes_nothing(folder: Path) -> None:
+    name = write(folder / "new", "method.yaml", "base: ../plain\ncontrol: {curriculum: []}\n")
+    with pytest.raises(RecipeError, match="changes nothing"):
+        load_recipe(name, (), "control")
+
+
+def test_code_of_the_base_is_hashed_with_the_run(folder: Path) -> None:
+    recipe = load_recipe(write(folder / "new", "method.yaml", "base: ../plain\n"))
+    before = code_beside(recipe.base, recipe.model_dump(mode="json"))
+    (folder / "plain/task.py").write_text("def counts(n, sandboxed): return []\n")
+    assert before != code_beside(recipe.base, recipe.model_dump(mode="json"))
+    assert set(before) == {"../plain/task.py"}

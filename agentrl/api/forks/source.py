@@ -113,7 +113,7 @@ class Source:
             raise StoreError(f"it cannot be resumed: {what}", place=self.place, remedy="fork an episode of a rollout")
 
     def _check_code(self, base: Path) -> None:
-        before, now = self._dir.info.get("code"), code_beside(base)
+        before, now = self._dir.info.get("code"), code_beside(base, self._dir.info["recipe"])
         if not base.is_dir():
             raise StoreError(
                 f"the recipe's folder {base} is gone", place=str(self.path), remedy="put it back: its code is needed"
