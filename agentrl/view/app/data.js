@@ -24,6 +24,10 @@ export class Refused extends Error {
 /** Status of a request that reached no server. */
 export const UNREACHABLE = 0;
 
+/** Pauses before a request is repeated, in ms. A browser breaks requests off when an interface of the machine changes,
+ * as the network of a container does. */
+const PAUSES_MS = [100, 400];
+
 /** @param {Parameters} parameters */
 function query(parameters) {
   const search = new URLSearchParams();
@@ -35,15 +39,22 @@ function query(parameters) {
  * @param {string} name @param {Parameters} [parameters] @returns {Promise<any>} */
 export async function get(name, parameters = {}) {
   if (embedded) return answers(embedded, name, parameters);
-  let response;
-  try {
-    response = await fetch(`api/${name}?${query(parameters)}`, { headers: { accept: "application/json" } });
-  } catch {
-    throw new Refused(UNREACHABLE, { what: "The viewer's server does not answer.", remedy: "Start it again: agentrl view RUN" });
-  }
+  const response = await fetched(`api/${name}?${query(parameters)}`);
   const body = await response.json().catch(() => ({}));
   if (!response.ok) throw new Refused(response.status, body.error ?? {});
   return body;
+}
+
+/** @param {string} url @returns {Promise<Response>} */
+async function fetched(url) {
+  for (const pause of [...PAUSES_MS, 0]) {
+    try {
+      return await fetch(url, { headers: { accept: "application/json" } });
+    } catch {
+      if (pause) await new Promise((go) => setTimeout(go, pause));
+    }
+  }
+  throw new Refused(UNREACHABLE, { what: "The viewer's server does not answer.", remedy: "Start it again: agentrl view RUN" });
 }
 
 /** The address of a blob's bytes; null: the page does not hold it. @param {string} run @param {string} sha @returns {string | null} */

@@ -69,6 +69,21 @@ def test_a_server_that_ended_is_said_and_the_screen_stays(screen: Screen) -> Non
     screen.sees("does not answer").holds(".live", "no connection").sees(DESK)
 
 
+def test_a_request_that_broke_off_is_made_again(screen: Screen) -> None:
+    broken: list[str] = []
+
+    def breaks(route: Any) -> None:
+        if len(broken) < 2:
+            broken.append(route.request.url)
+            route.abort("connectionreset")
+        else:
+            route.continue_()
+
+    screen.page.route("**/api/episodes?**", breaks)
+    screen.go("run", "everything", "episodes").sees(DESK)
+    assert len(broken) == 2
+
+
 def test_it_works_behind_a_path_prefix(chromium: Any, server: ViewServer) -> None:
     base = server.url.partition("?")[0]
 
