@@ -66,7 +66,7 @@ class ShippedRecipe:
 
     @property
     def network(self) -> str:
-        """What takes a network: `no` (nothing on any machine), `to install` (something is missing here), `installed`.
+        """Needs of a network: `no` (on no machine), `to install` (something is missing here), `installed`.
 
         Episodes of built-in recipes take none.
         """

@@ -3,7 +3,7 @@
 import { h } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "app/data";
-import { duration, isNumber, moment, number, visible } from "app/format";
+import { duration, EMPTY_REPLY, isNumber, moment, number, visible } from "app/format";
 import { Grid } from "app/grid";
 import { useKeys } from "app/keys";
 import { go, link, replace } from "app/place";
@@ -41,7 +41,7 @@ const field = (row, name) => (name.startsWith("components.") ? row.components?.[
 function drawn(column, range) {
   const { name, kind } = column, numeric = kind !== "text" && kind !== "time";
   /** @type {Record<string, (value: any) => any>} */
-  const kinds = { duration, time: moment, number, count: number, text: (value) => (value === "" ? h("span", { class: "none" }, "(empty reply)") : value == null ? h("span", { class: "soft" }, "–") : visible(String(value).replaceAll("\n", " · "))) };
+  const kinds = { duration, time: moment, number, count: number, text: (value) => (value === "" ? h("span", { class: "none" }, EMPTY_REPLY) : value == null ? h("span", { class: "soft" }, "–") : visible(String(value).replaceAll("\n", " · "))) };
   const draw = kinds[kind] ?? kinds.text;
   const cell = name === "status" ? (/** @type {Json} */ row) => h(Status, { status: row.status })
     : name === "reward" && range && range[1] > range[0] ? (/** @type {Json} */ row) => h(Bar, { value: row.reward, range })
