@@ -116,7 +116,7 @@ def test_a_good_environment_is_certified_beside_its_recipe(tmp_path: Path) -> No
     assert json.loads((recipe / "orders.certificate.json").read_text()) == certificate
     assert (check_recipe(str(recipe), []).certificate or "").startswith("certified on 6 tasks, ")
     with (recipe / "task.py").open("a") as file:
-        file.write("# changed\n")
+        file.write("changed = 1\n")
     assert (check_recipe(str(recipe), []).certificate or "").endswith("before the environment changed")
     (recipe / "orders.certificate.json").write_text("{}")
     with pytest.raises(StoreError, match="is not a certificate"):
@@ -361,6 +361,12 @@ def test_a_certificate_is_about_code_data_and_limits(tmp_path: Path) -> None:
         (recipe / name).write_text("1")
         assert now() != before, name
         before = now()
+    task = recipe / "task.py"
+    task.write_text(f'"""Orders."""\n\n{task.read_text()}  # a comment\n\n"Words."\n')
+    assert now() == before, "words are no code"
+    task.write_text(task.read_text() + "'words'.title()\n")
+    assert now() != before
+    before = now()
     assert now(**{"limits.observation_chars": 100}) != before
     assert now(**{"train.lr": 0.5}) == before
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import tokenize
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -68,16 +71,48 @@ def path_of(name: str, folder: Path) -> Path:
 def environment_of(recipe: Recipe) -> str:
     """Returns a hash of the certified environment: sections of the recipe, and code and data in its folder.
 
-    Excludes recipes (`*.yaml` directly in the folder), pages (`*.md`), runs, and names that begin with a dot.
+    Excludes recipes (`*.yaml` directly in the folder), pages (`*.md`), runs, and names that begin with a dot; of Python
+    files also docstrings and comments.
     """
-    files = {}
-    for path in islice(_files(recipe.base), MOST_FILES):
-        with path.open("rb") as file:
-            files[path.relative_to(recipe.base).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    paths = islice(_files(recipe.base), MOST_FILES)
+    files = {path.relative_to(recipe.base).as_posix(): _digest(path) for path in paths}
     described = {"recipe": json.loads(recipe.model_dump_json(include=_SECTIONS)), "files": files}
     if recipe.success is not None:
         described["success"] = recipe.success
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        if path.suffix != ".py":
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        source = file.read()
+    with suppress(UnicodeDecodeError, SyntaxError, tokenize.TokenError):  # a broken file fails where it is imported
+        source = _without_words(source.decode()).encode()
+    return hashlib.sha256(source).hexdigest()
+
+
+def _without_words(source: str) -> str:
+    """Returns a Python file without its docstrings, comments and empty lines.
+
+    Raises:
+        SyntaxError, tokenize.TokenError: the file is not Python.
+    """
+    lines = source.splitlines(keepends=True)
+    words: list[tokenize.TokenInfo] = []
+    statement: list[tokenize.TokenInfo] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            words.append(token)
+        elif token.type == tokenize.NEWLINE:
+            words += statement if all(part.type == tokenize.STRING for part in statement) else []
+            statement = []
+        elif token.type not in (tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
+            statement.append(token)
+    for token in sorted(words, key=lambda word: word.start, reverse=True):
+        (first, begin), (last, end) = token.start, token.end
+        lines[first - 1 : last] = [lines[first - 1][:begin] + lines[last - 1][end:]]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 def _files(folder: Path) -> Iterator[Path]:
