@@ -9,10 +9,12 @@ Needs the extras of agentrl: settings of a plug-in that cannot be imported are u
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import agentrl
+from agentrl.api.shipped import shipped_methods
 from agentrl.chat.formats.parser import signature_lines
 from agentrl.cli import app
 from agentrl.commands.plug_ins import kinds, plug_ins
@@ -220,6 +223,84 @@ def records_page() -> str:
 # --- for coding agents
 
 
+CLASSES = {"agent": "Agent systems", "method": "Methods", "engine": "Engines"}
+"""Headings of the papers page, by the class of a paper."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A row of docs/papers.tsv.
+
+    Attributes:
+        kind: a key of `CLASSES`.
+        by: a recipe or page that is the system without being a method; empty: none.
+        lacks: what is missing; empty: nothing.
+        methods: the names of its methods in recipes/methods.
+    """
+
+    kind: str
+    title: str
+    by: str
+    lacks: str
+    methods: tuple[str, ...]
+
+    @property
+    def works(self) -> bool:
+        return bool(self.by or self.methods)
+
+
+def papers() -> list[Paper]:
+    """Reads docs/papers.tsv, and finds the methods of each paper by its title.
+
+    Raises:
+        ValueError: a paper works and lacks something, or neither.
+    """
+    named: dict[str, list[str]] = {}
+    for method in shipped_methods():
+        named.setdefault(_letters(method.paper.partition(" (arXiv")[0]), []).append(method.name)
+    found = []
+    for row in csv.DictReader((DOCS / "papers.tsv").open(), delimiter="\t", quoting=csv.QUOTE_NONE):
+        methods = tuple(named.get(_letters(row["title"]), ()))
+        found.append(Paper(row["class"], row["title"], row["by"], row["lacks"], methods))
+        if found[-1].works and not methods and row["lacks"]:
+            raise ValueError(f"docs/papers.tsv: {row['title']}: works by {row['by']} and lacks {row['lacks']!r}")
+        if not found[-1].works and not row["lacks"]:
+            raise ValueError(f"docs/papers.tsv: {row['title']}: no recipe names it: say in `lacks` what is missing")
+    return found
+
+
+def papers_page() -> str:
+    """Returns the page that says for each paper of the field which recipe is it, or what is missing."""
+    listed = papers()
+    whole = {kind: [paper for paper in listed if paper.kind == kind] for kind in CLASSES}
+    parts = [NOTE + "\n# Papers\n"]
+    counted = [f"{sum(each.works for each in of)} of {len(of)} {CLASSES[kind].lower()}" for kind, of in whole.items()]
+    parts.append(
+        f"Papers of the field, and the recipes that are these systems: {', '.join(counted)}. [Methods](../methods.md) "
+        "says how to run one, and what its tests prove.\n"
+    )
+    for kind, of in whole.items():
+        works = [(each.title, _by(each)) for each in of if each.works]
+        parts += [f"## {CLASSES[kind]}\n", _table(("paper", "recipe"), works)]
+        parts += [f"### {CLASSES[kind]}: not here yet\n"]
+        parts += [_table(("paper", "what is missing"), [(each.title, each.lacks) for each in of if not each.works])]
+    known = {name for each in listed for name in each.methods}
+    others = [(method.paper, f"`{method.name}`") for method in shipped_methods() if method.name not in known]
+    if others:
+        parts += ["## Other papers\n", _table(("paper", "recipe"), others)]
+    return "\n".join(parts)
+
+
+def _by(paper: Paper) -> str:
+    if paper.methods:
+        return ", ".join(f"`{name}`" for name in paper.methods)
+    return f"[{paper.by}](../{paper.by.removeprefix('docs/')})" if paper.by.endswith(".md") else f"`{paper.by}`"
+
+
+def _letters(title: str) -> str:
+    return "".join(letter for letter in title.casefold() if letter.isalnum())
+
+
 def titles() -> dict[Path, tuple[str, str]]:
     """Returns title and first sentence of every page, by its path below docs/."""
     found = {}
@@ -337,6 +418,7 @@ def written() -> dict[Path, str]:
         "reference/plug-ins.md": plug_ins_page(),
         "reference/api.md": api_page(),
         "reference/records.md": records_page(),
+        "reference/papers.md": papers_page(),
     }
     return {
         **{DOCS / name: text for name, text in reference.items()},
