@@ -24,6 +24,7 @@ from agentrl.commands.output import (
     progress,
     restore_standard_output,
     show_log,
+    write_all,
     write_json,
     write_line,
 )
@@ -199,6 +200,10 @@ def train(
 def eval(
     what: Annotated[str, typer.Argument(help="A recipe, a training run, or a checkpoint folder.")],
     n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="Episodes; default: the recipe's.")] = None,
+    k: Annotated[int | None, typer.Option("--k", "-k", min=1, help="Tries of each task: pass@k and pass^k.")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="A field of the tasks' data, such as source: a table by its values.")
+    ] = None,
     out: Out = None,
     as_json: Json = False,
     profile: Profile = None,
@@ -207,17 +212,15 @@ def eval(
     """Evaluate a policy on fresh episodes."""
     from agentrl.api.eval import eval as command
     from agentrl.api.run_dirs import require_whole
+    from agentrl.commands.evaluation import evaluation
     from agentrl.commands.look import print_summary
 
-    done = command(what, n, overrides=overrides, profile=profile, out=out)
+    done = command(what, n, k=k, by=by, overrides=overrides, profile=profile, out=out)
     path, metrics = done.path, done.metrics[-1]
     if as_json:
         write_json({"run": path, **metrics})
     else:
-        shown = {
-            name: "none" if value is None else f"{value:.4g}" for name, value in metrics.items() if name != "split"
-        }
-        print(", ".join(f"{name} {value}" for name, value in shown.items()))
+        write_all(evaluation(metrics))
         print_summary(path, as_json=False)
     require_whole(path)
 

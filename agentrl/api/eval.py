@@ -32,6 +32,8 @@ def eval(
     what: AnyRecipe | Run,
     n: int | None = None,
     *,
+    k: int | None = None,
+    by: str | None = None,
     overrides: Overrides = (),
     profile: AnyProfile = None,
     out: str | Path | None = None,
@@ -44,6 +46,8 @@ def eval(
     Args:
         what: a recipe as `rollout` takes it; a training run or its folder; a checkpoint folder.
         n: number of episodes; default: `eval.episodes` of the recipe.
+        k: tries of each task; default: `eval.k` of the recipe. With several, `pass@k` and `pass^k` are measured.
+        by: a field of the tasks' data; success is also given by its values. Default: `eval.by`.
         out: the run directory; an interrupted evaluation in it is continued. Default: a new folder.
         profile: as for `rollout`; of a run or a checkpoint, all of it but the model.
         overrides, reporters: as for `rollout`.
@@ -55,8 +59,8 @@ def eval(
     parts = build(recipe)
     told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe.track, recipe.base)]
     settings = recipe.eval or EvalSettings()
-    if n is not None:
-        settings = settings.model_copy(update={"episodes": n})
+    given = {"episodes": n, "k": k, "by": by}
+    settings = settings.model_copy(update={key: value for key, value in given.items() if value is not None})
     tasks = parts.eval_tasks
     path = Path(out) if out is not None else free_folder(Path("runs") / f"{recipe.name}-eval")
     run = begin_run(path, recipe, "eval", tools=parts.definitions, episodes=settings.episodes)

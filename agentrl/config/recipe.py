@@ -172,6 +172,10 @@ class EvalSettings(Section):
 
     tasks: TaskSettings | None = Field(None, description="Tasks of the evaluation; default: the training tasks.")
     episodes: int = Field(64, gt=0, description="Episodes per evaluation.")
+    k: int = Field(1, gt=0, description="Tries of each task. With several, pass@k and pass^k are measured.")
+    by: str | None = Field(
+        None, description="A field of the tasks' data, such as `source`: success is also given by its values."
+    )
     every: Annotated[int, MAY_CHANGE] = Field(
         0, ge=0, description="Iterations between evaluations; 0: evaluate only at start and end."
     )

@@ -14,6 +14,7 @@ from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.faults.stalls import Stalls
 from agentrl.rollouts.groups.scorer import GroupScorer
 from agentrl.rollouts.groups.stored import StoredGroups, unscored_groups
+from agentrl.rollouts.passes import passes, require_field
 from agentrl.rollouts.runner import EpisodeRunners
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec, eval_specs, missing
@@ -134,9 +135,15 @@ class Collector:
 
         Args:
             prefix: prefix of the episode ids, one per stage.
+
+        Raises:
+            RecipeError: no task has the field `eval.by`.
         """
-        specs = eval_specs(tasks, settings.episodes, iteration, prefix)
+        specs = eval_specs(tasks, settings.episodes, iteration, prefix, tries=settings.k)
+        if settings.by is not None:
+            require_field((spec.task for spec in specs), settings.by)
         self.reporter.phase(f"evaluation after iteration {iteration}", len(specs))
         await self.collect(specs, engine, renderer, temperature=settings.temperature)
-        episodes = self.run.episodes(iteration=iteration, split="eval", prefix=prefix)
-        return {"iteration": iteration, "split": "eval", **summary(episodes)}
+        episodes = list(self.run.episodes(iteration=iteration, split="eval", prefix=prefix))
+        tried = passes(episodes, settings.k, settings.by)
+        return {"iteration": iteration, "split": "eval", **summary(episodes), **tried}

@@ -65,13 +65,20 @@ def group_specs(group: GroupPlan, id: str, iteration: int, further: int = 0) -> 
     ]
 
 
-def eval_specs(tasks: TaskSource, episodes: int, iteration: int, prefix: str = "") -> list[EpisodeSpec]:
-    """Returns specs of new episodes for one evaluation. The numbers of episodes per task differ by at most one."""
+def eval_specs(
+    tasks: TaskSource, episodes: int, iteration: int, prefix: str = "", *, tries: int = 1
+) -> list[EpisodeSpec]:
+    """Returns specs of new episodes for one evaluation, each task `tries` times in a row.
+
+    The number of episodes is rounded up to whole tasks. Tasks are repeated from the start when they run out.
+    """
     specs = []
-    for number in range(episodes):
-        task = tasks.at(number)
+    for number in range(-(-episodes // tries) * tries):
+        position, member = divmod(number, tries)
+        task = tasks.at(position)
         group = f"{prefix}eval/{iteration:05d}/{task.id}"
-        specs.append(EpisodeSpec(f"{group}#{number // len(tasks)}", group, task, iteration, "eval"))
+        member += position // len(tasks) * tries
+        specs.append(EpisodeSpec(f"{group}#{member}", group, task, iteration, "eval"))
     return specs
 
 
