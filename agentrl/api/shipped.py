@@ -137,7 +137,7 @@ def _method(path: Path) -> ShippedMethod:
     about = AboutSettings.model_validate(found.tree["about"])
     assert about.paper is not None
     assert about.certainty is not None
-    base = _name(found.file)
+    base = _name(found.files[-1])
     return ShippedMethod(method_name(path), about.paper, about.trains or "", base, about.certainty, about.differs)
 
 

@@ -7,12 +7,13 @@ take its method out again, for a comparison: `--profile control`.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentrl.config.files import file_of, find_named
-from agentrl.config.profiles import CONTROL, KeyOrigin, Origins, line_of, merge, read_tree
+from agentrl.config.origins import Layer, Origins, line_of, note
+from agentrl.config.profiles import CONTROL, merge, read_tree
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import RELATIVE
 
@@ -26,13 +27,13 @@ class Merged:
     """The tree of a recipe with its bases.
 
     Attributes:
-        file: the file that has no base: keys without an origin are from there.
-        origins: of all other keys.
+        files: its own file, the base of that, and so on.
+        origins: of all keys.
     """
 
     tree: dict[str, Any]
-    file: Path
-    origins: Origins = field(default_factory=dict)
+    files: tuple[Path, ...]
+    origins: Origins
 
 
 def read_recipe(path: Path) -> Merged:
@@ -54,8 +55,12 @@ def on_base(tree: dict[str, Any], path: Path, above: tuple[Path, ...] = ()) -> M
     Raises:
         RecipeError: see `read_recipe`.
     """
+    layer = Layer(path)
     if BASE not in tree:
-        return Merged(tree, path)
+        origins: Origins = {}
+        for key, value in tree.items():
+            note(origins, (str(key),), value, layer, line_of(tree, key))
+        return Merged(tree, (path,), origins)
     place = f"{path}:{(line_of(tree, BASE) or 0) + 1}"
     folder, chain = path.resolve().parent, (*above, path.resolve())
     under = _find_base(tree[BASE], folder, place).resolve()
@@ -65,16 +70,12 @@ def on_base(tree: dict[str, Any], path: Path, above: tuple[Path, ...] = ()) -> M
     merged = _moved(below.tree, under.parent, folder)
     for key in OWN:
         merged.pop(key, None)
-    origins = dict(below.origins)
-    own = {key: value for key, value in tree.items() if key not in (BASE, CONTROL)}
-    for loc, at in merge(merged, own, tree, ()):
-        line = "" if at is None else f":{at + 1}"
-        kept = {key: said for key, said in origins.items() if key[: len(loc)] != loc}
-        origins = {loc: KeyOrigin(path.name + line, str(path) + line), **kept}
+    origins = {loc: said for loc, said in below.origins.items() if loc[0] not in OWN}
+    merge(merged, tree, origins, layer, without=(BASE, CONTROL))
     if CONTROL in tree:
         merged[CONTROL] = tree[CONTROL]
     merged.setdefault("name", folder.name if path.name == "recipe.yaml" else path.stem)
-    return Merged(merged, below.file, origins)
+    return Merged(merged, (path, *below.files), origins)
 
 
 def _find_base(name: Any, folder: Path, place: str) -> Path:

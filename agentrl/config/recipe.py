@@ -308,12 +308,18 @@ class Recipe(Section):
 
     # The folder of the recipe: paths and references in it are relative to this folder.
     _base: Path = PrivateAttr(default_factory=Path.cwd)
+    _bases: tuple[Path, ...] = PrivateAttr(())
     _profile: str | None = PrivateAttr(None)
 
     @property
     def base(self) -> Path:
         """Folder of the recipe file."""
         return self._base
+
+    @property
+    def bases(self) -> tuple[Path, ...]:
+        """Files that the recipe is written on top of, the nearest first."""
+        return self._bases
 
     @property
     def profile(self) -> str | None:
@@ -326,9 +332,7 @@ class Recipe(Section):
 
     def with_sections(self, **sections: Any) -> Self:
         """The same recipe with other sections."""
-        other = self.model_copy(update=sections)
-        other._base, other._profile = self._base, self._profile
-        return other
+        return self.model_copy(update=sections)
 
     @model_validator(mode="before")
     @classmethod
@@ -473,7 +477,7 @@ class TrainingRecipe(Recipe):
             if getattr(recipe, section) is None:
                 raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
         whole = cls.model_construct(recipe.model_fields_set, **dict(recipe))
-        whole._base, whole._profile = recipe.base, recipe.profile
+        whole._base, whole._bases, whole._profile = recipe.base, recipe.bases, recipe.profile
         return whole
 
 
@@ -514,5 +518,6 @@ def recipe_from_run(info: dict[str, Any]) -> Recipe:
             remedy="use a run that agentrl rollout or train wrote",
         )
     recipe = Recipe.model_validate(info["recipe"])
-    recipe._base, recipe._profile = Path(info["base"]), info.get("profile")
+    recipe._base, recipe._bases = Path(info["base"]), tuple(map(Path, info.get("bases", ())))
+    recipe._profile = info.get("profile")
     return recipe

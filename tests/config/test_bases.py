@@ -195,3 +195,30 @@ def test_code_of_the_base_is_hashed_with_the_run(folder: Path) -> None:
     (folder / "plain/task.py").write_text("def counts(n, sandboxed): return []\n")
     assert before != code_beside(recipe.base, recipe.model_dump(mode="json"))
     assert set(before) == {"../plain/task.py"}
+
+
+@pytest.mark.parametrize(
+    ("base", "method", "place"),
+    [
+        ("train: {max_staleness: 2}", "seed: 1\ntrain: {groups: 5}", "plain/recipe.yaml:10"),
+        ("train: {old_logprobs: engine}", "seed: 1\ntrain: {importance: {high: 2}}", "method.yaml:3"),
+        ("policies:\n  user: {script: random}", "policies:\n  foe:\n    engin: {}", "method.yaml:4"),
+        ("policies:\n  user: {scrpt: random}", "policies:\n  foe: {script: random}", "plain/recipe.yaml:11"),
+        ("tools: [answer]", "tools:\n  - answer\n  - {use: [1]}", "method.yaml:4"),
+        ("seed: 1", "eval:\n  every: 1\n  episodes: none", "method.yaml:4"),
+        ("seed: 1", "eval:\n  every: 1\n  tasks:\n    limit: 3", "method.yaml:4"),
+        ("train: {lr: none}\nstages: [{name: a, rl: }]", "seed: 2", "plain/recipe.yaml:10"),
+        ("seed: 1", "scale: {use: ray}", "method.yaml:1"),
+    ],
+)
+def test_each_key_is_told_with_the_file_that_set_it(folder: Path, base: str, method: str, place: str) -> None:
+    write(folder / "plain", "recipe.yaml", BASE.replace("train: {groups: 2, lr: 1.0e-3}\n", "\n") + base + "\n")
+    with pytest.raises(RecipeError) as raised:
+        load_recipe(write(folder / "new", "method.yaml", f"base: ../plain\n{method}\n"))
+    assert str(raised.value).partition(": ")[0].endswith(place), str(raised.value)
+
+
+def test_files_of_one_name_are_told_apart(folder: Path) -> None:
+    name = write(folder / "new", "recipe.yaml", "base: ../plain\ntrain: {groups: 5, lora: {rank: 4}}\n")
+    shown = {line.strip() for line in explain_recipe(name).splitlines()}
+    assert {"groups: 5 # new/recipe.yaml:2", "lr: 0.001 # plain/recipe.yaml:9", "alpha: 32.0"} <= shown
