@@ -9,6 +9,13 @@ from pydantic import Field, model_validator
 
 from agentrl.config.sections import MAY_CHANGE, Section
 
+_PACKAGE = "package:"
+
+
+def package_of(path: str) -> str | None:
+    """Returns the name of the Python package that a `model.path` names (`package:NAME`); None: it names none."""
+    return path.removeprefix(_PACKAGE) if path.startswith(_PACKAGE) else None
+
 
 class ScratchVision(Section):
     """The vision tower of a scratch model (Qwen2-VL's). A token is `patch * merge` pixels each way."""
