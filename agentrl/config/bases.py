@@ -7,13 +7,16 @@ take its method out again, for a comparison: `--profile control`.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentrl.config.files import file_of, find_named
-from agentrl.config.origins import Layer, Origins, line_of, note
+from agentrl.config.origins import Layer, Loc, Origins, line_of, note, spelled_out
 from agentrl.config.profiles import CONTROL, merge, read_tree
+from agentrl.config.recipe import Recipe
+from agentrl.config.sections import IS_FILE, Section, Short, section_at
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import RELATIVE
 
@@ -93,20 +96,29 @@ def _find_base(name: Any, folder: Path, place: str) -> Path:
         raise RecipeError(f"base: {error.message}", place=place, remedy=error.remedy) from None
 
 
-def _moved(value: Any, old: Path, new: Path) -> Any:
-    """Rewrites texts that name a file beside the base (`./task.py:questions`) so that they name it from `new`. Keys
-    too: `{./task.py:Tool: {}}` names code."""
-    if isinstance(value, dict):
-        items = [(_moved(key, old, new), _moved(each, old, new)) for key, each in value.items()]
-        value.clear()
-        value.update(items)
-    elif isinstance(value, list):
-        for index in range(len(value)):
-            value[index] = _moved(value[index], old, new)
-    elif isinstance(value, str) and value.startswith(RELATIVE):
-        file, colon, name = value.partition(":")
-        if (old / file).exists():
-            # Links are not followed: a virtual environment is recognised by the link to its interpreter.
-            found = os.path.relpath(os.path.abspath(old / file), new)
-            return (found if found.startswith(RELATIVE) else f"./{found}") + colon + name
+def _moved(value: Any, old: Path, new: Path, loc: Loc = ()) -> Any:
+    """Spells a part of a base out, and rewrites its paths and references so that they name the same from the folder
+    `new`. The schema says which settings these are; other texts that begin with `./` may be meant for a sandbox."""
+    with suppress(ValueError):  # the check of the recipe tells it
+        value = value if value is None else spelled_out(loc, value)
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    section = section_at(Recipe, loc)
+    for key, each in list(items):
+        mark = section.names_file(key, value) if section is not None and issubclass(section, Section | Short) else None
+        below = (*loc, str(key))
+        value[key] = _moved(each, old, new, below) if mark is None else _renamed(each, old, new, always=mark is IS_FILE)
     return value
+
+
+def _renamed(value: Any, old: Path, new: Path, *, always: bool) -> Any:
+    """Rewrites the texts of a setting that names files. `always`: without `./` they are relative as well."""
+    if isinstance(value, dict):
+        return {key: _renamed(each, old, new, always=always) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_renamed(each, old, new, always=always) for each in value]
+    if not isinstance(value, str) or not (always or value.startswith(RELATIVE)) or os.path.isabs(value):
+        return value
+    file, colon, name = value.partition(":")
+    # Links are not followed: a virtual environment is recognised by the link to its interpreter.
+    found = os.path.relpath(os.path.abspath(old / file), new)
+    return (found if found.startswith(RELATIVE) else f"./{found}") + colon + name

@@ -19,7 +19,7 @@ from agentrl.config.limits import Limits
 from agentrl.config.model import ModelSettings
 from agentrl.config.rewards import Gate, RewardRoute, RewardSettings
 from agentrl.config.scale import ScaleSettings
-from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone, misplaced
+from agentrl.config.sections import MAY_CHANGE, NAMES_FILE, PlugIn, Section, Short, alone, misplaced
 from agentrl.config.stages import PreferenceStage, SftStage, StopSettings
 from agentrl.config.tasks import CurriculumPart, TaskSettings
 from agentrl.config.train import OptimiserSettings, TrainSettings
@@ -286,7 +286,9 @@ class Recipe(Section):
     policies: dict[str, PolicySettings] = Field(
         {}, description="Further speakers by name, of which adapters may train (docs/policies.md)."
     )
-    scripts: dict[str, str] = Field({}, description="Scripted policies in Python, by name (oracle, random, ...).")
+    scripts: Annotated[dict[str, str], NAMES_FILE] = Field(
+        {}, description="Scripted policies in Python, by name (oracle, random, ...)."
+    )
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     limits: Annotated[Limits, MAY_CHANGE] = Field(default_factory=Limits)
     concurrency: Annotated[int, MAY_CHANGE] = Field(64, gt=0, description="Maximum number of episodes in flight.")

@@ -8,6 +8,7 @@ from textwrap import dedent
 import pytest
 
 from agentrl.api.run_dirs import code_beside
+from agentrl.config.bases import read_recipe
 from agentrl.config.files import method_files
 from agentrl.config.loader import explain_recipe, load_recipe, recipe_of
 from agentrl.rollouts.builder import build
@@ -55,10 +56,10 @@ def test_another_plug_in_replaces_that_of_the_base_and_null_takes_an_entry_out(f
     assert list(recipe.rewards) == ["exact_match", "format"]
 
 
-def test_paths_of_a_base_are_relative_to_its_own_folder_if_they_name_a_file(folder: Path) -> None:
+def test_paths_of_a_base_are_relative_to_its_own_folder(folder: Path) -> None:
     recipe = load_recipe(write(folder / "new", "method.yaml", "base: ../plain/recipe.yaml\n"))
     assert recipe.tasks.source == "../plain/task.py:counts"
-    assert recipe.tasks.args["sandboxed"] == "./run.sh", "no file of that name: it means something else"
+    assert recipe.tasks.args["sandboxed"] == "./run.sh", "an argument of the user's function is left to it"
     assert recipe.model is not None
     assert recipe.model.path == str(folder / "plain/weights")
     assert recipe.base == folder / "new"
@@ -222,3 +223,60 @@ def test_files_of_one_name_are_told_apart(folder: Path) -> None:
     name = write(folder / "new", "recipe.yaml", "base: ../plain\ntrain: {groups: 5, lora: {rank: 4}}\n")
     shown = {line.strip() for line in explain_recipe(name).splitlines()}
     assert {"groups: 5 # new/recipe.yaml:2", "lr: 0.001 # plain/recipe.yaml:9", "alpha: 32.0"} <= shown
+
+
+OF_THE_SANDBOX = """
+name: base
+tasks: {source: "./task.py:counts", args: {script: ./run.sh}}
+agent: {program: [python, ./agent.py], where: sandbox, env: {HELPERS: ./lib}}
+sandbox:
+  spec: {files: {./run.sh: ./run.sh}, setup: ./run.sh, env: {SCRIPT: ./run.sh}}
+  pool: 1
+tools:
+  - shell: {setup: ./lib}
+  - ./task.py:Tool
+rewards: {exact_match: , "./task.py:won": {weight: 0}, judged: {use: "./task.py:judged", rubric: ../rubric.txt}}
+model: {path: ./weights, template: ./chat.jinja}
+engine: {use: vllm, args: [./run.sh], transfer: {use: "./task.py:Mine", folder: ./lib}}
+policies: {user: {checkpoint: ./weights}}
+scripts: {oracle: "./task.py:oracle"}
+sampling: {stop: [./run.sh]}
+stages:
+  - {name: first, sft: {jsonl: talk.jsonl}}
+  - {name: second, sft: {run: ./run.sh}}
+  - {name: third, rl: {tasks: {jsonl: ./rows.jsonl, prompt: ./run.sh}}}
+"""
+
+
+def test_only_keys_that_are_paths_or_code_are_moved(folder: Path) -> None:
+    write(folder / "plain", "recipe.yaml", OF_THE_SANDBOX)
+    for name in ("run.sh", "agent.py", "talk.jsonl", "chat.jinja", "rows.jsonl"):
+        write(folder / "plain", name, "")
+    (folder / "plain/lib").mkdir()
+    write(folder / "new", "method.yaml", "base: ../plain\n")
+    tree = read_recipe(folder / "new/method.yaml").tree
+    assert tree["sandbox"] == {
+        "spec": {"files": {"./run.sh": "./run.sh"}, "setup": "./run.sh", "env": {"SCRIPT": "./run.sh"}},
+        "pool": 1,
+    }
+    assert tree["tasks"] == {"source": "../plain/task.py:counts", "args": {"script": "./run.sh"}}
+    assert tree["sampling"] == {"stop": ["./run.sh"]}
+    assert tree["agent"]["command"] == ["python", "../plain/agent.py"]
+    assert tree["agent"]["files"] == ["../plain/agent.py"], "what the program of a sandbox is, goes into it"
+    assert tree["tools"] == [{"setup": "../plain/lib", "use": "shell"}, {"use": "../plain/task.py:Tool"}]
+    assert tree["rewards"]["judged"] == {"use": "../plain/task.py:judged", "rubric": "../rubric.txt"}
+    assert tree["model"] == {"path": "../plain/weights", "template": "../plain/chat.jinja"}
+    transfer = {"use": "../plain/task.py:Mine", "folder": "../plain/lib"}
+    assert tree["engine"] == {"use": "vllm", "args": ["./run.sh"], "transfer": transfer}
+    assert tree["policies"] == {"user": {"checkpoint": "../plain/weights"}}
+    assert tree["scripts"] == {"oracle": "../plain/task.py:oracle"}
+    first, second, third = tree["stages"]
+    assert first["sft"] == {"jsonl": "../plain/talk.jsonl"}, "always a path"
+    assert second["sft"] == {"run": "../plain/run.sh"}
+    assert third["rl"]["tasks"] == {"jsonl": "../plain/rows.jsonl", "prompt": "./run.sh"}
+
+
+def test_arguments_of_a_built_in_source_are_moved(folder: Path) -> None:
+    write(folder / "plain", "recipe.yaml", "name: x\ntasks: {source: harbor, args: {path: ./tasks}}\n")
+    write(folder / "new", "method.yaml", "base: ../plain\n")
+    assert read_recipe(folder / "new/method.yaml").tree["tasks"]["args"] == {"path": "../plain/tasks"}
