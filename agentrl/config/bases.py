@@ -39,6 +39,27 @@ class Merged:
     origins: Origins
 
 
+def recipe_schema() -> dict[str, Any]:
+    """Returns the JSON schema of recipe files. A file without `name` needs a `base`."""
+    schema = Recipe.model_json_schema()
+    keys = schema["properties"]
+    own = {
+        BASE: {
+            "type": "string",
+            "description": "The recipe that this one is written on top of: a path relative to this file, or a name "
+            "(docs/methods.md).",
+        },
+        CONTROL: {
+            "type": "object",
+            "description": "Keys that take the method out again: the profile `control` (docs/methods.md).",
+            "properties": {key: {"$ref": f"#/properties/{key}"} for key in keys},
+            "additionalProperties": False,
+        },
+    }
+    del schema["required"]
+    return {**schema, "properties": {**keys, **own}, "anyOf": [{"required": ["name"]}, {"required": [BASE]}]}
+
+
 def read_recipe(path: Path) -> Merged:
     """Reads the file of a recipe, and the bases that it names.
 

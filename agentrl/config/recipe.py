@@ -248,7 +248,10 @@ class StageSettings(Section):
 class Recipe(Section):
     """A task and its training."""
 
-    name: str = Field(description="Name of the recipe; also the default name of run directories.")
+    name: str = Field(
+        description="Name of the recipe; also the default name of run directories. Required, except with `base`: there "
+        "the name of the file or folder is the default."
+    )
     about: Annotated[AboutSettings, MAY_CHANGE] = Field(
         default_factory=AboutSettings, description="What the recipe trains, and what was measured, for readers."
     )

@@ -8,11 +8,13 @@ from textwrap import dedent
 import pytest
 
 from agentrl.api.run_dirs import code_beside
-from agentrl.config.bases import read_recipe
+from agentrl.config.bases import read_recipe, recipe_schema
 from agentrl.config.files import method_files
 from agentrl.config.loader import explain_recipe, load_recipe, recipe_of
+from agentrl.config.profiles import read_tree
 from agentrl.rollouts.builder import build
 from agentrl.types.errors import RecipeError
+from agentrl.types.paths import data_path
 
 BASE = """
 name: base
@@ -280,3 +282,14 @@ def test_arguments_of_a_built_in_source_are_moved(folder: Path) -> None:
     write(folder / "plain", "recipe.yaml", "name: x\ntasks: {source: harbor, args: {path: ./tasks}}\n")
     write(folder / "new", "method.yaml", "base: ../plain\n")
     assert read_recipe(folder / "new/method.yaml").tree["tasks"]["args"] == {"path": "../plain/tasks"}
+
+
+def test_the_schema_knows_all_keys_of_recipe_files() -> None:
+    schema = recipe_schema()
+    for file in data_path("recipes").glob("*/*.yaml"):
+        tree = read_tree(file, "a recipe")
+        assert set(tree) <= set(schema["properties"]), file
+        assert set(tree.get("control", ())) <= set(schema["properties"]["control"]["properties"]), file
+        assert any(set(form["required"]) <= set(tree) for form in schema["anyOf"]), file
+    assert "base" not in schema["properties"]["control"]["properties"]
+    assert "required" not in schema, "a recipe with a base has its name from the file"
