@@ -26,7 +26,7 @@ from agentrl.api.shipped import shipped_methods
 from agentrl.chat.formats.parser import signature_lines
 from agentrl.cli import app
 from agentrl.commands.plug_ins import kinds, plug_ins
-from agentrl.config.recipe import Recipe
+from agentrl.config.bases import recipe_schema
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -95,7 +95,7 @@ def _default(option: Any) -> str:
 
 def recipe_page() -> str:
     """Returns the keys of a recipe, a table for each section."""
-    schema = Recipe.model_json_schema()
+    schema = recipe_schema()
     sections = schema["$defs"]
     parts = ["# Keys of a recipe\n", NOTE]
     parts.append(

@@ -15,7 +15,7 @@ from agentrl.curriculum.task_source import TaskSource
 from agentrl.distributed.servers import LaunchedServers
 from agentrl.distributed.worker_pool import open_runners
 from agentrl.reporters.registry import trackers
-from agentrl.reporters.reporting import reporting
+from agentrl.reporters.reporting import preparing, reporting
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollouts.builder import Parts, build
 from agentrl.rollouts.collector import Collector
@@ -56,12 +56,13 @@ def eval(
         AgentRLError: the recipe has an error, the run has no checkpoint, or too many episodes failed.
     """
     recipe, iteration = evaluated(what, overrides, profile)
-    parts = build(recipe)
+    with preparing(reporters):
+        parts = build(recipe)
+        tasks = parts.eval_tasks
     told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe.track, recipe.base)]
     settings = recipe.eval or EvalSettings()
     given = {"episodes": n, "k": k, "by": by}
     settings = settings.model_copy(update={key: value for key, value in given.items() if value is not None})
-    tasks = parts.eval_tasks
     path = Path(out) if out is not None else free_folder(Path("runs") / f"{recipe.name}-eval")
     run = begin_run(path, recipe, "eval", tools=parts.definitions, episodes=settings.episodes)
     again = "the same command continues" if out else f"--out {path} continues; without it the command starts again"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -116,7 +117,7 @@ def _in_a_thread(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         except BaseException as error:
             result.set_exception(error)
 
-    thread = threading.Thread(target=work, name="agentrl")
+    thread = threading.Thread(target=contextvars.copy_context().run, args=[work], name="agentrl")
     with _interruptible():
         try:
             thread.start()

@@ -36,7 +36,7 @@ def export(name: str, recipe: Recipe, overrides: Sequence[str], out: Path) -> Pa
         raise RecipeError(f"there is a {out} already", place="--out", remedy="take another folder, or move it away")
     _prove(recipe)
     file = find_recipe(name)
-    if (base := read_recipe(file).file.resolve()).parent != file.resolve().parent:
+    if (base := read_recipe(file).files[-1].resolve()).parent != file.resolve().parent:
         raise RecipeError(f"the recipe is not self-contained: its base is {base}", place=str(file))
     module = re.sub(r"\W", "_", recipe.name)
     shutil.copytree(data_path("tools", "openenv"), out, ignore=shutil.ignore_patterns("__pycache__"))

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from agentrl.api.run_dirs import free_folder
 from agentrl.api.train import train
 from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import Recipe, TrainingRecipe
 from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
+from agentrl.types.reporter import report_work
+from agentrl.types.stdlib import piped
 
 CREDITS: dict[str, list[str]] = {
     "GRPO": ["credit={use: grpo}"],
@@ -26,6 +33,10 @@ CREDITS: dict[str, list[str]] = {
 """The estimators to compare, and the overrides that select each."""
 
 Metrics = list[dict[str, Any]]
+
+_NAME = "iterations of all runs"
+_ITERATION = re.compile(r"train (\d+) ")
+"""The line that a training without a terminal prints of each iteration."""
 
 
 def quickstart(seed: int, out: Path | None, overrides: Sequence[str]) -> Path:
@@ -60,6 +71,8 @@ def compare(
 ) -> dict[str, dict[str, list[Any]]]:
     """Trains every estimator on every seed, each run in its own process, and returns the figures of each estimator.
 
+    Tells how many iterations of all runs are done (`report_work`).
+
     Args:
         jobs: processes at the same time.
         note: receives a line per finished run.
@@ -68,18 +81,48 @@ def compare(
         AgentRLError: a run failed; with its output.
     """
 
+    todo = [(name, seed) for seed in range(seeds) for name in CREDITS]
+    progress = _Iterations(len(todo), load_recipe("quickstart", overrides))
+
     def trained(job: tuple[str, int]) -> Metrics:
         name, seed = job
         path = out / f"{name.split(',')[0].lower()}{'-discounted' if ',' in name else ''}-{seed}"
-        metrics = _train_in_process(f"{name}, seed {seed}", path, _for_seed(seed, [*CREDITS[name], *overrides]))
+        metrics = _train_in_process(
+            f"{name}, seed {seed}",
+            path,
+            _for_seed(seed, [*CREDITS[name], *overrides]),
+            lambda ready: progress.told(job, ready),
+        )
+        progress.ended(job)
         final = [line for line in metrics if line["split"] == "eval"][-1]
         note(f"{name}, seed {seed}: solved {final['success']:.2f}, turns {final['turns']:.1f}")
         return metrics
 
-    todo = [(name, seed) for seed in range(seeds) for name in CREDITS]
     with ThreadPoolExecutor(jobs) as pool:
         found = dict(zip(todo, pool.map(trained, todo), strict=True))
     return {name: figures([found[name, seed] for seed in range(seeds)]) for name in CREDITS}
+
+
+class _Iterations:
+    """Counts the iterations of several runs, and tells how far all of them are."""
+
+    def __init__(self, runs: int, recipe: Recipe) -> None:
+        self._each = TrainingRecipe.of(recipe).train.iterations
+        self._total = runs * self._each
+        self._done: dict[tuple[str, int], int] = {}
+        self._tell = copy_context().run  # of the thread that began: those of the pool have none
+        self._lock = threading.Lock()
+        report_work(_NAME, 0, self._total)
+
+    def told(self, job: tuple[str, int], ready: int) -> None:
+        """A run has finished `ready` iterations."""
+        with self._lock:
+            self._done[job] = min(ready, self._each)
+            self._tell(report_work, _NAME, sum(self._done.values()), self._total)
+
+    def ended(self, job: tuple[str, int]) -> None:
+        """A run has ended, perhaps before its last iteration."""
+        self.told(job, self._each)
 
 
 def figures(runs: Sequence[Metrics]) -> dict[str, list[Any]]:
@@ -103,17 +146,33 @@ def _for_seed(seed: int, overrides: Sequence[str]) -> list[str]:
     return [f"seed={seed}", f"tasks.args.seed={seed}", *overrides]
 
 
-def _train_in_process(what: str, path: Path, overrides: Sequence[str]) -> Metrics:
+def _train_in_process(what: str, path: Path, overrides: Sequence[str], told: Callable[[int], None]) -> Metrics:
+    """Trains the recipe in a process of its own.
+
+    Args:
+        told: callback with the number of finished iterations.
+    """
     command = [sys.executable, "-m", "agentrl.cli", "train", "quickstart", "--out", str(path)]
-    done = subprocess.run(
-        [*command, *(part for text in overrides for part in ("--set", text))],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    if done.returncode:
-        raise AgentRLError(f"{what} failed:\n{done.stderr}", place=str(path))
+    with (
+        TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            [*command, *(part for text in overrides for part in ("--set", text))],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        ) as process,
+    ):
+        try:
+            for line in piped(process.stdout):
+                if (iteration := _ITERATION.match(line)) is not None:
+                    told(int(iteration[1]))
+        except BaseException:
+            process.kill()
+            raise
+        if process.wait():
+            errors.seek(0)
+            raise AgentRLError(f"{what} failed:\n{errors.read()}", place=str(path))
     with RunDir.read(path) as run:
         return run.metrics()
 

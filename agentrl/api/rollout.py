@@ -14,7 +14,7 @@ from agentrl.chat.tokenizer import Tokenizer
 from agentrl.config.recipe import recipe_from_run
 from agentrl.distributed.servers import LaunchedServers
 from agentrl.distributed.worker_pool import open_runners
-from agentrl.reporters.reporting import reporting
+from agentrl.reporters.reporting import preparing, reporting
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollouts.builder import Parts, build
 from agentrl.rollouts.collector import Collector
@@ -62,9 +62,11 @@ def rollout(
     if script is not None and replay is not None:
         raise RecipeError("--script and --replay exclude each other", remedy="give one of them")
     recipe = given_recipe(recipe, overrides, profile)
-    parts = build(recipe)
-    if script is not None:
-        parts.check_script(script)
+    with preparing(reporters):
+        parts = build(recipe)
+        if script is not None:
+            parts.check_script(script)
+        _ = parts.tasks
     source = None if replay is None else folder_of(replay)
     who = script or ("replay" if source is not None else recipe.engine.use.rpartition(":")[2])
     path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{who}"

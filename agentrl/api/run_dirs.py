@@ -82,17 +82,22 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     """
     resolved = json.loads(recipe.model_dump_json())
     described = {"command": command, "recipe": resolved, **info}
-    base = str(recipe.base)
     code, data = code_beside(recipe.base, resolved), data_of(resolved, recipe.base)
     offered = [*{tool["function"]["name"]: tool for tool in tools}.values()]
     if (path / "run.json").exists():
         return _continued(RunDir.open(path), recipe, described, code, data, offered)
     _refuse_other_files(path)
-    where = {"base": base, "profile": recipe.profile}
+    where = _where(recipe)
     run = RunDir.create(path, {**described, **where, "code": code, "data": data, "tools": offered})
-    if packages := versions_of({value for key, value in leaves(resolved) if _names_a_plug_in(key, value)}, recipe.base):
+    named = {value for key, value in leaves(resolved) if _names_a_plug_in(key, value)}
+    if packages := versions_of(named, [recipe.base, *(file.parent for file in recipe.bases)]):
         run.update_info(versions={**run.info["versions"], **packages})
     return run
+
+
+def _where(recipe: Recipe) -> dict[str, Any]:
+    """Returns where a recipe was read, as `run.json` holds it."""
+    return {"base": str(recipe.base), "bases": [*map(str, recipe.bases)], "profile": recipe.profile}
 
 
 def _names_a_plug_in(key: str, value: Any) -> bool:
@@ -109,7 +114,7 @@ def _continued(
 ) -> RunDir:
     """Checks that a run is of the same command and recipe, and notes what may change."""
     path, base, resolved = run.path, str(recipe.base), described["recipe"]
-    where = {"base": base, "profile": recipe.profile}
+    where = _where(recipe)
     known = {key: run.info.get(key) for key in described}
     if known["recipe"] is not None:  # as this version reads and writes it
         known["recipe"] = json.loads(recipe_from_run({"base": base, **run.info}).model_dump_json())

@@ -18,6 +18,7 @@ from agentrl.api.certify.certificate import told
 from agentrl.config.bases import read_recipe
 from agentrl.config.files import METHODS, method_files, method_name
 from agentrl.config.loader import load_recipe
+from agentrl.config.model import package_of
 from agentrl.config.recipe import AboutSettings
 from agentrl.registry.installed import RECIPES, Offered, offers
 from agentrl.rollouts.builder import build
@@ -34,8 +35,6 @@ _PROGRAMS = {
 }
 """By package of Debian: programs of which one will do, wherever it comes from."""
 
-PACKAGE = "package:"
-"""Prefix of `model.path` for a model that is a Python package."""
 _INSTALLED = Path("/var/lib/dpkg/info")
 """A list of files for each package of Debian that is installed."""
 
@@ -137,7 +136,7 @@ def _method(path: Path) -> ShippedMethod:
     about = AboutSettings.model_validate(found.tree["about"])
     assert about.paper is not None
     assert about.certainty is not None
-    base = _name(found.file)
+    base = _name(found.files[-1])
     return ShippedMethod(method_name(path), about.paper, about.trains or "", base, about.certainty, about.differs)
 
 
@@ -167,8 +166,7 @@ def _of_package(own: Offered) -> ShippedEnvironment:
 def _shipped(path: Path) -> ShippedRecipe:
     written = YAML(typ="safe").load(path.read_text())
     about = AboutSettings.model_validate(written.get("about") or {})
-    model = str((written.get("model") or {}).get("path") or "")
-    package = model.removeprefix(PACKAGE) if model.startswith(PACKAGE) else None
+    package = package_of(str((written.get("model") or {}).get("path") or ""))
     needs, does = _needs(path.parent / "README.md"), _does(path.parent / "task.py")
     return ShippedRecipe(_name(path), does, about.trains, about.size, about.measured, about.sandbox, needs, package)
 

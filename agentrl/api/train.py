@@ -13,7 +13,7 @@ from agentrl.api.run_dirs import begin_run, closing
 from agentrl.config.stages import SftStage
 from agentrl.engines.registry import chosen_engine
 from agentrl.preflight.plan import TrainingPlan, plan
-from agentrl.reporters.reporting import reporting
+from agentrl.reporters.reporting import preparing, reporting
 from agentrl.reporters.terminal import Terminal
 from agentrl.training.stages.plan import RlPlan
 from agentrl.types.errors import RecipeError, needs
@@ -71,12 +71,13 @@ def train(
         return None
     recorded = None if from_run is None else folder_of(from_run)
     repeated = None if replay is None else folder_of(replay)
-    planned = plan(loaded, from_run=recorded, passes=passes, replay=repeated)
-    if planned.replay is None:
-        for each in planned.rl:
-            engine = chosen_engine(each.recipe)
-            engine.plug_in.check_machine(engine.settings, each.recipe)
-    _make_tasks(planned)
+    with preparing(reporters):
+        planned = plan(loaded, from_run=recorded, passes=passes, replay=repeated)
+        if planned.replay is None:
+            for each in planned.rl:
+                engine = chosen_engine(each.recipe)
+                engine.plug_in.check_machine(engine.settings, each.recipe)
+        _make_tasks(planned)
     cuda = on_cuda(planned.recipe.required_model)
     how: dict[str, Any] = {"replay": None if repeated is None else str(repeated), "from_run": None}
     if recorded is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from typing import Annotated
 
 import typer
@@ -11,8 +10,12 @@ from agentrl.types.paths import data_path
 
 
 def _shipped(typed: str) -> list[str]:
-    """Returns the shipped recipes whose names begin with what was typed, for the shell to complete it."""
-    return sorted(path.parent.name for path in data_path("recipes").glob(f"{glob.escape(typed)}*/recipe.yaml"))
+    """Returns the shipped recipes and methods whose names begin with what was typed, for the shell to complete it."""
+    from agentrl.config.files import method_files, method_name
+
+    names = [path.parent.name for path in data_path("recipes").glob("*/recipe.yaml")]
+    names += [method_name(path) for path in method_files()]
+    return sorted(name for name in names if name.startswith(typed))
 
 
 RecipeName = Annotated[

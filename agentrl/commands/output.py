@@ -16,11 +16,8 @@ import msgspec
 import typer
 from rich.console import Console, RenderableType
 
-from agentrl.types.reporter import Reporter
+from agentrl.types.reporter import Reporter, working_for
 from agentrl.view.terminal import Unwrapped, Visible, visible
-
-SLOW_S = 2.0
-"""Seconds after which a command shows how far it is."""
 
 _STDOUT, _STDERR = 1, 2
 _kept: list[int] = []  # standard output, while it is reserved for the document
@@ -84,13 +81,14 @@ class _ToStandardError(logging.Handler):
 
 @contextmanager
 def progress() -> Iterator[Reporter]:
-    """Shows on standard error how far a command is, once it has taken `SLOW_S`: a bar with its rate and the time left;
-    in a pipe a line every 10 s."""
-    from agentrl.reporters.terminal import Terminal
+    """Shows on standard error how far a command is, once it has taken 2 s: a bar with its rate and the time left; in a
+    pipe a line every 10 s."""
+    from agentrl.reporters.terminal import SLOW_S, Terminal
 
     shown = Terminal(console=Console(stderr=True), after_s=SLOW_S)
     try:
-        yield shown
+        with working_for(shown):
+            yield shown
     finally:
         shown.ended(None)
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from agentrl.api import quickstart as api
 from agentrl.api.run_dirs import require_whole
-from agentrl.commands.output import write_json
+from agentrl.commands.output import progress, write_json
 from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
@@ -61,7 +61,8 @@ def quickstart(seed: int, out: Path | None, overrides: list[str], *, as_json: bo
 def compare(seeds: int, jobs: int, out: Path, overrides: list[str], *, as_json: bool = False) -> None:
     """Trains every estimator on every seed and prints a table."""
     console = Console()
-    found = api.compare(seeds, jobs, out, overrides, note=console.print)
+    with progress():
+        found = api.compare(seeds, jobs, out, overrides, note=console.print)
     if as_json:
         return write_json([{"credit": name, **figures} for name, figures in found.items()])
     table = Table(

@@ -74,9 +74,9 @@ def recipe_list(
 @app.command("schema")
 def recipe_schema() -> None:
     """Print the JSON schema of recipes."""
-    from agentrl.config.recipe import Recipe
+    from agentrl.config.bases import recipe_schema
 
-    write_json(Recipe.model_json_schema())
+    write_json(recipe_schema())
 
 
 def described(found: CheckedRecipe) -> str:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.commands.output import Json, write_json
+from agentrl.commands.output import Json, progress, write_json
 from agentrl.sandbox import images
 from agentrl.sandbox.conformance import Arena, Check, CheckResult, checks, run_check
 from agentrl.sandbox.registry import BACKENDS, open_backend
@@ -125,13 +125,14 @@ def build_command(
     """Build a sandbox image without a registry, for `namespace`, and for a container engine if one answers."""
     if name is None:
         return _list_images(as_json)
-    rootfs, image = images.build(name, mirror=mirror), None
-    if tar is not None:
-        images.archive(name, tar)
-    try:
-        image = images.import_image(name)
-    except (images.NoEngine, MissingExtra) as problem:
-        print(f"{name}: not handed to a container engine: {problem.message}")
+    with progress():
+        rootfs, image = images.build(name, mirror=mirror), None
+        if tar is not None:
+            images.archive(name, tar)
+        try:
+            image = images.import_image(name)
+        except (images.NoEngine, MissingExtra) as problem:
+            print(f"{name}: not handed to a container engine: {problem.message}")
     if as_json:
         write_json({"name": name, "rootfs": rootfs, "archive": tar, "image": image})
 

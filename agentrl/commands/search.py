@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agentrl.commands.output import Json, write_json
+from agentrl.commands.output import Json, progress, write_json
 from agentrl.types.errors import RecipeError
 
 app = typer.Typer(no_args_is_help=True, help="Build and serve indexes of documents.")
@@ -30,7 +30,8 @@ def build_command(
 
     built = []
     for made in _with_corpus(recipe, overrides):
-        index = open_index(made.corpus, made.by, lambda ready: print(f"{ready} documents encoded", flush=True))
+        with progress():
+            index = open_index(made.corpus, made.by)
         built.append({"documents": len(index), "by": made.by})
         print(f"{len(index)} documents, by {made.by}; kept in {cache_folder()}")
     if as_json:
@@ -51,7 +52,8 @@ def serve_command(
     from agentrl.tools.builtin.search.tool import open_index
 
     made = _with_corpus(recipe, overrides)[0]
-    index = open_index(made.corpus, made.by, lambda ready: print(f"{ready} documents encoded", flush=True))
+    with progress():
+        index = open_index(made.corpus, made.by)
     serve(index, host, port, lambda url: print(f"{len(index)} documents, by {made.by}; at {url}", flush=True))
 
 

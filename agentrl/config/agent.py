@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from agentrl.config.engine import EngineSettings
-from agentrl.config.sections import PlugIn, Section, WithPlugIn
+from agentrl.config.sections import NAMES_FILE, PlugIn, Section, WithPlugIn
 from agentrl.config.train import LoraSettings
+from agentrl.types.paths import RELATIVE
 
 
 class FormatSettings(PlugIn):
@@ -100,7 +101,7 @@ class AgentSettings(WithPlugIn):
         if isinstance(value, dict) and isinstance(value.get("program"), list):
             rest = {key: item for key, item in value.items() if key != "program"}
             if rest.get("where") == "sandbox":
-                named = [part for part in value["program"] if isinstance(part, str) and part.startswith("./")]
+                named = [part for part in value["program"] if isinstance(part, str) and part.startswith(RELATIVE)]
                 rest["files"] = [*named, *(rest.get("files") or ())]
             return {**rest, "use": PROGRAM, "command": value["program"]}
         found = super().spelled_out(value)
@@ -140,7 +141,7 @@ class PolicySettings(Section):
     engine: EngineSettings | None = Field(
         None, description="An API or a served model (openai), or your own engine; with `checkpoint`, where it runs."
     )
-    checkpoint: str | EarlierSelves | None = Field(
+    checkpoint: Annotated[str | EarlierSelves | None, NAMES_FILE] = Field(
         None,
         description="Frozen weights: a run (its newest checkpoint), a checkpoint or a model folder. {every: N}: "
         "earlier selves of the policy that trains.",

@@ -7,12 +7,16 @@ take its method out again, for a comparison: `--profile control`.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentrl.config.files import file_of, find_named
-from agentrl.config.profiles import CONTROL, KeyOrigin, Origins, line_of, merge, read_tree
+from agentrl.config.origins import Layer, Loc, Origins, line_of, note, spelled_out
+from agentrl.config.profiles import CONTROL, merge, read_tree
+from agentrl.config.recipe import Recipe
+from agentrl.config.sections import IS_FILE, Section, Short, section_at
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import RELATIVE
 
@@ -26,13 +30,34 @@ class Merged:
     """The tree of a recipe with its bases.
 
     Attributes:
-        file: the file that has no base: keys without an origin are from there.
-        origins: of all other keys.
+        files: its own file, the base of that, and so on.
+        origins: of all keys.
     """
 
     tree: dict[str, Any]
-    file: Path
-    origins: Origins = field(default_factory=dict)
+    files: tuple[Path, ...]
+    origins: Origins
+
+
+def recipe_schema() -> dict[str, Any]:
+    """Returns the JSON schema of recipe files. A file without `name` needs a `base`."""
+    schema = Recipe.model_json_schema()
+    keys = schema["properties"]
+    own = {
+        BASE: {
+            "type": "string",
+            "description": "The recipe that this one is written on top of: a path relative to this file, or a name "
+            "(docs/methods.md).",
+        },
+        CONTROL: {
+            "type": "object",
+            "description": "Keys that take the method out again: the profile `control` (docs/methods.md).",
+            "properties": {key: {"$ref": f"#/properties/{key}"} for key in keys},
+            "additionalProperties": False,
+        },
+    }
+    del schema["required"]
+    return {**schema, "properties": {**keys, **own}, "anyOf": [{"required": ["name"]}, {"required": [BASE]}]}
 
 
 def read_recipe(path: Path) -> Merged:
@@ -54,8 +79,12 @@ def on_base(tree: dict[str, Any], path: Path, above: tuple[Path, ...] = ()) -> M
     Raises:
         RecipeError: see `read_recipe`.
     """
+    layer = Layer(path)
     if BASE not in tree:
-        return Merged(tree, path)
+        origins: Origins = {}
+        for key, value in tree.items():
+            note(origins, (str(key),), value, layer, line_of(tree, key))
+        return Merged(tree, (path,), origins)
     place = f"{path}:{(line_of(tree, BASE) or 0) + 1}"
     folder, chain = path.resolve().parent, (*above, path.resolve())
     under = _find_base(tree[BASE], folder, place).resolve()
@@ -65,16 +94,12 @@ def on_base(tree: dict[str, Any], path: Path, above: tuple[Path, ...] = ()) -> M
     merged = _moved(below.tree, under.parent, folder)
     for key in OWN:
         merged.pop(key, None)
-    origins = dict(below.origins)
-    own = {key: value for key, value in tree.items() if key not in (BASE, CONTROL)}
-    for loc, at in merge(merged, own, tree, ()):
-        line = "" if at is None else f":{at + 1}"
-        kept = {key: said for key, said in origins.items() if key[: len(loc)] != loc}
-        origins = {loc: KeyOrigin(path.name + line, str(path) + line), **kept}
+    origins = {loc: said for loc, said in below.origins.items() if loc[0] not in OWN}
+    merge(merged, tree, origins, layer, without=(BASE, CONTROL))
     if CONTROL in tree:
         merged[CONTROL] = tree[CONTROL]
     merged.setdefault("name", folder.name if path.name == "recipe.yaml" else path.stem)
-    return Merged(merged, below.file, origins)
+    return Merged(merged, (path, *below.files), origins)
 
 
 def _find_base(name: Any, folder: Path, place: str) -> Path:
@@ -92,20 +117,29 @@ def _find_base(name: Any, folder: Path, place: str) -> Path:
         raise RecipeError(f"base: {error.message}", place=place, remedy=error.remedy) from None
 
 
-def _moved(value: Any, old: Path, new: Path) -> Any:
-    """Rewrites texts that name a file beside the base (`./task.py:questions`) so that they name it from `new`. Keys
-    too: `{./task.py:Tool: {}}` names code."""
-    if isinstance(value, dict):
-        items = [(_moved(key, old, new), _moved(each, old, new)) for key, each in value.items()]
-        value.clear()
-        value.update(items)
-    elif isinstance(value, list):
-        for index in range(len(value)):
-            value[index] = _moved(value[index], old, new)
-    elif isinstance(value, str) and value.startswith(RELATIVE):
-        file, colon, name = value.partition(":")
-        if (old / file).exists():
-            # Links are not followed: a virtual environment is recognised by the link to its interpreter.
-            found = os.path.relpath(os.path.abspath(old / file), new)
-            return (found if found.startswith(RELATIVE) else f"./{found}") + colon + name
+def _moved(value: Any, old: Path, new: Path, loc: Loc = ()) -> Any:
+    """Spells a part of a base out, and rewrites its paths and references so that they name the same from the folder
+    `new`. The schema says which settings these are; other texts that begin with `./` may be meant for a sandbox."""
+    with suppress(ValueError):  # the check of the recipe tells it
+        value = value if value is None else spelled_out(loc, value)
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    section = section_at(Recipe, loc)
+    for key, each in list(items):
+        mark = section.names_file(key, value) if section is not None and issubclass(section, Section | Short) else None
+        below = (*loc, str(key))
+        value[key] = _moved(each, old, new, below) if mark is None else _renamed(each, old, new, always=mark is IS_FILE)
     return value
+
+
+def _renamed(value: Any, old: Path, new: Path, *, always: bool) -> Any:
+    """Rewrites the texts of a setting that names files. `always`: without `./` they are relative as well."""
+    if isinstance(value, dict):
+        return {key: _renamed(each, old, new, always=always) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_renamed(each, old, new, always=always) for each in value]
+    if not isinstance(value, str) or not (always or value.startswith(RELATIVE)) or os.path.isabs(value):
+        return value
+    file, colon, name = value.partition(":")
+    # Links are not followed: a virtual environment is recognised by the link to its interpreter.
+    found = os.path.relpath(os.path.abspath(old / file), new)
+    return (found if found.startswith(RELATIVE) else f"./{found}") + colon + name

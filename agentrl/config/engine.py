@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from agentrl.config.sections import PlugIn, misplaced
+from agentrl.config.sections import NAMES_FILE, NamesFile, PlugIn, misplaced, section_at
 from agentrl.registry.installed import is_foreign
 from agentrl.registry.kinds import registry_of
 from agentrl.registry.registry import Loaded
@@ -22,6 +23,20 @@ class EngineSettings(PlugIn):
         description="torch: in this process; vllm: vLLM servers; openai: an API (not trainable); or "
         "./file.py:Engine, with its settings next to `use`.",
     )
+
+    @classmethod
+    def names_file(cls, key: str, written: Mapping[str, Any]) -> NamesFile | None:
+        """Settings of an engine that takes them as they are written: only plug-ins among them may be code."""
+        use = str(written.get("use") or cls.model_fields["use"].default)
+        if key == "use" or is_foreign(use, "engines"):
+            return NAMES_FILE
+        try:
+            declared = registry_of("engines").settings_of(registry_of("engines").find(use), use)
+        except RecipeError:  # the check of the recipe tells it
+            return None
+        section = section_at(declared.model, [key])
+        names = not declared.as_written or (section is not None and issubclass(section, PlugIn))
+        return NAMES_FILE if names else None
 
     @property
     def built_in(self) -> Loaded[type[Engine]] | None:

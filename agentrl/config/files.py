@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
-from agentrl.registry.installed import RECIPES, Offered, offered, offers
+from agentrl.registry.installed import RECIPES, Offered, folders_of, offered, offers
 from agentrl.types.errors import RecipeError, nearest
 from agentrl.types.paths import data_path
 
@@ -80,12 +79,8 @@ def recipe_file(own: Offered, rest: str = "") -> Path:
         RecipeError: the package has no such file.
     """
     top, *parts = own.value.split(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):  # no name of a module, or a module without a spec
-        spec = None
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        if (found := file_of(Path(folder, *parts, rest))) is not None:
+    for folder in folders_of(own.value):
+        if (found := file_of(folder.joinpath(*parts, rest or "recipe.yaml"))) is not None:
             return found
     file = f"{'/'.join([top, *parts])}/{rest or 'recipe.yaml'}"
     raise own.broken(f"it has no file {file}", remedy=f'pyproject.toml: {own.name} = "the.package.with.its.recipe"')

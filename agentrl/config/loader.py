@@ -15,9 +15,20 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
-from agentrl.config.bases import on_base, read_recipe
+from agentrl.config.bases import Merged, on_base, read_recipe
 from agentrl.config.files import find_recipe
-from agentrl.config.profiles import CONTROL, KeyOrigin, Origins, apply_profile, line_of, spelled_out
+from agentrl.config.origins import (
+    Layer,
+    Origins,
+    labels,
+    line_of,
+    note,
+    origin_of,
+    place_in,
+    relative_to,
+    spelled_out,
+)
+from agentrl.config.profiles import CONTROL, apply_profile
 from agentrl.config.recipe import KINDS, Recipe, TrainSection
 from agentrl.config.sections import section_at
 from agentrl.registry.settings import in_words
@@ -38,8 +49,8 @@ def load_recipe(name: str, overrides: Sequence[str] = (), profile: str | None = 
     path = find_recipe(name)
     found = read_recipe(path)
     control = found.tree.get(CONTROL)
-    given = _layered(found.tree, overrides, profile, found.origins, file=path)
-    recipe = _validate(found.tree, found.file, given, profile, path.resolve().parent)
+    _overlay(found.tree, found.origins, overrides, profile, file=path)
+    recipe = _validate(found, profile, path.resolve().parent)
     if profile == CONTROL:
         line = line_of(control, next(iter(control or {}))) or 0
         _differs(recipe, load_recipe(name, overrides), f"{path}:{line + 1}")
@@ -63,8 +74,8 @@ def recipe_of(sections: Mapping[str, Any], overrides: Sequence[str] = (), profil
         RecipeError: with the path of the key, the found and the allowed values.
     """
     found = on_base(copy.deepcopy(dict(sections)), Path("recipe"))
-    given = _layered(found.tree, overrides, profile, found.origins)
-    return _validate(found.tree, found.file, given, profile, Path.cwd())
+    _overlay(found.tree, found.origins, overrides, profile)
+    return _validate(found, profile, Path.cwd())
 
 
 def with_overrides(
@@ -84,38 +95,34 @@ def with_overrides(
     Raises:
         RecipeError: as `load_recipe`.
     """
-    tree = json.loads(recipe.model_dump_json())
-    written = copy.deepcopy(tree)
-    changed = _layered(written, overrides, profile, without=without)  # a throw-away copy: which keys change
-    _let_stages_follow(tree, changed)
-    given = _layered(tree, overrides, profile, without=without)
-    return _validate(tree, place, given, profile or recipe.profile, recipe.base)
+    tree, origins = json.loads(recipe.model_dump_json()), Origins()
+    _overlay(
+        copy.deepcopy(tree), origins, overrides, profile, without=without
+    )  # a copy to throw away: which keys change
+    _let_stages_follow(tree, origins)
+    _overlay(tree, origins, overrides, profile, without=without)
+    return _validate(Merged(tree, (place, *recipe.bases), origins), profile or recipe.profile, recipe.base)
 
 
-def _layered(
+def _overlay(
     tree: Any,
+    origins: Origins,
     overrides: Sequence[str],
     profile: str | None,
-    below: Origins | None = None,
     *,
     file: Path | None = None,
     without: tuple[str, ...] = (),
-) -> Origins:
-    """Applies a profile and then overrides to the tree of a recipe; returns the origins of keys, latest first.
+) -> None:
+    """Applies a profile and then overrides to the tree of a recipe, and notes the origins of the keys that they set.
 
     Args:
-        below: origins of the keys that the tree has already.
         file: the recipe's file, for messages on its `control`.
     """
-    layers: list[Origins] = [below or {}]
     if profile is not None:
-        layers.append(apply_profile(tree, profile, file, without=without))
+        apply_profile(tree, origins, profile, file, without=without)
     for override in overrides:
-        layers.append({_apply(tree, override, Recipe): KeyOrigin("--set", f"--set {override}", Path.cwd())})
-    found: Origins = {}
-    for layer in reversed(layers):
-        found = {**found, **{path: said for path, said in layer.items() if path not in found}}
-    return found
+        key, value = _apply(tree, override, Recipe)
+        note(origins, key, value, Layer(f"--set {override}", "--set", Path.cwd()))
 
 
 def _let_stages_follow(tree: dict[str, Any], changed: Collection[tuple[str, ...]]) -> None:
@@ -135,9 +142,9 @@ def explain_recipe(name: str, overrides: Sequence[str] = (), profile: str | None
     """
     path = find_recipe(name)
     found = read_recipe(path)
-    tree, file = found.tree, found.file
-    given = _layered(tree, overrides, profile, found.origins, file=path)
-    recipe = _validate(tree, file, given, profile, path.resolve().parent)
+    _overlay(found.tree, found.origins, overrides, profile, file=path)
+    recipe = _validate(found, profile, path.resolve().parent)
+    names = labels(found.origins)
 
     def commented(value: Any, loc: tuple[str, ...] = ()) -> Any:
         """The value as a YAML node with the comments behind its leaves."""
@@ -148,29 +155,12 @@ def explain_recipe(name: str, overrides: Sequence[str] = (), profile: str | None
             below = (*loc, str(key))
             inner = commented(item, below)
             node.append(inner) if isinstance(node, CommentedSeq) else node.update({key: inner})
-            if inner is item and (said := _origin(tree, below, file, given)) is not None:
-                node.yaml_add_eol_comment(said, key, column=0)
+            if inner is item and (said := origin_of(found.origins, below)) is not None:
+                line = "" if said.line is None or said.layer.name is not None else f":{said.line + 1}"
+                node.yaml_add_eol_comment(names[said.layer] + line, key, column=0)
         return node
 
     return _as_yaml(commented(json.loads(recipe.model_dump_json())))
-
-
-def _origin(tree: Any, loc: tuple[str, ...], path: Path, given: Origins) -> str | None:
-    """Returns the layer and place that set a key of the resolved recipe; None: it has its default."""
-    for key, said in given.items():
-        if loc[: len(key)] == key:
-            return said.layer
-    at, line = tree, None
-    for depth, part in enumerate(loc):
-        try:
-            at = spelled_out(loc[:depth], at)
-            slot: Any = int(part) if isinstance(at, list) else part
-            found = line_of(at, slot)
-            at, line = at[slot], line if found is None else found
-        except (KeyError, IndexError, TypeError, ValueError):
-            inherits = loc[0] == "stages" and loc[3:4] == ("train",)
-            return _origin(tree, loc[3:], path, given) if inherits else None
-    return f"{path.name}:{line + 1}" if line is not None else path.name
 
 
 def _as_yaml(tree: Any) -> str:
@@ -192,14 +182,18 @@ def settings_of(overrides: Sequence[str]) -> dict[str, Any]:
     return tree
 
 
-def _apply(tree: Any, override: str, root: type[BaseModel] | None = None) -> tuple[str, ...]:
-    """Sets one value in the tree. `root`: the section of the tree, whose short forms are expanded on the way."""
+def _apply(tree: Any, override: str, root: type[BaseModel] | None = None) -> tuple[tuple[str, ...], Any]:
+    """Sets one value in the tree; returns its key and the value. `root`: the section of the tree, whose short forms are
+    expanded on the way."""
     key, equals, text = override.partition("=")
     place = f"--set {override}"
     if not equals or not key:
         raise RecipeError(f"{override!r} is not an override", place=place, remedy="write path.to.key=value")
-    path = tuple(key.split("."))
-    at = tree
+    path, at = tuple(key.split(".")), tree
+    try:
+        value = YAML(typ="safe").load(text) if text else None
+    except MarkedYAMLError as error:
+        raise RecipeError(f"{text!r} is not a YAML value: {error.problem}", place=place) from None
     for depth, part in enumerate(path):
         where = ".".join(path[:depth])
         if isinstance(at, list):
@@ -215,38 +209,34 @@ def _apply(tree: Any, override: str, root: type[BaseModel] | None = None) -> tup
             except ValueError as error:
                 raise RecipeError(f"{'.'.join(path[: depth + 1])}: {error}", place=place) from None
             continue
-        try:
-            at[slot] = YAML(typ="safe").load(text) if text else None
-        except MarkedYAMLError as error:
-            raise RecipeError(f"{text!r} is not a YAML value: {error.problem}", place=place) from None
-    return path
+        at[slot] = value
+    return path, value
 
 
-def _validate(tree: Any, path: Path, given: Origins, profile: str | None, base: Path) -> Recipe:
-    tree.pop(CONTROL, None)
-    plain = _plain(tree)
+def _validate(found: Merged, profile: str | None, base: Path) -> Recipe:
+    found.tree.pop(CONTROL, None)
+    plain = _plain(found.tree)
     for loc, value in _strangers(plain):
         raise RecipeError(
             f"{'.'.join(map(str, loc))}: {value!r} is not a value that a run can store",
-            place=_place(tree, loc, path, given),
+            place=place_in(found.origins, tuple(map(str, loc)), "", found.files[0]),
             remedy="write a finite number" if isinstance(value, float) else f"write it in quotes: '{value}'",
         )
     try:
         recipe = Recipe.model_validate(plain)
     except ValidationError as error:
-        raise _explain(error, tree, path, given) from None
-    recipe._base = base
+        raise _explain(error, found) from None
+    recipe._base, recipe._bases = base, found.files[1:]
     recipe._profile = profile
-    return _with_places(recipe, given)
+    return _with_places(recipe, found.origins)
 
 
-def _with_places(recipe: Recipe, given: Origins) -> Recipe:
+def _with_places(recipe: Recipe, origins: Origins) -> Recipe:
     """Resolves paths that begin with `./` or `../`: relative to the recipe's folder, of a profile to the profile's, and
     for overrides on the command line to the working folder."""
 
     def placed(value: Any, *loc: str) -> Any:
-        base = next((said.base for each, said in given.items() if loc[: len(each)] == each), None)
-        return beside(value, base or recipe.base) if isinstance(value, str) else value
+        return beside(value, relative_to(origins, loc) or recipe.base) if isinstance(value, str) else value
 
     if (model := recipe.model) is not None:
         found = {key: placed(getattr(model, key), "model", key) for key in ("path", "template")}
@@ -280,7 +270,7 @@ def _strangers(node: Any, loc: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
         yield loc, node
 
 
-def _explain(error: ValidationError, tree: Any, path: Path, given: Origins) -> RecipeError:
+def _explain(error: ValidationError, merged: Merged) -> RecipeError:
     """One RecipeError for all errors, one line each."""
     lines: list[str] = []
     first_place, first_remedy = "", None
@@ -288,8 +278,8 @@ def _explain(error: ValidationError, tree: Any, path: Path, given: Origins) -> R
         loc = tuple(found["loc"])
         if found["type"] == "unknown_key":
             loc = (*loc, found["ctx"]["key"])
-        place = _place(tree, loc, path, given)
         message, remedy = _message(found, loc)
+        place = place_in(merged.origins, tuple(map(str, loc)), message, merged.files[0])
         dotted = ".".join(map(str, loc)) or "recipe"
         if not lines:
             first_place, first_remedy = place, remedy
@@ -319,20 +309,3 @@ def _allowed(loc: tuple[Any, ...]) -> list[str]:
     """Returns the allowed keys of the section at `loc`."""
     section = section_at(Recipe, loc)
     return sorted(section.model_fields) if section is not None else []
-
-
-def _place(tree: Any, loc: tuple[Any, ...], path: Path, given: Origins) -> str:
-    """`file:line` of the deepest part of `loc` that the file contains, or what set it instead of the file."""
-    dotted = tuple(map(str, loc))
-    for key, said in given.items():
-        if dotted and (dotted[: len(key)] == key or key[: len(dotted)] == dotted):
-            return said.place
-    line, at = 1, tree
-    for part in loc:
-        found = line_of(at, part)
-        line = line if found is None else found + 1
-        try:
-            at = at[part]
-        except (KeyError, IndexError, TypeError):
-            break
-    return f"{path}:{line}"

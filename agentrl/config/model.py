@@ -7,7 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from agentrl.config.sections import MAY_CHANGE, Section
+from agentrl.config.sections import MAY_CHANGE, NAMES_FILE, Section
+
+_PACKAGE = "package:"
+
+
+def package_of(path: str) -> str | None:
+    """Returns the name of the Python package that a `model.path` names (`package:NAME`); None: it names none."""
+    return path.removeprefix(_PACKAGE) if path.startswith(_PACKAGE) else None
 
 
 class ScratchVision(Section):
@@ -62,13 +69,13 @@ class ModelSettings(Section):
 
     named_by: ClassVar[tuple[str, ...]] = ("path", "scratch")
 
-    path: str | None = Field(
+    path: Annotated[str | None, NAMES_FILE] = Field(
         None,
         description="A Hugging Face model folder, a .gguf file (or its folder), package:NAME, or a name of the Hugging "
         "Face Hub (OWNER/NAME), which is downloaded when it is first loaded.",
     )
     scratch: ScratchModel | None = Field(None, description="Build a small model from scratch.")
-    template: str | None = Field(
+    template: Annotated[str | None, NAMES_FILE] = Field(
         None,
         description="Chat template: a file, or the name of a shipped one (docs/templates.md); default: the model's.",
     )

@@ -7,19 +7,19 @@ overrides are applied after it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
+from agentrl.config.origins import Layer, Loc, Origins, line_in, line_of, note, spelled_out
 from agentrl.config.recipe import Recipe
-from agentrl.config.sections import Short, section_at
+from agentrl.config.sections import section_at
 from agentrl.types.errors import RecipeError, nearest
 from agentrl.types.paths import data_path
 
@@ -32,25 +32,6 @@ CONTROL = "control"
 
 _OF_THE_TASK = ("name", "tasks")
 """Sections that no profile may set: with another name or other tasks it would be another recipe."""
-
-
-@dataclass(frozen=True)
-class KeyOrigin:
-    """The origin of a key that the recipe's file does not set.
-
-    Attributes:
-        layer: `--set`, or `profile NAME`.
-        place: for messages.
-        base: the folder of relative paths; None: the recipe's.
-    """
-
-    layer: str
-    place: str
-    base: Path | None = None
-
-
-Origins = dict[tuple[str, ...], KeyOrigin]
-"""By the path of a key; a key below it has the same origin."""
 
 
 def shipped_profiles() -> list[str]:
@@ -73,41 +54,36 @@ def find_profile(name: str) -> Path:
 
 
 def apply_profile(
-    tree: dict[str, Any], name: str, file: Path | None = None, *, without: tuple[str, ...] = ()
-) -> Origins:
+    tree: dict[str, Any], origins: Origins, name: str, file: Path | None = None, *, without: tuple[str, ...] = ()
+) -> None:
     """Merges a profile into the tree of a recipe, key by key. Lists and values replace those of the recipe.
 
     A section whose other keys depend on one key (the engine on `use`, the model on `path` and `scratch`) is replaced
     as a whole if the profile changes that key.
 
     Args:
+        origins: notes each key that the profile sets.
         file: the recipe's file, for messages on its `control`.
         without: sections of the profile that are left out.
-
-    Returns:
-        The origin of each key that the profile set.
 
     Raises:
         RecipeError: the profile does not exist, is not a mapping, or sets what belongs to the task; or it is `control`
             and the recipe has no such section.
     """
     if name == CONTROL:
-        return _take_out_the_method(tree, file)
+        _take_out_the_method(tree, origins, file)
+        return
     path = find_profile(name)
     profile = read_tree(path, "a profile")
     conditions = profile.pop(WHEN, None) or {}
     _check(profile, conditions, path)
     overlays = [profile, *(overlay for key, overlay in conditions.items() if _has(tree, key))]
-    found: Origins = {}
+    layer = Layer(path, f"profile {name}", path.resolve().parent)
     for overlay in overlays:
-        kept = {key: value for key, value in overlay.items() if key not in without}
-        for loc, at in merge(tree, kept, overlay, ()):
-            line = f"{path}:{at + 1}" if at is not None else str(path)
-            found[loc] = KeyOrigin(f"profile {name}", line, path.resolve().parent)
-    return found
+        merge(tree, overlay, origins, layer, without=without)
 
 
-def _take_out_the_method(tree: dict[str, Any], file: Path | None) -> Origins:
+def _take_out_the_method(tree: dict[str, Any], origins: Origins, file: Path | None) -> None:
     """Merges the `control` section of a recipe over the rest of it."""
     control = tree.get(CONTROL)
     if not isinstance(control, Mapping) or not control:
@@ -116,12 +92,10 @@ def _take_out_the_method(tree: dict[str, Any], file: Path | None) -> Origins:
             place=str(file or f"--profile {CONTROL}"),
             remedy="name the recipe's file, with for example control: {credit: grpo}",
         )
-    found = {}
-    for loc, at in merge(tree, control, control, ()):
-        line = "" if at is None else f":{at + 1}"
-        found[loc] = KeyOrigin(f"profile {CONTROL}", f"{file or CONTROL}{line}")
+    layer = Layer(file or CONTROL, f"profile {CONTROL}")
+    merge(tree, control, origins, layer)
     tree["name"] = f"{tree.get('name', 'recipe')}-{CONTROL}"
-    return found
+    note(origins, ("name",), tree["name"], layer)
 
 
 def read_tree(path: Path, what: str) -> CommentedMap:
@@ -152,30 +126,6 @@ def _unshare(node: Any, seen: set[int]) -> None:
                 node[key] = value = copy.deepcopy(value)
             seen.add(id(value))
             _unshare(value, seen)
-
-
-def spelled_out(path: tuple[str, ...], value: Any, root: type[BaseModel] | None = Recipe) -> Any:
-    """Expands the short form of a section to its mapping, so that a key of it can be changed; an empty section too.
-
-    Raises:
-        ValueError: the value is not a short form of the section.
-    """
-    section = section_at(root, path) if root is not None else None
-    if section is not None and issubclass(section, Short) and (found := section.spelled_out(value)) is not value:
-        return CommentedMap(found)
-    return CommentedMap() if value is None else value
-
-
-def line_of(node: Any, key: Any) -> int | None:
-    """Returns the line (from 0) of a key or an item of a YAML node; None if the file has none."""
-    try:
-        if isinstance(node, CommentedMap):
-            return int(node.lc.key(key)[0])
-        if isinstance(node, CommentedSeq):
-            return int(node.lc.item(key)[0])
-    except (KeyError, IndexError, TypeError, AttributeError):
-        pass
-    return None
 
 
 def _check(profile: Mapping[str, Any], conditions: Any, path: Path) -> None:
@@ -209,26 +159,45 @@ def _has(tree: Any, key: str) -> bool:
 
 
 def merge(
-    tree: dict[str, Any], overlay: Mapping[str, Any], lines: Any, above: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], int | None]]:
-    """Merges a mapping in place; yields the path and the line of every key that was set.
+    tree: dict[str, Any], overlay: Mapping[str, Any], origins: Origins, layer: Layer, *, without: Collection[str] = ()
+) -> None:
+    """Merges a mapping in place, and notes the origin of every key that it sets.
 
     An empty value takes out the entry of a mapping, for example a reward. For a key of a section it is the value null.
+
+    Args:
+        without: keys of the mapping that are left out.
+    """
+    kept = {key: value for key, value in overlay.items() if key not in without}
+    for loc, value, line in _merged(tree, kept, overlay, (), None):
+        note(origins, loc, value, layer, line)
+
+
+def _merged(
+    tree: dict[str, Any], overlay: Mapping[str, Any], lines: Any, above: Loc, line: int | None
+) -> Iterator[tuple[Loc, Any, int | None]]:
+    """Merges a mapping in place; yields path, value and line of every key that was set, sections before their keys.
+
+    Args:
+        lines: the mapping as it is written.
+        line: of the section that it is.
     """
     for key, value in overlay.items():
-        loc = (*above, str(key))
+        loc, at = (*above, str(key)), line_in(lines, key, line)
         old = spelled_out(loc, tree.get(key))
         new = value if value is None or _are_settings(value, old) else spelled_out(loc, value)
         section = section_at(Recipe, loc)
         if isinstance(new, Mapping) and isinstance(old, dict) and not _is_another(section, old, new):
+            if tree.get(key) is None:
+                yield loc, {}, at
             tree[key] = old
-            yield from merge(old, new, value, loc)
+            yield from _merged(old, new, value, loc, at)
         elif value is None and key in tree and not _is_key(key, above):
             del tree[key]
-            yield loc, line_of(lines, key)
+            yield loc, value, at
         else:
             tree[key] = copy.deepcopy(new)
-            yield loc, line_of(lines, key)
+            yield loc, value, at
 
 
 def _are_settings(new: Any, old: Any) -> bool:

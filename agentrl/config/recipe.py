@@ -19,7 +19,7 @@ from agentrl.config.limits import Limits
 from agentrl.config.model import ModelSettings
 from agentrl.config.rewards import Gate, RewardRoute, RewardSettings
 from agentrl.config.scale import ScaleSettings
-from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone, misplaced
+from agentrl.config.sections import MAY_CHANGE, NAMES_FILE, PlugIn, Section, Short, alone, misplaced
 from agentrl.config.stages import PreferenceStage, SftStage, StopSettings
 from agentrl.config.tasks import CurriculumPart, TaskSettings
 from agentrl.config.train import OptimiserSettings, TrainSettings
@@ -252,7 +252,10 @@ class StageSettings(Section):
 class Recipe(Section):
     """A task and its training."""
 
-    name: str = Field(description="Name of the recipe; also the default name of run directories.")
+    name: str = Field(
+        description="Name of the recipe; also the default name of run directories. Required, except with `base`: there "
+        "the name of the file or folder is the default."
+    )
     about: Annotated[AboutSettings, MAY_CHANGE] = Field(
         default_factory=AboutSettings, description="What the recipe trains, and what was measured, for readers."
     )
@@ -290,7 +293,9 @@ class Recipe(Section):
     policies: dict[str, PolicySettings] = Field(
         {}, description="Further speakers by name, of which adapters may train (docs/policies.md)."
     )
-    scripts: dict[str, str] = Field({}, description="Scripted policies in Python, by name (oracle, random, ...).")
+    scripts: Annotated[dict[str, str], NAMES_FILE] = Field(
+        {}, description="Scripted policies in Python, by name (oracle, random, ...)."
+    )
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     limits: Annotated[Limits, MAY_CHANGE] = Field(default_factory=Limits)
     concurrency: Annotated[int, MAY_CHANGE] = Field(64, gt=0, description="Maximum number of episodes in flight.")
@@ -312,12 +317,18 @@ class Recipe(Section):
 
     # The folder of the recipe: paths and references in it are relative to this folder.
     _base: Path = PrivateAttr(default_factory=Path.cwd)
+    _bases: tuple[Path, ...] = PrivateAttr(())
     _profile: str | None = PrivateAttr(None)
 
     @property
     def base(self) -> Path:
         """Folder of the recipe file."""
         return self._base
+
+    @property
+    def bases(self) -> tuple[Path, ...]:
+        """Files that the recipe is written on top of, the nearest first."""
+        return self._bases
 
     @property
     def profile(self) -> str | None:
@@ -330,9 +341,7 @@ class Recipe(Section):
 
     def with_sections(self, **sections: Any) -> Self:
         """The same recipe with other sections."""
-        other = self.model_copy(update=sections)
-        other._base, other._profile = self._base, self._profile
-        return other
+        return self.model_copy(update=sections)
 
     @model_validator(mode="before")
     @classmethod
@@ -477,7 +486,7 @@ class TrainingRecipe(Recipe):
             if getattr(recipe, section) is None:
                 raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
         whole = cls.model_construct(recipe.model_fields_set, **dict(recipe))
-        whole._base, whole._profile = recipe.base, recipe.profile
+        whole._base, whole._bases, whole._profile = recipe.base, recipe.bases, recipe.profile
         return whole
 
 
@@ -518,5 +527,6 @@ def recipe_from_run(info: dict[str, Any]) -> Recipe:
             remedy="use a run that agentrl rollout or train wrote",
         )
     recipe = Recipe.model_validate(info["recipe"])
-    recipe._base, recipe._profile = Path(info["base"]), info.get("profile")
+    recipe._base, recipe._bases = Path(info["base"]), tuple(map(Path, info.get("bases", ())))
+    recipe._profile = info.get("profile")
     return recipe

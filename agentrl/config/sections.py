@@ -7,7 +7,7 @@ check of a resumed run use these declarations.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Any, ClassVar, Self, Union
 
@@ -18,7 +18,31 @@ from pydantic_core import PydanticCustomError
 from agentrl.registry.installed import is_foreign
 
 
-class Section(BaseModel):
+class NamesFile:
+    """Marks a setting that names files or code: `path: Annotated[str, NAMES_FILE]`.
+
+    Its texts are relative to the file that sets them if they begin with `./` or `../`. A setting that is always a path
+    is marked with `IS_FILE`: there, all other texts but absolute paths are relative as well.
+    """
+
+
+NAMES_FILE, IS_FILE = NamesFile(), NamesFile()
+
+
+class _Keys(BaseModel):
+    @classmethod
+    def names_file(cls, key: str, written: Mapping[str, Any]) -> NamesFile | None:
+        """Returns the mark of a key that names files or code, else None.
+
+        Args:
+            written: the section, without short forms.
+        """
+        field = cls.model_fields.get(key)
+        marks = field.metadata if field is not None else ()
+        return next((mark for mark in marks if isinstance(mark, NamesFile)), None)
+
+
+class Section(_Keys):
     """Base of all sections. Unknown keys are errors, and a loaded section is immutable.
 
     Attributes:
@@ -41,7 +65,7 @@ class MayChange:
 MAY_CHANGE = MayChange()
 
 
-class Short(BaseModel):
+class Short(_Keys):
     """A section with a short form."""
 
     @classmethod
@@ -70,6 +94,11 @@ class PlugIn(Short):
     named_by: ClassVar[tuple[str, ...]] = ("use",)
 
     use: Any
+
+    @classmethod
+    def names_file(cls, key: str, written: Mapping[str, Any]) -> NamesFile | None:
+        """A plug-in may be code, and its registry resolves paths and references in its settings."""
+        return NAMES_FILE if key == "use" or key not in cls.model_fields else super().names_file(key, written)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from agentrl.config.sections import MAY_CHANGE, Section, Short, alone, misplaced
+from agentrl.config.sections import IS_FILE, MAY_CHANGE, NAMES_FILE, Section, Short, alone, misplaced
 from agentrl.config.tasks import TaskSettings
 from agentrl.config.train import LrSchedule, OptimiserSettings, PreferenceLossSettings
 
@@ -78,8 +78,12 @@ class SftStage(OfflineStage, Short):
     script: str | None = Field(None, description="Name of a script (under `scripts`) that plays demonstrations.")
     episodes: int = Field(256, gt=0, description="With script: number of demonstrations.")
     tasks: TaskSettings | None = Field(None, description="With script: their tasks; default: the recipe's tasks.")
-    jsonl: str | None = Field(None, description="File of conversations, one JSON object per line (docs/stages.md).")
-    run: str | None = Field(None, description="Stored episodes: the name of an earlier stage, or a run directory.")
+    jsonl: Annotated[str | None, IS_FILE] = Field(
+        None, description="File of conversations, one JSON object per line (docs/stages.md)."
+    )
+    run: Annotated[str | None, NAMES_FILE] = Field(
+        None, description="Stored episodes: the name of an earlier stage, or a run directory."
+    )
     min_reward: float | None = Field(None, description="With run: only episodes with at least this reward.")
 
     @classmethod
@@ -98,10 +102,10 @@ class SftStage(OfflineStage, Short):
 class PreferenceStage(OfflineStage):
     """Training on preferences, from exactly one of `jsonl` and `run`."""
 
-    jsonl: str | None = Field(
+    jsonl: Annotated[str | None, IS_FILE] = Field(
         None, description="File of chosen and rejected replies, one JSON object per line (docs/stages.md)."
     )
-    run: str | None = Field(
+    run: Annotated[str | None, NAMES_FILE] = Field(
         None, description="The name of an earlier stage, or a run directory: the best and worst episode of each group."
     )
     min_gap: float = Field(1e-6, gt=0, description="With run: ignore pairs whose rewards differ by less than this.")

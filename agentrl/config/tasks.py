@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from agentrl.config.sections import PlugIn, Section, Short, alone
+from agentrl.config.sections import IS_FILE, NAMES_FILE, NamesFile, PlugIn, Section, Short, alone
+from agentrl.registry.installed import is_foreign
 
 ROWS = ("jsonl", "parquet", "hf")
 """The keys of sources of rows. Each row becomes a task."""
@@ -19,13 +21,15 @@ class TaskSettings(Section, Short):
     The keys from `prompt` to `columns` apply to rows, i.e. to `jsonl`, `parquet` and `hf`.
     """
 
-    source: str | None = Field(
+    source: Annotated[str | None, NAMES_FILE] = Field(
         None, description="A function that returns or yields tasks: ./task.py:orders, or a name (agentrl list sources)."
     )
     args: dict[str, Any] = Field({}, description="Keyword arguments of `source`.")
-    jsonl: str | None = Field(None, description="A file with one JSON object per line, or a folder of such files.")
-    parquet: str | None = Field(None, description="A Parquet file, or a folder of such files.")
-    hf: str | None = Field(
+    jsonl: Annotated[str | None, IS_FILE] = Field(
+        None, description="A file with one JSON object per line, or a folder of such files."
+    )
+    parquet: Annotated[str | None, IS_FILE] = Field(None, description="A Parquet file, or a folder of such files.")
+    hf: Annotated[str | None, NAMES_FILE] = Field(
         None, description="A data set for the package datasets: a folder (of save_to_disk, or of files), or a hub name."
     )
     split: str | None = Field(None, description="With hf: the split; needed if there are several.")
@@ -59,6 +63,13 @@ class TaskSettings(Section, Short):
     def spelled_out(cls, value: Any) -> Any:
         """A string is the source."""
         return alone(value, "source")
+
+    @classmethod
+    def names_file(cls, key: str, written: Mapping[str, Any]) -> NamesFile | None:
+        """Arguments of a built-in source may be paths; those of other functions are theirs, as they are written."""
+        if key == "args":
+            return None if is_foreign(str(written.get("source")), "sources") else NAMES_FILE
+        return super().names_file(key, written)
 
     def excluded_by(self, id: str) -> str | None:
         """The key of `exclude` that a task's id fits; None if it takes part."""

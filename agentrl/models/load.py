@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentrl.chat.template import template_text, with_arguments
 from agentrl.chat.tokenizer import HFTokenizer
-from agentrl.config.model import ModelSettings
+from agentrl.config.model import ModelSettings, package_of
 from agentrl.models.scratch import build
 from agentrl.models.vision.families import FAMILIES, family_of
 from agentrl.models.vision.processor import ImageProcessor, load_processor
@@ -197,7 +197,8 @@ def find_model(name: str) -> Path | None:
     Raises:
         RecipeError: the model does not exist.
     """
-    place = _package_folder(name.removeprefix("package:")) if name.startswith("package:") else Path(name).expanduser()
+    package = package_of(name)
+    place = Path(name).expanduser() if package is None else _package_folder(package)
     if place.suffix == ".gguf" and place.is_file():
         return place
     if not place.is_dir():

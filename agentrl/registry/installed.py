@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,23 +47,31 @@ class Offered:
         return RecipeError(said, place=place, remedy=remedy or f"update or repair {self.package.partition(' ')[0]}")
 
 
-def folder_of(module: str) -> Path | None:
-    """Returns the folder of the package that a module is in, or its file if it is in none; None: it is not there."""
+def folders_of(module: str) -> list[Path]:
+    """Returns the folder of the package that a module is in, or its file if it is in none. A package without
+    `__init__.py` may have several folders. No code of the package runs. Empty: it is not there."""
     try:
         found = importlib.util.find_spec(module.partition(".")[0])
-    except (ImportError, ValueError):
-        return None
-    if found is None or found.origin is None:
-        return None
-    return Path(found.origin).parent if found.submodule_search_locations else Path(found.origin)
+    except (ImportError, ValueError):  # no name of a module, or a module without a spec
+        found = None
+    if found is None:
+        return []
+    if found.submodule_search_locations is not None:
+        return [Path(folder) for folder in found.submodule_search_locations]
+    return [Path(found.origin)] if found.has_location and found.origin is not None else []
 
 
-def versions_of(names: Collection[str], base: Path) -> dict[str, str]:
-    """Returns the versions of the packages that offer a plug-in of these names, or the recipe in the folder `base`."""
+def versions_of(names: Collection[str], folders: Iterable[Path]) -> dict[str, str]:
+    """Returns the versions of the packages that offer a plug-in of these names.
+
+    Args:
+        folders: of the recipe and its bases: a package that offers the recipe in one of them counts as well.
+    """
     used = [each for point in _kinds() for each in offers(point) if point != RECIPES and each.name in names]
+    inside = [folder.resolve() for folder in folders]
     for each in offers(RECIPES):
-        own = folder_of(each.value)
-        if own is not None and base.resolve().is_relative_to(own.resolve()):
+        own = [folder.resolve() for folder in folders_of(each.value)]
+        if any(folder.is_relative_to(top) for folder in inside for top in own):
             used.append(each)
     return dict(sorted((package, version) for package, _, version in (each.package.rpartition(" ") for each in used)))
 

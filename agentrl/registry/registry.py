@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import BaseModel
 
 from agentrl.registry.contract import misfit
-from agentrl.registry.installed import Offered, folder_of, offered, offers
+from agentrl.registry.installed import Offered, folders_of, offered, offers
 from agentrl.registry.references import is_reference, load_object, resolve_references, what_it_is, wrong_kind
 from agentrl.registry.settings import Declared, checked, declared
 from agentrl.types.errors import AgentRLError, RecipeError, is_user_code, nearest
@@ -134,7 +134,7 @@ class Registry(Generic[T]):
     def _of_package(self, own: Offered, base: Path, place: str) -> T:
         if not is_reference(own.value):
             raise own.broken(f"{own.value!r} names no object", place, "write package.module:Name in its pyproject.toml")
-        if (code := folder_of(own.value.partition(":")[0])) is not None:
+        for code in folders_of(own.value.partition(":")[0]):
             is_user_code(code)
         try:
             return self._checked(own.name, own.value, base, place)

@@ -22,7 +22,7 @@ _MOST_WAITING = 10_000
 """Maximum number of queued events of a tracker: a tracker that hangs must not fill the memory."""
 
 
-_PASSED_ON = ("phase", "step", "episode_stage", "episode", "watch", "metrics", "note", "warning")
+_PASSED_ON = ("phase", "step", "episode_stage", "episode", "work", "watch", "metrics", "note", "warning")
 
 
 class Forwarder(Reporter):
@@ -43,6 +43,9 @@ class Forwarder(Reporter):
 
     def episode(self, episode: Episode) -> None:
         self.pass_on("episode", episode)
+
+    def work(self, name: str, done: int, total: int) -> None:
+        self.pass_on("work", name, done, total)
 
     def watch(self, kind: str, read: Callable[[], Any]) -> None:
         self.pass_on("watch", kind, read)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from agentrl.reporters.heartbeat import HeartbeatWriter
 from agentrl.reporters.relay import Several
+from agentrl.reporters.terminal import SLOW_S, Terminal
 from agentrl.store.reader import RunReader
-from agentrl.types.reporter import Reporter, RunStart
+from agentrl.types.reporter import Reporter, RunStart, working_for
 
 
 @contextmanager
@@ -21,11 +22,30 @@ def reporting(run: RunReader, *reporters: Reporter) -> Iterator[Reporter]:
     told = Several([HeartbeatWriter(), *reporters])
     try:
         told.started(run_start(run))
-        yield told
+        with working_for(told):
+            yield told
     except BaseException as error:
         told.ended(error)
         raise
     told.ended(None)
+
+
+@contextmanager
+def preparing(reporters: Sequence[Reporter] | None) -> Iterator[None]:
+    """Shows in the terminal how far long work is that comes before a run, for example on the index of its tasks.
+
+    Args:
+        reporters: of the run. They are told nothing, since the run has not started; None: the terminal.
+    """
+    if reporters is not None:
+        yield
+        return
+    shown = Terminal(after_s=SLOW_S)
+    try:
+        with working_for(shown):
+            yield
+    finally:
+        shown.ended(None)
 
 
 def run_start(run: RunReader) -> RunStart:

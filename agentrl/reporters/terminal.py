@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -20,6 +21,9 @@ from agentrl.view.chart import short, sparkline
 from agentrl.view.live import pace
 from agentrl.view.summary import PROGRESS, headline, series
 from agentrl.view.terminal import Visible
+
+SLOW_S = 2.0
+"""Seconds after which work beside the phases of a run is shown; sooner it is not worth a word."""
 
 _PLAIN_EVERY_S = 10.0
 _SHOWN_OFFLINE = ("loss", "accuracy", "margin", "grad_norm", "train_s")
@@ -49,6 +53,7 @@ class Terminal(Reporter):
         self._metrics: list[dict[str, Any]] = []
         self._stage_of: dict[str, str] = {}
         self._said = -_PLAIN_EVERY_S
+        self._works: dict[str, _Work] = {}
         self._live: Live | None = None
         self._begin("", 0)
         if self.console.is_terminal:
@@ -92,6 +97,22 @@ class Terminal(Reporter):
         self.done = done
         self._numbers = "  ".join(f"{name} {short(value)}" for name, value in metrics.items())
         self._say_sometimes()
+
+    def work(self, name: str, done: int, total: int) -> None:
+        known = self._works.get(name)
+        if done == 0 or known is None:
+            self._works[name] = _Work(self._clock(), done, total)
+            return
+        known.done, known.total = done, total
+        if done == total:
+            self._works.pop(name, None)
+        elif self._clock() - known.began >= SLOW_S:
+            self._show()
+            if self._live is None and self._may_say:
+                self._say(f"{name} {self._pace(known)}")
+
+    def _pace(self, work: _Work) -> str:
+        return "  ".join(pace(work.done, work.total, self._clock() - work.began))
 
     def episode_stage(self, episode_id: str, stage: str | None) -> None:
         if stage is None:
@@ -141,11 +162,14 @@ class Terminal(Reporter):
         lines: list[RenderableType] = []
         if self._metrics:
             lines += [self._table(), *self._curve()]
-        line = Table.grid(padding=(0, 2))
-        line.add_row(
-            Text(self.name, "bold"), ProgressBar(total=max(self.total, 1), completed=self.done, width=24), self.status()
-        )
-        lines.append(line)
+        now = self._clock()
+        slow = [(name, work) for name, work in self._works.copy().items() if now - work.began >= SLOW_S]
+        table = Table.grid(padding=(0, 2))
+        if self.name or not slow:
+            table.add_row(Text(self.name, "bold"), _bar(self.done, self.total), self.status())
+        for name, work in slow:
+            table.add_row(Text(name, "bold"), _bar(work.done, work.total), self._pace(work))
+        lines.append(table)
         if flying := Counter(self._stage_of.values()):
             lines.append(Text("in flight " + "  ".join(f"{n} {c}" for n, c in sorted(flying.items())), "dim"))
         return Group(*lines)
@@ -171,11 +195,33 @@ class Terminal(Reporter):
 
     def _say_sometimes(self) -> None:
         self._show()
-        due = self.done == self.total or self._clock() - self._said >= _PLAIN_EVERY_S
+        due = self.done == self.total or self._may_say
         if self._live is None and not self._metrics and due and self._shows:
-            self._said, self._said_at = self._clock(), self.done
+            self._said_at = self.done
             named = "" if self.after_s == 0 else f"{self.name} "  # its beginning was not told
-            self._print(named + self.status())
+            self._say(named + self.status())
+
+    @property
+    def _may_say(self) -> bool:
+        """True once the last line about progress is old enough."""
+        return self._clock() - self._said >= _PLAIN_EVERY_S
+
+    def _say(self, text: str) -> None:
+        self._said = self._clock()
+        self._print(text)
+
+
+@dataclass
+class _Work:
+    """Work beside the phase: when it began, by the clock, and how far it is."""
+
+    began: float
+    done: int
+    total: int
+
+
+def _bar(done: int, total: int) -> ProgressBar:
+    return ProgressBar(total=max(total, 1), completed=min(done, max(total, 1)) if total else 0, width=24)
 
 
 def _shown(line: Metrics) -> list[str]:

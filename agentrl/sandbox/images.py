@@ -15,13 +15,16 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from agentrl.types.errors import nearest, needs
 from agentrl.types.paths import data_path
+from agentrl.types.reporter import report_work
 from agentrl.types.sandbox import SandboxImageUnusable
 from agentrl.types.stdlib import piped
 
@@ -168,7 +171,8 @@ def _build(image: Image, mirror: str, say: Callable[[str], None]) -> Path:
         try:
             if parent is not None:
                 say(f"{image.name}: starts from {parent}")
-                _run(["cp", "-a", "--reflink=auto", str(parent), str(partial)], f"{image.name}: copy", lock)
+                copy = ["cp", "-a", "--verbose", "--reflink=auto", str(parent), str(partial)]
+                _run(copy, f"{image.name}: copy", lock, lines=_files_in(parent))
             else:
                 say(f"{image.name}: debootstrap {image.suite} from {mirror}")
                 _run(
@@ -193,7 +197,7 @@ def _install(image: Image, root: Path, recipe: Path, say: Callable[[str], None],
     if (recipe / "requirements.txt").exists():
         say(f"{image.name}: wheels from PyPI")
         version = next((root / "usr/bin").glob("python3.[0-9]*")).name.removeprefix("python")
-        pip = [sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:", "--python-version", version]
+        pip = [sys.executable, "-m", "pip", "download", "--only-binary", ":all:", "--python-version", version]
         target = ["-d", str(recipe / "wheels"), "-r", str(recipe / "requirements.txt")]
         _run([*pip, *target], f"{image.name}: pip download", lock)
     say(f"{image.name}: packages")
@@ -214,7 +218,8 @@ def archive(name: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".partial-{target.name}")  # same suffix as the target: tar reads it
     try:
-        _run(["tar", "-C", str(root), "--numeric-owner", "--auto-compress", "-cf", str(partial), "."], f"{name}: tar")
+        command = ["tar", "-C", str(root), "--numeric-owner", "--auto-compress", "--verbose", "-cf", str(partial), "."]
+        _run(command, f"{name}: archive", lines=_files_in(root))
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -242,7 +247,7 @@ def import_image(name: str, *, say: Callable[[str], None] = print) -> str:
         raise NoEngine(f"no container engine answers: {error}", remedy="start one, or set DOCKER_HOST") from None
     with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as tar:
         said = api.import_image_from_stream(
-            piped(tar.stdout),
+            _told(piped(tar.stdout), f"{image.name}: to the container engine, MiB", _bytes_in(root)),
             repository=f"{REPOSITORY}{image.name}",
             tag="latest",
             changes=[f"LABEL agentrl.digest={image.digest}", "WORKDIR /work", 'CMD ["bash"]'],
@@ -272,12 +277,64 @@ def _locked(path: Path) -> Iterator[int]:
         yield file.fileno()
 
 
-def _run(argv: list[str], step: str, *lock: int) -> None:
-    # The program has the lock, too: it may outlive a killed build for a moment, and must not write into the next.
-    done = subprocess.run([*_ALONE, *argv], stdin=subprocess.DEVNULL, capture_output=True, check=False, pass_fds=lock)
-    if done.returncode != 0:
-        tail = "\n".join((done.stdout + done.stderr).decode("utf-8", "replace").strip().splitlines()[-12:])
-        raise ImageError(f"failed with exit code {done.returncode}:\n{tail}", place=step)
+def _run(argv: list[str], step: str, *lock: int, lines: int | None = None) -> None:
+    """Runs a step of a build; how far it is, is told by the lines that it prints.
+
+    Args:
+        lock: files that the program keeps open. It may outlive a killed build for a moment, and must not write into the
+            next one.
+        lines: how many lines it prints; None: as many as the last time it succeeded, which the cache keeps.
+    """
+    kept = cache_root() / f".lines-{step.replace(': ', '-')}"
+    last, number = deque[bytes](maxlen=12), 0
+    total = _known(kept) if lines is None else lines
+    report_work(step, 0, total)
+    with subprocess.Popen(
+        [*_ALONE, *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=lock
+    ) as process:
+        try:
+            for number, line in enumerate(piped(process.stdout), 1):
+                last.append(line)
+                report_work(step, number, max(total, number + 1) if total else 0)
+        except BaseException:
+            process.kill()
+            raise
+    report_work(step, max(number, 1), max(number, 1))
+    if process.returncode != 0:
+        tail = b"".join(last).decode("utf-8", "replace").strip()
+        raise ImageError(f"failed with exit code {process.returncode}:\n{tail}", place=step)
+    if lines is None:
+        with suppress(OSError):
+            kept.write_text(str(number))
+
+
+def _known(kept: Path) -> int:
+    """Returns how many lines a step printed the last time; 0: unknown."""
+    try:
+        return int(kept.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _files_in(root: Path) -> int:
+    return 1 + sum(len(folders) + len(files) for _, folders, files in os.walk(root))
+
+
+def _bytes_in(root: Path) -> int:
+    paths = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
+    return sum(os.lstat(path).st_size for path in paths)
+
+
+def _told(stream: IO[bytes], step: str, total: int) -> Iterator[bytes]:
+    """Yields what a stream holds, and tells how far it is."""
+    done = 0
+    report_work(step, 0, total >> 20)
+    while part := stream.read(1 << 20):
+        done += len(part)
+        report_work(step, done >> 20, max(total >> 20, (done >> 20) + 1))
+        yield part
+    end = max(done >> 20, 1)
+    report_work(step, end, end)
 
 
 def _remove(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 started
   phase, then step and episode_stage, episode ...     as often as there are phases
+  work                                                beside the phase, from any thread
   metrics                                             of an iteration or of an evaluation
   watch                                               when an engine, a pool or a scheduler begins
   note, warning                                       at any time
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +68,14 @@ class Reporter:
     def episode(self, episode: Episode) -> None:
         """An episode has ended and is stored."""
 
+    def work(self, name: str, done: int, total: int) -> None:
+        """Other work than that of the phase, for example on an index, has got so far. May come from any thread.
+
+        Args:
+            done: steps; 0: it begins. It has ended when `done` is `total`.
+            total: 0: unknown.
+        """
+
     def watch(self, kind: str, read: Callable[[], Any]) -> None:
         """A part of the process can be asked at any time, from any thread, what it does now.
 
@@ -85,6 +96,25 @@ class Reporter:
 
     def ended(self, error: BaseException | None) -> None:
         """The run is over. `error`: the reason of an early end; None: it is finished."""
+
+
+_WORKING_FOR: ContextVar[Reporter | None] = ContextVar("_WORKING_FOR", default=None)
+
+
+@contextmanager
+def working_for(reporter: Reporter) -> Iterator[Reporter]:
+    """`report_work` tells this reporter, in all tasks and threads that begin inside."""
+    before = _WORKING_FOR.set(reporter)
+    try:
+        yield reporter
+    finally:
+        _WORKING_FOR.reset(before)
+
+
+def report_work(name: str, done: int, total: int) -> None:
+    """Tells the reporter of the run or command how far long work is (`Reporter.work`). Without one, nothing happens."""
+    if (reporter := _WORKING_FOR.get()) is not None:
+        reporter.work(name, done, total)
 
 
 def numbers(line: Metrics) -> dict[str, float]:

@@ -22,6 +22,10 @@ def test_a_shell_completes_commands_and_recipes(tmp_path: Path) -> None:
     shown = python("-m", "agentrl.cli", cwd=tmp_path, _AGENTRL_COMPLETE="source_bash").stdout
     assert "_AGENTRL_COMPLETE=complete_bash" in shown
     assert "complete -o default -F" in shown
-    for typed, expected in (("agentrl rescor", "rescore"), ("agentrl rollout quickst", "quickstart")):
+    for typed, expected in (
+        ("agentrl rescor", "rescore"),
+        ("agentrl rollout quickst", "quickstart"),
+        ("agentrl train negat", "negative-reinforcement"),
+    ):
         asked = {"_AGENTRL_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
         assert python("-m", "agentrl.cli", cwd=tmp_path, **asked).stdout.split() == [expected]

@@ -8,10 +8,13 @@ from textwrap import dedent
 import pytest
 
 from agentrl.api.run_dirs import code_beside
+from agentrl.config.bases import read_recipe, recipe_schema
 from agentrl.config.files import method_files
 from agentrl.config.loader import explain_recipe, load_recipe, recipe_of
+from agentrl.config.profiles import read_tree
 from agentrl.rollouts.builder import build
 from agentrl.types.errors import RecipeError
+from agentrl.types.paths import data_path
 
 BASE = """
 name: base
@@ -55,10 +58,10 @@ def test_another_plug_in_replaces_that_of_the_base_and_null_takes_an_entry_out(f
     assert list(recipe.rewards) == ["exact_match", "format"]
 
 
-def test_paths_of_a_base_are_relative_to_its_own_folder_if_they_name_a_file(folder: Path) -> None:
+def test_paths_of_a_base_are_relative_to_its_own_folder(folder: Path) -> None:
     recipe = load_recipe(write(folder / "new", "method.yaml", "base: ../plain/recipe.yaml\n"))
     assert recipe.tasks.source == "../plain/task.py:counts"
-    assert recipe.tasks.args["sandboxed"] == "./run.sh", "no file of that name: it means something else"
+    assert recipe.tasks.args["sandboxed"] == "./run.sh", "an argument of the user's function is left to it"
     assert recipe.model is not None
     assert recipe.model.path == str(folder / "plain/weights")
     assert recipe.base == folder / "new"
@@ -195,3 +198,98 @@ def test_code_of_the_base_is_hashed_with_the_run(folder: Path) -> None:
     (folder / "plain/task.py").write_text("def counts(n, sandboxed): return []\n")
     assert before != code_beside(recipe.base, recipe.model_dump(mode="json"))
     assert set(before) == {"../plain/task.py"}
+
+
+@pytest.mark.parametrize(
+    ("base", "method", "place"),
+    [
+        ("train: {max_staleness: 2}", "seed: 1\ntrain: {groups: 5}", "plain/recipe.yaml:10"),
+        ("train: {old_logprobs: engine}", "seed: 1\ntrain: {importance: {high: 2}}", "method.yaml:3"),
+        ("policies:\n  user: {script: random}", "policies:\n  foe:\n    engin: {}", "method.yaml:4"),
+        ("policies:\n  user: {scrpt: random}", "policies:\n  foe: {script: random}", "plain/recipe.yaml:11"),
+        ("tools: [answer]", "tools:\n  - answer\n  - {use: [1]}", "method.yaml:4"),
+        ("seed: 1", "eval:\n  every: 1\n  episodes: none", "method.yaml:4"),
+        ("seed: 1", "eval:\n  every: 1\n  tasks:\n    limit: 3", "method.yaml:4"),
+        ("train: {lr: none}\nstages: [{name: a, rl: }]", "seed: 2", "plain/recipe.yaml:10"),
+        ("seed: 1", "scale: {use: ray}", "method.yaml:1"),
+    ],
+)
+def test_each_key_is_told_with_the_file_that_set_it(folder: Path, base: str, method: str, place: str) -> None:
+    write(folder / "plain", "recipe.yaml", BASE.replace("train: {groups: 2, lr: 1.0e-3}\n", "\n") + base + "\n")
+    with pytest.raises(RecipeError) as raised:
+        load_recipe(write(folder / "new", "method.yaml", f"base: ../plain\n{method}\n"))
+    assert str(raised.value).partition(": ")[0].endswith(place), str(raised.value)
+
+
+def test_files_of_one_name_are_told_apart(folder: Path) -> None:
+    name = write(folder / "new", "recipe.yaml", "base: ../plain\ntrain: {groups: 5, lora: {rank: 4}}\n")
+    shown = {line.strip() for line in explain_recipe(name).splitlines()}
+    assert {"groups: 5 # new/recipe.yaml:2", "lr: 0.001 # plain/recipe.yaml:9", "alpha: 32.0"} <= shown
+
+
+OF_THE_SANDBOX = """
+name: base
+tasks: {source: "./task.py:counts", args: {script: ./run.sh}}
+agent: {program: [python, ./agent.py], where: sandbox, env: {HELPERS: ./lib}}
+sandbox:
+  spec: {files: {./run.sh: ./run.sh}, setup: ./run.sh, env: {SCRIPT: ./run.sh}}
+  pool: 1
+tools:
+  - shell: {setup: ./lib}
+  - ./task.py:Tool
+rewards: {exact_match: , "./task.py:won": {weight: 0}, judged: {use: "./task.py:judged", rubric: ../rubric.txt}}
+model: {path: ./weights, template: ./chat.jinja}
+engine: {use: vllm, args: [./run.sh], transfer: {use: "./task.py:Mine", folder: ./lib}}
+policies: {user: {checkpoint: ./weights}}
+scripts: {oracle: "./task.py:oracle"}
+sampling: {stop: [./run.sh]}
+stages:
+  - {name: first, sft: {jsonl: talk.jsonl}}
+  - {name: second, sft: {run: ./run.sh}}
+  - {name: third, rl: {tasks: {jsonl: ./rows.jsonl, prompt: ./run.sh}}}
+"""
+
+
+def test_only_keys_that_are_paths_or_code_are_moved(folder: Path) -> None:
+    write(folder / "plain", "recipe.yaml", OF_THE_SANDBOX)
+    for name in ("run.sh", "agent.py", "talk.jsonl", "chat.jinja", "rows.jsonl"):
+        write(folder / "plain", name, "")
+    (folder / "plain/lib").mkdir()
+    write(folder / "new", "method.yaml", "base: ../plain\n")
+    tree = read_recipe(folder / "new/method.yaml").tree
+    assert tree["sandbox"] == {
+        "spec": {"files": {"./run.sh": "./run.sh"}, "setup": "./run.sh", "env": {"SCRIPT": "./run.sh"}},
+        "pool": 1,
+    }
+    assert tree["tasks"] == {"source": "../plain/task.py:counts", "args": {"script": "./run.sh"}}
+    assert tree["sampling"] == {"stop": ["./run.sh"]}
+    assert tree["agent"]["command"] == ["python", "../plain/agent.py"]
+    assert tree["agent"]["files"] == ["../plain/agent.py"], "what the program of a sandbox is, goes into it"
+    assert tree["tools"] == [{"setup": "../plain/lib", "use": "shell"}, {"use": "../plain/task.py:Tool"}]
+    assert tree["rewards"]["judged"] == {"use": "../plain/task.py:judged", "rubric": "../rubric.txt"}
+    assert tree["model"] == {"path": "../plain/weights", "template": "../plain/chat.jinja"}
+    transfer = {"use": "../plain/task.py:Mine", "folder": "../plain/lib"}
+    assert tree["engine"] == {"use": "vllm", "args": ["./run.sh"], "transfer": transfer}
+    assert tree["policies"] == {"user": {"checkpoint": "../plain/weights"}}
+    assert tree["scripts"] == {"oracle": "../plain/task.py:oracle"}
+    first, second, third = tree["stages"]
+    assert first["sft"] == {"jsonl": "../plain/talk.jsonl"}, "always a path"
+    assert second["sft"] == {"run": "../plain/run.sh"}
+    assert third["rl"]["tasks"] == {"jsonl": "../plain/rows.jsonl", "prompt": "./run.sh"}
+
+
+def test_arguments_of_a_built_in_source_are_moved(folder: Path) -> None:
+    write(folder / "plain", "recipe.yaml", "name: x\ntasks: {source: harbor, args: {path: ./tasks}}\n")
+    write(folder / "new", "method.yaml", "base: ../plain\n")
+    assert read_recipe(folder / "new/method.yaml").tree["tasks"]["args"] == {"path": "../plain/tasks"}
+
+
+def test_the_schema_knows_all_keys_of_recipe_files() -> None:
+    schema = recipe_schema()
+    for file in data_path("recipes").glob("*/*.yaml"):
+        tree = read_tree(file, "a recipe")
+        assert set(tree) <= set(schema["properties"]), file
+        assert set(tree.get("control", ())) <= set(schema["properties"]["control"]["properties"]), file
+        assert any(set(form["required"]) <= set(tree) for form in schema["anyOf"]), file
+    assert "base" not in schema["properties"]["control"]["properties"]
+    assert "required" not in schema, "a recipe with a base has its name from the file"

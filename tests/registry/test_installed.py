@@ -14,7 +14,7 @@ from agentrl.api.run_dirs import begin_run
 from agentrl.commands.plug_ins import kinds, plug_ins
 from agentrl.config.files import find_recipe
 from agentrl.config.loader import load_recipe
-from agentrl.config.recipe import Recipe
+from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.registry.installed import group_of, offers
 from agentrl.registry.kinds import KINDS, registry_of
 from agentrl.store.info import read_info
@@ -183,3 +183,24 @@ def test_a_run_notes_the_versions_of_the_packages_that_it_uses(packages: Package
     begin_run(tmp_path / "run", recipe, "rollout").close()
     versions = read_info(tmp_path / "run")["versions"]
     assert {name: versions.get(f"toy-{name}") for name in "vwx"} == {"v": "1.0", "w": None, "x": "1.0"}
+
+
+def test_a_run_notes_the_package_of_its_base(packages: Packages, tmp_path: Path) -> None:
+    files = {"toy_y/deep/recipe.yaml": RECIPE, "toy_y/deep/task.py": "tasks = list\n"}  # a package without __init__.py
+    packages.install("toy-y", {"agentrl.recipes: toys": "toy_y.deep"}, files)
+    (tmp_path / "mine.yaml").write_text("base: toys\n")
+    (tmp_path / "ours.yaml").write_text("base: ./mine.yaml\n")
+    begin_run(tmp_path / "run", load_recipe(str(tmp_path / "ours.yaml"), ["seed=1"]), "rollout").close()
+    info = read_info(tmp_path / "run")
+    assert info["versions"].get("toy-y") == "1.0"
+    assert [Path(each).name for each in info["bases"]] == ["mine.yaml", "recipe.yaml"]
+    stored = recipe_from_run(info).with_sections(seed=2)
+    begin_run(tmp_path / "again", stored, "rollout").close()
+    assert read_info(tmp_path / "again")["versions"].get("toy-y") == "1.0", "a run with the recipe of a run"
+
+
+@pytest.mark.parametrize("value", ["toy_z", "sys", "json.decoder"])
+def test_a_module_is_no_folder_of_a_recipe(packages: Packages, value: str) -> None:
+    packages.install("toy-z", {"agentrl.recipes: toyz": value}, {"toy_z.py": RECIPE})
+    with pytest.raises(RecipeError, match="the package toy-z 1.0 offers 'toyz'.*it has no file"):
+        find_recipe("toyz")

@@ -141,3 +141,56 @@ def test_in_a_terminal_what_is_long_gets_a_bar():
         progress.ended(None)
         assert ("checking" in out.getvalue()) == shown_at_all
         assert ("━" in out.getvalue()) == shown_at_all
+
+
+def test_work_beside_the_phase_is_told_after_2_seconds_and_at_most_every_10():
+    now = 0.0
+    console, out = plain()
+    terminal = Terminal(console=console, clock=lambda: now)
+    for each, total in (("short", 9), ("long", 320)):
+        terminal.work(each, 0, total)
+        began = now
+        for done in range(1, total + 1):
+            now = began + done / 8
+            terminal.work(each, done, total)
+    assert out.getvalue().splitlines() == [
+        "long 16/320  8.0/s  0:38 left",
+        "long 96/320  8.0/s  0:28 left",
+        "long 176/320  8.0/s  0:18 left",
+        "long 256/320  8.0/s  0:08 left",
+    ]
+
+
+def test_work_of_unknown_length_has_a_rate():
+    now = 0.0
+    console, out = plain()
+    terminal = Terminal(console=console, clock=lambda: now)
+    terminal.work("unpack", 0, 0)
+    now = 4.0
+    terminal.work("unpack", 8, 0)
+    assert out.getvalue() == "unpack 8  2.0/s\n"
+
+
+def test_work_has_a_bar_of_its_own_beside_that_of_the_phase():
+    now = 0.0
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    terminal = Terminal(console=console, clock=lambda: now)
+    terminal.phase("episodes", 64)
+    terminal.work("index", 0, 100)
+
+    def drawn() -> list[str]:
+        page = Console(file=io.StringIO(), width=100)
+        page.print(terminal.render())
+        return page.file.getvalue().splitlines()
+
+    now = 1.0
+    terminal.work("index", 10, 100)
+    assert [line.split()[0] for line in drawn()] == ["episodes"]
+    now = 4.0
+    terminal.work("index", 40, 100)
+    assert [line.split()[0] for line in drawn()] == ["episodes", "index"]
+    assert "40/100  10.0/s  0:06 left" in drawn()[1]
+    assert "0/64" in drawn()[0]
+    terminal.work("index", 100, 100)
+    assert [line.split()[0] for line in drawn()] == ["episodes"]
+    terminal.ended(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -14,9 +15,11 @@ import pytest
 from agentrl.sandbox import images
 from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.types.paths import data_path
+from agentrl.types.reporter import working_for
 from agentrl.types.sandbox import CapabilityMissing, SandboxSpec
 from tests.sandbox.test_backend import processes_with
 from tests.waiting import running_program, until
+from tests.works import Works
 
 if TYPE_CHECKING:
     from agentrl.sandbox.docker.backend import DockerBackend
@@ -81,6 +84,42 @@ def test_a_build_that_fails_leaves_nothing_and_says_where(tmp_path: Path, monkey
     with pytest.raises(images.ImageError, match=r"base: debootstrap: failed with exit code \d+:[\s\S]*127\.0\.0\.1"):
         images.build("base", mirror="http://127.0.0.1:9/debian", say=lambda line: None)
     assert [path.name for path in (tmp_path / "rootfs").iterdir()] == ["base.lock"]
+
+
+@pytest.mark.slow
+@needs_debootstrap
+def test_a_step_tells_how_far_it_is_and_the_next_time_how_long_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
+    (tmp_path / "rootfs").mkdir()
+    for total in (0, 3):
+        with working_for(works := Works()):
+            images._run(["sh", "-c", "echo one; echo two >&2; echo three"], "base: packages")
+        assert works.of("base: packages")[:3] == [(0, total), (1, total), (2, total)]
+        assert works.of("base: packages")[-1] == (3, 3)
+    assert not images.is_built(images.image_named("base"))
+    with pytest.raises(images.ImageError, match="'base' is not built"):
+        images.built_rootfs("base")
+    with pytest.raises(images.ImageError, match=r"base: packages: failed with exit code 3:\nlost"), working_for(works):
+        images._run(["sh", "-c", "echo lost >&2; exit 3"], "base: packages")
+    with working_for(works := Works()):
+        images._run(["true"], "silent")
+    assert works.told[-1] == ("silent", 1, 1)
+
+
+@pytest.mark.slow
+@needs_debootstrap
+def test_an_archive_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
+    root = images.place_of(images.image_named("base"))
+    (root / "usr").mkdir(parents=True)
+    (root / "usr/file").write_text("x")
+    with working_for(works := Works()):
+        images.archive("base", tmp_path / "base.tar")
+    assert works.of("base: archive") == [(0, 3), (1, 3), (2, 3), (3, 4), (3, 3)]
+    told = list(images._told(io.BytesIO(bytes(5 << 19)), "to the engine", 5 << 19))
+    assert sum(map(len, told)) == 5 << 19
 
 
 @pytest.mark.slow

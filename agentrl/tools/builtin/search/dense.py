@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from agentrl.tools.builtin.search.minilm import WIDTH, Vectors, encoder
+from agentrl.types.reporter import report_work
 
 PART = 1024
 """Texts per part."""
+
+_NAME = "embeddings of the search index"
 
 RRF = 60
 """Constant of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
@@ -24,17 +27,15 @@ class Dense:
 
     Args:
         cache: folder for parts; None: no cache on disk.
-        told: callback after each part, with the number of finished texts.
     """
 
-    def __init__(
-        self, texts: Sequence[str], cache: Path | None = None, told: Callable[[int], None] = lambda ready: None
-    ) -> None:
+    def __init__(self, texts: Sequence[str], cache: Path | None = None) -> None:
         parts = []
+        report_work(_NAME, 0, len(texts))
         for first in range(0, len(texts), PART):
             own = texts[first : first + PART]
-            parts.append(_part(own, cache))
-            told(first + len(own))
+            parts.append(_part(own, cache, first, len(texts)))
+            report_work(_NAME, first + len(own), len(texts))
         self._vectors = np.concatenate(parts) if parts else np.zeros((0, WIDTH), np.float32)
 
     def find(self, query: str, k: int) -> list[int]:
@@ -54,10 +55,19 @@ def fused(rankings: Sequence[Sequence[int]], k: int) -> list[int]:
     return sorted(scores, key=lambda place: (-scores[place], place))[:k]
 
 
-def _part(texts: Sequence[str], cache: Path | None) -> Vectors:
-    """Loads the embeddings of a part from the cache, or computes and caches them."""
+def _part(texts: Sequence[str], cache: Path | None, before: int, total: int) -> Vectors:
+    """Loads the embeddings of a part from the cache, or computes and caches them.
+
+    Args:
+        before: texts of the parts before it.
+        total: texts of all parts.
+    """
+
+    def encoded() -> Vectors:
+        return encoder().encode(texts, lambda ready: report_work(_NAME, before + ready, total))
+
     if cache is None:
-        return encoder().encode(texts)
+        return encoded()
     digest = hashlib.sha256("\0".join(["1 minilm", *texts]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
     path = cache / "minilm" / f"{digest}.npy"
     try:
@@ -66,7 +76,7 @@ def _part(texts: Sequence[str], cache: Path | None) -> Vectors:
             return found
     except (OSError, ValueError, EOFError):
         pass  # missing or damaged: computed below
-    vectors = encoder().encode(texts)
+    vectors = encoded()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=path.parent, prefix="draft-")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -49,14 +49,20 @@ class MiniLm:
         self._tokenizer.enable_truncation(_LONGEST)
         self._tokenizer.no_padding()
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Returns embeddings of length 1, shape (texts, 384)."""
+    def encode(self, texts: Sequence[str], told: Callable[[int], None] = lambda ready: None) -> Vectors:
+        """Returns embeddings of length 1, shape (texts, 384).
+
+        Args:
+            told: callback after each batch but the last, with the number of finished texts.
+        """
         ids = [encoded.ids for encoded in self._tokenizer.encode_batch(list(texts))]
         by_length = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
         found = np.zeros((len(ids), WIDTH), np.float32)
         for first in range(0, len(ids), _BATCH):
             places = by_length[first : first + _BATCH]
             found[places] = self._batch([ids[place] for place in places])
+            if (ready := first + len(places)) < len(ids):
+                told(ready)
         return found
 
     def _batch(self, ids: list[list[int]]) -> Vectors:

@@ -37,6 +37,7 @@ from agentrl.tools.builtin.search.own import own
 from agentrl.tools.builtin.search.requests import TRIES, key_of
 from agentrl.tools.builtin.search.simulated import simulated
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError, require_versions
+from agentrl.types.reporter import report_work
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
 
@@ -223,7 +224,6 @@ class SearchIndex:
     Args:
         cache: folder for indexes; None: no cache on disk.
         by: ranking of documents.
-        told: callback with the number of embedded documents.
 
     Raises:
         TaskError: the corpus is empty, or an id is not unique.
@@ -236,7 +236,6 @@ class SearchIndex:
         documents: Iterable[Document],
         cache: Path | None = None,
         by: By = "bm25",
-        told: Callable[[int], None] = lambda ready: None,
     ) -> None:
         self.documents = list(documents)
         self._by_id = {document.id: document for document in self.documents}
@@ -247,7 +246,7 @@ class SearchIndex:
             raise TaskError(f"two documents of the corpus have the id {twice!r}", remedy="ids must be unique")
         self._ranking: Any = _ranking(self.documents, cache) if by != "dense" else None
         texts = [f"{document.title}. {document.text}" for document in self.documents]
-        self._dense = Dense(texts, cache, told) if by != "bm25" else None
+        self._dense = Dense(texts, cache) if by != "bm25" else None
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -319,7 +318,7 @@ _opened: dict[Any, tuple[Corpus, SearchIndex]] = {}
 _opening = threading.Lock()
 
 
-def open_index(corpus: Corpus, by: By = "bm25", told: Callable[[int], None] = lambda ready: None) -> SearchIndex:
+def open_index(corpus: Corpus, by: By = "bm25") -> SearchIndex:
     """Returns the index of a corpus: from this process, from the disk, or built. Blocks while another thread builds.
 
     Raises:
@@ -330,7 +329,7 @@ def open_index(corpus: Corpus, by: By = "bm25", told: Callable[[int], None] = la
     with _opening:
         key = (_source_key(corpus), by)
         if key not in _opened:
-            _opened[key] = (corpus, SearchIndex(read_documents(corpus), cache_folder(), by, told))
+            _opened[key] = (corpus, SearchIndex(read_documents(corpus), cache_folder(), by))
         return _opened[key][1]
 
 
@@ -400,10 +399,25 @@ def _ranking(documents: list[Document], cache: Path | None) -> Any:
         except (OSError, ValueError, KeyError):
             pass  # damaged: rebuilt below
     ranking = bm25s.BM25(k1=1.5, b=0.75, method="lucene", backend="numpy")
-    ranking.index([words(f"{d.title} {d.title} {d.text}") for d in documents], show_progress=False)
+    ranking.index(_words_of(documents), show_progress=False)
+    report_work(_NAME, len(documents), len(documents))
     if kept is not None:
         _keep(ranking, kept)
     return ranking
+
+
+_NAME = "words of the search index"
+_TOLD_EVERY = 256  # documents
+
+
+def _words_of(documents: list[Document]) -> list[list[str]]:
+    """Returns the words of each document; a title counts twice."""
+    found: list[list[str]] = []
+    for number, document in enumerate(documents):
+        if number % _TOLD_EVERY == 0:
+            report_work(_NAME, number, len(documents))
+        found.append(words(f"{document.title} {document.title} {document.text}"))
+    return found
 
 
 def _keep(ranking: Any, folder: Path) -> None:

