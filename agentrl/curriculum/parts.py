@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -31,12 +31,14 @@ class CurriculumContext:
         iterations: number of planned iterations.
         rng: a generator for this part and this call, with the same seed after a kill.
         episode: reads an earlier episode of the run.
+        of_stage: reads the training episodes of an earlier stage of the run, by its name.
     """
 
     iteration: int
     iterations: int
     rng: random.Random
     episode: Callable[[str], Episode]
+    of_stage: Callable[[str], Iterable[Episode]] = lambda name: ()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 from safetensors.numpy import load_file
 
 from agentrl.config.recipe import Recipe
+from agentrl.config.stages import PreferenceStage
 from agentrl.curriculum import Group
 from agentrl.curriculum.methods.sources import SourceSampler
 from agentrl.curriculum.task_source import TaskSource
@@ -166,22 +167,76 @@ def temperatures(recipe: Recipe) -> list[float | None]:
     return planned
 
 
+def stage(recipe: Recipe, name: str) -> Recipe:
+    """The recipe as one of its stages sees it."""
+    return next(each.recipe for each in stages_of(recipe) if each.name == name)
+
+
+def curated(recipe: Recipe) -> list[Any]:
+    """The second plan of a task that four of five episodes of three turns solved; a group that failed at a task that
+    was solved beforehand; and the masked turns of an episode of five turns of one entropy."""
+    easy, hard = Task.of("easy", "Go."), Task.of("hard", "Go.")
+    old = episode("old", 1.0, task=hard)
+    found = curriculum(stage(recipe, "learn"), old)
+    source = TaskSource([easy], shuffle=False, seed=0)
+    found.draw(source, 1, 8, 12, 0)
+    (joined,) = found.select([group(hard, 0, 0)], 1, 0)
+    (kept,) = found.refine([credited(episode("e", 1.0, turns=5))], 0)
+    found.observe([Group("g", easy, [episode(f"{k}", float(k > 0), task=easy, turns=3) for k in range(5)])], 0)
+    (plan,) = found.draw(source, 1, 8, 12, 1)
+    return [plan.size, plan.max_turns, [each.id for each in joined.episodes], sorted(kept.masked_turns)]
+
+
+def hints(recipe: Recipe) -> list[str]:
+    """The prompts of a task that was solved without a hint, and of one that was not even solved with all of it."""
+    found, source = curriculum(recipe), tasks("easy", "hard", hint="first add 2")
+    for at in range(4):
+        plans = found.draw(source, 2, 8, 12, at)
+        if len(found.parts):
+            found.parts[0].state |= {"hard": [[1.0, 0.0]] * 4}
+        found.observe([group(plans[0].task, 1, 1)], at)
+    return [str(plan.task.instruction[-1]["content"]) for plan in found.draw(source, 2, 8, 12, 4)]
+
+
+def harmonised(recipe: Recipe) -> list[str]:
+    """What trains of four right and four wrong episodes with process scores 0, 1/10, 2/10, 3/10."""
+    members = [
+        episode(f"{kind}{k}", reward, rewards={"sound": k / 10}, components={"exact": reward})
+        for kind, reward in (("right", 1.0), ("wrong", 0.0))
+        for k in range(4)
+    ]
+    (kept,) = curriculum(recipe).select([Group("g", members[0].task, members)], 1, 0)
+    return [each.id for each in kept.episodes]
+
+
+def prepared(recipe: Recipe) -> list[Any]:
+    """The stages before the last: the number of tasks that are demonstrated, or the losses on pairs and their run."""
+    told: list[Any] = []
+    for each in stages_of(recipe)[:-1]:
+        settings = each.settings
+        if isinstance(settings, PreferenceStage):
+            told.append((settings.run, settings.loss.use))
+        else:
+            told.append((each.name, len(build(each.recipe).tasks)))
+    return told
+
+
 def harder(recipe: Recipe) -> list[list[str]]:
     """What the stage `hard` draws after a pass over ten tasks, each harder than the one before: at once, in its second
     and in its third phase."""
-    stage = next(each for each in stages_of(recipe) if each.name == "hard")
-    found, source = curriculum(stage.recipe), tasks(*[f"t{k}" for k in range(10)])
+    found, source = curriculum(stage(recipe, "hard")), tasks(*[f"t{k}" for k in range(10)])
     drawn(found, source, 10)
     found.observe([group(f"t{k}", *[1] * (10 - k), *[0] * k) for k in range(10)], 0)
     return [sorted(set(drawn(found, source, 20, at))) for at in (1, 6, 11)]
 
 
-def stage_learned(run: Run) -> None:
-    """Asserts that every stage took steps with a gradient, and changed the weights."""
+def stages_learned(run: Run) -> None:
+    """Asserts that every stage took steps with a gradient, and that the weights changed."""
     lines = [line for line in run.reader.metrics() if "grad_norm" in line]
-    for stage in {line["stage"] for line in lines}:
-        assert any(line["grad_norm"] > 0 for line in lines if line["stage"] == stage)
-    kept = sorted(run.path.glob("checkpoints/0*"))
+    for name in {line.get("stage") for line in lines}:
+        assert any(line["grad_norm"] > 0 for line in lines if line.get("stage") == name)
+    kept = sorted(run.path.glob("checkpoints/*"))
+    assert len(kept) > 1
     first, last = (load_file(folder / "model.safetensors") for folder in (kept[0], kept[-1]))
     assert any((first[name] != last[name]).any() for name in first)
 
@@ -252,8 +307,71 @@ METHODS = [
         lambda run: [line.get("hard_focus_tasks") for line in run.reader.metrics() if line.get("stage") == "hard"],
         harder,
         [[f"t{k}" for k in range(10 - n, 10)] for n in (6, 5, 3)],
-        sized=("stages.0.sft.steps=60", "stages.2.rl.train.group_size=8"),
+        sized=(
+            "stages.0.sft.steps=60",
+            "stages.1.rl.train.iterations=2",
+            "stages.2.rl.train.iterations=2",
+            "stages.2.rl.train.group_size=8",
+            "train.groups=7",
+        ),
         warmed=None,
-        learns=stage_learned,
+        learns=stages_learned,
+    ),
+    # (1 - 4/5) / (1 - 0.6) = 1/2 of eight episodes; 3 + 2 turns; the success joins; one turn of five is masked.
+    Method(
+        "dart",
+        lambda run: [
+            [line[name] for name in ("dart_successes_joined", "dart_turns_masked")]
+            for line in run.reader.metrics()
+            if line.get("stage") == "learn"
+        ],
+        curated,
+        [4, 5, ["hard#0", "hard#1", "old"], [4]],
+        sized=(
+            "tasks.args.n=4",
+            "stages.0.sft.steps=60",
+            "stages.0.sft.episodes=64",
+            "stages.1.rl.train.iterations=2",
+            "stages.2.rl.train.iterations=3",
+            "stages.2.rl.train.group_size=2",
+        ),
+        warmed=None,
+        learns=stages_learned,
+    ),
+    Method(
+        "seele",
+        lambda run: [each.task.data.get("hint_rate") for each in run.played],
+        hints,
+        ["Go.", "Go.\n\nHint: first add 2"],
+        sized=("train.groups=7", "warm_start.steps=60"),
+        warmed=None,
+        learns=stages_learned,
+    ),
+    # Half of eight: the two right ones with the highest scores, and the two wrong ones with the lowest.
+    Method(
+        "prof",
+        credited_groups,
+        harmonised,
+        ["right2", "right3", "wrong0", "wrong1"],
+        sized=("train.groups=7", "warm_start.steps=60"),
+        warmed=None,
+        learns=stages_learned,
+    ),
+    Method(
+        "light-r1",
+        lambda run: run.metric("margin"),
+        prepared,
+        [("all", 7), ("hardest", 3), ("sample", 7), ("sample", "dpo")],
+        sized=(
+            "stages.0.sft.steps=60",
+            "stages.1.sft.steps=10",
+            "stages.2.rl.train.iterations=2",
+            "stages.3.preference.epochs=4",
+            "stages.3.preference.metrics_every=1",
+            "stages.4.rl.train.iterations=2",
+            "train.groups=7",
+        ),
+        warmed=None,
+        learns=stages_learned,
     ),
 ]

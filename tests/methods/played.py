@@ -10,6 +10,7 @@ from agentrl.curriculum import CreditedEpisode, Curriculum, Group, GroupPlan
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.estimators.registry import EpisodeCredit
+from agentrl.rewards.components import RewardSet
 from agentrl.types.episode import Episode, Node, Turn
 from agentrl.types.task import Task
 
@@ -54,10 +55,24 @@ def credited(of: Episode, advantage: float = 0.5) -> CreditedEpisode:
     )
 
 
+def rewards_of(recipe: Recipe) -> RewardSet:
+    """The reward components of a recipe, with its gates."""
+    rewards = {name: each.spec for name, each in recipe.rewards.items()}
+    return RewardSet.from_recipe(rewards, recipe.base, recipe.gate, recipe.reward_of, recipe.success)
+
+
+def scored(recipe: Recipe, of: Episode, **values: Any) -> Episode:
+    """The episode with the rewards of a recipe, given what its components say."""
+    rewards = rewards_of(recipe)
+    known = {each.name: values[each.name] for each in rewards.components}
+    return rewards.combine(of, known).onto(of)
+
+
 def curriculum(recipe: Recipe, *past: Episode, iterations: int = 10) -> Curriculum:
     """The curriculum of a recipe that has played `past`."""
     parts = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
-    return Curriculum(parts, seed=0, iterations=iterations, episode={each.id: each for each in past}.__getitem__)
+    known = {each.id: each for each in past}
+    return Curriculum(parts, seed=0, iterations=iterations, episode=known.__getitem__, of_stage=lambda name: past)
 
 
 def planned(recipe: Recipe, task: Task, at: int = 0, after: Sequence[Group] = ()) -> GroupPlan:
