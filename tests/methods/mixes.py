@@ -109,7 +109,8 @@ METHODS = [
         warmed=(
             "model={scratch: {hidden: 32, layers: 2, heads: 2, vocab_size: 400, max_context: 768}, device: cpu}",
             "warm_start={script: oracle, episodes: 32, steps: 60, lr: 3.0e-3}", "tasks.args.kinds=[count_bits]",
-            "train.trainable=null", "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2",
+            "train.trainable=null", "train.kl={coef: 0.01, estimator: k2}", "train.iterations=1", "train.groups=1",
+            "train.group_size=2", "train.minibatch=2",
             "sampling.max_tokens=24", "eval=null",
         ),
     ),
