@@ -37,6 +37,7 @@ def cautions(plan: RlPlan) -> Iterator[str]:
     yield from _of_rewards(parts, parts.credit)
     yield from _of_the_loss(plan)
     yield from _of_the_curriculum(parts, parts.credit, parts.make_curriculum())
+    yield from _of_too_few_iterations(parts, recipe.train, parts.make_curriculum())
 
 
 def _of_the_end(evaluation: EvalSettings | None, train: TrainSection) -> Iterator[str]:
@@ -116,4 +117,22 @@ def _of_the_curriculum(parts: Parts, credit: CreditAssigner, curriculum: Sequenc
             yield (
                 f"curriculum.{index}: {part.name} drops groups of equal outcomes, but {credit.estimator.name} "
                 f"could learn from their turn rewards ({on_turns})\n  -> {part.name}: {{metric: total}}"
+            )
+
+
+def _of_too_few_iterations(parts: Parts, train: TrainSection, curriculum: Sequence[Part]) -> Iterator[str]:
+    """Parts that would never act in a training as short as this."""
+    for index, part in enumerate(curriculum):
+        passes, every = getattr(part.settings, "passes", None), getattr(part.settings, "every", None)
+        if passes is not None and passes * len(parts.tasks) >= train.iterations * train.groups:
+            yield (
+                f"curriculum.{index}: {part.name} selects after {passes} passes over {len(parts.tasks)} tasks, and "
+                f"train.iterations and train.groups are {train.iterations} and {train.groups}: it never does\n"
+                f"  -> train.iterations={passes * len(parts.tasks) // train.groups * 2}, or tasks.limit="
+                f"{max(1, train.iterations * train.groups // passes // 2)}"
+            )
+        if every is not None and every > train.iterations:
+            yield (
+                f"curriculum.{index}.every: {part.name} acts every {every} iterations, and train.iterations is "
+                f"{train.iterations}: it never does\n  -> curriculum.{index}.every={max(1, train.iterations // 3)}"
             )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from safetensors.numpy import load_file
@@ -15,10 +17,12 @@ from agentrl.curriculum.methods.sources import SourceSampler
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.rollouts.builder import build
 from agentrl.training.stages.stage import stages_of
+from agentrl.types.episode import Episode
 from agentrl.types.task import Task
 from tests.estimators.golden_scalars import plan
-from tests.methods.played import credited, curriculum, drawn, episode, group, tasks
+from tests.methods.played import credited, curriculum, drawn, episode, group, rewards_of, tasks
 from tests.methods.proofs import WARMED, Method, Run
+from tests.rewards.make import make_episode, turn
 
 FEW = ("tasks.args.n=4", "train.groups=8", "train.group_size=2")
 """Overrides: four tasks, each of which comes twice in an iteration."""
@@ -221,6 +225,55 @@ def prepared(recipe: Recipe) -> list[Any]:
     return told
 
 
+def by_stage(run: Run, told: Callable[[Episode], str]) -> list[list[str]]:
+    """What is told of the episodes of each stage."""
+    found: dict[str, set[str]] = {}
+    for each in run.played:
+        found.setdefault(each.id.partition("/")[0], set()).add(told(each))
+    return [sorted(values) for values in found.values()]
+
+
+def graded(recipe: Recipe, task: Task, answer: str, at: int = 0) -> float:
+    """The reward of an answer."""
+    said = make_episode(task, turn(text=answer), answer=answer, iteration=at)
+    return round(asyncio.run(rewards_of(recipe).score(task, said)).total or 0.0, 3)
+
+
+def widened(recipe: Recipe) -> list[Any]:
+    """Stage by stage, the form of the questions, and the reward of an answer that is right as far as it goes."""
+    task = Task.of("t", "What is it?", answer="pneumonia of the left lung")
+    stages = [each for each in stages_of(recipe) if each.kind == "rl"]
+    forms = [{task.id.partition("-")[0] for task in build(each.recipe).tasks.tasks} for each in stages]
+    return [(*form, graded(each.recipe, task, "pneumonia")) for form, each in zip(forms, stages, strict=True)]
+
+
+def domains(recipe: Recipe) -> list[Any]:
+    """Stage by stage the domains, the longest reply, the reward, and whether an update is one step on policy."""
+    found = []
+    for each in (each for each in stages_of(recipe) if each.kind == "rl"):
+        train, tasks_of = each.recipe.train, build(each.recipe).tasks.tasks
+        assert train is not None
+        sources = {str(task.data["source"]) for task in tasks_of}
+        on_policy = train.minibatch >= train.groups * train.group_size
+        found.append((*sources, each.recipe.sampling.max_tokens, *each.recipe.rewards, on_policy))
+    return found
+
+
+def dated(recipe: Recipe) -> dict[str, float]:
+    """Stage by stage the reward of a hard date, ten months off, in iteration 25; then rewards of easy questions."""
+    far = Task.of("far", "When?", kind="inference", hard=True, dates=["2000-01"], month=1)
+    found = {each.name: graded(each.recipe, far, "2000-11", 25) for each in stages_of(recipe) if each.kind == "rl"}
+    for kind, dates, answer in (
+        ("difference", ["2000-01", "2000-11"], "2000-01, 2000-09; 10"),
+        ("ordering", ["2000-01", "2000-03", "2001-05"], "2000-01, 2000-03, 2001-05; 1-2-3"),
+        ("completion", ["2000-01"], "2000-03; 12"),
+        ("inference", ["2000-01"], "soon"),
+    ):
+        task = Task.of("t", "When?", kind=kind, hard=False, dates=dates, month=1)
+        found[kind] = graded(recipe, task, answer)
+    return found
+
+
 def harder(recipe: Recipe) -> list[list[str]]:
     """What the stage `hard` draws after a pass over ten tasks, each harder than the one before: at once, in its second
     and in its third phase."""
@@ -371,6 +424,52 @@ METHODS = [
             "stages.4.rl.train.iterations=2",
             "train.groups=7",
         ),
+        warmed=None,
+        learns=stages_learned,
+    ),
+    # F1 of one word of four: precision 1, recall 1/4.
+    Method(
+        "medcco",
+        lambda run: by_stage(run, lambda each: ", ".join(each.components)),
+        widened,
+        [("closed", 0.0), ("open", 0.4)],
+        sized=(
+            "stages.0.sft.steps=100",
+            "stages.1.sft.steps=100",
+            "stages.2.rl.train.iterations=2",
+            "stages.3.rl.train.iterations=2",
+        ),
+        warmed=None,
+        learns=stages_learned,
+    ),
+    Method(
+        "acereason",
+        lambda run: by_stage(run, lambda each: str(each.task.data["source"])),
+        domains,
+        [("maths", 24, "numeric", True), ("maths", 40, "numeric", True), ("code", 40, "code_tests", True)],
+        sized=("stages.0.sft.steps=150", *(f"stages.{k}.rl.train.iterations=2" for k in (1, 2, 3))),
+        warmed=None,
+        learns=stages_learned,
+    ),
+    Method(
+        "time-r1",
+        lambda run: by_stage(run, lambda each: str(each.task.data["kind"])),
+        dated,
+        {
+            # 0.05 + exp(-10 alpha), alpha 0.1, 0.07, half way between them, and 0.1.
+            "easy": 0.418,
+            "all": 0.547,
+            "strict": 0.477,
+            "future": 0.418,
+            # 0.05 + (1/4 (1 + exp(-0.2)) + 1/2) exp(-0.2): two months off, and two months from its own dates.
+            "difference": 0.832,
+            # 0.05 + 0.6 + 0.4 * 0.999.
+            "ordering": 1.05,
+            # 0.05 + 1/2 exp(-0.2) + 1/2 exp(-0.3): December is a month from January.
+            "completion": 0.83,
+            "inference": -0.2,
+        },
+        sized=("stages.0.sft.steps=200", *(f"stages.{k}.rl.train.iterations=2" for k in (1, 2, 3, 4))),
         warmed=None,
         learns=stages_learned,
     ),

@@ -105,7 +105,7 @@ METHODS = [
             "state": [1.142, 1.167, -0.808, -0.833, -0.333],
         },
         small=("credit={gigpo: {gamma: 0.95, std: none}}",),
-        sized=("tasks.args.kinds=[count_bits]", "sampling.max_tokens=24"),
+        sized=("tasks.args.kinds=[count_bits]", "sampling.max_tokens=24", "train.trainable=null"),
         warmed=(
             "model={scratch: {hidden: 32, layers: 2, heads: 2, vocab_size: 400, max_context: 768}, device: cpu}",
             "warm_start={script: oracle, episodes: 32, steps: 60, lr: 3.0e-3}", "tasks.args.kinds=[count_bits]",

@@ -121,3 +121,19 @@ def test_a_pair_that_makes_no_sense_is_refused(
 @pytest.mark.parametrize("overrides", SENSIBLE, ids=" ".join)
 def test_the_same_keys_are_allowed_where_they_make_sense(folder: str, overrides: list[str]) -> None:
     check(folder, overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["curriculum=[{limr: {passes: 4}}]", "train.iterations=8"], "limr selects after 4 passes over 4 tasks"),
+        (["curriculum=[of_level]", "train.iterations=2"], "of_level selects after 1 passes over 4 tasks"),
+        (["curriculum=[{scaling_inter: {every: 30}}]", "train.iterations=20"], "acts every 30 iterations"),
+        (["curriculum=[{rorecomp: {every: 4}}]", "train.iterations=3", "train.importance={}"], "curriculum.0.every=1"),
+    ],
+)
+def test_a_part_that_never_acts_gets_a_warning(folder: str, overrides: list[str], told: str) -> None:
+    warned = "\n".join(check(folder, overrides).warnings)
+    assert told in warned
+    assert "it never does" in warned
+    assert "never does" not in "\n".join(check(folder, [*overrides, "train.iterations=60"]).warnings)
