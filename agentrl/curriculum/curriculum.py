@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,21 @@ class Curriculum:
         seed: the seed of the run.
         iterations: number of planned iterations.
         episode: reads an earlier episode of the run.
+        of_stage: reads the training episodes of an earlier stage of the run.
     """
 
     def __init__(
-        self, parts: Sequence[Part], *, seed: int, iterations: int, episode: Callable[[str], Episode] | None = None
+        self,
+        parts: Sequence[Part],
+        *,
+        seed: int,
+        iterations: int,
+        episode: Callable[[str], Episode] | None = None,
+        of_stage: Callable[[str], Iterable[Episode]] = lambda name: (),
     ) -> None:
         self.parts = list(parts)
         self.seed, self.iterations = seed, iterations
-        self._episode = episode or _no_past
+        self._episode, self._of_stage = episode or _no_past, of_stage
         samplers = [part for part in parts if isinstance(part, Sampler)]
         self.sampler = samplers[0] if samplers else None
         self.schedules = [part for part in parts if isinstance(part, Schedule)]
@@ -97,7 +104,7 @@ class Curriculum:
 
     def _context(self, part: Part, iteration: int, *more: object) -> CurriculumContext:
         rng = random.Random(derive_seed(self.seed, "curriculum", self.parts.index(part), iteration, *more))
-        return CurriculumContext(iteration, self.iterations, rng, self._episode)
+        return CurriculumContext(iteration, self.iterations, rng, self._episode, self._of_stage)
 
 
 def load_parts(entries: Sequence[CurriculumPart], base: Path, scripts: Collection[str]) -> list[Part]:

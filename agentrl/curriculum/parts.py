@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -31,21 +31,25 @@ class CurriculumContext:
         iterations: number of planned iterations.
         rng: a generator for this part and this call, with the same seed after a kill.
         episode: reads an earlier episode of the run.
+        of_stage: reads the training episodes of an earlier stage of the run, by its name.
     """
 
     iteration: int
     iterations: int
     rng: random.Random
     episode: Callable[[str], Episode]
+    of_stage: Callable[[str], Iterable[Episode]] = lambda name: ()
 
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """A planned group: the task, the number of episodes, and their maximum number of turns."""
+    """A planned group: the task, the number of episodes, their maximum number of turns, and the temperature that their
+    replies are sampled at (None: the recipe's)."""
 
     task: Task
     size: int
     max_turns: int
+    temperature: float | None = None
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ class Part:
         source: the paper or code of the rule.
         certainty: A: read in the authors' code; B: paper rule, confirmed by a second source; C: reconstructed.
         trains_older_episodes: whether episodes of earlier policies train again, which the recipe must correct for.
+        sets_temperature: whether it plans the temperature of groups.
         state: the state of the part, as JSON values.
     """
 
@@ -127,6 +132,7 @@ class Part:
     source: ClassVar[str] = "user code"
     certainty: ClassVar[str] = ""
     trains_older_episodes: ClassVar[bool] = False
+    sets_temperature: ClassVar[bool] = False
     name = ""
     settings: Any
 
@@ -190,14 +196,17 @@ class Filter(Part):
 
 
 def data_of(task: Task, key: str, part: str) -> Any:
-    """A field of a task's data that a part needs.
+    """A field of a task's data that a part needs; dots lead inside (`game.kwargs.level`).
 
     Raises:
         TaskError: the task lacks the field.
     """
-    if key not in task.data:
-        raise TaskError(
-            f"task {task.id!r} has no data {key!r}, which the curriculum's {part!r} reads",
-            remedy=f"Task.of(id, instruction, {key}=...); it has: {', '.join(task.data) or 'none'}",
-        )
-    return task.data[key]
+    found: Any = task.data
+    for step in [key] if key in task.data else key.split("."):
+        if not isinstance(found, Mapping) or step not in found:
+            raise TaskError(
+                f"task {task.id!r} has no data {key!r}, which the curriculum's {part!r} reads",
+                remedy=f"Task.of(id, instruction, {key}=...); it has: {', '.join(task.data) or 'none'}",
+            )
+        found = found[step]
+    return found

@@ -14,6 +14,7 @@ from typing import Any
 from agentrl.config.recipe import Recipe
 from agentrl.engines.replay import ReplayEngine
 from agentrl.preflight.offline import offline_plan
+from agentrl.preflight.pairs import check_stages
 from agentrl.preflight.recorded import check_recorded, check_replay, on_recorded, replay_of
 from agentrl.preflight.training import rl_plan
 from agentrl.preflight.warnings import cautions
@@ -94,6 +95,7 @@ def plan(recipe: Recipe, *, from_run: Path | None = None, passes: int = 1, repla
     if recorded is not None:
         recipe = on_recorded(recipe, recorded)
     stages = tuple(map(_planned, stages_of(recipe)))
+    check_stages(stages)
     reinforced = [each for each in stages if isinstance(each, RlPlan)]
     warnings = tuple(line for each in reinforced for line in cautions(each))
     told = tuple(trackers(recipe.track, recipe.base))

@@ -124,6 +124,10 @@ def check_rl(plan: RlPlan) -> None:
     for column, place in columns:
         _check_column(plan.trainer, column, place)
     _check_settings(plan.trainer, plan.recipe, train, (*NEEDS, *ROLLOUT_NEEDS))
+    for index, part in enumerate(plan.parts.make_curriculum()):
+        if part.sets_temperature and "temperature" not in _can(plan.trainer).features:
+            lacks = "computes log-probabilities at temperature 1"
+            raise _refused(plan.trainer, lacks, f"curriculum.{index}", f"do without {part.name}")
 
 
 def check_offline(plan: StagePlan) -> None:

@@ -9,6 +9,7 @@ from agentrl.config.recipe import TrainingRecipe
 from agentrl.config.train import OptimiserSettings
 from agentrl.engines.registry import chosen_engine
 from agentrl.models.load import count_layers, sees
+from agentrl.preflight.pairs import check_pairs
 from agentrl.preflight.signal import check_signal
 from agentrl.preflight.trainer import check_rl, chosen_trainer
 from agentrl.rollouts.agent import Agent
@@ -137,6 +138,10 @@ def _trainer(plan: RlPlan) -> None:
     check_rl(plan)
 
 
+def _pairs(plan: RlPlan) -> None:
+    check_pairs(plan)
+
+
 def _signal(plan: RlPlan) -> None:
     check_signal(plan.recipe, plan.parts, plan.parts.make_curriculum())
 
@@ -152,6 +157,7 @@ CHECKS: tuple[Callable[[RlPlan], None], ...] = (
     _policies,
     _model,
     _trainer,
+    _pairs,
     _signal,
 )
 """In this order; the first that fails raises."""

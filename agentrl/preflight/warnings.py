@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 
 from agentrl.config.recipe import EvalSettings, TrainSection
@@ -11,6 +10,7 @@ from agentrl.curriculum.parts import Part, Solving
 from agentrl.engines.registry import chosen_engine
 from agentrl.estimators.registry import CreditAssigner
 from agentrl.preflight.bounds import unknown_bounds
+from agentrl.preflight.code import in_code
 from agentrl.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.rollouts.builder import Parts
 from agentrl.training.stages.plan import RlPlan
@@ -37,6 +37,7 @@ def cautions(plan: RlPlan) -> Iterator[str]:
     yield from _of_rewards(parts, parts.credit)
     yield from _of_the_loss(plan)
     yield from _of_the_curriculum(parts, parts.credit, parts.make_curriculum())
+    yield from _of_too_few_iterations(parts, recipe.train, parts.make_curriculum())
 
 
 def _of_the_end(evaluation: EvalSettings | None, train: TrainSection) -> Iterator[str]:
@@ -52,12 +53,6 @@ def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Ite
         yield (
             f"{credit.estimator.name} compares the episodes of a group, but train.group_size is 1: nothing is learned\n"
             "  -> train.group_size=8, or an estimator without groups (reinforce_pp, or turn_gae with a critic)"
-        )
-    of_group = [component.name for component in parts.rewards.of_group]
-    if of_group and train.group_size == 1:
-        yield (
-            f"{', '.join(of_group)} compares the episodes of a group, but train.group_size is 1\n"
-            "  -> train.group_size=8"
         )
     if credit.needs_members and parts.recipe.sampling.temperature == 0:
         yield (
@@ -78,7 +73,7 @@ def _of_rewards(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
             "  -> @reward(bounds=(0, 1)) on the function, or then: [{clip: [0, 1]}]"
         )
     for column, remedy in ON_TURNS.items():
-        if column in credit.needs and column not in parts.recipe.rewards and not _in_code(column, parts):
+        if column in credit.needs and column not in parts.recipe.rewards and not in_code(column, parts):
             yield (
                 f"{name} reads the turn reward {column!r}, but neither a reward component nor the code of a tool or "
                 f"the agent has this name\n  -> {remedy}"
@@ -104,7 +99,7 @@ def _of_the_curriculum(parts: Parts, credit: CreditAssigner, curriculum: Sequenc
     for index, part in enumerate(curriculum):
         for key, verb, special in (("process", "ranks", ()), ("metric", "compares", NAMED)):
             name = getattr(part.settings, key, None)
-            if isinstance(name, str) and name not in (*rewards, *special) and not _in_code(name, parts):
+            if isinstance(name, str) and name not in (*rewards, *special) and not in_code(name, parts):
                 yield (
                     f"curriculum.{index}.{key}: {part.name} {verb} by {name!r}, but neither a reward component nor a "
                     f"tool's code has this name\n  -> {nearest(name, rewards, 'components')}; or let a tool give "
@@ -125,10 +120,19 @@ def _of_the_curriculum(parts: Parts, credit: CreditAssigner, curriculum: Sequenc
             )
 
 
-def _in_code(name: str, parts: Parts) -> bool:
-    """Returns True if the modules of the tools or the agent contain the name, or cannot be read."""
-    owners = [*(getattr(tool, "function", type(tool)) for tool in parts.make_tools()), type(parts.make_agent())]
-    try:
-        return any(name in inspect.getsource(inspect.getmodule(owner) or owner) for owner in owners)
-    except (OSError, TypeError):
-        return True
+def _of_too_few_iterations(parts: Parts, train: TrainSection, curriculum: Sequence[Part]) -> Iterator[str]:
+    """Parts that would never act in a training as short as this."""
+    for index, part in enumerate(curriculum):
+        passes, every = getattr(part.settings, "passes", None), getattr(part.settings, "every", None)
+        if passes is not None and passes * len(parts.tasks) >= train.iterations * train.groups:
+            yield (
+                f"curriculum.{index}: {part.name} selects after {passes} passes over {len(parts.tasks)} tasks, and "
+                f"train.iterations and train.groups are {train.iterations} and {train.groups}: it never does\n"
+                f"  -> train.iterations={passes * len(parts.tasks) // train.groups * 2}, or tasks.limit="
+                f"{max(1, train.iterations * train.groups // passes // 2)}"
+            )
+        if every is not None and every > train.iterations:
+            yield (
+                f"curriculum.{index}.every: {part.name} acts every {every} iterations, and train.iterations is "
+                f"{train.iterations}: it never does\n  -> curriculum.{index}.every={max(1, train.iterations // 3)}"
+            )

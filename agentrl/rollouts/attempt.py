@@ -32,6 +32,7 @@ from agentrl.tools.calling import called
 from agentrl.tools.responders import info_of, openings
 from agentrl.tools.toolset import ToolBox
 from agentrl.types.clocks.deadline import Deadline
+from agentrl.types.engine import Sampling
 from agentrl.types.episode import POLICY, Episode, ErrorRecord
 from agentrl.types.errors import EngineError, StoreError, asked_to_stop
 from agentrl.types.parts.intake import Images
@@ -139,7 +140,7 @@ class Attempt:
             keyed=_keyed(agent, box.instances) if context.keyed else (),
             saves=savers(box.instances),
         )  # fmt: skip
-        speaker = MainPolicy(POLICY, context.engine, context.renderer, context.sampling, reserve=self._reserve)
+        speaker = MainPolicy(POLICY, context.engine, context.renderer, self.sampling, reserve=self._reserve)
         self.session = session = Session(state, box, speaker, source, self.speakers, self.forkable)
         state.seats = agent is None or agent.seats
         source.begin(state)
@@ -165,6 +166,12 @@ class Attempt:
                 self.opened.append(tool)
                 await called(tool, tool.open, task, self.sandbox)
             return await openings(box.environments, images.take)
+
+    @property
+    def sampling(self) -> Sampling:
+        """The sampling parameters of the policy's replies."""
+        own, planned = self.context.sampling, self.spec.temperature
+        return own if planned is None else msgspec.structs.replace(own, temperature=planned)
 
     @property
     def forkable(self) -> Forkable | None:
@@ -336,7 +343,7 @@ class Attempt:
             answer=outcome.answer if outcome else None,
             stop=self.stop or (outcome.stop if outcome else ""),
             error=self.error,
-            temperature=self.context.sampling.temperature,
+            temperature=self.sampling.temperature,
             timings={name: round(value, 6) for name, value in timings.items()},
             created_at=self.created_at,
             trainable=self.context.engine.trainable,

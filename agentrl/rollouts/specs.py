@@ -25,6 +25,7 @@ class EpisodeSpec:
     split: str = "train"
     max_turns: int | None = None  # None: the context's
     resumes: Prefix | None = None  # None: from the beginning
+    temperature: float | None = None  # None: the context's
 
 
 def rollout_specs(
@@ -60,7 +61,9 @@ def group_id(iteration: int, index: int, task: Task, prefix: str = "") -> str:
 def group_specs(group: GroupPlan, id: str, iteration: int, further: int = 0) -> list[EpisodeSpec]:
     """Returns the specs of one group."""
     return [
-        EpisodeSpec(f"{id}#{member}", id, group.task, iteration, "train", group.max_turns)
+        EpisodeSpec(
+            f"{id}#{member}", id, group.task, iteration, "train", group.max_turns, temperature=group.temperature
+        )
         for member in range(group.size + further)
     ]
 

@@ -106,6 +106,7 @@ class _Assembly:
             seed=plan.recipe.seed,
             iterations=plan.recipe.train.iterations,
             episode=run.get,
+            of_stage=lambda name: run.episodes(split="train", prefix=f"{name}/"),
         )
         self.collector = Collector(plan.parts, run, reporter, runners)
         self.compute = self._closed(compute_of(ranks.size, beside=works_beside(plan.recipe)))

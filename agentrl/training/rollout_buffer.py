@@ -46,12 +46,14 @@ class DrawnGroup:
         return {
             "iteration": self.iteration, "index": self.index, "begun": self.begun,
             "task": task, "size": self.plan.size, "max_turns": self.plan.max_turns,
+            "temperature": self.plan.temperature,
         }  # fmt: skip
 
     @classmethod
     def from_state(cls, state: dict[str, Any], prefix: str = "") -> DrawnGroup:
         """The group from the result of `state_dict`."""
-        plan = GroupPlan(msgspec.convert(state["task"], Task), state["size"], state["max_turns"])
+        task = msgspec.convert(state["task"], Task)
+        plan = GroupPlan(task, state["size"], state["max_turns"], state.get("temperature"))
         group = cls(state["iteration"], state["index"], plan, prefix)
         group.begun = state["begun"]
         return group

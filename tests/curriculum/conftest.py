@@ -20,7 +20,7 @@ def counts(n=12):
         yield Task.of(f"count{k}", f"Count to {k % 3 + 1}.", to=k % 3 + 1, source="ab"[k % 2], hint="one two three")
 
 class Counter(Tool):
-    async def open(self, task, sandbox): self.count, self.to = 0, task.data["to"]
+    async def open(self, task, sandbox): self.count, self.to, self.fog = 0, task.data["to"], task.data.get("noise")
     @tool
     async def add(self, by: int = 1) -> ToolResult:
         "Count on."

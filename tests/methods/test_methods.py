@@ -12,7 +12,9 @@ import pytest
 from agentrl.api.recipe_check import check
 from agentrl.api.shipped import shipped_methods
 from agentrl.config.files import method_files, method_name
+from agentrl.config.loader import load_recipe
 from agentrl.config.profiles import CONTROL
+from tests.methods.mixes import WITHOUT
 from tests.methods.proofs import Method, acts, groups
 
 GROUPS = groups()
@@ -59,3 +61,12 @@ def test_the_first_method_of_each_group_acts_and_its_control_does_not(method: Me
 @pytest.mark.parametrize("method", METHODS, ids=name_of)
 def test_a_method_acts_and_its_control_does_not(method: Method, tmp_path: Path) -> None:
     acts(method, tmp_path)
+
+
+@pytest.mark.parametrize("method", GROUPS["mixes"], ids=name_of)
+def test_each_part_of_a_mix_bites_by_itself(method: Method) -> None:
+    """Without one part, what that part does is missing, and what the others do is not."""
+    assert WITHOUT[method.name].keys() == method.expected.keys()
+    for part, overrides in WITHOUT[method.name].items():
+        found = method.bites(load_recipe(method.name, [*method.small, *overrides]))
+        assert [name for name, value in found.items() if value != method.expected[name]] == [part]

@@ -69,6 +69,10 @@ class DartTurns(Filter):
     Settings = TurnSettings
     source = SOURCE
     certainty = "C"
+    _masked = 0
+
+    def metrics(self) -> dict[str, float]:
+        return {"masked": float(self._masked)}
 
     def refine(self, credited: list[CreditedEpisode], context: CurriculumContext) -> list[CreditedEpisode]:
         turns = sorted(
@@ -77,15 +81,20 @@ class DartTurns(Filter):
             for index, entropy in _surprise(each.episode).items()
         )
         dropped: dict[int, set[int]] = {}
-        for _, number, index in turns[math.ceil(self.settings.keep * len(turns)) :]:
+        masked = turns[math.ceil(self.settings.keep * len(turns)) :]
+        for _, number, index in masked:
             dropped.setdefault(number, set()).add(index)
+        self._masked = len(masked)
         return [
             replace(x, masked_turns=x.masked_turns | dropped.get(number, set())) for number, x in enumerate(credited)
         ]
 
 
 class SuccessSettings(Solving):
-    """`success`: value of `metric` from which an episode is stored, and below which a group has failed."""
+    """`success`: value of `metric` from which an episode is stored, and below which a group has failed. `stage`: name
+    of an earlier stage whose successes are known from the beginning."""
+
+    stage: str | None = None
 
 
 class DartSuccesses(Filter):
@@ -93,26 +102,38 @@ class DartSuccesses(Filter):
 
     A success joins one group of an iteration, the first that failed at its task: an episode trains once. Its tokens are
     an older policy's, so the recipe must correct for that; DART clamps the weight at 1 (`train.importance: {high: 1}`).
+    With `stage`, the successes that an earlier stage collected are known from the beginning.
     """
 
     Settings = SuccessSettings
     source = SOURCE
     certainty = "C"
     trains_older_episodes = True
+    _joined = 0
 
     def select(self, groups: list[Group], wanted: int, context: CurriculumContext) -> list[Group]:
         joined: set[str] = set()
-        return [self._with_success(group, joined, context) for group in groups]
+        if self.settings.stage is not None and "collected" not in self.state:
+            self._know(sorted(context.of_stage(self.settings.stage), key=lambda episode: episode.id))
+            self.state["collected"] = len(self.state.get("ids", {}))
+        selected = [self._with_success(group, joined, context) for group in groups]
+        self._joined = len(joined)
+        return selected
 
     def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         for group in groups:
-            for episode in group.episodes:
-                if self.settings.solves(episode):
-                    self.state[group.task.id] = episode.id
+            self._know(group.episodes)
+
+    def metrics(self) -> dict[str, float]:
+        return {"joined": float(self._joined)}
+
+    def _know(self, episodes: Sequence[Episode]) -> None:
+        known = self.state.setdefault("ids", {})
+        known |= {each.task.id: each.id for each in episodes if self.settings.solves(each)}
 
     def _with_success(self, group: Group, joined: set[str], context: CurriculumContext) -> Group:
         """`joined`: the stored episodes that have joined a group of this iteration."""
-        known = self.state.get(group.task.id)
+        known = self.state.get("ids", {}).get(group.task.id)
         if known is None or known in joined or not group.episodes or self.settings.solved(group):
             return group
         joined.add(known)

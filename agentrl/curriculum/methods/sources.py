@@ -43,7 +43,8 @@ class SourceSampler(Sampler):
 
 
 class DumpSettings(Section):
-    """`key`: field of the task's data that names its source. `window`: episodes that the mean is taken over."""
+    """`key`: field of the task's data that names its source; dots lead inside. `window`: episodes that the mean is
+    taken over."""
 
     key: str = "source"
     window: int = Field(300, gt=0)
