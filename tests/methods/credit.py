@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -14,10 +15,15 @@ from agentrl.estimators.estimator import Advantages
 from agentrl.estimators.history import History
 from agentrl.estimators.registry import load_credit
 from agentrl.estimators.table import CreditTable
+from agentrl.rewards.components import RewardSet
+from agentrl.rewards.groups import score_group
 from agentrl.store.codec import StoredCredit
+from agentrl.types.episode import CallRecord, Episode
+from agentrl.types.task import Task
 from tests.estimators.tables import Member, Step, table_of
 from tests.methods.proofs import Method, Run
 from tests.methods.written import credited
+from tests.rewards.make import call, make_episode, turn
 
 EIGHT = ("tasks.args.n=8",)
 BY_HEART = (
@@ -152,6 +158,56 @@ def method(
     return Method(name, fires, bites, rounded(expected), sized=EIGHT, warmed=BY_HEART, **more)
 
 
+def component(name: str) -> Callable[[Run], Sequence[Any]]:
+    """By episode: a component of its reward, as its group decided it."""
+
+    def found(run: Run) -> list[float | None]:
+        scores = [run.reader.group_scores(episode.id) for episode in run.played]
+        return [score.components[name] for score in scores if score is not None and name in score.components]
+
+    return found
+
+
+SUM = Task.of("t", "Compute 2 + 2.", answer="4")
+
+
+def replied(answer: str | None, tokens: int = 1, *calls: CallRecord, task: Task = SUM) -> Episode:
+    """An episode of one turn that made these calls."""
+    return make_episode(task, turn(*calls), answer=answer, tokens=tokens)
+
+
+def paid(*group: Episode) -> Callable[[Recipe], list[float]]:
+    """What a recipe pays the members of a group."""
+
+    async def totals(recipe: Recipe) -> list[Any]:
+        rewards = RewardSet.from_recipe(
+            {name: each.spec for name, each in recipe.rewards.items()},
+            recipe.base,
+            recipe.gate,
+            recipe.reward_of,
+            recipe.success,
+        )
+        alone = [(await rewards.score(each.task, each)).onto(each) for each in group]
+        return [score.total for score in await score_group(rewards, alone)]
+
+    return lambda recipe: rounded(asyncio.run(totals(recipe)))
+
+
+# Scores 1, 0 and 1, 1: mean 3/4, deviation 1/2.
+EASIER = said([1, 0, 1, 1], "aabb")
+
+# Of two groups one in five, so one, counts length: a, where both are right. 1 and 3 tokens are +-1/sqrt 2 deviations
+# from their mean. The scores 1 - 0.2 sigmoid(+-0.7071) then are +-1/sqrt 2 of their deviation: GRPO divides by it.
+LONG = said([1, 1, 1, 0], "aabb", tokens=[1, 3, 1, 3])
+
+# With the calculator 1 of 2 is right, without it 0 of 2: it pays 0.5. Lengths of 24 and 48 and more: 0.05 and 0.1.
+HELPED = paid(
+    replied("4", 24, call("calculate")), replied("5", 48, call("calculate")), replied("5", 48), replied("6", 96)
+)
+
+# Shares 1/2, 1/2, 1/4 and, without an answer, 0; entropy 1.5 ln 2 for all.
+VOTED = paid(replied("4"), replied("4.0"), replied("5"), replied(None))
+
 METHODS = [
     # The turn that both a-b episodes share has the mean of 2/3 and -1/3; c is of one episode.
     Method("salt", lambda run: run.metric("merged_edges"), credited, [0.167, 0.167, 0.167, 0.167, -0.333]),
@@ -198,4 +254,8 @@ METHODS = [
         by_token(FORKED),
         [each / math.sqrt(1 / 3) for each in CHANGES],
     ),
+    method("lite-ppo", lambda run: widths(run, "lite_ppo"), by_trajectory(EASIER), [1, -1, 0, 0]),
+    method("grpo-lambda", lambda run: run.metric("length_counts"), by_trajectory(LONG), [HALF, -HALF, HALF, -HALF]),
+    method("gcpo", component("contrast"), HELPED, [1.55, 0.6, 0.1, 0.1]),
+    method("ttrv", component("frequency"), VOTED, [share - 1.125 * math.log(2) for share in (0.5, 0.5, 0.25, 0)]),
 ]
