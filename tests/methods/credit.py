@@ -21,7 +21,7 @@ from agentrl.store.codec import StoredCredit
 from agentrl.types.episode import CallRecord, Episode
 from agentrl.types.task import Task
 from tests.estimators.tables import Member, Step, table_of
-from tests.methods.proofs import Method, Run
+from tests.methods.proofs import Method, Run, learned
 from tests.methods.written import credited
 from tests.rewards.make import call, make_episode, turn
 
@@ -208,6 +208,27 @@ HELPED = paid(
 # Shares 1/2, 1/2, 1/4 and, without an answer, 0; entropy 1.5 ln 2 for all.
 VOTED = paid(replied("4"), replied("4.0"), replied("5"), replied(None))
 
+
+def moved(run: Run) -> list[list[bool]]:
+    """By episode: which of its moves did something."""
+    return [[turn.executed for turn in episode.turns] for episode in run.played]
+
+
+def after_a_warmup(run: Run) -> None:
+    """Asserts that in the first iteration only the critic learned, and the policy in the two after it."""
+    first, *_ = [line for line in run.reader.metrics() if line.get("split") == "train"]
+    assert first["progress_loss"] > 0
+    assert "grad_norm" not in first
+    learned(run)
+
+
+# Rewards 0.2 + 0.5, 0.3, 0.1 + 0.5: returns 1.6, 0.9, 0.6 where the critic says 0. Mean 31/30; off it by 17/30, -4/30,
+# -13/30, squares 474/900, over 2.
+ATTRIBUTED = table_of([Member("g", 1, [Step(None, 0.0, 1)] * 3)]).with_columns(
+    progress=[0.2, 0.3, 0.1], executed=[1, 0, 1], value=[0, 0, 0]
+)
+STEPS = np.array([17, -4, -13]) / math.sqrt(474 / 2)
+
 METHODS = [
     # The turn that both a-b episodes share has the mean of 2/3 and -1/3; c is of one episode.
     Method("salt", lambda run: run.metric("merged_edges"), credited, [0.167, 0.167, 0.167, 0.167, -0.333]),
@@ -258,4 +279,13 @@ METHODS = [
     method("grpo-lambda", lambda run: run.metric("length_counts"), by_trajectory(LONG), [HALF, -HALF, HALF, -HALF]),
     method("gcpo", component("contrast"), HELPED, [1.55, 0.6, 0.1, 0.1]),
     method("ttrv", component("frequency"), VOTED, [share - 1.125 * math.log(2) for share in (0.5, 0.5, 0.25, 0)]),
+    Method(
+        "spa",
+        moved,
+        by_token(ATTRIBUTED),
+        rounded(STEPS),
+        small=("train.critic.warmup=1",),
+        sized=("train.iterations=3",),
+        learns=after_a_warmup,
+    ),
 ]
