@@ -39,6 +39,9 @@ class Trainable(Section):
     )
 
 
+_WARMUP = "Number of first iterations in which critic and reward model learn alone, and no policy is updated."
+
+
 class CriticSettings(Section):
     """The critic (a learned baseline) of estimators that need one (gae, turn_gae, bi_level_gae, ppr, spa)."""
 
@@ -52,6 +55,7 @@ class CriticSettings(Section):
         0.5, gt=0, description="Clip range of the value loss: maximum change of a value per iteration; null: none."
     )
     max_grad_norm: float = Field(1.0, gt=0, description="The critic's gradient is clipped to this 2-norm.")
+    warmup: int = Field(0, ge=0, description=_WARMUP)
 
 
 class RewardModelSettings(Section):
@@ -62,6 +66,7 @@ class RewardModelSettings(Section):
     beta: float = Field(0.05, gt=0, description="Scale of the log-ratio, which is the model's reward.")
     threshold: float = Field(0.5, description="Episodes with at least this reward are good.")
     max_grad_norm: float = Field(10.0, gt=0, description="The gradient is clipped to this 2-norm.")
+    warmup: int = Field(0, ge=0, description=_WARMUP)
 
 
 class LossSettings(PlugIn):
@@ -249,6 +254,11 @@ class TrainSettings(OptimiserSettings):
         description="Number of groups per iteration of whose tokens the run keeps advantage, log-probability, ratio, "
         "entropy and clipping (RUN/tokens); those with an advantage come first. 0: none.",
     )
+
+    @property
+    def warmup(self) -> int:
+        """Number of first iterations in which no policy is updated."""
+        return max((each.warmup for each in (self.critic, self.reward_model) if each is not None), default=0)
 
     @model_validator(mode="after")
     def _norm_where_it_counts(self) -> TrainSettings:

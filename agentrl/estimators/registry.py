@@ -53,6 +53,8 @@ ESTIMATORS: Registry[Estimator] = Registry(
     built_in={
         "grpo": "agentrl.estimators.outcome.grpo:grpo",
         "dr_grpo": "agentrl.estimators.outcome.grpo:dr_grpo",
+        "lite_ppo": "agentrl.estimators.outcome.grpo:lite_ppo",
+        "grpo_lambda": "agentrl.estimators.outcome.grpo_lambda:grpo_lambda",
         "rloo": "agentrl.estimators.outcome.baselines:rloo",
         "opo": "agentrl.estimators.outcome.baselines:opo",
         "gpg": "agentrl.estimators.outcome.baselines:gpg",

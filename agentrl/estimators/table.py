@@ -93,7 +93,9 @@ class CreditTable:
         gold_logprob: mean log-probability of the gold answer's tokens, given everything before the turn (nats).
         process: a judge's score of the turn, from 0 to 1; 0 if the judge's reply could not be parsed.
         progress: the turn's contribution to the outcome, predicted by a progress head.
-        executed: 1 for a turn that made calls which were all carried out (`CallRecord.outcome` is `ok`), else 0.
+        executed: 1 for a turn that the environment carried out, else 0: all of its calls (`CallRecord.outcome` is
+            `ok`), or a reply without calls that an environment answered; and none said that it did nothing
+            (`ToolResult.executed`).
         token_reward: reward of the sampled token, in addition to its turn's and trajectory's; training puts KL there.
         behaviour_logprob: of the sampled tokens, under the policy that sampled them.
         ref_logprob: of the sampled tokens, under the reference policy.
@@ -386,7 +388,7 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
         "action": numbered(turn.action for _, turn in pairs),
         "observation_tokens": [n for episode in episodes for n in _observation_tokens(episode)],
         "role": numbered(turn.agent for _, turn in pairs),
-        "executed": [bool(turn.calls) and all(call.outcome == "ok" for call in turn.calls) for _, turn in pairs],
+        "executed": [_carried_out(turn) for _, turn in pairs],
     }
     beliefs = [turn.gold_logprob for _, turn in pairs]
     if None not in beliefs:
@@ -407,6 +409,11 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
     if None not in logprobs:
         columns["behaviour_logprob"] = [logprob for turn in logprobs for logprob in turn or ()]
     return columns
+
+
+def _carried_out(turn: Turn) -> bool:
+    acted = all(call.outcome == "ok" for call in turn.calls) if turn.calls else turn.heard is not None
+    return acted and turn.executed
 
 
 def _observation_tokens(episode: Episode) -> list[int]:

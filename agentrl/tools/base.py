@@ -40,6 +40,8 @@ class ToolResult:
             the right and y down; several are a path (a drag). The page marks them.
         ends_reply: skips later calls of the reply that have not begun, because they were meant for an earlier state.
             The model gets a note. See `Tool.ends_replies`.
+        executed: False if the environment did nothing with the call: a game that says `Nothing happens.`, a click
+            beside all buttons. Credit that reads whether turns were carried out (`spa`) counts such a turn as not.
 
     Raises:
         ImageRefused: an image is damaged or of an unknown type.
@@ -53,6 +55,7 @@ class ToolResult:
     images: Sequence[Any] = ()
     points: Sequence[tuple[float, float]] = ()
     ends_reply: bool = False
+    executed: bool = True
 
     def __post_init__(self) -> None:
         own = vars(self)

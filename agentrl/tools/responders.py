@@ -38,11 +38,13 @@ async def answer_of(speaker: Environment, reply: Reply) -> Observation | None:
     try:
         said = await called(speaker, speaker.respond, reply)
     except ToolError as error:
-        return Observation(f"Error: {values.said(error)}")
+        return Observation(f"Error: {values.said(error)}", executed=False)
     if said is None or isinstance(said, Observation):
         return said
     given = said if isinstance(said, ToolResult) else ToolResult(said)
-    return Observation(given.text, given.done, given.answer, given.rewards, given.images, given.points)
+    return Observation(
+        given.text, given.done, given.answer, given.rewards, given.images, given.points, executed=given.executed
+    )
 
 
 def info_of(environments: Sequence[Environment]) -> dict[str, Any]:

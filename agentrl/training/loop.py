@@ -132,11 +132,12 @@ class TrainingLoop:
         found = {"trained_rows": float(len(batch.samples)), **staleness_metrics(batch.samples, self.iteration)}
         seed = derive_seed(self.recipe.seed, "update", self.iteration)
         progress = self.iteration / self.recipe.train.iterations
-        if batch.samples:
+        policies_learn = self.iteration >= self.recipe.train.warmup
+        if batch.samples and policies_learn:
             found |= await self.trainer.update(batch.samples, seed=seed, progress=progress)
             if self.recipe.train.record_tokens:
                 self.state.record.add_tokens(self.iteration + 1, self.trainer.recorded())
-        for name, each in self.second_policies.items():
+        for name, each in self.second_policies.items() if policies_learn else ():
             found |= await each.update(batch.beside[name], seed, progress)
         batch.metrics.update(await self.compute.call(self.curriculum.observe, batch.groups, self.iteration))
         return batch, found

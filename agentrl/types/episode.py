@@ -136,6 +136,7 @@ class TurnDraft(msgspec.Struct, kw_only=True, omit_defaults=True):
         tools: definitions of the tools available from this turn on, if they changed.
         heard: index of the observation that an environment answered, if one did.
         points: (x, y) of the action of a reply without calls, as `CallRecord.points`.
+        executed: False if a tool or an environment did nothing with the turn (`ToolResult.executed`).
     """
 
     index: int
@@ -159,6 +160,7 @@ class TurnDraft(msgspec.Struct, kw_only=True, omit_defaults=True):
     points: list[tuple[float, float]] = []
     queue_s: float | None = None
     decode_s: float | None = None
+    executed: bool = True
 
     @property
     def valid(self) -> bool:

@@ -68,6 +68,12 @@ def test_a_critic_learns_and_continues(here: Path, warm: list[str]) -> None:
     ]
 
 
+def test_a_critic_learns_before_the_policy(here: Path, warm: list[str]) -> None:
+    lines = train(here, "run", "gae", *warm, "train.critic={steps: 20, lr: 0.01, warmup: 1}")
+    assert ["value_loss" in line for line in lines] == [True, True]
+    assert ["grad_norm" in line for line in lines] == [False, True]
+
+
 def test_token_credit_reaches_the_tokens(here: Path, warm: list[str]) -> None:
     train(here, "run", "high_entropy", *warm, "credit.share=0.3", iterations=1)
     with RunDir.read(here / "run") as run:

@@ -36,6 +36,31 @@ class TestPassAtK:
         assert credit("pass_at_k", scored(1.0, 1.0, 0.0)) == [0, 0, 0]
 
 
+class TestLitePpo:
+    # Scores 1, 0 and 1, 1: mean 3/4, squares 1/16 + 9/16 + 1/16 + 1/16 = 3/4, over 3: a sample variance of 1/4.
+    TABLE = scored(1.0, 0.0, 1.0, 1.0, groups="gghh")
+
+    def test_the_mean_of_the_group_and_the_deviation_of_the_batch(self):
+        assert credit("lite_ppo", self.TABLE, eps=0) == [1, -1, 0, 0]  # +-1/2 over 1/2
+        assert credit("lite_ppo", self.TABLE, std="none") == [0.5, -0.5, 0, 0]
+
+    def test_a_batch_without_deviation_gives_nothing(self):
+        assert credit("lite_ppo", scored(1.0, 1.0, groups="gh"), singleton="raw") == [0, 0]
+
+
+class TestGrpoLambda:
+    def test_length_counts_only_where_most_are_right(self):
+        # Group g: right with 1 and 3 tokens, mean 2, deviation sqrt 2: +-1/sqrt 2. h has as many tokens, and one right.
+        table = scored(1.0, 1.0, 1.0, 0.0, groups="gghh", tokens=(1, 3, 1, 3))
+        low, high = (1 / (1 + math.exp(z)) for z in (1 / math.sqrt(2), -1 / math.sqrt(2)))
+        found = credit("grpo_lambda", table, share=0.5, alpha=0.4, std="none", eps=0)
+        assert found == pytest.approx([0.2 * (high - low), -0.2 * (high - low), 0.5, -0.5])
+
+    def test_a_right_answer_alone_loses_half_of_alpha(self):
+        found = credit("grpo_lambda", scored(1.0, 0.0, tokens=(9, 1)), share=1.0, alpha=0.4, std="none")
+        assert found == pytest.approx([0.4, -0.4])  # 1 - 0.4 / 2 = 0.8
+
+
 class TestWReinforce:
     def test_mistakes_weigh_ten_times_what_successes_do(self):
         assert credit("w_reinforce", scored(1.0, 0.0, 0.5)) == [0.1, -1.0, -1.0]  # 0.5 is not above 0.5

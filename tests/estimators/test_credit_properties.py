@@ -37,6 +37,8 @@ SHIFT_INVARIANT: dict[str, dict[str, float]] = {
 """A constant added to all outcomes of a group changes nothing, under these settings."""
 
 READS_THE_BATCH = {
+    "lite_ppo": "divides by the deviation of the batch",
+    "grpo_lambda": "chooses the groups in which length counts",
     "gpg": "counts the batch's scores that are not 0",
     "bnpo": "fits a Beta distribution to the batch's groups",
     "riskpo": "bundles tasks",
@@ -51,6 +53,7 @@ READS_THE_BATCH = {
 """All others must give a group the same, whatever else is in the batch."""
 
 NOT_ABOUT_ITS_GROUP = {
+    "grpo_lambda": "tells right answers apart by their length",
     "asymre": "credits a group without variance on purpose",
     "w_reinforce": "has no baseline",
     "nsr": "has no baseline",

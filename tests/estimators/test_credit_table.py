@@ -56,6 +56,21 @@ def test_a_turn_is_executed_if_all_its_calls_were(make_episode, outcomes, execut
     assert BUILT_IN["spa"](table, BUILT_IN["spa"].settings(**settings)).turn.tolist() == [0.5 * executed]
 
 
+@pytest.mark.parametrize(("turn", "executed"), [
+    ({"heard": 0}, 1), ({"heard": 0, "executed": False}, 0), ({"calls": ["ok"], "executed": False}, 0),
+])  # fmt: skip
+def test_what_an_environment_says_about_a_turn_counts(make_episode, turn, executed):
+    """A move as text that an environment answered, and one, or a call, of which it said that it did nothing."""
+    calls = [
+        CallRecord(id="c", name="f", arguments={}, outcome=o, result="", duration_s=0) for o in turn.get("calls", [])
+    ]
+    played = make_episode("a0", "a", 0.0)
+    played = msgspec.structs.replace(
+        played, turns=[msgspec.structs.replace(played.turns[0], **{**turn, "calls": calls})]
+    )
+    assert CreditTable.from_episodes([played]).executed.tolist() == [executed]
+
+
 @pytest.mark.parametrize("name", ["grpo", "returns", "gigpo"])
 @pytest.mark.parametrize("status", ["infra_error", "user_error"])
 def test_a_lost_member_is_absent_not_zero(make_episode, name, status):

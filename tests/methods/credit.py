@@ -2,8 +2,43 @@
 
 from __future__ import annotations
 
-from tests.methods.proofs import Method, Run
+import asyncio
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from agentrl.config.recipe import Recipe
+from agentrl.estimators.estimator import Advantages
+from agentrl.estimators.history import History
+from agentrl.estimators.registry import load_credit
+from agentrl.estimators.table import CreditTable
+from agentrl.rewards.components import RewardSet
+from agentrl.rewards.groups import score_group
+from agentrl.store.codec import StoredCredit
+from agentrl.types.episode import CallRecord, Episode
+from agentrl.types.task import Task
+from tests.estimators.tables import Member, Step, table_of
+from tests.methods.proofs import Method, Run, learned
 from tests.methods.written import credited
+from tests.rewards.make import call, make_episode, turn
+
+EIGHT = ("tasks.args.n=8",)
+BY_HEART = (
+    "warm_start.script=oracle", "warm_start.episodes=8", "warm_start.steps=120", "warm_start.batch=8", *EIGHT,
+    "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
+)  # fmt: skip
+"""Overrides of a warm start on eight sums: some of what it then says is right."""
+
+# --- what a run has -------------------------------------------------------------------------------------------------
+
+
+def told(run: Run, estimator: str) -> list[StoredCredit]:
+    """The credit of the episodes that trained, if this estimator gave it."""
+    credits = [run.reader.credit(episode.id) for episode in run.played]
+    return [found for found in credits if found is not None and found.estimator == estimator]
 
 
 def verdicts(run: Run) -> list[bool]:
@@ -12,8 +47,245 @@ def verdicts(run: Run) -> list[bool]:
     return [set(found.turn_advantages) == {-1.0} for found in credits if found is not None]
 
 
+def gaps(run: Run, estimator: str) -> list[float]:
+    """By group: how far apart the credits of members with equal scores are. GRPO and its like give them the same."""
+    scores = {episode.id: (episode.group_id, episode.reward) for episode in run.played}
+    found: dict[Any, dict[Any, list[float]]] = {}
+    for credit in told(run, estimator):
+        group, score = scores[credit.episode_id]
+        found.setdefault(group, {}).setdefault(score, []).append(credit.turn_advantages[0])
+    return [max(max(equal) - min(equal) for equal in group.values()) for group in found.values()]
+
+
+def widths(run: Run, estimator: str) -> list[float]:
+    """By group: the credit of the best member less that of the worst."""
+    groups = {episode.id: episode.group_id for episode in run.played}
+    found: dict[Any, list[float]] = {}
+    for credit in told(run, estimator):
+        found.setdefault(groups[credit.episode_id], []).append(credit.turn_advantages[0])
+    return [max(credits) - min(credits) for credits in found.values()]
+
+
+def part(run: Run, estimator: str, name: str) -> list[list[float]]:
+    """By episode: one of the summands of its turns' credit."""
+    return [credit.parts[name] for credit in told(run, estimator)]
+
+
+# --- what a recipe makes of written episodes ------------------------------------------------------------------------
+
+
+def of(recipe: Recipe, table: CreditTable) -> Advantages:
+    """The recipe's credit of a table."""
+    return load_credit(recipe.credit)(table)
+
+
+def rounded(values: Any) -> list[float]:
+    return [round(float(value), 3) + 0.0 for value in values]
+
+
+def said(scores: Sequence[float], groups: str = "", tokens: Sequence[int] = (), **columns: Any) -> CreditTable:
+    """Episodes of one turn: their scores, the letters of their groups, their lengths."""
+    names, lengths = groups or "g" * len(scores), tokens or [1] * len(scores)
+    members = [Member(g, s, [Step(None, 0.0, n)]) for g, s, n in zip(names, scores, lengths, strict=True)]
+    return table_of(members).with_columns(**columns)
+
+
+def by_trajectory(table: CreditTable) -> Any:
+    """What a recipe makes of a table of one-turn episodes, rounded."""
+    return lambda recipe: rounded(of(recipe, table).turn)
+
+
+def by_token(table: CreditTable) -> Any:
+    """The same for each token, if the recipe tells them apart."""
+
+    def found(recipe: Recipe) -> list[float]:
+        advantages = of(recipe, table)
+        return rounded(advantages.turn[table.token_turn] if advantages.token is None else advantages.token)
+
+    return found
+
+
+# Means 1/4 and 3/4: m = 1/2, v = 1/8, so c = (1/4) / (1/8) - 1 = 1, and both parameters are 1 + 1 * (1/2) / 3 = 7/6.
+# At both means the density is (1/4 * 3/4)^(1/6) / B, B = gamma(7/6)^2 / gamma(7/3).
+BETA = math.gamma(7 / 6) ** 2 / math.gamma(7 / 3) / (3 / 16) ** (1 / 6)
+HARD_AND_EASY = said([1, 0, 0, 0, 1, 1, 1, 0], "aaaabbbb")
+
+# Surprise 1, 2, 3, 4. Low half: 1, 0 (mean 1/2); high half: 1, 1 (mean 1). Low: S - 1; high: S - 1/2.
+HALVES = said([1, 0, 1, 1], behaviour_logprob=[-1, -2, -3, -4])
+
+# Two tasks, bundles (1, 1) and (0, 0): sums 2 and 0, quantiles 0.4 and 1.6 at 0.2 and 0.8.
+# Sum 2: (1.6 - 0.4 - 1.2) / 0.6 = 0. Sum 0: middle -1.2 / 0.6 = -2, tail -0.4 / 0.2 = -2: (1.5 * -2 - 2) / 2.5 = -2.
+# Over the deviation of (0, -2), sqrt 2; either member of the second bundle has half of it.
+BUNDLES = said([1, 0, 1, 0], "aabb")
+
+# Both groups agree on an answer, one on a wrong one: entropy 0, so that the weight of the group's own baseline is
+# sigmoid(-30) = 0. Means 0 and 1 among the groups: -+1/2 over their deviation, sqrt(1/2).
+AGREED = said([0, 0, 1, 1], "aabb", answer=["5", "5", "7", "7"])
+
+# Likely, less likely, least likely: ranks 2, 1, 0 of 3. Scores 1 * (1 - 1/6), 1 * (1 - 1/12), 0: mean 7/12.
+# Centred 3/12, 4/12, -7/12: squares 9 + 16 + 49 = 74 of 144, over 2.
+UNLIKELY = said([1, 1, 0], behaviour_logprob=[-1, -2, -3])
+SPREAD = math.sqrt(74 / 144 / 2)
+
+# Five tokens, ceil(0.2 * 5) = 1 of them is kept: the second. GRPO gives 1 and 0 +-1/sqrt 2; 5 tokens for one kept.
+UNSURE = said([1, 0], tokens=[3, 2], entropy=[0.1, 0.9, 0.2, 0.3, 0.4])
+
+# The reward model likes the second token by 1 more than the reference does: 0.05, mean of the episode 0.025.
+# Leave one out of two: 2 r - 0.025, which is -0.025, 0.075; -0.025, -0.025. Sums over later tokens 0.05, 0.075; -0.05,
+# -0.025, and the outcome 5 (2 R - 1) = +-5. Less their mean 0.0125, over their deviation.
+PROCESS = said([1, 0], tokens=[2, 2], prm_logprob=[-1, 0, -1, -1], ref_logprob=[-1, -1, -1, -1])
+LIKED = np.array([5.0375, 5.0625, -5.0625, -5.0375]) / math.sqrt(2 * (5.0375**2 + 5.0625**2) / 3)
+
+# GiGPO: 1 and 0 are +-1/sqrt 2 as episodes. Both act in state a, with returns 0.95 and 0: +-1/sqrt 2 again.
+STATES = table_of(
+    [Member("g", 1, [Step("a", 0, 1), Step("b", 0, 1)]), Member("g", 0, [Step("a", 0, 1), Step("c", 0, 1)])]
+)
+HALF = math.sqrt(1 / 2)
+
+# TEMPO: three episodes of two tokens; the first two begin alike. The mean score of those with the same tokens so far:
+# 1/3, 1/2, 1; 1/3, 1/2, 0; 1/3, 0, 0. GRPO's advantage plus the changes, over the deviation sqrt(1/3).
+FORKED = dataclasses.replace(
+    said([1, 0, 0], tokens=[2, 2, 2]),
+    history=lambda: History([np.array([5, 1]), np.array([5, 2]), np.array([6, 2])], np.array([0, 1, 0, 1, 0, 1])),
+)
+CHANGES = [2 / 3 + 1 / 6, 2 / 3 + 1 / 2, -1 / 3 + 1 / 6, -1 / 3 - 1 / 2, -1 / 3 - 1 / 3, -1 / 3]
+
+
+def method(
+    name: str, fires: Callable[[Run], Sequence[Any]], bites: Any, expected: Sequence[float], **more: Any
+) -> Method:
+    """A method on sums with a calculator. Its policy has learned eight of them by heart, not too well."""
+    return Method(name, fires, bites, rounded(expected), sized=EIGHT, warmed=BY_HEART, **more)
+
+
+def component(name: str) -> Callable[[Run], Sequence[Any]]:
+    """By episode: a component of its reward, as its group decided it."""
+
+    def found(run: Run) -> list[float | None]:
+        scores = [run.reader.group_scores(episode.id) for episode in run.played]
+        return [score.components[name] for score in scores if score is not None and name in score.components]
+
+    return found
+
+
+SUM = Task.of("t", "Compute 2 + 2.", answer="4")
+
+
+def replied(answer: str | None, tokens: int = 1, *calls: CallRecord, task: Task = SUM) -> Episode:
+    """An episode of one turn that made these calls."""
+    return make_episode(task, turn(*calls), answer=answer, tokens=tokens)
+
+
+def paid(*group: Episode) -> Callable[[Recipe], list[float]]:
+    """What a recipe pays the members of a group."""
+
+    async def totals(recipe: Recipe) -> list[Any]:
+        rewards = RewardSet.from_recipe(
+            {name: each.spec for name, each in recipe.rewards.items()},
+            recipe.base,
+            recipe.gate,
+            recipe.reward_of,
+            recipe.success,
+        )
+        alone = [(await rewards.score(each.task, each)).onto(each) for each in group]
+        return [score.total for score in await score_group(rewards, alone)]
+
+    return lambda recipe: rounded(asyncio.run(totals(recipe)))
+
+
+# Scores 1, 0 and 1, 1: mean 3/4, deviation 1/2.
+EASIER = said([1, 0, 1, 1], "aabb")
+
+# Of two groups one in five, so one, counts length: a, where both are right. 1 and 3 tokens are +-1/sqrt 2 deviations
+# from their mean. The scores 1 - 0.2 sigmoid(+-0.7071) then are +-1/sqrt 2 of their deviation: GRPO divides by it.
+LONG = said([1, 1, 1, 0], "aabb", tokens=[1, 3, 1, 3])
+
+# With the calculator 1 of 2 is right, without it 0 of 2: it pays 0.5. Lengths of 24 and 48 and more: 0.05 and 0.1.
+HELPED = paid(
+    replied("4", 24, call("calculate")), replied("5", 48, call("calculate")), replied("5", 48), replied("6", 96)
+)
+
+# Shares 1/2, 1/2, 1/4 and, without an answer, 0; entropy 1.5 ln 2 for all.
+VOTED = paid(replied("4"), replied("4.0"), replied("5"), replied(None))
+
+
+def moved(run: Run) -> list[list[bool]]:
+    """By episode: which of its moves did something."""
+    return [[turn.executed for turn in episode.turns] for episode in run.played]
+
+
+def after_a_warmup(run: Run) -> None:
+    """Asserts that in the first iteration only the critic learned, and the policy in the two after it."""
+    first, *_ = [line for line in run.reader.metrics() if line.get("split") == "train"]
+    assert first["progress_loss"] > 0
+    assert "grad_norm" not in first
+    learned(run)
+
+
+# Rewards 0.2 + 0.5, 0.3, 0.1 + 0.5: returns 1.6, 0.9, 0.6 where the critic says 0. Mean 31/30; off it by 17/30, -4/30,
+# -13/30, squares 474/900, over 2.
+ATTRIBUTED = table_of([Member("g", 1, [Step(None, 0.0, 1)] * 3)]).with_columns(
+    progress=[0.2, 0.3, 0.1], executed=[1, 0, 1], value=[0, 0, 0]
+)
+STEPS = np.array([17, -4, -13]) / math.sqrt(474 / 2)
+
 METHODS = [
     # The turn that both a-b episodes share has the mean of 2/3 and -1/3; c is of one episode.
     Method("salt", lambda run: run.metric("merged_edges"), credited, [0.167, 0.167, 0.167, 0.167, -0.333]),
     Method("negative-reinforcement", verdicts, credited, [0.0, 0.0, -1.0, -1.0, -1.0]),
+    Method(
+        "gigpo",
+        lambda run: part(run, "gigpo", "step"),
+        by_trajectory(STATES),
+        rounded([2 * HALF, HALF, -2 * HALF, -HALF]),
+    ),
+    method(
+        "bnpo",
+        lambda run: widths(run, "bnpo"),
+        by_trajectory(HARD_AND_EASY),
+        [BETA * each for each in [0.75, -0.25, -0.25, -0.25, 0.25, 0.25, 0.25, -0.75]],
+    ),
+    method("canon", lambda run: gaps(run, "canon"), by_trajectory(HALVES), [0, -1, 0.5, 0.5]),
+    method("riskpo", lambda run: gaps(run, "riskpo"), by_trajectory(BUNDLES), [0, -HALF, 0, -HALF]),
+    method("copo", lambda run: part(run, "copo", "global"), by_trajectory(AGREED), [-HALF, -HALF, HALF, HALF]),
+    method(
+        "unlikeliness",
+        lambda run: gaps(run, "unlikeliness"),
+        by_trajectory(UNLIKELY),
+        [3 / 12 / SPREAD, 4 / 12 / SPREAD, -7 / 12 / SPREAD],
+    ),
+    method("high-entropy-tokens", lambda run: run.metric("entropy_border"), by_token(UNSURE), [0, 5 * HALF, 0, 0, 0]),
+    method(
+        "w-reinforce",
+        lambda run: [c.turn_advantages for c in told(run, "w_reinforce")],
+        by_trajectory(said([1, 0])),
+        [0.1, -1],
+    ),
+    # The mean 1/2 less 0.1; in the group without variance 0.1 for all.
+    method(
+        "asymre",
+        lambda run: [c.turn_advantages for c in told(run, "asymre")],
+        by_trajectory(said([1, 0, 1, 1], "aabb")),
+        [0.6, -0.4, 0.1, 0.1],
+    ),
+    method("implicit-prm", lambda run: run.metric("reward_model_loss"), by_token(PROCESS), LIKED),
+    method(
+        "tempo",
+        lambda run: part(run, "tempo", "branch"),
+        by_token(FORKED),
+        [each / math.sqrt(1 / 3) for each in CHANGES],
+    ),
+    method("lite-ppo", lambda run: widths(run, "lite_ppo"), by_trajectory(EASIER), [1, -1, 0, 0]),
+    method("grpo-lambda", lambda run: run.metric("length_counts"), by_trajectory(LONG), [HALF, -HALF, HALF, -HALF]),
+    method("gcpo", component("contrast"), HELPED, [1.55, 0.6, 0.1, 0.1]),
+    method("ttrv", component("frequency"), VOTED, [share - 1.125 * math.log(2) for share in (0.5, 0.5, 0.25, 0)]),
+    Method(
+        "spa",
+        moved,
+        by_token(ATTRIBUTED),
+        rounded(STEPS),
+        small=("train.critic.warmup=1",),
+        sized=("train.iterations=3",),
+        learns=after_a_warmup,
+    ),
 ]

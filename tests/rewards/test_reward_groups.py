@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 
@@ -10,7 +12,7 @@ from agentrl.rewards.groups import score_group
 from agentrl.types.episode import Episode, in_order
 from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task
-from tests.rewards.make import make_episode, turn
+from tests.rewards.make import call, make_episode, turn
 
 TASK = Task.of("t", "2 + 2?", answer="4")
 
@@ -155,3 +157,51 @@ async def test_diversity_is_the_share_of_others_that_differ():
     assert await scores_of({"use": "diversity"}, "4", "4", "5") == [0.5, 0.5, 1.0]
     assert await scores_of({"use": "diversity", "of": "actions"}, "4", "4", "5") == [0.0, 0.0, 0.0]
     assert await scores_of({"use": "diversity"}, "4") == [None]
+
+
+async def test_frequency_is_the_share_with_the_same_answer():
+    assert await scores_of({"use": "frequency"}, "4", "4", "5", None) == [0.5, 0.5, 0.25, 0.0]
+    assert await scores_of({"use": "frequency", "comparer": "numeric"}, "4", "4.0") == [1.0, 1.0]
+    assert await scores_of({"use": "frequency"}, "4") == [None]
+
+
+async def test_answer_entropy_is_that_of_the_group():
+    # Shares 1/2, 1/4, 1/4: (1/2) ln 2 + 2 (1/4) ln 4 = (3/2) ln 2.
+    assert await scores_of({"use": "answer_entropy"}, "4", "4", "5", None) == pytest.approx([1.5 * math.log(2)] * 4)
+    assert await scores_of({"use": "answer_entropy"}, "4", "4") == [0.0, 0.0]
+    assert await scores_of({"use": "answer_entropy"}, "4") == [None]
+
+
+async def contrasts(texts: list[str], *answers: str, **settings) -> list[float | None]:
+    rewards = RewardSet.from_recipe({"exact_match": {}, "contrast": {"right": "exact_match", **settings}})
+    members = await a_group(rewards, *answers)
+    said = [
+        msgspec.structs.replace(member, turns=[msgspec.structs.replace(member.turns[0], text=text)])
+        for member, text in zip(members, texts, strict=True)
+    ]
+    return [score.components["contrast"] for score in await score_group(rewards, said)]
+
+
+async def test_contrast_pays_for_what_helps_in_this_group():
+    drawn = ["<aux>a line</aux>", "<aux>a line</aux>", "none", "none"]
+    # With the line 1 of 2 is right, without 0 of 2; then the other way round; then 1 of 2 in both.
+    assert await contrasts(drawn, "4", "5", "5", "5", mark="<aux>") == [1.0, 1.0, 0.0, 0.0]
+    assert await contrasts(drawn, "5", "5", "4", "5", mark="<aux>") == [-1.0, -1.0, 0.0, 0.0]
+    assert await contrasts(drawn, "4", "5", "4", "5", mark="<aux>") == [0.0] * 4
+    assert await contrasts(drawn, "4", "5", "5", "5", mark="<aux>", margin=0.5) == [0.0] * 4
+    assert await contrasts(drawn[:2], "4", "5", mark="<aux>") == [0.0, 0.0]  # nobody went without
+    assert await contrasts(drawn[:1], "4", mark="<aux>") == [None]
+
+
+async def test_contrast_by_a_tool_counts_calls_that_were_carried_out():
+    rewards = RewardSet.from_recipe({"exact_match": {}, "contrast": {"right": "exact_match", "tool": "look"}})
+    members = []
+    for number, (answer, outcome) in enumerate([("4", "ok"), ("5", "error")]):
+        episode = make_episode(TASK, turn(call("look", outcome=outcome)), answer=answer)
+        members.append(msgspec.structs.replace((await rewards.score(TASK, episode)).onto(episode), id=f"g#{number}"))
+    assert [score.components["contrast"] for score in await score_group(rewards, members)] == [1.0, 0.0]
+
+
+async def test_contrast_wants_one_of_tool_and_mark():
+    with pytest.raises(RecipeError, match="one of 'tool' and 'mark'"):
+        await contrasts(["a", "b"], "4", "5")

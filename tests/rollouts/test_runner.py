@@ -554,6 +554,28 @@ class Lift(Tool):
         return ToolResult(f"floor {self.floor}", ends_reply=True, rewards={"rode": 1.0})
 
 
+class Wall(Tool):
+    """Something that does not give way."""
+
+    @tool
+    async def push(self, by: int) -> ToolResult:
+        """Pushes."""
+        return ToolResult("It moves." if by > 1 else "Nothing happens.", executed=by > 1)
+
+
+async def test_a_turn_tells_whether_its_calls_did_anything(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, tools=[f"{__name__}:Wall", "tests.rollouts.world:Bench"])
+
+    def script(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("push", {"by": 2})])
+        yield Say(calls=[("push", {"by": 2}), ("push", {"by": 1})])
+        yield Say(calls=[("end", {"answer": "z"})])
+
+    turns = (await play_one(make_context(parts, script))).turns
+    assert [turn.executed for turn in turns] == [True, False, True]
+    assert [call.outcome for call in turns[1].calls] == ["ok", "ok"]
+
+
 @pytest.mark.parametrize("by", [2, 0])
 async def test_calls_behind_one_that_ends_the_reply_are_skipped(tmp_path: Path, by: int) -> None:
     parts = make_parts(tmp_path, tools=["tests.rollouts.world:Bench", f"{__name__}:Lift"])

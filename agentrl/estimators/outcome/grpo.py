@@ -1,11 +1,12 @@
-"""GRPO and Dr.GRPO: one advantage per trajectory, its score against those of its group."""
+"""GRPO, Dr.GRPO and Lite PPO: one advantage per trajectory, its score against those of its group."""
 
 from __future__ import annotations
 
 import numpy as np
+from pydantic import Field
 
 from agentrl.estimators.estimator import Advantages, estimator
-from agentrl.estimators.normalise import Discount
+from agentrl.estimators.normalise import Discount, Std, deviation, normalise
 from agentrl.estimators.score import (
     ScoredBaseline,
     ScoredNormalisation,
@@ -55,3 +56,29 @@ def dr_grpo(table: CreditTable, settings: ScoredBaseline) -> Advantages:
     This is half of Dr.GRPO. The other half is the loss: sums over tokens divided by a constant, not by each length.
     """
     return broadcast(table, centred_score(table, settings.scores(table), settings))
+
+
+class LitePpoSettings(ScoredBaseline):
+    """Settings of `lite_ppo`.
+
+    Attributes:
+        std: the deviation of the batch's scores: of the sample, of the population, or none.
+        eps: added to the deviation.
+    """
+
+    std: Std = "sample"
+    eps: float = Field(1e-6, ge=0, allow_inf_nan=False)
+
+
+@estimator(granularity="trajectory", source="arXiv:2508.08221", certainty="B", reads=reads_score)
+def lite_ppo(table: CreditTable, settings: LitePpoSettings) -> Advantages:
+    """A_i = (S_i - mean over the group) / (std of the batch's scores + eps).
+
+    This is half of Lite PPO. The other half is the loss: PPO's, every token counting the same
+    (`train.aggregation: token_mean`). `reinforce_pp_baseline` divides by the deviation of the centred scores instead.
+    """
+    score, weights = settings.scores(table), table.trajectory_weights(settings.weighting)
+    batch = np.zeros(table.n_trajectories, np.int64)
+    around = normalise(score, batch, weights, std="none")
+    scale = deviation(around, batch, weights, std=settings.std, eps=settings.eps)[batch]
+    return broadcast(table, centred_score(table, score, settings) / scale)

@@ -50,7 +50,7 @@ class SpaSettings(ProcessSettings):
     """Settings of `spa`.
 
     Attributes:
-        grounding: reward of a turn with calls that were all executed; a turn without a call gets none.
+        grounding: reward of a turn that the environment carried out (`CreditTable.executed`).
     """
 
     grounding: float = Field(0.5, allow_inf_nan=False)
@@ -107,10 +107,11 @@ def spa(table: CreditTable, settings: SpaSettings) -> Advantages:
 
     c_t is the progress head's estimate; it is trained so that the c_t of an episode sum to its outcome, which they
     replace as reward. A call that could not be parsed, names no tool, was refused, raised or timed out was not carried
-    out.
+    out, nor was one of which the environment says that it did nothing (`ToolResult.executed`).
 
-    Differs from the paper: its estimator is trained before reinforcement begins; here a linear head on the policy's
-    states learns along, from zero (`train.critic`).
+    The paper's estimator is trained before reinforcement begins: `train.critic.warmup` iterations. Differs from it: it
+    is a linear head on the policy's states, or a copy of the policy with one (`train.critic.body`), and goes on
+    learning.
     """
     progress = needed(table.progress, "progress")
     executed = needed(table.executed, "executed")

@@ -40,3 +40,13 @@ def overlong(episode: Episode, *, max_tokens: int = 20480, buffer: int = 4096, f
     """
     over = episode.reply_tokens - (max_tokens - buffer)
     return -factor * min(max(over / buffer, 0.0), 1.0)
+
+
+@reward(source="GCPO of GeometryZero, arXiv:2506.07160: a reward for longer reasoning", bounds=(0, 1))
+def long_reply(episode: Episode, *, longest: int) -> float:
+    """min(1, length / longest): rewards longer reasoning. Give it a small weight.
+
+    Args:
+        longest: sampled tokens from which on the reward does not grow.
+    """
+    return min(1.0, episode.reply_tokens / longest)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from typing import Literal
 
@@ -74,7 +76,7 @@ def _is_right(episode: Episode, right: str | None) -> bool:
         return True
     if right not in episode.components:
         raise RecipeError(
-            f"relative_length reads the component {right!r}, which gives episodes no outcome",
+            f"a reward of the group reads the component {right!r}, which gives episodes no outcome",
             place="rewards",
             remedy="set `right` to a component that scores episodes and stands before it; "
             f"here: {', '.join(episode.components) or 'none'}",
@@ -102,3 +104,82 @@ def diversity(group: list[Episode], *, of: Kind = "answer", comparer: Comparer =
     if of == "actions":
         return scored(classes([_actions(episode) for episode in group], "exact"))
     return then(classes([_answer(episode) for episode in group], comparer), scored)
+
+
+@reward(source="TTRV, arXiv:2510.06783: the share of the sampled answers that are this one", bounds=(0, 1))
+def frequency(group: list[Episode], *, comparer: Comparer = "squad") -> list[float | None]:
+    """Share of the group's members that gave the same answer as this one; 0 for a member without an answer.
+
+    Needs no reference. A group of one is not scored.
+
+    Args:
+        comparer: compares answers: `squad`, `exact`, `numeric` or `maths`.
+    """
+
+    def scored(keys: list[int | None]) -> list[float | None]:
+        counts = Counter(keys)
+        return [0.0 if key is None else counts[key] / len(group) if len(group) > 1 else None for key in keys]
+
+    return then(classes([_answer(episode) for episode in group], comparer), scored)
+
+
+@reward(source="TTRV, arXiv:2510.06783: the entropy of the distribution of the sampled answers", bounds=(0, math.inf))
+def answer_entropy(group: list[Episode], *, comparer: Comparer = "squad") -> list[float | None]:
+    """Entropy of the group's answers in nats, the same for all members. Giving no answer counts as an answer.
+
+    Give it a weight below 0 to reward agreement. A baseline of the group takes it out again. A group of one is not
+    scored.
+
+    Args:
+        comparer: compares answers: `squad`, `exact`, `numeric` or `maths`.
+    """
+
+    def scored(keys: list[int | None]) -> list[float | None]:
+        shares = [count / len(group) for count in Counter(keys).values()]
+        entropy = -sum(share * math.log(share) for share in shares)
+        return [entropy + 0.0 if len(group) > 1 else None] * len(group)
+
+    return then(classes([_answer(episode) for episode in group], comparer), scored)
+
+
+@reward(source="GCPO of GeometryZero, arXiv:2506.07160: group contrastive masking", bounds=(-1, 1))
+def contrast(
+    group: list[Episode], *, right: str, tool: str | None = None, mark: str | None = None, margin: float = 0.0
+) -> list[float | None]:
+    """1 for members that did something if it helped in this group, -1 if it harmed; 0 for the members that did not.
+
+    It helped if the share of right members is larger, by more than `margin`, among those that did it; it harmed if it
+    is smaller. If all did it, or none, nobody gets anything. A group of one is not scored.
+
+    Args:
+        right: the component by which members are right (at least 1), for example maths.
+        tool: what they did: they called this tool, and the call was carried out.
+        mark: what they did: a turn of the policy holds a match of this regular expression. One of the two.
+
+    Raises:
+        RecipeError: the component does not exist, or it scores turns; or not one of `tool` and `mark` is set.
+    """
+    if (tool is None) == (mark is None):
+        raise RecipeError(
+            "contrast wants one of 'tool' and 'mark'", place="rewards", remedy="tool: python, for example"
+        )
+    if len(group) < 2:
+        return [None] * len(group)
+    did = [_did(episode, tool, mark) for episode in group]
+    ok = [_is_right(episode, right) for episode in group]
+    if all(did) or not any(did):
+        return [0.0] * len(group)
+    gain = _share(ok, did, True) - _share(ok, did, False)
+    sign = float((gain > margin) - (gain < -margin))
+    return [sign if each else 0.0 for each in did]
+
+
+def _did(episode: Episode, tool: str | None, mark: str | None) -> bool:
+    if mark is not None:
+        return any(re.search(mark, turn.text) for turn in episode.own_turns)
+    return any(call.name == tool and call.outcome == "ok" for turn in episode.own_turns for call in turn.calls)
+
+
+def _share(ok: list[bool], did: list[bool], which: bool) -> float:
+    chosen = [good for good, each in zip(ok, did, strict=True) if each is which]
+    return sum(chosen) / len(chosen)

@@ -154,8 +154,9 @@ class CallRunner:
                 given = values.rewards(result.rewards, method.place)
                 # a subclass may be built otherwise
                 result = ToolResult(
-                    result.text, result.done, result.answer, given, result.images, result.points, result.ends_reply
-                )
+                    result.text, result.done, result.answer, given, result.images, result.points, result.ends_reply,
+                    result.executed,
+                )  # fmt: skip
             if result.ends_reply:
                 ended.append(call.name)
         text, dropped = cut_middle(result.text, self.limits.observation_chars)

@@ -542,6 +542,7 @@ class Conversation:
         last.rewards = values.added(last.rewards, heard.rewards)
         self._note([heard.message], seconds=seconds)
         last.heard, last.points = len(last.observations) - 1, [*said.points]
+        last.executed &= said.executed
         if said.done and self.outcome is None:
             self.finish("answer" if said.answer is not None else "tool", said.answer)
 
@@ -558,6 +559,7 @@ class Conversation:
         last = self.turns[-1]
         for result in results:
             last.rewards = values.added(last.rewards, result.rewards or {})
+            last.executed &= result.executed
         self._note(messages, records, seconds)
 
     def _note(self, messages: list[Message], calls: Sequence[CallRecord] = (), seconds: float = 0.0) -> None:

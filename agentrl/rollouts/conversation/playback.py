@@ -141,7 +141,7 @@ class RepeatedCalls(CallRunner):
         """Returns the recorded results of the repeated turn, or runs the calls."""
         if (past := self.resumption.past) is None:
             return await super().run(reply, methods)
-        return past.calls, [ToolResult(call.result) for call in past.calls if call.valid]
+        return past.calls, [ToolResult(call.result, executed=past.executed) for call in past.calls if call.valid]
 
     async def respond(self, environments: Sequence[Environment], reply: Reply) -> Heard | None:
         """Returns the recorded answer to the repeated turn, or asks the environments."""
@@ -150,7 +150,8 @@ class RepeatedCalls(CallRunner):
         if past.heard is None:
             return None
         message = past.observations[past.heard]
-        return Heard(Observation(message["content"], role=message["role"], points=past.points), message, {})
+        said = Observation(message["content"], role=message["role"], points=past.points, executed=past.executed)
+        return Heard(said, message, {})
 
     def reward(self, turn: TurnDraft, given: dict[str, float]) -> None:
         """Adds rewards of the agent; a repeated turn has them already."""

@@ -116,7 +116,7 @@ class Game(Environment):
         said = reply.text if reply.answer is None else reply.answer
         await give_way()
         moved = await self._run_move(said)
-        return Observation(moved.text, moved.done, moved.answer, moved.rewards)
+        return Observation(moved.text, moved.done, moved.answer, moved.rewards, executed=moved.executed)
 
     async def _act_by_schema(self, given: dict[str, Any]) -> ToolResult:
         return await self._run_move(given["action"])
@@ -157,7 +157,8 @@ class Game(Environment):
             self.info["success"] = self.info["return"] >= self.solved_at
         else:
             self.info["success"] = step.done and step.reward > 0 if step.success is None else step.success
-        return ToolResult(step.text, step.done, rewards={"game": step.reward} if self.turn_rewards else None)
+        rewards = {"game": step.reward} if self.turn_rewards else None
+        return ToolResult(step.text, step.done, rewards=rewards, executed=step.executed)
 
     def state_key(self) -> Any:
         """Returns a hash of the source that `state` names."""

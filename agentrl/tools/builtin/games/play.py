@@ -19,12 +19,14 @@ class Step:
         text: observation of the player.
         reward: reward of this move and of the other players' moves after it.
         success: True if the game is won; None if the environment does not report it.
+        executed: False if the move did nothing (`ToolResult.executed`).
     """
 
     text: str
     reward: float = 0.0
     done: bool = False
     success: bool | None = None
+    executed: bool = True
 
 
 class GameFailed(InfraError):
