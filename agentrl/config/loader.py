@@ -245,7 +245,18 @@ def _with_places(recipe: Recipe, origins: Origins) -> Recipe:
         name: each.model_copy(update={"checkpoint": placed(each.checkpoint, "policies", name, "checkpoint")})
         for name, each in recipe.policies.items()
     }
-    return recipe.with_sections(policies=policies) if policies else recipe
+    sections: dict[str, Any] = {"policies": policies} if policies else {}
+    if recipe.train is not None and (teacher := recipe.train.teacher) is not None:
+        path = placed(teacher.path, "train", "teacher", "path")
+        taught = {"teacher": teacher.model_copy(update={"path": path})}
+        sections["train"] = recipe.train.model_copy(update=taught)
+        sections["stages"] = [
+            each.with_train(each.rl.train.model_copy(update=taught))
+            if each.rl is not None and each.rl.train.teacher == teacher
+            else each
+            for each in recipe.stages
+        ]
+    return recipe.with_sections(**sections) if sections else recipe
 
 
 def _plain(node: Any) -> Any:

@@ -22,7 +22,7 @@ from agentrl.config.scale import ScaleSettings
 from agentrl.config.sections import MAY_CHANGE, NAMES_FILE, PlugIn, Section, Short, alone, misplaced
 from agentrl.config.stages import PreferenceStage, SftStage, StopSettings
 from agentrl.config.tasks import CurriculumPart, TaskSettings
-from agentrl.config.train import OptimiserSettings, TrainSettings
+from agentrl.config.train import ImitationLossSettings, OptimiserSettings, TrainSettings
 from agentrl.types.episode import POLICY
 from agentrl.types.errors import RecipeError, StoreError
 from agentrl.types.reporter import UNNAMED
@@ -80,6 +80,9 @@ class WarmStart(Section, Short):
     steps: int = Field(600, gt=0, description="Optimiser steps.")
     batch: int = Field(16, gt=0, description="Demonstrations per step.")
     lr: float = Field(1e-3, gt=0, description="Peak learning rate.")
+    loss: ImitationLossSettings = Field(
+        default_factory=ImitationLossSettings, description="A name, or {use: NAME, ...} with its settings."
+    )
 
     @classmethod
     def spelled_out(cls, value: Any) -> Any:
@@ -221,6 +224,11 @@ class StageSettings(Section):
         names = RlStage.model_fields if self.rl is not None else ("tasks",)
         settings = getattr(self, self.kind)
         return {name: own for name in names if (own := getattr(settings, name, None)) is not None}
+
+    def with_train(self, train: TrainSection) -> StageSettings:
+        """The same stage of reinforcement learning with another section `train`."""
+        assert self.rl is not None
+        return self.model_copy(update={"rl": self.rl.model_copy(update={"train": train})})
 
     @property
     def records(self) -> bool:

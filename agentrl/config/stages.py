@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from agentrl.config.sections import IS_FILE, MAY_CHANGE, NAMES_FILE, Section, Short, alone, misplaced
 from agentrl.config.tasks import TaskSettings
-from agentrl.config.train import LrSchedule, OptimiserSettings, PreferenceLossSettings
+from agentrl.config.train import ImitationLossSettings, LrSchedule, OptimiserSettings, PreferenceLossSettings
 
 
 class StopSettings(Section):
@@ -85,6 +85,9 @@ class SftStage(OfflineStage, Short):
         None, description="Stored episodes: the name of an earlier stage, or a run directory."
     )
     min_reward: float | None = Field(None, description="With run: only episodes with at least this reward.")
+    loss: ImitationLossSettings = Field(
+        default_factory=ImitationLossSettings, description="A name, or {use: NAME, ...} with its settings."
+    )
 
     @classmethod
     def spelled_out(cls, value: Any) -> Any:

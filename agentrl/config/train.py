@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from agentrl.config.sections import MAY_CHANGE, PlugIn, Section
+from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone
 
 Aggregation = Literal[
     "token_mean",
@@ -85,6 +85,37 @@ class PreferenceLossSettings(LossSettings):
     )
 
 
+Anchor = Literal["reference", "teacher", "ema_reference"]
+"""A policy whose log-probabilities the sampled tokens are compared with: the policy at the start of the stage, a frozen
+model (`train.teacher`), or a moving average of the policy (`train.ema_reference`)."""
+
+
+class TeacherSettings(Section, Short):
+    """The `train.teacher` key: a frozen model with the policy's tokenizer, for KL, losses and credit that read it."""
+
+    path: str = Field(description="As model.path: a folder, package:NAME, or OWNER/NAME of the Hugging Face Hub.")
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A string is the path."""
+        return alone(value, "path")
+
+
+class EmaSettings(Section):
+    """The `train.ema_reference` key: a reference that follows the policy: decay * reference + (1 - decay) * policy."""
+
+    decay: float = Field(0.995, gt=0, lt=1, description="Share of the reference that an update of it keeps.")
+    every: int = Field(1, gt=0, description="Optimiser steps between two updates of it.")
+
+
+class ImitationLossSettings(LossSettings):
+    """The `loss` key of supervised training: a name, or `{use: NAME, ...}` with the loss's own settings."""
+
+    use: str | SkipJsonSchema[Callable[..., Any]] = Field(
+        "cross_entropy", description="A loss (agentrl list losses), or ./task.py:my_loss. Advantages are 1."
+    )
+
+
 class KlSettings(Section):
     """The `train.kl` key: distance to the reference policy, which is the policy at the start of training.
 
@@ -95,6 +126,11 @@ class KlSettings(Section):
     """
 
     coef: float = Field(gt=0, description="Weight of the KL term.")
+    to: Anchor = Field(
+        "reference",
+        description="The other policy. reference: the policy at the start of the stage; teacher: train.teacher; "
+        "ema_reference: train.ema_reference.",
+    )
     estimator: Literal["k1", "k2", "k3", "abs", "k1+", "k3+"] = Field("k3", description="Estimate of each token's KL.")
     place: Literal["loss", "reward"] = Field(
         "loss",
@@ -221,6 +257,12 @@ class TrainSettings(OptimiserSettings):
         default_factory=LossSettings, description="The policy loss: a name, or {use: NAME, ...} with its settings."
     )
     kl: KlSettings | None = Field(None, description="KL penalty towards the policy at the start of training.")
+    teacher: TeacherSettings | None = Field(
+        None, description="A frozen model that KL, a loss or credit reads: a path, or {path: PATH}."
+    )
+    ema_reference: EmaSettings | None = Field(
+        None, description="A moving average of the policy that KL, a loss or credit reads."
+    )
     importance: ImportanceSettings | None = Field(
         None, description="Importance weights for the gap between the engine's policy and the trainer's."
     )

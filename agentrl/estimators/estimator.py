@@ -35,6 +35,8 @@ Need = Literal[
     "history",
     "behaviour_logprob",
     "ref_logprob",
+    "teacher_logprob",
+    "ema_logprob",
     "prm_logprob",
     "entropy",
     "value",
@@ -124,6 +126,16 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         lambda table: table.ref_logprob is not None,
         "there are no log-probabilities under a reference policy",
         "agentrl train computes them; give your own table with_columns(ref_logprob=[...])",
+    ),
+    "teacher_logprob": (
+        lambda table: table.teacher_logprob is not None,
+        "there are no log-probabilities under a teacher",
+        "train with one: train.teacher: {path: FOLDER}; or table.with_columns(teacher_logprob=[...])",
+    ),
+    "ema_logprob": (
+        lambda table: table.ema_logprob is not None,
+        "there are no log-probabilities under a moving average of the policy",
+        "train with one: train.ema_reference: {}; or table.with_columns(ema_logprob=[...])",
     ),
     "prm_logprob": (
         lambda table: table.prm_logprob is not None,

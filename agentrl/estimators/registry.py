@@ -66,6 +66,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "riskpo": "agentrl.estimators.outcome.riskpo:riskpo",
         "copo": "agentrl.estimators.outcome.copo:copo",
         "unlikeliness": "agentrl.estimators.outcome.unlikeliness:unlikeliness",
+        "grpo_care": "agentrl.estimators.outcome.grpo_care:grpo_care",
         "pref_grpo": "agentrl.estimators.outcome.pref_grpo:pref_grpo",
         "reinforce_pp_baseline": "agentrl.estimators.outcome.reinforce:reinforce_pp_baseline",
         "w_reinforce": "agentrl.estimators.outcome.reinforce:w_reinforce",

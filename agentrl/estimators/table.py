@@ -33,6 +33,8 @@ OPTIONAL: dict[str, tuple[Weighting, type]] = {
     "token_reward": ("token", np.float64),
     "behaviour_logprob": ("token", np.float64),
     "ref_logprob": ("token", np.float64),
+    "teacher_logprob": ("token", np.float64),
+    "ema_logprob": ("token", np.float64),
     "prm_logprob": ("token", np.float64),
     "entropy": ("token", np.float64),
     "value": ("token", np.float64),
@@ -98,7 +100,8 @@ class CreditTable:
             (`ToolResult.executed`).
         token_reward: reward of the sampled token, in addition to its turn's and trajectory's; training puts KL there.
         behaviour_logprob: of the sampled tokens, under the policy that sampled them.
-        ref_logprob: of the sampled tokens, under the reference policy.
+        ref_logprob, teacher_logprob, ema_logprob: of the sampled tokens, under the reference policy, the teacher, and
+            the moving average of the policy.
         prm_logprob: of the sampled tokens, under an implicit process reward model.
         entropy: of the policy where it sampled the token (nats).
         value: the critic's value of the state in which the token was sampled.
@@ -130,6 +133,8 @@ class CreditTable:
     token_reward: Floats | None = None
     behaviour_logprob: Floats | None = None
     ref_logprob: Floats | None = None
+    teacher_logprob: Floats | None = None
+    ema_logprob: Floats | None = None
     prm_logprob: Floats | None = None
     entropy: Floats | None = None
     value: Floats | None = None

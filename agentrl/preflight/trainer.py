@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from agentrl.config.recipe import Recipe
-from agentrl.config.stages import PreferenceStage
+from agentrl.config.recipe import Recipe, RlStage
 from agentrl.config.train import OptimiserSettings
 from agentrl.curriculum.parts import Filter
 from agentrl.models.load import sees
@@ -15,7 +14,8 @@ from agentrl.registry.installed import is_foreign
 from agentrl.registry.registry import Loaded, name_of
 from agentrl.training.backend import COLUMNS, Column, Feature, TrainerBackend, TrainerCapabilities
 from agentrl.training.backends import TRAINERS
-from agentrl.training.stages.data import key_of, preference_loss
+from agentrl.training.losses.loss import COLUMN_OF, read_by
+from agentrl.training.stages.data import key_of, offline_loss
 from agentrl.training.stages.plan import RlPlan, StagePlan
 from agentrl.types.errors import RecipeError
 
@@ -118,9 +118,7 @@ def check_rl(plan: RlPlan) -> None:
     for loss, place in [(name_of(train.loss.use), "train.loss"), *_imitated(plan)]:
         _check_loss(plan.trainer, loss, place)
     columns: list[tuple[Column, str]] = [(name, "credit.estimator") for name in COLUMNS if name in credit.needs]
-    columns += [("ref_logprob", "train.kl")] if train.kl is not None else []
-    columns += [("ref_logprob", "train.loss")] if plan.loss.reference else []
-    columns += [("entropy", "train.entropy_bonus")] if train.entropy_bonus else []
+    columns += [(COLUMN_OF[need], place) for need, place in read_by(plan.loss, train).items()]
     for column, place in columns:
         _check_column(plan.trainer, column, place)
     _check_settings(plan.trainer, plan.recipe, train, (*NEEDS, *ROLLOUT_NEEDS))
@@ -137,12 +135,18 @@ def check_offline(plan: StagePlan) -> None:
         RecipeError: it does not.
     """
     stage = plan.stage
-    if isinstance(stage.settings, PreferenceStage):
-        _check_loss(plan.trainer, name_of(stage.settings.loss.use), key_of(stage, "loss"))
-        if preference_loss(stage).reference:
-            _check_column(plan.trainer, "ref_logprob", key_of(stage, "loss"))
-    else:
-        _check_loss(plan.trainer, "cross_entropy", "train.backend")
+    assert not isinstance(stage.settings, RlStage)
+    name = name_of(stage.settings.loss.use)
+    place = "train.backend" if name == "cross_entropy" else key_of(stage, "loss")
+    _check_loss(plan.trainer, name, place)
+    for need in offline_loss(stage).needs:
+        if need in ("teacher", "ema_reference"):
+            raise RecipeError(
+                f"{name} needs {need}, which only reinforcement learning has",
+                place=place,
+                remedy="another loss",
+            )
+        _check_column(plan.trainer, COLUMN_OF[need], place)
     _check_settings(plan.trainer, stage.recipe, stage.optimiser, NEEDS)
 
 

@@ -16,9 +16,12 @@ from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.auxiliary.open import check_policies
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.engines import not_trainable
+from agentrl.training.backend import COLUMNS
+from agentrl.training.losses.loss import COLUMN_OF, Need, read_by
 from agentrl.training.losses.registry import load_loss
 from agentrl.training.stages.plan import RlPlan
 from agentrl.training.stages.stage import Stage
+from agentrl.training.teacher import check_teacher
 from agentrl.types.errors import CreditError, RecipeError
 
 # By section of `train`: the model, the columns that it provides for credit, and the estimators that need them.
@@ -99,6 +102,30 @@ def _learned_models(plan: RlPlan) -> None:
             )
 
 
+def _anchors(plan: RlPlan) -> None:
+    """Checks that the recipe has a teacher or a moving average if, and only if, KL, the loss or credit reads it."""
+    train, credit = plan.recipe.train, plan.parts.credit
+    read = {COLUMN_OF[need]: place for need, place in read_by(plan.loss, train).items()}
+    read |= {name: "credit.estimator" for name in COLUMNS if name in credit.needs}
+    examples: dict[Need, str] = {"teacher": "{path: FOLDER}", "ema_reference": "{decay: 0.995}"}
+    for section, example in examples.items():
+        by, given = read.get(COLUMN_OF[section]), getattr(train, section) is not None
+        if by is not None and not given:
+            raise RecipeError(
+                f"{by} reads the log-probabilities of a policy that the recipe does not have: {section}",
+                place=f"train.{section}",
+                remedy=f"set train: {{{section}: {example}}}, or change {by}",
+            )
+        if given and by is None:
+            raise RecipeError(
+                f"nothing reads train.{section}",
+                place=f"train.{section}",
+                remedy=f"train.kl={{coef: 0.001, to: {section}}}, a loss or an estimator that needs it; or remove it",
+            )
+    if train.teacher is not None:
+        check_teacher(train.teacher, plan.recipe.model)
+
+
 def _win_rates(plan: RlPlan) -> None:
     if "win_rate" in plan.parts.credit.needs and "win_rate" not in plan.recipe.rewards:
         raise CreditError(
@@ -152,6 +179,7 @@ CHECKS: tuple[Callable[[RlPlan], None], ...] = (
     _seats,
     _states,
     _learned_models,
+    _anchors,
     _win_rates,
     _stop_rule,
     _policies,

@@ -33,6 +33,7 @@ from agentrl.training.compute_thread import compute_of
 from agentrl.training.evaluator import BackgroundEvaluator, BlockingEvaluator, Evaluations, Evaluator
 from agentrl.training.imitation import Imitation
 from agentrl.training.loop import TrainingLoop
+from agentrl.training.losses.loss import read_by
 from agentrl.training.parallel.ranks import Ranks
 from agentrl.training.publisher import Follower, WeightPublisher
 from agentrl.training.rollout_buffer import GroupBuffer, GroupSource, RolloutBuffer
@@ -113,7 +114,7 @@ class _Assembly:
 
     async def loop(self, engine_for: Callable[[LoadedModel], Engine]) -> TrainingLoop:
         """The loop, new or resumed. Engines are made first: the trainer may add adapters to the model or shard it."""
-        refers = self.recipe.train.kl is not None or "ref_logprob" in self.credit.needs or self.plan.loss.reference
+        refers = "reference" in read_by(self.plan.loss, self.recipe.train) or "ref_logprob" in self.credit.needs
         beside = {name: each for name, each in self.recipe.policies.items() if each.train}
         state = RunState(self.plan.stage, self.recipe, self.run, refers=refers or bool(beside))
         trainer = self._trainer(self.recipe, replace(state.start, refers=refers))

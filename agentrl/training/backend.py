@@ -44,9 +44,11 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 
-Column = Literal["ref_logprob", "entropy", "value", "progress", "prm_logprob"]
+Column = Literal["ref_logprob", "teacher_logprob", "ema_logprob", "entropy", "value", "progress", "prm_logprob"]
 COLUMNS: dict[Column, str] = {
     "ref_logprob": "the log-probabilities of a reference policy",
+    "teacher_logprob": "the log-probabilities of a teacher",
+    "ema_logprob": "the log-probabilities of a moving average of the policy",
     "entropy": "the policy's entropy",
     "value": "a critic",
     "progress": "a critic",
@@ -175,7 +177,7 @@ class TrainerBackend(ABC):
         """
 
     async def column(self, name: Column, samples: Sequence[TrainingSample]) -> list[Floats]:
-        """A column of `capabilities.columns`, in the form of `logprobs`. `ref_logprob`: `logprobs(reference=True)`."""
+        """A column of `capabilities.columns`, in the form of `logprobs`; never `ref_logprob`: see `logprobs`."""
         raise TrainError(f"{type(self).__name__} declares the column {name}, and does not compute it")
 
     async def fit_column(

@@ -23,6 +23,7 @@ from agentrl.training.backend import (
     TrainerCapabilities,
     TrainingJob,
 )
+from agentrl.training.teacher import check_same_tokens, teacher_of
 from agentrl.types.engine import Adapter, ChangedWeights, Engine
 from agentrl.types.sample import TrainingSample
 
@@ -59,12 +60,15 @@ class LocalTrainer(TrainerBackend):
 
     async def logprobs(self, samples: Sequence[TrainingSample], *, reference: bool = False) -> list[Floats]:
         """Computes them in packs."""
-        return await self._call(partial(self._trainer.logprobs, samples, reference=reference))
+        return await self._call(partial(self._trainer.logprobs, samples, under="reference" if reference else "policy"))
 
     async def column(self, name: Column, samples: Sequence[TrainingSample]) -> list[Floats]:
-        """Computes the entropy, or the output of an auxiliary model."""
+        """Computes the entropy, log-probabilities under another policy, or the output of an auxiliary model."""
         if name == "entropy":
             return await self._call(self._trainer.entropies, samples)
+        if name in ("teacher_logprob", "ema_logprob"):
+            under = "teacher" if name == "teacher_logprob" else "ema_reference"
+            return await self._call(partial(self._trainer.logprobs, samples, under=under))
         if name == "prm_logprob":
             return await self._call(self._reward_model.logprobs, samples)
         return await self._call(self._critic(name).predict, samples)
@@ -137,11 +141,26 @@ class LocalTrainer(TrainerBackend):
             self._loaded.model,
             job.settings,
             reference=self._reference(),
+            teacher=self._teacher(),
             base=job.recipe.base,
             ranks=job.ranks,
             auxiliary=required_models(job.settings, job.needs),
             eyes=vision_of(self._loaded, job.image, job.settings),
         )
+
+    def _teacher(self) -> Any | None:
+        """Loads the teacher.
+
+        Raises:
+            TrainError: its tokens are not the policy's.
+        """
+        settings, own = self._job.settings.teacher, self._loaded.tokenizer
+        if settings is None:
+            return None
+        model = self._job.recipe.required_model
+        loaded = load_model(teacher_of(settings, model), seed=self._job.recipe.seed)
+        check_same_tokens(own, loaded.tokenizer)
+        return loaded.model
 
     def _reference(self) -> Any | None:
         start = self._job.start

@@ -25,6 +25,7 @@ def driver_trainer(
     settings: TrainSettings,
     *,
     reference: Any | None,
+    teacher: Any | None = None,
     base: Path,
     ranks: Ranks,
     auxiliary: Mapping[str, AuxiliarySettings] | None = None,
@@ -44,10 +45,21 @@ def driver_trainer(
         )
     with named_failures(STARTING):
         if ranks.size > 1:
-            ranks.broadcast(("new", "", (settings, reference is not None, base, auxiliary), {}))
-            for each in filter(None, (model, reference)):
+            frozen = {"reference": reference, "teacher": teacher}
+            names = [name for name, each in frozen.items() if each is not None]
+            ranks.broadcast(("new", "", (settings, names, base, auxiliary), {}))
+            for each in (model, *(frozen[name] for name in names)):
                 _share(each, ranks)
-        return Trainer(model, settings, reference=reference, base=base, ranks=ranks, auxiliary=auxiliary, eyes=eyes)
+        return Trainer(
+            model,
+            settings,
+            reference=reference,
+            teacher=teacher,
+            base=base,
+            ranks=ranks,
+            auxiliary=auxiliary,
+            eyes=eyes,
+        )
 
 
 def worker_loop(ranks: Ranks) -> None:
@@ -70,12 +82,13 @@ def _serve_calls(ranks: Ranks) -> None:
         try:
             if role == "new":
                 shared.clear()  # of the stage before
-                settings, refers, base, auxiliary = args
+                settings, names, base, auxiliary = args
                 with named_failures(STARTING):
-                    model, reference = _share(None, ranks), _share(None, ranks) if refers else None
-                    trainer = Trainer(model, settings, reference=reference, base=base, ranks=ranks, auxiliary=auxiliary)
+                    model = _share(None, ranks)
+                    frozen = {each: _share(None, ranks) for each in names}
+                    trainer = Trainer(model, settings, **frozen, base=base, ranks=ranks, auxiliary=auxiliary)
                 shared.update({trainer.role: trainer, **trainer.auxiliary})
-                del model, reference, trainer
+                del model, frozen, trainer
             else:
                 getattr(shared[role], name)(*args, **kwargs)
         except RankFailed:

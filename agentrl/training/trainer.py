@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.config.train import LossSettings, TrainSettings
 from agentrl.store.tokens import TokenRecord
 from agentrl.training.auxiliary.models import AuxiliarySettings, auxiliary_model, make_backbone
 from agentrl.training.losses.batch import TokenBatch
-from agentrl.training.losses.loss import PreferenceLoss
+from agentrl.training.losses.loss import ANCHORS, COLUMN_OF, PreferenceLoss
 from agentrl.training.losses.objective import Objective
 from agentrl.training.losses.registry import load_loss
 from agentrl.training.losses.weights import token_weights
@@ -55,7 +56,8 @@ class Trainer:
     Args:
         model: a model of transformers; trained in place.
         settings: settings of the optimiser and the loss.
-        reference: the frozen reference policy of `settings.kl`, and of a loss that reads it.
+        reference, teacher: the frozen policies that `settings.kl` and the loss read. A moving average of the policy
+            (`settings.ema_reference`) is made here.
         base: folder that references to user code in the settings are relative to.
         ranks: the processes that train together; each has its shards of the weights and its packs (FSDP2).
         auxiliary: the auxiliary models, as `required_models` returns them; they start as copies of the model.
@@ -66,7 +68,8 @@ class Trainer:
         recorded: numbers of the tokens of `record_tokens` groups in the last update.
 
     Raises:
-        TrainError: the loss is unknown, the layout of `packing` does not fit the model, or KL has no reference.
+        TrainError: the loss is unknown, the layout of `packing` does not fit the model, or a policy that KL or the loss
+            needs is missing.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Trainer:
         settings: TrainSettings,
         *,
         reference: Any | None = None,
+        teacher: Any | None = None,
         base: Path = Path(),
         ranks: Ranks | None = None,
         auxiliary: Mapping[str, AuxiliarySettings] | None = None,
@@ -83,31 +87,35 @@ class Trainer:
         self._eyes = eyes
         self.settings, self.base, self.ranks, self.role = settings, base, ranks or Ranks(), "trainer"
         self.objective = Objective.of(settings, base)
-        if (settings.kl is not None or self.objective.reference) and reference is None:
-            raise TrainError(
-                "KL and the loss need a reference policy", place="train", remedy="Trainer(..., reference=model)"
-            )
         if settings.lora is not None:
             add_adapters(model, settings.lora)
         if settings.trainable is not None:
             train_top_layers(model, settings.trainable.top_layers)
         if settings.freeze_vision_tower:
             freeze_vision_tower(model)
+        given = {"reference": reference, "teacher": teacher}
+        if settings.ema_reference is not None:
+            given["ema_reference"] = copy.deepcopy(model)
+        _check_anchors(self.objective.needs | ({settings.kl.to} if settings.kl is not None else set()), given)
         auxiliary = auxiliary or {}
         bodies = {name: make_backbone(each, model) for name, each in auxiliary.items()}
         self.policy = self._policy(model, settings.activation_checkpointing)
         self.unpacked = choose_layout(self.policy, settings.packing)
         self._router_weight = router_coefficient(model.config.get_text_config(), settings.router_loss)
-        self.reference = None if reference is None else self._policy(reference.requires_grad_(False))
+        self.anchors = {
+            name: self._policy(each.requires_grad_(False)) for name, each in given.items() if each is not None
+        }
         own = {
             name: self._policy(body, settings.activation_checkpointing)
             for name, body in bodies.items()
             if body is not None
         }
-        for policy in filter(None, (self.reference, *own.values())):
+        for policy in (*self.anchors.values(), *own.values()):
             policy.layout = self.policy.layout
+        if teacher is not None:
+            choose_layout(self.anchors["teacher"], settings.packing)  # it may be of another family
         if self.ranks.size > 1:
-            for policy in filter(None, (self.policy, self.reference, *own.values())):
+            for policy in (self.policy, *self.anchors.values(), *own.values()):
                 shard(policy, self.ranks)
         self.optimizer = self._adamw(settings.lr)
         self.auxiliary = {
@@ -123,18 +131,18 @@ class Trainer:
         return self.policy.model
 
     @collective
-    def logprobs(self, samples: Sequence[TrainingSample], *, reference: bool = False) -> list[Floats]:
+    def logprobs(self, samples: Sequence[TrainingSample], *, under: str = "policy") -> list[Floats]:
         """Log-probabilities of the samples' trained tokens, at each sample's temperature (0 counts as 1).
 
         Args:
-            reference: use the reference policy instead of the trained one.
+            under: the trained `policy`, or another: `reference`, `teacher`, `ema_reference`.
 
         Returns:
             float32 [n] per sample; 0 for tokens that do not train.
         """
-        policy = self.reference if reference else self.policy
+        policy = self.policy if under == "policy" else self.anchors.get(under)
         if policy is None:
-            raise TrainError("there is no reference policy", place="train", remedy="Trainer(..., reference=model)")
+            raise _lacks(under)
         return self._measure(samples, policy, lambda packed: policy(packed)[0])
 
     @collective
@@ -208,7 +216,7 @@ class Trainer:
             for _ in range(settings.epochs)
             for batch in minibatches(samples, settings.minibatch, rng, whole_groups)
         ]
-        reference = self.logprobs(samples, reference=True) if self.objective.reference else None
+        further = self._further(samples, self.objective)
         before = {}  # sample index -> log-probabilities before the first step
         if settings.old_logprobs == "recompute":
             # The first step needs no recomputation: its own forward pass is the old policy's.
@@ -220,13 +228,14 @@ class Trainer:
             if number and old is None:
                 old = [before[index] for index in batch]
             weights = token_weights(chosen, self.objective.aggregation, settings.token_norm)
-            ref = None if reference is None else [reference[index] for index in batch]
+            own = {name: [column[index] for index in batch] for name, column in further.items()}
             kept = recorder.columns(batch)
-            seen = self._backward(chosen, weights, old, self.objective, settings.entropy_bonus, stats, ref, kept)
+            seen = self._backward(chosen, weights, old, self.objective, settings.entropy_bonus, stats, own, kept)
             recorder.keep(batch, seen, kept, self.ranks)
             lr = learning_rate(settings.lr, self.steps, settings.warmup_steps, settings.lr_schedule, progress)
             self._apply(self.optimizer, lr, chosen, stats)
             self.steps += 1
+            self._follow()
             if not number:
                 before |= dict(zip(batch, seen, strict=True))
         self.recorded = recorder.records()
@@ -253,16 +262,14 @@ class Trainer:
         _check(samples)
         stats, objective, about = Stats(), Objective.alone(loss, self.base), load_loss(loss, self.base)[0]
         labelled = about if isinstance(about, PreferenceLoss) else None
-        reference = None
-        if labelled is not None and labelled.reference:
-            reference = self.logprobs(samples, reference=True)
+        further = self._further(samples, objective)
         if labelled is not None and labelled.baseline:
             samples = with_baseline(samples, self.logprobs)
         weights = token_weights(samples, objective.aggregation)
-        seen = self._backward(samples, weights, None, objective, None, stats, reference)
+        seen = self._backward(samples, weights, None, objective, None, stats, further)
         self._apply(self._adamw(lr) if fresh else self.optimizer, lr, samples, stats)
         self.steps += not fresh
-        found = {} if labelled is None else preference_metrics(samples, seen, reference)
+        found = {} if labelled is None else preference_metrics(samples, seen, further.get("ref_logprob"))
         return {**stats.summary(self.ranks), **found, "lr": lr}
 
     @collective
@@ -272,11 +279,14 @@ class Trainer:
 
     @collective
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state for an exact resume together with the weights: optimiser and number of steps.
+        """Returns the state for an exact resume together with the weights: optimiser, number of steps, and the moving
+        average of the policy.
 
         With LoRA also the adapters, which cannot be recovered from merged weights; they belong to the base model.
         """
-        state = {"optimizer": full_optimizer_state_dict(self.optimizer), "steps": self.steps}
+        state: dict[str, Any] = {"optimizer": full_optimizer_state_dict(self.optimizer), "steps": self.steps}
+        if (ema := self.anchors.get("ema_reference")) is not None:
+            state["ema_reference"] = {name: full_tensor(each.detach()) for name, each, _ in self._pairs(ema)}
         return state if self.settings.lora is None else {**state, "adapters": self.adapters()}
 
     @collective
@@ -284,6 +294,8 @@ class Trainer:
         """Restores the result of `state_dict`. The trainer keeps its settings: a changed learning rate takes effect."""
         load_full_optimizer_state_dict(self.optimizer, state["optimizer"], self.ranks)
         load_full_state_dict(self.model, state.get("adapters", {}), self.ranks)
+        if (ema := self.anchors.get("ema_reference")) is not None:
+            load_full_state_dict(ema.model, state.get("ema_reference", {}), self.ranks)
         fresh = self._adamw(self.settings.lr)
         for group, now in zip(self.optimizer.param_groups, fresh.param_groups, strict=True):
             group.update({name: value for name, value in now.items() if name != "params"})
@@ -293,6 +305,8 @@ class Trainer:
     def load_adapters(self, adapters: dict[str, Tensor]) -> None:
         """Restores the result of `adapters`."""
         load_full_state_dict(self.model, adapters, self.ranks)
+        if (ema := self.anchors.get("ema_reference")) is not None:
+            load_full_state_dict(ema.model, adapters, self.ranks)
 
     @collective
     def adapters(self) -> dict[str, Tensor]:
@@ -320,13 +334,32 @@ class Trainer:
         """One number per trained token, in arrays as long as the samples; without gradient."""
         out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
         with torch.no_grad():
-            packs = self.ranks.packs(samples, self.settings.token_budget, self.policy.layout)
+            packs = self.ranks.packs(samples, self.settings.token_budget, policy.layout)
             for packed, own in policy.seeing(samples, packs):
                 found = of(packed)
                 if own:
                     packed.scatter(found.cpu().numpy(), out)
         self.ranks.all_reduce(out)
         return out
+
+    def _further(self, samples: Sequence[TrainingSample], objective: Objective) -> dict[str, list[Floats]]:
+        """The columns of other policies that an objective needs, before the first step."""
+        needs = [name for name in ANCHORS if name in objective.needs]
+        return {COLUMN_OF[name]: self.logprobs(samples, under=name) for name in needs}
+
+    def _follow(self) -> None:
+        """Moves the average of the policy, where one is kept and a step of it is due."""
+        settings, ema = self.settings.ema_reference, self.anchors.get("ema_reference")
+        if settings is None or ema is None or self.steps % settings.every:
+            return
+        with torch.no_grad():
+            for _, average, current in self._pairs(ema):
+                average.mul_(settings.decay).add_(current, alpha=1 - settings.decay)
+
+    def _pairs(self, ema: Policy) -> list[tuple[str, nn.Parameter, nn.Parameter]]:
+        """The weights that train: the name, the average, the policy's own."""
+        averages = dict(ema.model.named_parameters())
+        return [(name, averages[name], each) for name, each in self.model.named_parameters() if each.requires_grad]
 
     def _adamw(self, lr: float) -> torch.optim.AdamW:
         parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -344,7 +377,7 @@ class Trainer:
         objective: Objective,
         entropy_bonus: float | None,
         stats: Stats,
-        ref: list[Floats] | None = None,
+        further: Mapping[str, list[Floats]] | None = None,
         kept: StepColumns | None = None,
     ) -> list[Floats]:
         """Accumulates the gradient of the weighted loss of all `samples` over packs.
@@ -352,7 +385,7 @@ class Trainer:
         Args:
             old: old log-probabilities by sample; None: the policy is still the old one.
             entropy_bonus: None: compute neither entropy nor the sums that compare policies (supervised training).
-            ref: the reference policy's log-probabilities by sample.
+            further: the columns that the objective needs, by sample.
             kept: receives numbers of each token.
 
         Returns:
@@ -361,11 +394,13 @@ class Trainer:
         seen, faulty = ([np.zeros(len(sample.token_ids), np.float32) for sample in samples] for _ in range(2))
         total, dead = 0.0, 0.0
         packs = self.ranks.packs(samples, self.settings.token_budget, self.policy.layout)
-        columns = token_columns(samples, weights, old, ref)
+        columns = token_columns(samples, weights, old, further)
         logprob_grads = None
         if objective.scope != "token" and len(packs) * self.ranks.size > 1:
             logprob_grads = self._precompute_logprob_grads(samples, columns, objective)
         entropy: Entropy = "none" if entropy_bonus is None else "gradient" if entropy_bonus else "value"
+        if "entropy" in objective.needs:
+            entropy = "gradient"
         sizes = {"tokens": float(sum(len(packed.token_ids) for packed, own in packs if own))}
         self.policy.balances, tokens = self._router_weight > 0, self.ranks.all_reduce_by_name(sizes)["tokens"]
         for packed, own in self.policy.seeing(samples, packs):
@@ -373,13 +408,15 @@ class Trainer:
             if not own:
                 (logprob.sum() * 0.0).backward()
                 continue
-            batch = self._batch(packed.gather, columns, logprob)
+            batch = self._batch(packed.gather, columns, logprob, entropies if "entropy" in objective.needs else None)
             if logprob_grads is None:
                 per_token, clipped = objective(batch)
                 value = surrogate = (per_token * batch.weight).sum()
             else:
-                per_token, clipped, grad = (self._tensor(packed.gather(column)) for column in logprob_grads)
-                value, surrogate = (per_token * batch.weight).sum(), (logprob * grad).sum()
+                per_token, clipped, *grads = (self._tensor(packed.gather(column)) for column in logprob_grads)
+                value = (per_token * batch.weight).sum()
+                inputs = [logprob, entropies][: len(grads)]
+                surrogate = sum((each * grad).sum() for each, grad in zip(inputs, grads, strict=True))
             if (imbalance := self.policy.imbalance) is not None:
                 imbalance = imbalance * (len(packed.token_ids) / tokens)
                 surrogate = surrogate + self._router_weight * imbalance
@@ -393,7 +430,7 @@ class Trainer:
             surrogate.backward()  # type: ignore[no-untyped-call]
             packed.scatter(logprob.detach().cpu().numpy(), seen)
             stats.add_pack(packed, samples)
-            if entropies is not None:
+            if entropy_bonus is not None:
                 stats.add_tokens(batch, clipped, entropies, objective)
                 if kept is not None:
                     kept.add(packed, batch, clipped, entropies)
@@ -430,7 +467,8 @@ class Trainer:
         self, samples: Sequence[TrainingSample], columns: Columns, objective: Objective
     ) -> tuple[list[np.ndarray[Any, Any]], ...]:
         """Returns each token's loss, its clipping, and the gradient of the whole sum with respect to its
-        log-probability, as arrays of the samples' lengths. For an objective that couples tokens of several packs.
+        log-probability (and to its entropy, if the objective needs that), as arrays of the samples' lengths. For an
+        objective that couples tokens of several packs.
 
         It takes one forward pass without gradient. Given these gradients, the passes with gradient may run pack by
         pack, and the result is exact.
@@ -439,13 +477,16 @@ class Trainer:
         def flat(column: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
             return np.concatenate([values[sample.loss_mask] for values, sample in zip(column, samples, strict=True)])
 
-        logprob = self._tensor(flat(self.logprobs(samples))).requires_grad_()
-        batch = self._batch(flat, columns, logprob)
+        inputs = [self._tensor(flat(self.logprobs(samples))).requires_grad_()]
+        if "entropy" in objective.needs:
+            inputs.append(self._tensor(flat(self.entropies(samples))).requires_grad_())
+        batch = self._batch(flat, columns, *inputs)
         per_token, clipped = objective(batch)
-        (grad,) = torch.autograd.grad((per_token * batch.weight).sum(), logprob)
+        whole = (per_token * batch.weight).sum()
+        grads = torch.autograd.grad(whole, inputs, allow_unused=True, materialize_grads=True)
         ends = np.cumsum([sample.loss_mask.sum() for sample in samples])[:-1]
         out = []
-        for found in (per_token.detach(), clipped, grad):
+        for found in (per_token.detach(), clipped, *grads):
             values = found.cpu().numpy()
             column = [np.zeros(len(sample.token_ids), values.dtype) for sample in samples]
             for into, sample, part in zip(column, samples, np.split(values, ends), strict=True):
@@ -454,12 +495,16 @@ class Trainer:
         return tuple(out)
 
     def _batch(
-        self, take: Callable[[list[np.ndarray[Any, Any]]], np.ndarray[Any, Any]], columns: Columns, logprob: Tensor
+        self,
+        take: Callable[[list[np.ndarray[Any, Any]]], np.ndarray[Any, Any]],
+        columns: Columns,
+        logprob: Tensor,
+        entropy: Tensor | None = None,
     ) -> TokenBatch:
         """Builds the input of a loss from the columns, with `take`. Without old log-probabilities the policy is the old
         one."""
         flat = {name: self._tensor(take(column)) for name, column in columns.items()}
-        return TokenBatch(logprob=logprob, **{"old_logprob": logprob.detach(), **flat})
+        return TokenBatch(logprob=logprob, entropy=entropy, **{"old_logprob": logprob.detach(), **flat})
 
     def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
         return torch.from_numpy(array).to(self.model.device)
@@ -474,6 +519,19 @@ class Trainer:
             "the step was not taken",
             remedy="lower train.lr or train.max_grad_norm, and check these episodes' rewards and log-probabilities",
         )
+
+
+def _check_anchors(needs: Collection[str], given: Mapping[str, Any]) -> None:
+    """Raises if a policy that KL or the loss needs is missing."""
+    for name in ANCHORS:
+        if name in needs and given.get(name) is None:
+            raise _lacks(name)
+
+
+def _lacks(anchor: str) -> TrainError:
+    key = "" if anchor == "reference" else f", or train: {{{anchor}: ...}}"
+    remedy = f"Trainer(..., {anchor}=model){key}" if anchor != "ema_reference" else "train: {ema_reference: {}}"
+    return TrainError(f"KL and the loss need a policy that the trainer has not: {anchor}", place="train", remedy=remedy)
 
 
 def cast(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ BUILT_IN = ESTIMATORS.all()
 FAMILIES = {
     "baseline": ("grpo", "dr_grpo", "flow_grpo", "rloo", "opo", "asymre", "opmd", "pass_at_k"),
     "batch": ("reinforce_pp_baseline", "gpg", "bnpo", "riskpo", "copo", "w_reinforce", "nsr", "reinforce_pp"),
-    "rank": ("canon", "unlikeliness", "pref_grpo"),
+    "rank": ("canon", "unlikeliness", "grpo_care", "pref_grpo"),
     "tree": ("treepo", "salt", "tempo"),
     "state": ("returns", "gigpo", "step_grpo"),
     "process": ("igpo", "mt_grpo", "ppr", "spa", "capo", "implicit_prm"),
@@ -79,6 +79,7 @@ def batch() -> CreditTable:
         wrong=(wide < 0.15).astype(float),
         behaviour_logprob=-0.5 - 0.5 * wide - 0.1 * place,
         ref_logprob=-1.0 - 0.1 * place,
+        ema_logprob=-0.1 - wide,
         prm_logprob=-1.5 + wide - 0.1 * place,
         entropy=1.0 - 0.3 * place + 0.2 * wide,
         value=np.repeat(hope, sampled) + 0.05 * place,

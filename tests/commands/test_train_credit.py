@@ -86,6 +86,9 @@ def test_token_credit_reaches_the_tokens(here: Path, warm: list[str]) -> None:
 @pytest.mark.parametrize(("changes", "words"), [
     (["credit.use=gae"], "gae needs a critic (value), and the recipe has none"),
     (["train.critic={}"], "gigpo does not use a critic"),
+    (["train.kl={coef: 0.1, to: teacher}"], "train.kl reads the log-probabilities of a policy that"),
+    (["train.ema_reference={}"], "nothing reads train.ema_reference"),
+    (["train.teacher=./nowhere", "train.kl={coef: 0.1, to: teacher}"], "there is no folder"),
     (["credit.use=spa", "credit.baseline=group"], "spa needs a critic (progress)"),
     (["credit.use=implicit_prm"], "implicit process reward model"),
     (["credit.use=igpo", "information_gain={answer: gold}"], "task count0: data['gold'] is None"),

@@ -178,6 +178,23 @@ class TestUnlikeliness:
         assert credit("unlikeliness", table, beta=0.4, std="none") == pytest.approx([0.45, -0.45])
 
 
+class TestGrpoCare:
+    def test_a_right_answer_that_follows_earns_a_bonus(self):
+        # exp of the mean over the last turn: 0.82, 0.37, 0.95 (wrong). The right ones have 0.59 - 0.01 to reach: only
+        # the first does. Scores 1.5, 1, 0: mean 0.833.
+        turns = [Step(None, 0, 1), Step(None, 0, 2)]
+        table = table_of([Member("g", 1.0, turns), Member("g", 1.0, turns[:1]), Member("g", 0.0, turns[:1])])
+        table = table.with_columns(ema_logprob=[-9.0, -0.1, -0.3, -1.0, -0.05])
+        found = run("grpo_care", table, std="none")
+        assert found.turn == pytest.approx([0.667, 0.667, 0.167, -0.833], abs=1e-3)
+        assert found.metrics["consistent"] == pytest.approx(1 / 3)
+
+    def test_certainty_beyond_the_bound_is_no_better(self):
+        # 0.99 and 0.96 are both cut to 0.95: both are consistent.
+        table = scored(1.0, 1.0, 0.0).with_columns(ema_logprob=[-0.01, -0.04, -0.01])
+        assert credit("grpo_care", table, std="none") == pytest.approx([0.5, 0.5, -1.0])
+
+
 class TestPrefGrpo:
     def test_win_rates_are_rounded_and_normalised(self):
         # 2/3, 1/3, 1/2 of the comparisons: 0.667, 0.333, 0.5: mean 0.5, deviation 0.167.

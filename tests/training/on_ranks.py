@@ -30,6 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sequence": {"loss": "gspo", "kl": {"coef": 0.1, "estimator": "k3"}, "entropy_bonus": 0.05},
     "group": {"loss": "pacs", "minibatch": 4, "epochs": 2},
     "importance": {"importance": {"level": "sequence", "high": 1.5}, "aggregation": "seq_mean_token_mean"},
+    "average": {"kl": {"coef": 0.1, "to": "ema_reference"}, "ema_reference": {"decay": 0.5}},
     "adapters": {"lora": {"rank": 4}},
     "top layer": {"trainable": {"top_layers": 1}},
     "dpo": {"token_budget": 60},
@@ -56,7 +57,8 @@ def run_case(name: str, ranks: Ranks) -> dict[str, Any]:
     """Two updates with the optimiser's state taken out and put back in between."""
     settings = TrainSettings(**{"lr": 1e-3, "minibatch": 100, **CASES[name]})
     preferred = PreferenceLossSettings(use=name) if name in PREFERENCES else None
-    reference = llama(seed=1) if settings.kl is not None or preferred else None
+    refers = settings.kl is not None and settings.kl.to == "reference"
+    reference = llama(seed=1) if refers or preferred else None
     trainer = driver_trainer(llama(), settings, reference=reference, base=Path(), ranks=ranks)
     rows = [row for row in rows_of_case() if not preferred or row.episode_id.endswith(("e0", "e1"))]
 
@@ -64,14 +66,14 @@ def run_case(name: str, ranks: Ranks) -> dict[str, Any]:
         return trainer.update(rows, seed) if preferred is None else trainer.fit(rows, preferred, lr=1e-3)
 
     before = trainer.logprobs(rows)
-    measured = trainer.logprobs(rows, reference=True) if reference is not None else []
+    measured = trainer.logprobs(rows, under="reference") if reference is not None else []
     first = step(0)
     state = trainer.state_dict()
     trainer.load_state_dict(state)
     second = step(1)
     if reference is not None:
         whole = Trainer(llama(seed=1), TrainSettings()).logprobs(rows)
-        frozen = trainer.logprobs(rows, reference=True)
+        frozen = trainer.logprobs(rows, under="reference")
         assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(measured, whole, strict=True))
         assert all(np.array_equal(a, b) for a, b in zip(measured, frozen, strict=True)), "steps leave it as it was"
     weights = {key: tensor.clone() for key, tensor in trainer.weights().items()}

@@ -36,7 +36,7 @@ def test_an_update_with_frozen_layers_cast_once_has_the_same_bits(monkeypatch: p
         assert (cast_layers(trainer) > 0) is cast
         metrics = trainer.update(rows, seed=0)
         weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-        found.append((metrics["loss"], metrics["grad_norm"], weights, trainer.logprobs(rows, reference=True)))
+        found.append((metrics["loss"], metrics["grad_norm"], weights, trainer.logprobs(rows, under="reference")))
     (loss, norm, ours, reference), (plain_loss, plain_norm, plain, plain_reference) = found
     assert (loss, norm) == (plain_loss, plain_norm)
     assert all(torch.equal(value, plain[name]) for name, value in ours.items())

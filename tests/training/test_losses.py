@@ -423,15 +423,51 @@ def test_settings_rows_and_packing_do_without_torch():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
 
 
+def test_tea_by_hand():
+    # Covariances: A - mean = 0.5, 0.5, -1; l - mean = 1, -0.5, -0.5: 0.5, -0.25 in one episode, 0.5 alone in another.
+    # Shares exp(0.5) / (exp(0.5) + exp(-0.25)) = 0.679, 0.321; 1. Weights 10 * share, at most 5, and the ratio is 1.
+    batch = tokens([-1.0, -2.5, -2.5], [-1.0, -2.5, -2.5], [1.0, 1.0, -0.5], episode=[0, 0, 1], entropy=[0.1, 0.2, 0.3])
+    found, _ = objective("tea")(batch)
+    assert found.tolist() == pytest.approx([-1.0 - 5 * 0.1, -1.0 - 3.208 * 0.2, 0.5 - 5 * 0.3], abs=1e-3)
+
+
+def test_entropy_sft_by_hand():
+    # -l - entropy: 0.9, 2.0, 0.5, 1.5. The largest two of four train, each with twice its cross-entropy.
+    entropy = [0.1, 0.5, 0.5, 0.5]
+    batch = tokens([-1.0, -2.5, -1.0, -2.0], [0.0] * 4, [1.0] * 4, entropy=entropy)
+    found, left = objective("entropy_sft", share=0.5)(batch)
+    assert found.tolist() == [0.0, 5.0, 0.0, 4.0]
+    assert left.tolist() == [True, False, True, False]
+
+
+def test_trpa_by_hand():
+    # Group 0: d = 0.5 (two tokens: 0.2 and 0.8), 0, -0.3; rewards 1, 0.5, 0. Group 1 is flat: no pair.
+    # h = 2.5 * 0.1 * 0.5, 2.5 * 0.1 * 0.8, 0.1 * 0.3: the mean of -log sigmoid(h) is 0.63633.
+    new, ref = [-1.0, -1.0, -1.0, -2.0, -1.0], [-1.2, -1.8, -1.0, -1.7, -1.0]
+    reward, episode = [1.0, 1.0, 0.5, 0.0, 0.5], [0, 0, 1, 2, 3]
+    batch = tokens(new, new, [0.0] * 5, reward=reward, episode=episode, group=[0, 0, 0, 0, 1], ref_logprob=ref)
+    found, _ = objective("trpa")(batch)
+    assert found.mean().item() == pytest.approx(0.63633, abs=1e-4)
+    assert found[0] == found[1]
+    assert found[4] == 0
+    # Without a pair: -log sigmoid(0.5) at the top, -log sigmoid(0.3) below. The old policy is 0.1 away: k3 0.00517.
+    flat = dataclasses.replace(batch, group=torch.arange(5)[[0, 0, 1, 2, 3]], old_logprob=batch.logprob.detach() + 0.1)
+    found, _ = objective("trpa", trust=10.0)(flat)
+    assert found.tolist() == pytest.approx(
+        [1.25 / 2 * 0.4741 + 0.0517] * 2 + [1.25 * 0.6931 + 0.0517, 1.25 * 0.5544 + 0.0517, 1.25 * 0.6931 + 0.0517],
+        abs=1e-3,
+    )
+
+
 def test_a_loss_that_reads_the_reference_says_so() -> None:
     """`train.kl` is not needed for it; without the word the error says what to write."""
 
     def mine(batch: Any, settings: Any) -> Any:
         return batch.ref_log_ratio, torch.zeros(len(batch.logprob), dtype=torch.bool)
 
-    assert Loss("mine", mine, reference=True).reference
+    assert Loss("mine", mine, needs=["reference"]).needs == ["reference"]
     zeros, index = torch.zeros(2), torch.zeros(2, dtype=torch.long)
     batch = TokenBatch(zeros, zeros, zeros, zeros, zeros, zeros, index, index, index)
-    with pytest.raises(TrainError, match="reads a reference policy") as caught:
+    with pytest.raises(TrainError, match="reads ref_logprob") as caught:
         mine(batch, None)
-    assert "reference=True" in (caught.value.remedy or "")
+    assert 'needs=["reference"]' in (caught.value.remedy or "")

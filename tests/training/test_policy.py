@@ -91,10 +91,10 @@ def test_a_float32_head_under_bfloat16_is_exact():
     settings = TrainSettings(precision="bfloat16", head_precision="float32", minibatch=100, kl={"coef": 0.1})
     trainer = Trainer(copy.deepcopy(model), settings, reference=copy.deepcopy(model))
     assert trainer.policy.exact_head
-    assert trainer.reference.exact_head, "or KL would measure the rounding"
+    assert trainer.anchors["reference"].exact_head, "or KL would measure the rounding"
     assert all(
         np.array_equal(a, b)
-        for a, b in zip(trainer.logprobs(rows), trainer.logprobs(rows, reference=True), strict=True)
+        for a, b in zip(trainer.logprobs(rows), trainer.logprobs(rows, under="reference"), strict=True)
     )
     assert np.isfinite(trainer.update(rows, seed=0)["grad_norm"])
 

@@ -114,7 +114,7 @@ def test_kl_holds_the_policy_near_the_reference():
 
 
 def test_kl_without_a_reference_is_an_error():
-    with pytest.raises(TrainError, match="need a reference"):
+    with pytest.raises(TrainError, match="the trainer has not: reference"):
         Trainer(llama(), settings(kl={"coef": 0.1}))
 
 

@@ -10,8 +10,9 @@ from agentrl.estimators.registry import CreditAssigner, EpisodeCredit
 from agentrl.training.auxiliary.models import required_models
 from agentrl.training.backend import TrainerBackend
 from agentrl.training.batch.kl_reward import Penalised, with_kl_reward
-from agentrl.training.batch.model_columns import ModelColumns
+from agentrl.training.batch.model_columns import ModelColumns, measured
 from agentrl.training.compute_thread import Compute
+from agentrl.training.losses.loss import COLUMN_OF
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample
 
@@ -40,16 +41,17 @@ class CreditGiver:
         penalised, metrics = Penalised(chosen), {}
         if self._settings.kl is not None and self._settings.kl.place == "reward":
             rows = [sample for episode in chosen for sample in samples[episode.id]]
-            policy, reference = await self._trainer.logprobs(rows), await self._trainer.logprobs(rows, reference=True)
+            policy = await self._trainer.logprobs(rows)
+            reference = await measured(self._trainer, COLUMN_OF[self._settings.kl.to], rows)
             place = self._credit.penalty_place()
             penalised = await self.call(with_kl_reward, chosen, rows, policy, reference, self._settings.kl, place)
             metrics["kl_ref"] = penalised.kl
         scored = penalised.episodes
         rewarded = {each.id: _rewarded(samples[each.id], each) for each in scored}
-        measured = await self._columns.measured([sample for each in scored for sample in rewarded[each.id]])
+        columned = await self._columns.measured([sample for each in scored for sample in rewarded[each.id]])
 
         def assigned() -> tuple[list[EpisodeCredit], dict[str, Any]]:
-            columns = {**self._columns.of(scored, rewarded, measured), **penalised.columns}
+            columns = {**self._columns.of(scored, rewarded, columned), **penalised.columns}
             return self._credit.assign(scored, columns, iteration / self._settings.iterations)
 
         credits, told = await self.call(assigned)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from agentrl.estimators.registry import EpisodeCredit
 from agentrl.training.auxiliary.models import CRITICS, REWARD_MODEL
 from agentrl.training.backend import Column, Floats, TrainerBackend
+from agentrl.training.losses.loss import COLUMN_OF
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample, by_turn, with_advantages
 
@@ -31,17 +32,12 @@ class ModelColumns:
         self._trainer = trainer
         self._critics: list[Column] = [name for name in CRITICS if name in models]
         self._rewards: list[Column] = ["prm_logprob"] if REWARD_MODEL in models else []
-        plain: list[Column] = [name for name in ("entropy", "ref_logprob") if name in needs]
+        plain: list[Column] = [name for name in COLUMN_OF.values() if name in needs]
         self._names: list[Column] = [*plain, *self._critics, *self._rewards]
 
     async def measured(self, samples: list[TrainingSample]) -> dict[Column, list[Floats]]:
         """By column, numbers of the samples' tokens."""
-        return {name: await self._measured(name, samples) for name in self._names}
-
-    async def _measured(self, name: Column, samples: list[TrainingSample]) -> list[Floats]:
-        if name == "ref_logprob":
-            return await self._trainer.logprobs(samples, reference=True)
-        return await self._trainer.column(name, samples)
+        return {name: await measured(self._trainer, name, samples) for name in self._names}
 
     def of(
         self, episodes: Sequence[Episode], samples_of: Samples, measured: Mapping[Column, list[Floats]]
@@ -79,6 +75,13 @@ class ModelColumns:
             for name in learned:
                 metrics |= await self._trainer.fit_column(name, samples)
         return metrics
+
+
+async def measured(trainer: TrainerBackend, name: Column, samples: list[TrainingSample]) -> list[Floats]:
+    """A column of the samples' tokens."""
+    if name == "ref_logprob":
+        return await trainer.logprobs(samples, reference=True)
+    return await trainer.column(name, samples)
 
 
 def _turn_ends(episodes: Sequence[Episode], columns: ByEpisode) -> ByEpisode:

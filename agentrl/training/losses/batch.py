@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from agentrl.config.train import Anchor
+from agentrl.training.losses.loss import COLUMN_OF, Need
 from agentrl.types.errors import TrainError
 
 MAX_LOG_RATIO = 20.0
@@ -26,7 +28,10 @@ class TokenBatch:
         weight: float32 [n], weight of the token's loss in the sum (`token_weights`).
         episode, turn, group: int64 [n], index of the token's episode, turn and group. Turns of different episodes have
             different indices.
-        ref_logprob: float32 [n], under the reference policy; None without one.
+        ref_logprob, teacher_logprob, ema_logprob: float32 [n], under the reference policy, the teacher and the moving
+            average of the policy; None unless the loss or KL needs them (`Loss.needs`).
+        entropy: float32 [n], of the trained policy where it chose the token (nats), with its gradient: a weight made of
+            it is detached first. None unless the loss needs it.
     """
 
     logprob: Tensor
@@ -39,6 +44,9 @@ class TokenBatch:
     turn: Tensor
     group: Tensor
     ref_logprob: Tensor | None = None
+    teacher_logprob: Tensor | None = None
+    ema_logprob: Tensor | None = None
+    entropy: Tensor | None = None
 
     @property
     def log_ratio(self) -> Tensor:
@@ -50,15 +58,32 @@ class TokenBatch:
         """log(policy / reference policy) [n].
 
         Raises:
-            TrainError: the trainer has no reference policy.
+            TrainError: the loss did not say that it needs the reference.
         """
-        if self.ref_logprob is None:
+        return self.log_ratio_to("reference")
+
+    def log_ratio_to(self, anchor: Anchor) -> Tensor:
+        """log(policy / other policy) [n].
+
+        Raises:
+            TrainError: the loss did not say that it needs the other policy.
+        """
+        return self.logprob - self.needed(anchor)
+
+    def needed(self, need: Need) -> Tensor:
+        """The column [n] of something that the loss needs.
+
+        Raises:
+            TrainError: the loss did not say so.
+        """
+        column: Tensor | None = getattr(self, COLUMN_OF[need])
+        if column is None:
             raise TrainError(
-                "the loss reads a reference policy, and the trainer has none",
+                f"the loss reads {COLUMN_OF[need]}, and did not say so",
                 place="train.loss",
-                remedy='declare it: Loss("name", function, reference=True) (from agentrl.training.losses.loss)',
+                remedy=f'declare it: Loss("name", function, needs=["{need}"]) (from agentrl.training.losses.loss)',
             )
-        return self.logprob - self.ref_logprob
+        return column
 
     def sequence(self, what: str) -> Tensor:
         """The index [n] of the given kind: `episode` or `turn`."""

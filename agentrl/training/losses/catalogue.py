@@ -10,6 +10,7 @@ from agentrl.training.losses.settings import (
     Dpo,
     Dppo,
     DppoKl,
+    EntropySft,
     Gmpo,
     Gspo,
     Kto,
@@ -19,6 +20,8 @@ from agentrl.training.losses.settings import (
     PpoClip,
     Sapo,
     Simpo,
+    Tea,
+    Trpa,
     WithSft,
 )
 
@@ -108,6 +111,31 @@ nft = Loss(
     "arXiv:2505.18116; NVlabs/NFT@ed8e5b0 dp_actor.py",
     "group",
 )
+tea = Loss(
+    "tea",
+    "entropy:tea",
+    Tea,
+    "ppo_clip - min(bound, scale softmax(cov)) entropy",
+    "arXiv:2508.03178; Qihoo360/Light-IF core_algos.compute_entropy_with_cov",
+    needs=("entropy",),
+)
+entropy_sft = Loss(
+    "entropy_sft",
+    "entropy:entropy_sft",
+    EntropySft,
+    "-A l of the tokens with the largest -l - coef entropy",
+    "arXiv:2508.03178; Qihoo360/Light-IF custom_entropy_trainer.py",
+    needs=("entropy",),
+)
+trpa = Loss(
+    "trpa",
+    "trpa:trpa",
+    Trpa,
+    "-log sigmoid(beta (d_better - d_worse)) + trust k3(old policy)",
+    "arXiv:2504.04524; XueruiSu/Trust-Region-Preference-Approximation",
+    "group",
+    needs=("reference",),
+)
 dpo = PreferenceLoss(
     "dpo", "preference:dpo", Dpo, "-log sigmoid(beta (d_c - d_r))", "arXiv:2305.18290", "group", "seq_mean_token_mean"
 )
@@ -146,7 +174,7 @@ simpo = PreferenceLoss(
     "arXiv:2405.14734",
     "group",
     "seq_mean_token_mean",
-    reference=False,
+    needs=(),
 )
 cpo = PreferenceLoss(
     "cpo",
@@ -156,7 +184,7 @@ cpo = PreferenceLoss(
     "arXiv:2401.08417",
     "group",
     "seq_mean_token_mean",
-    reference=False,
+    needs=(),
 )
 orpo = PreferenceLoss(
     "orpo",
@@ -166,7 +194,7 @@ orpo = PreferenceLoss(
     "arXiv:2403.07691",
     "group",
     "seq_mean_token_mean",
-    reference=False,
+    needs=(),
 )
 kto = PreferenceLoss(
     "kto",

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 
-from agentrl.config.train import Aggregation
+from agentrl.config.train import Aggregation, Anchor, TrainSettings
 from agentrl.registry.settings import NoSettings
+from agentrl.training.backend import Column
 
 Scope = Literal["token", "step", "group"]
 """Tokens that a loss needs at once: one token; all of an optimiser step; all of a step with whole groups."""
+
+Need = Literal["reference", "teacher", "ema_reference", "entropy"]
+"""A column of `TokenBatch` beyond those that every loss gets: log-probabilities under another policy, or entropies."""
+
+COLUMN_OF: dict[Need, Column] = {
+    "reference": "ref_logprob",
+    "teacher": "teacher_logprob",
+    "ema_reference": "ema_logprob",
+    "entropy": "entropy",
+}
+"""The column of each need."""
+
+ANCHORS = get_args(Anchor)
 
 
 @dataclass(frozen=True)
@@ -29,8 +43,10 @@ class Loss:
         scope: tokens needed at once. Losses of scope `step` and `group` may use any token of the step; if the
             step does not fit one pack, the trainer makes one more forward pass.
         aggregation: the aggregation if `train.aggregation` is null.
-        reference: the loss reads the reference policy (`TokenBatch.ref_log_ratio`), i.e. the policy at the start of
-            the stage.
+        needs: what the loss reads beyond the columns that every loss gets. reference: `TokenBatch.ref_logprob`, of the
+            policy at the start of the stage; teacher: `teacher_logprob`, of the model `train.teacher`; ema_reference:
+            `ema_logprob`, of the moving average `train.ema_reference`; entropy: `entropy`, of the trained policy, with
+            its gradient.
     """
 
     name: str
@@ -40,7 +56,7 @@ class Loss:
     source: str = "user code"
     scope: Scope = "step"
     aggregation: Aggregation = "token_mean"
-    reference: bool = False
+    needs: Sequence[Need] = ()
 
     def __call__(self, *batch: Any) -> Any:
         """Calls the function. A recipe written in Python may use a loss wherever it may use a function."""
@@ -72,6 +88,16 @@ class PreferenceLoss(Loss):
         baseline: whether the loss uses the divergence of policy and reference on mismatched episodes (in `advantage`).
     """
 
-    reference: bool = True
+    needs: Sequence[Need] = ("reference",)
     paired: bool = True
     baseline: bool = False
+
+
+def read_by(loss: Loss, settings: TrainSettings) -> dict[Need, str]:
+    """What the loss, KL and the entropy bonus read, with the key that asks for it."""
+    found: dict[Need, str] = dict.fromkeys(loss.needs, "train.loss")
+    if settings.kl is not None:
+        found.setdefault(settings.kl.to, "train.kl")
+    if settings.entropy_bonus:
+        found.setdefault("entropy", "train.entropy_bonus")
+    return found

@@ -1,4 +1,4 @@
-"""The objective of an optimiser step: the policy loss with importance weights, plus KL to the reference policy."""
+"""The objective of an optimiser step: the policy loss with importance weights, plus KL to another policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from agentrl.config.train import Aggregation, ImportanceSettings, KlSettings, LossSettings, TrainSettings
 from agentrl.training.losses.batch import MAX_LOG_RATIO, TokenBatch, mean_by, sum_by
-from agentrl.training.losses.loss import Scope
+from agentrl.training.losses.loss import Need, Scope
 from agentrl.training.losses.registry import load_loss
 
 MAX_K3 = 10.0
@@ -25,7 +25,7 @@ class Objective:
     Attributes:
         loss: `(batch) -> (loss per token [n], True if clipping removed its gradient [n])`.
         scope: the tokens that the loss needs at once.
-        reference: the loss or KL reads the reference policy.
+        needs: what the loss or KL reads beyond the columns that every loss gets.
     """
 
     loss: Callable[[TokenBatch], tuple[Tensor, Tensor]]
@@ -33,7 +33,7 @@ class Objective:
     aggregation: Aggregation
     kl: KlSettings | None = None
     importance: ImportanceSettings | None = None
-    reference: bool = False
+    needs: frozenset[Need] = frozenset()
 
     @classmethod
     def of(cls, settings: TrainSettings, base: Path = Path()) -> Objective:
@@ -55,7 +55,7 @@ class Objective:
             settings.aggregation or loss.aggregation,
             kl,
             importance,
-            reference=loss.reference or kl is not None,
+            frozenset([*loss.needs, *([] if kl is None else [kl.to])]),
         )
 
     @classmethod
@@ -67,7 +67,7 @@ class Objective:
         """
         loss, own = load_loss(settings, base)
         function = loss.resolve()
-        return cls(lambda batch: function(batch, own), loss.scope, loss.aggregation)
+        return cls(lambda batch: function(batch, own), loss.scope, loss.aggregation, needs=frozenset(loss.needs))
 
     def __call__(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """The loss per token [n], and whether clipping removed its gradient [n]."""
@@ -99,7 +99,7 @@ def importance_weight(batch: TokenBatch, settings: ImportanceSettings) -> Tensor
 
 def kl_loss(batch: TokenBatch, settings: KlSettings) -> Tensor:
     """The KL term per token [n], with the gradient that the settings select."""
-    difference = batch.ref_log_ratio
+    difference = batch.log_ratio_to(settings.to)
     value = kl_estimate(difference, settings.estimator.rstrip("+"))
     if settings.unbiased:
         return batch.log_ratio.exp() * value

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agentrl.config.train import LossSettings, PreferenceLossSettings
+from agentrl.config.train import ImitationLossSettings, LossSettings, PreferenceLossSettings
 from agentrl.registry.registry import Registry, any_function
 from agentrl.registry.settings import Declared, declared
 from agentrl.training.losses.loss import Loss, PreferenceLoss
@@ -61,6 +61,9 @@ LOSSES: Registry[Loss] = Registry(
         "cross_entropy",
         "pacs",
         "nft",
+        "tea",
+        "entropy_sft",
+        "trpa",
     ),
     wanted="a Loss, or a function mine(batch, settings...) -> (loss of each token, where it was clipped)",
     accept=_accept(Loss),
@@ -90,6 +93,7 @@ PREFERENCE_LOSSES: Registry[Loss] = Registry(
 
 FAMILIES: dict[type[LossSettings], Registry[Loss]] = {
     LossSettings: LOSSES,
+    ImitationLossSettings: LOSSES,
     PreferenceLossSettings: PREFERENCE_LOSSES,
 }
 

@@ -93,6 +93,34 @@ class Nft(Section):
     floor: float = Field(1.0, gt=0)
 
 
+class Tea(PpoClip):
+    """`scale`, `bound`: a token's entropy bonus is scale * its share of the covariance of its episode, at most bound.
+    The clip is that of the authors' scripts."""
+
+    clip_low: float = Field(1.0, gt=0)
+    clip_high: float = Field(1.0, gt=0)
+    dual_clip: float | None = Field(10.0, gt=1)
+    scale: float = Field(10.0, gt=0)
+    bound: float = Field(5.0, gt=0)
+
+
+class EntropySft(Section):
+    """`share`: of the tokens that train. `coef`: weight of the entropy in the choice of them."""
+
+    share: float = Field(0.2, gt=0, le=1)
+    coef: float = Field(1.0, ge=0)
+
+
+class Trpa(Section):
+    """`top`: reward of the best level, whose pairs weigh `anisotropy` times beta. `trust`: weight of the KL to the old
+    policy."""
+
+    beta: float = Field(0.1, gt=0)
+    anisotropy: float = Field(2.5, gt=0)
+    top: float = 1.0
+    trust: float = Field(0.001, ge=0)
+
+
 class Paired(Section):
     """`sft`: weight of the cross-entropy of chosen episodes (mean over their tokens), which keeps them likely (RPO)."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,13 @@ def token_columns(
     samples: Sequence[TrainingSample],
     weights: list[NDArray[np.float32]],
     old: list[NDArray[np.float32]] | None = None,
-    ref: list[NDArray[np.float32]] | None = None,
+    further: Mapping[str, list[NDArray[np.float32]]] | None = None,
 ) -> Columns:
     """The columns of all samples of an optimiser step. Episodes, groups and turns are numbered from 0 within the step.
 
     Args:
-        old, ref: log-probabilities under the old and the reference policy; None omits the column.
+        old: log-probabilities under the old policy; None omits the column.
+        further: columns that the loss needs.
     """
     columns: Columns = {
         "behaviour_logprob": [sample.behaviour_logprob for sample in samples],
@@ -34,9 +35,7 @@ def token_columns(
     }
     if old is not None:
         columns["old_logprob"] = list(old)
-    if ref is not None:
-        columns["ref_logprob"] = list(ref)
-    return columns
+    return {**columns, **{name: list(values) for name, values in (further or {}).items()}}
 
 
 def owners(samples: Sequence[TrainingSample]) -> Columns:

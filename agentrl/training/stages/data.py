@@ -12,13 +12,14 @@ from pathlib import Path
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.config.recipe import RlStage
 from agentrl.config.stages import PreferenceStage, SftStage
 from agentrl.estimators.pairs import best_and_worst, check_prompts
 from agentrl.models.load import chat_tokenizer, find_model
 from agentrl.rollouts.builder import Parts
 from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
-from agentrl.training.losses.loss import PreferenceLoss
+from agentrl.training.losses.loss import Loss, PreferenceLoss
 from agentrl.training.losses.registry import load_loss
 from agentrl.training.stages.files import conversations, preferences
 from agentrl.training.stages.runs import Stored, samples_of
@@ -161,6 +162,19 @@ def seats_refused(place: str) -> TrainError:
         place=place,
         remedy="train by rl with role_grpo or mars, or store episodes in which one seat is the policy's",
     )
+
+
+def offline_loss(stage: Stage) -> Loss:
+    """The loss of a supervised or preference stage.
+
+    Raises:
+        RecipeError: the loss does not exist, or a setting is wrong.
+    """
+    settings = stage.settings
+    assert not isinstance(settings, RlStage)
+    if isinstance(settings, PreferenceStage):
+        return preference_loss(stage)
+    return load_loss(settings.loss, stage.recipe.base, key_of(stage, "loss"))[0]
 
 
 def preference_loss(stage: Stage) -> PreferenceLoss:

@@ -25,8 +25,16 @@ from agentrl.training import checkpoint
 from agentrl.training.backend import Start, TrainerBackend, TrainingJob
 from agentrl.training.compute_thread import compute_of
 from agentrl.training.parallel.ranks import Ranks
-from agentrl.training.stages.course import CROSS_ENTROPY, Course
-from agentrl.training.stages.data import Example, examples_of, fitting, parser_of, preference_loss, stored_for
+from agentrl.training.stages.course import Course
+from agentrl.training.stages.data import (
+    Example,
+    examples_of,
+    fitting,
+    offline_loss,
+    parser_of,
+    preference_loss,
+    stored_for,
+)
 from agentrl.training.stages.plan import StagePlan
 from agentrl.training.stages.policy import start_of
 from agentrl.training.stages.record import StageRecord
@@ -68,7 +76,7 @@ class OfflineTraining:
         self.settings: OfflineStage = stage.settings
         self.recipe = stage.recipe
         self.loss = preference_loss(stage) if isinstance(stage.settings, PreferenceStage) else None
-        self._loss_settings = stage.settings.loss if isinstance(stage.settings, PreferenceStage) else CROSS_ENTROPY
+        self._loss_settings = stage.settings.loss
         self.ranks = ranks or Ranks()
         self._compute = compute_of(self.ranks.size)
         self.record = StageRecord(run, stage)
@@ -115,7 +123,7 @@ class OfflineTraining:
         """Resumes the trainer, which the stack closes, and reads the samples."""
         examples = await self._examples()
         texts = [text for example in examples for text in example.conversation.texts()]
-        refers = self.loss is not None and self.loss.reference
+        refers = "reference" in offline_loss(self.stage).needs
         start, saved = start_of(self.record, self.settings.train.lora, refers=refers, texts=texts)
         self.trainer: TrainerBackend = self._make_trainer(job=self._job(start))
         stack.push_async_callback(close_all, self.trainer)

@@ -18,7 +18,7 @@ from agentrl.types.sample import TrainingSample
 class Logprobs(Protocol):
     """`Trainer.logprobs`."""
 
-    def __call__(self, samples: Sequence[TrainingSample], *, reference: bool = False) -> list[Floats]: ...
+    def __call__(self, samples: Sequence[TrainingSample], *, under: str = "policy") -> list[Floats]: ...
 
 
 def with_baseline(samples: Sequence[TrainingSample], logprobs: Logprobs) -> list[TrainingSample]:
@@ -30,7 +30,7 @@ def with_baseline(samples: Sequence[TrainingSample], logprobs: Logprobs) -> list
     strangers = mismatched(samples)
     z = 0.0
     if strangers:
-        ratios = zip(logprobs(strangers), logprobs(strangers, reference=True), strict=True)
+        ratios = zip(logprobs(strangers), logprobs(strangers, under="reference"), strict=True)
         z = max(0.0, float(np.mean([np.sum(own - other, dtype=np.float64) for own, other in ratios])))
     return [replace(sample, advantage=np.where(sample.loss_mask, z, 0).astype(np.float32)) for sample in samples]
 
