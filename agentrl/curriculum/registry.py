@@ -27,6 +27,7 @@ PARTS: Registry[type[Part]] = Registry(
         "scaling_inter": "agentrl.curriculum.methods.horizon:ScalingInter",
         "zerosearch": "agentrl.curriculum.methods.noise:ZeroSearch",
         "seele": "agentrl.curriculum.methods.hints:Seele",
+        "laser_d": "agentrl.curriculum.methods.lengths:LaserD",
         "dart_rollouts": "agentrl.curriculum.methods.dart:DartRollouts",
         "dart_turns": "agentrl.curriculum.methods.dart:DartTurns",
         "dart_successes": "agentrl.curriculum.methods.dart:DartSuccesses",
