@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import msgspec
 
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.parts import Group
+from agentrl.registry.references import load_object
+from agentrl.rewards.functions.judges.client import Judge
 from agentrl.rewards.groups import score_group
 from agentrl.rollouts.builder import build
 from agentrl.types.episode import Episode
@@ -20,7 +26,7 @@ from agentrl.types.task import Task
 from tests.curriculum.test_parts import context
 from tests.methods.proofs import Method, Run
 from tests.methods.stub_api import Asking, between, said
-from tests.rewards.make import make_episode, turn
+from tests.rewards.make import call, make_episode, turn
 
 SUMS = (
     "warm_start.episodes=64", "warm_start.steps=80", "warm_start.batch=8", "tasks.args.n=8",
@@ -29,6 +35,8 @@ SUMS = (
 """Overrides: a warm start of the small bases of one reply, after which the forms of a reply vary."""
 
 NOTES = ("warm_start.steps=150", *(each for each in SUMS if "steps" not in each))
+
+OWN = ("warm_start.episodes=64", "warm_start.steps=100", "warm_start.batch=8")
 
 FEW = ("tasks.args.n=8",)
 
@@ -53,11 +61,15 @@ class Reply:
     tokens: int = 0
     logprobs: tuple[float, ...] = ()
 
-    def of(self, task: Task, member: int) -> Episode:
+    def of(self, task: Task, member: int, iteration: int = 0) -> Episode:
         """The episode that ends with it."""
         answers = re.findall(r"<answer>(.*?)</answer>", self.text, re.DOTALL)
         episode = make_episode(
-            task, turn(text=self.text), answer=answers[-1].strip() if answers else None, tokens=self.tokens
+            task,
+            turn(text=self.text),
+            answer=answers[-1].strip() if answers else None,
+            tokens=self.tokens,
+            iteration=iteration,
         )
         nodes = list(episode.nodes)
         if self.logprobs:
@@ -77,11 +89,11 @@ def scored(recipe: Recipe, episodes: Sequence[Episode]) -> list[Episode]:
     return asyncio.run(found())
 
 
-def paid(*replies: Reply, task: Task = SUM) -> Callable[[Recipe], list[float | None]]:
+def paid(*replies: Reply, task: Task = SUM, iteration: int = 0) -> Callable[[Recipe], list[float | None]]:
     """What a recipe makes of the replies of a group: their rewards."""
 
     def of(recipe: Recipe) -> list[float | None]:
-        episodes = scored(recipe, [reply.of(task, k) for k, reply in enumerate(replies)])
+        episodes = scored(recipe, [reply.of(task, k, iteration) for k, reply in enumerate(replies)])
         return [None if each.reward is None else round(each.reward, 3) for each in episodes]
 
     return of
@@ -164,6 +176,145 @@ def steps_and_answer(text: str, *logprobs: float) -> Reply:
     return Reply(text, len(logprobs), logprobs)
 
 
+def autorule(recipe: Recipe) -> list[Any]:
+    """The rewards of two notes, and the rules that are extracted from two preferences."""
+    notes = paid(
+        Reply("<answer>Dear Ana, the boat comes on Monday. Best wishes</answer>"),
+        Reply("<answer>Hi, the boat comes.</answer>"),
+        task=NOTE,
+    )(recipe)
+    if "rules" not in recipe.rewards:
+        return [notes]
+    extract = load_object("./extract.py:extract", recipe.base)
+    pairs = [
+        {"prompt": "Write.", "chosen": "Dear Ana", "rejected": "Hi"},
+        {"prompt": "Write.", "chosen": "Dear Ben, on Monday", "rejected": "Soon"},
+    ]
+    judge = Judge.model_validate(recipe.rewards["rules"].settings["judge"])
+    return [notes, asyncio.run(extract(pairs, judge))]
+
+
+def ruler(body: Any) -> Any:
+    """Every model of AutoRule: the verifier, the reasoner (which repeats the preferred reply), and the reward model."""
+    prompt = said(body)
+    if "<criteria>" in prompt:
+        note = between(prompt, "answer")
+        met = [*(word in note for word in ("Dear", "comes", "day", "Best")), "Bye Bye" not in note]
+        return json.dumps({"met": [int(each) for each in met]})
+    if "was preferred" in prompt:
+        return between(prompt, "reply_a" if "Reply A was" in prompt else "reply_b")
+    if "<reasons>" in prompt:
+        reasons = between(prompt, "reasons")
+        return json.dumps(
+            {"rules": [rule for word, rule in (("Dear", "It greets."), ("day", "It says when.")) if word in reasons]}
+        )
+    if "<rules>" in prompt:
+        return json.dumps({"rules": sorted(line[2:] for line in between(prompt, "rules").splitlines())})
+    return preference(body)
+
+
+# --- facts, translations, opinions ----------------------------------------------------------------------------------
+
+MARKET = Task.of(
+    "m", "On what day was the market of Ulm in 1700?", answer="Monday", town="Ulm",
+    knowledge=["The market of Ulm was on Monday. It sold fish."],
+)  # fmt: skip
+BOATS = Task.of("b", "Translate: two red boats here.", answer="zwei rote Boote hier")
+PLAN = Task.of("p", "Should the town have a park?", answer="yes", said={"baker": "yes", "nurse": "yes", "pupil": "no"})
+
+
+def checker(body: Any) -> str:
+    """Takes sentences for facts, and a fact for supported if the document has it."""
+    prompt = said(body)
+    if '"facts"' in prompt:
+        return json.dumps({"facts": [part.strip() for part in between(prompt, "text").split(".") if part.strip()]})
+    return json.dumps({"supported": between(prompt, "statement") in between(prompt, "document")})
+
+
+# --- steps and programs ---------------------------------------------------------------------------------------------
+
+
+def steps(recipe: Recipe) -> list[list[float | None]]:
+    """The rewards of the turns of two solutions, whose texts are the grades of the process reward model."""
+    made = [make_episode(SUM, turn(text=a), turn(text=b), answer="5") for a, b in (("0.9", "0.3"), ("0.9", "0.8"))]
+    return [
+        [None if each.reward is None else round(each.reward, 3) for each in episode.turns]
+        for episode in scored(recipe, made)
+    ]
+
+
+def by_turn(run: Run) -> list[list[float | None]]:
+    """The rewards of the process reward model, by episode and turn."""
+    return [[each.rewards.get("process") for each in episode.turns] for episode in run.played]
+
+
+def process(body: Any) -> str:
+    """The grade that a turn is, or else one by its length."""
+    text = between(said(body), "turn")
+    return json.dumps({"score": 10 * float(text) if re.fullmatch(r"0\.\d", text) else len(text) % 11})
+
+
+def programs(recipe: Recipe) -> list[float | None]:
+    """The rewards of a right answer after a call that failed and one that did not, and of a wrong one without calls."""
+    made = [
+        make_episode(SUM, turn(call("python", outcome="error")), turn(call("python")), turn(), answer="5"),
+        make_episode(SUM, turn(), answer="6"),
+    ]
+    return [None if each.reward is None else round(each.reward, 3) for each in scored(recipe, made)]
+
+
+def queries(recipe: Recipe) -> list[float | None]:
+    """The rewards of the gold query, of one with another column, and of none."""
+    path = str(Path(mkdtemp(prefix="agentrl-shop-")) / "shop.db")
+    with closing(sqlite3.connect(path)) as shop, shop:
+        shop.execute("CREATE TABLE customer (name TEXT, city TEXT, phone TEXT)")
+        shop.execute("INSERT INTO customer VALUES ('Ann', 'Ulm', '12')")
+    gold = "SELECT city FROM customer WHERE name = 'Ann'"
+    task = Task.of("q", "In which city is Ann?", sql=gold, database=path, databases=[path])
+    texts = [gold, gold.replace("city", "phone"), "SELECT"]
+    made = [make_episode(task, turn(text=text), answer=text) for text in texts]
+    return [None if each.reward is None else round(each.reward, 3) for each in scored(recipe, made)]
+
+
+def reviewer(body: Any) -> str:
+    """Half of the grade for the right table, all of it for the right query."""
+    prompt = said(body)
+    answer = between(prompt, "answer")
+    return json.dumps({"score": 10 if answer == between(prompt, "reference") else 5 * ("FROM customer" in answer)})
+
+
+def autothink(recipe: Recipe) -> list[Any]:
+    """The rewards in the three stages, three of four replies having had a thought; and that share."""
+    task = msgspec.structs.replace(SUM, data={**SUM.data, "think_share": 0.75})
+    replies = [
+        Reply("<think>2 + 3 = 5.</think><answer>5</answer>", 8),
+        Reply("<think>2 + 3 = 6.</think><answer>6</answer>", 8),
+        Reply("<answer>5</answer>", 4), Reply("<think> ... </think><answer>6</answer>", 4),
+    ]  # fmt: skip
+    found: list[Any] = [paid(*replies, task=task, iteration=at)(recipe) for at in (0, 15, 30)]
+    parts = build(recipe).make_curriculum()
+    for part in parts:
+        thoughts = [replies[0], replies[1], replies[0], replies[3]]
+        part.observe(
+            [Group("a", SUM, scored(recipe, [each.of(SUM, k) for k, each in enumerate(thoughts)]))], context(0)
+        )
+        found.append(part.state)
+    return found
+
+
+PYTHON = (
+    "model={scratch: {hidden: 64, layers: 2, heads: 2, vocab_size: 320, max_context: 256}, device: cpu}",
+    "train.trainable=null", "agent.format=tags", "agent.system=null", "agent.describe_tools=false", "tasks.args.n=2",
+    "sampling.max_tokens=96", "warm_start={script: oracle, episodes: 8, steps: 120, batch: 8, lr: 2.0e-3}",
+    "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
+)  # fmt: skip
+"""Overrides: a warm start of a policy from scratch on programs."""
+
+SCRATCH = (
+    "train.trainable=null", "agent.format=tags", "agent.system=null", "agent.describe_tools=false", "tasks.args.n=2",
+    "sampling.max_tokens=96", "train.groups=2", "train.lr=5.0e-4",
+)  # fmt: skip
+
 METHODS = [
     # Two of three are right: high, within 10 tokens; one of four: low, within 30. Then: high has lengths 7, 9, 15, 20
     # and must keep 1 of floor(8 / 3) = 2, so half of them: 16. Low must keep 1 of 1: no threshold, the longest.
@@ -245,4 +396,62 @@ METHODS = [
         ),
         [2.1, 0.7, 0.0], sized=FEW, warmed=NOTES, answer=preference, asks=("rewards.preference.scorer.url",),
     ),
+    # Stage 1: thoughts are .25 too frequent, so half way to 0 and -1. Stage 3: lengths 4 and 8 are -+.707 deviations:
+    # e^(+-.0354) - 1 is .036, -.035.
+    Method(
+        "autothink", component("thinking"), autothink,
+        [[0.5, -0.5, 2.0, -1.0], [1.0, 0.0, 2.0, -1.0], [0.965, 0.035, 2.036, -1.036], {"share": 0.75}],
+        sized=FEW, warmed=SUMS,
+    ),
+    # 1 for the form + 2 for the right answer, -1 + half of the facts, 1 for a refusal, -1 + no fact.
+    Asking(
+        "knowrl", component("facts"),
+        paid(
+            Reply("<think>The market of Ulm was on Monday. It sold wine.</think><answer>Monday</answer>"),
+            Reply("<think>The market of Ulm was on Monday. It sold wine.</think><answer>Friday</answer>"),
+            Reply("<think>It sold fish.</think><answer>I do not know</answer>"),
+            Reply("<think>It sold wine.</think><answer>Friday</answer>"),
+            task=MARKET,
+        ),
+        [3.0, 0.5, 2.0, 0.0], sized=(*FEW, *OWN), warmed=None, answer=checker, asks=("rewards.facts.judge",),
+    ),
+    # 1 + 1 + .5; BLEU of three of four words, two of three pairs, one of two triples, none of one (.5): .125^(1/4);
+    # without a thought -3 alone.
+    Asking(
+        "mt-r1-zero", component("bleu"),
+        paid(
+            Reply("<think>a</think><answer>zwei rote Boote hier</answer>"),
+            Reply("<think>a</think><answer>zwei rote Boote dort</answer>"),
+            Reply("<answer>zwei rote Boote hier</answer>"),
+            task=BOATS,
+        ),
+        [2.5, 2.095, -3.0], sized=(*FEW, *OWN), warmed=None, answer=lambda body: {"score": 0.5},
+        asks=("rewards.quality.scorer.url",),
+    ),
+    # 1 + .1 x 2/3 of the roles + .1 x (3/5 + .950 / ln 5) / 2; one word: .1 x 1/2.
+    Method(
+        "multi-role", component("words"),
+        paid(
+            Reply("<think>[baker] yes [nurse] yes</think><answer>yes</answer>"), Reply("<answer>no</answer>"), task=PLAN
+        ),
+        [1.126, 0.05], sized=(*FEW, *OWN), warmed=None,
+    ),
+    # The reward model: 3 - .1 x 9, 0 - .1 x 4; five rules of five, two of five. The rules of both preferred replies.
+    Asking(
+        "autorule", component("rules"), autorule, [[3.1, 0.0], ["It greets.", "It says when."]],
+        sized=FEW, warmed=NOTES, answer=ruler, asks=("rewards.rules.judge", "rewards.preference.scorer.url"),
+        kept=("rewards.preference.scorer.url",),
+    ),
+    # Less .5, at most 0: (0, -.2) and (0, 0); then the differences to the next step.
+    Asking(
+        "prm-clip-delta", by_turn, steps, [[0.2, -0.2], [0.0, 0.0]],
+        answer=process, asks=("rewards.process.judge",), kept=("rewards.process.judge",),
+    ),
+    # 3 + 2 + 1 + 1 + 1 + 1; 2 x .5 + 1 + 2/4 (of table and columns) + 5/9 (of pairs of words) + 1; the format alone.
+    Asking(
+        "reasoning-sql", component("judge"), queries, [9.0, 4.056, 1.0], answer=reviewer, asks=("rewards.judge.judge",),
+    ),
+    Method("retool", component("maths"), programs, [1.0, -1.0], sized=SCRATCH, warmed=PYTHON),
+    # 1 + .5 x 1 + .5 x 1/2; .5 for the format.
+    Method("artist", component("tool_success"), programs, [1.75, 0.5], sized=SCRATCH, warmed=PYTHON),
 ]  # fmt: skip

@@ -153,13 +153,14 @@ def _outcome(episode: Episode, name: str) -> float | None:
 
 @reward(source="MultiRole-R1, arXiv:2507.20187: lexical diversity; the mix of its measures is ours", bounds=(0, 1))
 def lexical_diversity(episode: Episode, *, window: int = 50) -> float:
-    """Mean of two measures of the words of the policy's replies, without punctuation and case; 0 without words.
+    """Mean of two measures of the words of the policy's replies, without case, tags and punctuation; 0 without words.
 
     - Share of different words (type-token ratio), averaged over all windows of `window` words, so that long texts do
       not lose; of a shorter text over all of it.
     - Entropy of the words divided by that of equally many different ones; 0 for one word.
     """
-    words = re.findall(r"\w+", " ".join(turn.text for turn in episode.own_turns).lower())
+    text = " ".join(turn.text for turn in episode.own_turns).lower()
+    words = re.findall(r"\w+", re.sub(r"</?\w+>", " ", text))
     if not words:
         return 0.0
     wide = min(window, len(words))

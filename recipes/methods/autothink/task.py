@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 import msgspec
 
 from agentrl import Task
-from agentrl.curriculum import Context, Group, GroupPlan, Schedule
+from agentrl.curriculum import CurriculumContext, Group, GroupPlan, Schedule
 from agentrl.types.episode import Episode
 
 SLOPE = 2.0
@@ -26,13 +26,13 @@ def thinks(episode: Episode) -> bool:
 class Share(Schedule):
     """Writes the share of replies with a thought in the last iteration into `task.data["think_share"]`."""
 
-    def plan(self, group: GroupPlan, context: Context) -> GroupPlan:
+    def plan(self, group: GroupPlan, context: CurriculumContext) -> GroupPlan:
         if "share" not in self.state:
             return group
         data = {**group.task.data, "think_share": self.state["share"]}
         return replace(group, task=msgspec.structs.replace(group.task, data=data))
 
-    def observe(self, groups: Sequence[Group], context: Context) -> None:
+    def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         found = [thinks(episode) for group in groups for episode in group.episodes]
         if found:
             self.state = {"share": sum(found) / len(found)}
