@@ -30,6 +30,7 @@ PARTS: Registry[type[Part]] = Registry(
         "zerosearch": "agentrl.curriculum.methods.noise:ZeroSearch",
         "seele": "agentrl.curriculum.methods.hints:Seele",
         "entropy_target": "agentrl.curriculum.methods.temperature:EntropyTarget",
+        "laser_d": "agentrl.curriculum.methods.lengths:LaserD",
         "dart_rollouts": "agentrl.curriculum.methods.dart:DartRollouts",
         "dart_turns": "agentrl.curriculum.methods.dart:DartTurns",
         "dart_successes": "agentrl.curriculum.methods.dart:DartSuccesses",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import msgspec
@@ -54,3 +55,14 @@ def _number(match: re.Match[str]) -> float | None:
 
 def _answering(episode: Episode, answer: str) -> Episode:
     return msgspec.structs.replace(episode, answer=answer)
+
+
+@reward(source="DRM, arXiv:2510.11457: confidence from the probabilities of the tokens", bounds=(0, 1))
+def token_confidence(episode: Episode) -> float | None:
+    """Geometric mean of the probabilities of the policy's tokens, exp(mean log p): 0 to 1. None without tokens.
+
+    The log-probabilities are those of sampling, under its temperature.
+    """
+    nodes = [episode.nodes[turn.node] for turn in episode.own_turns if episode.nodes]
+    found = [value for node in nodes if node.logprobs is not None for value in node.logprobs]
+    return math.exp(sum(found) / len(found)) if found else None

@@ -1,10 +1,11 @@
-"""Rewards of a group that need no judge: votes, length relative to the others, diversity."""
+"""Rewards without a judge that compare the members of a group, or measure how varied replies are."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
+from statistics import stdev
 from typing import Literal
 
 from agentrl.rewards.declare import reward
@@ -67,18 +68,25 @@ def relative_length(group: list[Episode], *, right: str | None = None) -> list[f
         return [0.0] * len(group)
     scores = [0.5 - (length - shortest) / (longest - shortest) for length in lengths]
     return [
-        score if _is_right(episode, right) else min(0.0, score) for episode, score in zip(group, scores, strict=True)
+        score if right is None or is_right(episode, right) else min(0.0, score)
+        for episode, score in zip(group, scores, strict=True)
     ]
 
 
-def _is_right(episode: Episode, right: str | None) -> bool:
-    if right is None:
-        return True
+def is_right(episode: Episode, right: str, by: str = "relative_length") -> bool:
+    """Returns True if a component of an episode is at least 1.
+
+    Args:
+        by: the reward that asks, for the error.
+
+    Raises:
+        RecipeError: the component does not exist, or it scores turns.
+    """
     if right not in episode.components:
         raise RecipeError(
-            f"a reward of the group reads the component {right!r}, which gives episodes no outcome",
+            f"{by} reads the component {right!r}, which gives episodes no outcome",
             place="rewards",
-            remedy="set `right` to a component that scores episodes and stands before it; "
+            remedy="name a component that scores episodes and stands before it; "
             f"here: {', '.join(episode.components) or 'none'}",
         )
     value = episode.components[right]
@@ -166,7 +174,7 @@ def contrast(
     if len(group) < 2:
         return [None] * len(group)
     did = [_did(episode, tool, mark) for episode in group]
-    ok = [_is_right(episode, right) for episode in group]
+    ok = [is_right(episode, right, "contrast") for episode in group]
     if all(did) or not any(did):
         return [0.0] * len(group)
     gain = _share(ok, did, True) - _share(ok, did, False)
@@ -183,3 +191,59 @@ def _did(episode: Episode, tool: str | None, mark: str | None) -> bool:
 def _share(ok: list[bool], did: list[bool], which: bool) -> float:
     chosen = [good for good, each in zip(ok, did, strict=True) if each is which]
     return sum(chosen) / len(chosen)
+
+
+@reward(source="LongWriter-Zero, arXiv:2506.18841: advantage averaging, A = mean over rewards of (r - mean) / std")
+def mean_advantage(group: list[Episode], *, of: list[str], eps: float = 1e-6) -> list[float | None]:
+    """Mean of the advantages that each of several components alone would give: no scale outweighs another.
+
+    (r - mean) / (std + eps) over the group (sample standard deviation), averaged over the components. Give these the
+    weight 0, and take a credit that keeps it: `grpo: {std: none}`. A group of one is not scored. A component that does
+    not score a member counts 0 for it.
+
+    Args:
+        of: components that score episodes.
+
+    Raises:
+        RecipeError: a component does not exist, or it scores turns.
+    """
+    if len(group) < 2:
+        return [None] * len(group)
+    sums = [0.0] * len(group)
+    for name in of:
+        values = [_outcome(episode, name) for episode in group]
+        known = [value for value in values if value is not None]
+        mean = sum(known) / max(len(known), 1)
+        spread = stdev(known) if len(known) > 1 else 0.0
+        for k, value in enumerate(values):
+            sums[k] += 0.0 if value is None else (value - mean) / (spread + eps)
+    return [each / len(of) for each in sums]
+
+
+def _outcome(episode: Episode, name: str) -> float | None:
+    if name not in episode.components:
+        raise RecipeError(
+            f"mean_advantage reads the component {name!r}, which gives episodes no outcome",
+            place="rewards",
+            remedy=f"name components that score episodes and stand before it; here: {', '.join(episode.components)}",
+        )
+    return episode.components[name]
+
+
+@reward(source="MultiRole-R1, arXiv:2507.20187: lexical diversity; the mix of its measures is ours", bounds=(0, 1))
+def lexical_diversity(episode: Episode, *, window: int = 50) -> float:
+    """Mean of two measures of the words of the policy's replies, without case, tags and punctuation; 0 without words.
+
+    - Share of different words (type-token ratio), averaged over all windows of `window` words, so that long texts do
+      not lose; of a shorter text over all of it.
+    - Entropy of the words divided by that of equally many different ones; 0 for one word.
+    """
+    text = " ".join(turn.text for turn in episode.own_turns).lower()
+    words = re.findall(r"\w+", re.sub(r"</?\w+>", " ", text))
+    if not words:
+        return 0.0
+    wide = min(window, len(words))
+    shares = [len({*words[start : start + wide]}) / wide for start in range(len(words) - wide + 1)]
+    parts = [count / len(words) for count in Counter(words).values()]
+    entropy = -sum(part * math.log(part) for part in parts) / math.log(len(words)) if len(words) > 1 else 0.0
+    return (sum(shares) / len(shares) + entropy) / 2
