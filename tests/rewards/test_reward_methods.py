@@ -406,6 +406,11 @@ def test_router_cost():
     routed = make_episode(task, turn(call("route", model="big")), turn(call("route", model="small")), answer="x")
     by_model = {"prices": {"route": 1.0, "route:big": 4.0}, "high": 10.0, "alpha": 0.9}
     assert router_cost(task, routed, **by_model).value == pytest.approx(0.1 + 0.9 * 0.5)
+    words = make_episode(
+        task, turn(call("route", "a b c", model="big"), call("route", "no", outcome="error", model="big")), answer="x"
+    )
+    by_word = {"prices": {"route:big": 4.0}, "high": 24.0, "per": "word"}
+    assert router_cost(task, words, **by_word).value == pytest.approx(0.1 + 0.9 * 0.5)  # 3 words of 4.0
     # An empty range of costs: C = 0.5.
     assert router_cost(task, episode, prices={}, high=0.0, alpha=0.5).value == pytest.approx(0.75)
     # 100 tokens at 0.01 and no call: cost 1, C = 0.9.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.maths import Metric, with_correctness
@@ -19,6 +20,7 @@ def router_cost(
     prices: dict[str, float],
     low: float = 0.0,
     high: float,
+    per: Literal["call", "word"] = "call",
     per_token: float = 0.0,
     alpha: float = 0.9,
     key: str = "answer",
@@ -28,18 +30,19 @@ def router_cost(
 
     C = 1 - (cost - low) / (high - low), within 0 and 1; 0.5 if the range is empty. The format is wrong if a call could
     not be parsed or there is no answer. The authors take the range from a running buffer of costs; here it is a
-    setting, so that a reward does not depend on other episodes. Their cost is that of the routed model's output; here a
-    call has one price, and `per_token` counts the policy's tokens.
+    setting, so that a reward does not depend on other episodes. Their cost is that of the tokens of the routed model's
+    output: `per: word` counts the words of a call's result. `per_token` counts the policy's tokens.
 
     Args:
         prices: price of a call, by tool, or by tool and argument `model` (`route:big`); others are free.
         low, high: the range of costs, in the unit of the prices.
+        per: the unit of a price: a call, or a word of its result if it succeeded.
         per_token: price of a sampled token.
         alpha: weight of the cost (`cost_coe`; the authors suggest 0.9 for saving).
     """
     if episode.answer is None or not all(turn.valid for turn in episode.own_turns):
         return Scored(-1.0, "no answer or a malformed call")
-    cost = spent(episode, prices, per_token)
+    cost = spent(episode, prices, per_token, per)
     note = f"cost {cost:g}"
     saved = 0.5 if high - low < 1e-9 else 1.0 - min(max((cost - low) / (high - low), 0.0), 1.0)
 
@@ -49,10 +52,14 @@ def router_cost(
     return with_correctness(metric, task, episode, key, scored)
 
 
-def spent(episode: Episode, prices: dict[str, float], per_token: float = 0.0) -> float:
+def spent(
+    episode: Episode, prices: dict[str, float], per_token: float = 0.0, per: Literal["call", "word"] = "call"
+) -> float:
     """The cost of the calls and sampled tokens of an episode."""
-    calls = sum(_price(call, prices) for turn in episode.own_turns for call in turn.calls)
-    return calls + per_token * episode.reply_tokens
+    calls = [call for turn in episode.own_turns for call in turn.calls]
+    units = [(call.outcome == "ok") * len(call.result.split()) if per == "word" else 1 for call in calls]
+    called = sum(_price(call, prices) * unit for call, unit in zip(calls, units, strict=True))
+    return called + per_token * episode.reply_tokens
 
 
 def _price(call: CallRecord, prices: dict[str, float]) -> float:
