@@ -38,6 +38,7 @@ def test_the_recipe_of_a_method_is_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 40
 
 
+@pytest.mark.family("methods")
 @pytest.mark.parametrize("method", METHODS, ids=name_of)
 def test_a_method_and_its_control_hold_as_shipped(method: Method) -> None:
     for profile in (None, CONTROL):
