@@ -45,6 +45,10 @@ exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8
 """
 
 
+_DEBOOTSTRAP_LINES = 457
+"""Lines that debootstrap prints for a minimal bookworm."""
+
+
 class ImageError(SandboxImageUnusable):
     """An image is unknown, not built, or cannot be built here."""
 
@@ -179,6 +183,7 @@ def _build(image: Image, mirror: str, say: Callable[[str], None]) -> Path:
                     ["debootstrap", "--variant=minbase", image.suite, str(partial), mirror],
                     f"{image.name}: debootstrap",
                     lock,
+                    guess=_DEBOOTSTRAP_LINES,
                 )
             _install(image, partial, recipe, say, lock)
             partial.chmod(0o755)
@@ -277,17 +282,18 @@ def _locked(path: Path) -> Iterator[int]:
         yield file.fileno()
 
 
-def _run(argv: list[str], step: str, *lock: int, lines: int | None = None) -> None:
+def _run(argv: list[str], step: str, *lock: int, lines: int | None = None, guess: int = 0) -> None:
     """Runs a step of a build; how far it is, is told by the lines that it prints.
 
     Args:
         lock: files that the program keeps open. It may outlive a killed build for a moment, and must not write into the
             next one.
         lines: how many lines it prints; None: as many as the last time it succeeded, which the cache keeps.
+        guess: how many it prints the first time; 0: unknown.
     """
     kept = cache_root() / f".lines-{step.replace(': ', '-')}"
     last, number = deque[bytes](maxlen=12), 0
-    total = _known(kept) if lines is None else lines
+    total = (_known(kept) or guess) if lines is None else lines
     report_work(step, 0, total)
     with subprocess.Popen(
         [*_ALONE, *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=lock

@@ -37,6 +37,13 @@ def test_functions_and_rooms_have_names_of_their_own() -> None:
 
 
 @pytest.mark.slow
+def test_training_loads_what_draws_its_curve_at_its_end() -> None:
+    code = "import sys, agentrl; agentrl.train; import agentrl.view.curves; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"matplotlib", "torch", "transformers"}.isdisjoint(loaded)
+
+
+@pytest.mark.slow
 def test_it_changes_nothing_of_python() -> None:
     code = "import sys; before = list(sys.meta_path); import agentrl; agentrl.train; assert sys.meta_path == before"
     subprocess.run([sys.executable, "-c", code], check=True)

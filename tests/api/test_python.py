@@ -16,6 +16,7 @@ from agentrl.types.errors import RecipeError, StoreError
 from agentrl.types.reporter import Reporter
 from tests.commands.conftest import counting, trainable
 from tests.counting import CODE, HELD
+from tests.works import Works
 
 __all__ = ["counting", "trainable"]
 
@@ -226,3 +227,24 @@ def reply_to(client: Any, sent: str) -> dict[str, Any]:
         if message["parent_header"].get("msg_id") == sent:
             content: dict[str, Any] = message["content"]
             return content
+
+
+@pytest.fixture
+def searching(counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The counting recipe with a library to search, whose index is not cached."""
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path / "cache"))
+    (counting / "library.jsonl").write_text('{"id": "a", "title": "", "text": "some words"}\n')
+    return counting
+
+
+SEARCH = ["tools=[./task.py:Counter, {search: {corpus: ./library.jsonl}}]"]
+
+
+def test_a_run_tells_of_the_index_that_its_tools_build(searching: Path) -> None:
+    agentrl.rollout(searching, 2, script="oracle", overrides=SEARCH, reporters=[works := Works()])
+    assert works.of("words of the search index") == [(0, 1), (1, 1)]
+
+
+async def test_it_does_so_in_a_notebook(searching: Path) -> None:
+    agentrl.rollout(searching, 2, script="oracle", overrides=SEARCH, reporters=[works := Works()])
+    assert works.of("words of the search index") == [(0, 1), (1, 1)]

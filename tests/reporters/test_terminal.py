@@ -2,12 +2,16 @@ import io
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from agentrl.commands.output import progress
+from agentrl.reporters import reporting
 from agentrl.reporters.terminal import Terminal
-from agentrl.types.reporter import RunStart
+from agentrl.types.reporter import RunStart, report_work
 from tests.store.make import make_episode
 
 
@@ -194,3 +198,28 @@ def test_work_has_a_bar_of_its_own_beside_that_of_the_phase():
     terminal.work("index", 100, 100)
     assert [line.split()[0] for line in drawn()] == ["episodes"]
     terminal.ended(None)
+
+
+def test_work_before_a_run_is_shown_unless_the_caller_reports_it_himself(monkeypatch: pytest.MonkeyPatch):
+    for reporters, told in ((None, "index 30/90  10.0/s  0:06 left\n"), ([], "")):
+        now = 0.0
+        console, out = plain()
+        made = partial(Terminal, console=console, clock=lambda: now)  # noqa: B023
+        monkeypatch.setattr(reporting, "Terminal", made)
+        with reporting.preparing(reporters):
+            report_work("index", 0, 90)
+            now = 3.0
+            report_work("index", 30, 90)
+        report_work("index", 60, 90)
+        assert out.getvalue() == told
+
+
+def test_a_command_shows_work_on_standard_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    now = 0.0
+    monkeypatch.setattr(Terminal.__init__, "__kwdefaults__", {**Terminal.__init__.__kwdefaults__, "clock": lambda: now})
+    with progress():
+        report_work("base: packages", 0, 0)
+        for now in (1.0, 3.0, 4.0, 14.0):
+            report_work("base: packages", int(now), 0)
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "base: packages 3  1.0/s\nbase: packages 14  1.0/s\n")

@@ -93,9 +93,9 @@ def test_a_step_tells_how_far_it_is_and_the_next_time_how_long_it_takes(
 ) -> None:
     monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
     (tmp_path / "rootfs").mkdir()
-    for total in (0, 3):
+    for guess, total in ((0, 0), (9, 3)):
         with working_for(works := Works()):
-            images._run(["sh", "-c", "echo one; echo two >&2; echo three"], "base: packages")
+            images._run(["sh", "-c", "echo one; echo two >&2; echo three"], "base: packages", guess=guess)
         assert works.of("base: packages")[:3] == [(0, total), (1, total), (2, total)]
         assert works.of("base: packages")[-1] == (3, 3)
     assert not images.is_built(images.image_named("base"))
@@ -104,8 +104,8 @@ def test_a_step_tells_how_far_it_is_and_the_next_time_how_long_it_takes(
     with pytest.raises(images.ImageError, match=r"base: packages: failed with exit code 3:\nlost"), working_for(works):
         images._run(["sh", "-c", "echo lost >&2; exit 3"], "base: packages")
     with working_for(works := Works()):
-        images._run(["true"], "silent")
-    assert works.told[-1] == ("silent", 1, 1)
+        images._run(["true"], "silent", guess=9)
+    assert works.told == [("silent", 0, 9), ("silent", 1, 1)]
 
 
 @pytest.mark.slow
