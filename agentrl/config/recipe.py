@@ -176,6 +176,12 @@ class EvalSettings(Section):
         0, ge=0, description="Iterations between evaluations; 0: evaluate only at start and end."
     )
     temperature: float = Field(1.0, ge=0, description="Sampling temperature of the evaluation.")
+    samples: int = Field(
+        1,
+        gt=0,
+        description="Episodes of each task, one after another: `episodes` / `samples` tasks are played. With more than "
+        "one, pass_at/K is the chance that one of K episodes succeeds, for K = 1, 2, 4, ... up to `samples`.",
+    )
 
 
 class RlStage(Section):

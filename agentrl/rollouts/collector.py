@@ -17,7 +17,7 @@ from agentrl.rollouts.groups.stored import StoredGroups, unscored_groups
 from agentrl.rollouts.runner import EpisodeRunners
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec, eval_specs, missing
-from agentrl.rollouts.summary import summary
+from agentrl.rollouts.summary import passes, summary
 from agentrl.sandbox.pool import Pool
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Engine
@@ -135,8 +135,13 @@ class Collector:
         Args:
             prefix: prefix of the episode ids, one per stage.
         """
-        specs = eval_specs(tasks, settings.episodes, iteration, prefix)
+        specs = eval_specs(tasks, settings.episodes, iteration, prefix, settings.samples)
         self.reporter.phase(f"evaluation after iteration {iteration}", len(specs))
         await self.collect(specs, engine, renderer, temperature=settings.temperature)
-        episodes = self.run.episodes(iteration=iteration, split="eval", prefix=prefix)
-        return {"iteration": iteration, "split": "eval", **summary(episodes)}
+        episodes = list(self.run.episodes(iteration=iteration, split="eval", prefix=prefix))
+        return {
+            "iteration": iteration,
+            "split": "eval",
+            **summary(episodes),
+            **passes(episodes, settings.samples),
+        }

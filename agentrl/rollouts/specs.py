@@ -65,13 +65,20 @@ def group_specs(group: GroupPlan, id: str, iteration: int, further: int = 0) -> 
     ]
 
 
-def eval_specs(tasks: TaskSource, episodes: int, iteration: int, prefix: str = "") -> list[EpisodeSpec]:
-    """Returns specs of new episodes for one evaluation. The numbers of episodes per task differ by at most one."""
+def eval_specs(
+    tasks: TaskSource, episodes: int, iteration: int, prefix: str = "", samples: int = 1
+) -> list[EpisodeSpec]:
+    """Returns specs of new episodes for one evaluation. The numbers of episodes per task differ by at most `samples`.
+
+    Args:
+        samples: episodes of a task before the next one.
+    """
     specs = []
     for number in range(episodes):
-        task = tasks.at(number)
-        group = f"{prefix}eval/{iteration:05d}/{task.id}"
-        specs.append(EpisodeSpec(f"{group}#{number // len(tasks)}", group, task, iteration, "eval"))
+        place, sample = divmod(number, samples)
+        task = tasks.at(place)
+        group, member = f"{prefix}eval/{iteration:05d}/{task.id}", place // len(tasks) * samples + sample
+        specs.append(EpisodeSpec(f"{group}#{member}", group, task, iteration, "eval"))
     return specs
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import comb
 from typing import Any
 
 from agentrl.types.episode import POLICY, Episode
@@ -36,6 +37,26 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         **_other_formats(everything),
         **_gates(scored),
     }
+
+
+def passes(episodes: Iterable[Episode], samples: int) -> dict[str, float]:
+    """Returns pass@k, the chance that one of k episodes of a task succeeds, as `pass_at/K`; none for one sample.
+
+    K is 1, 2, 4, ... up to `samples`. With n episodes of a task of which c succeeded, the chance is 1 - C(n - c, k) /
+    C(n, k), without bias (Chen et al., arXiv:2107.03374); the mean is over tasks with at least k scored episodes.
+    """
+    if samples < 2:
+        return {}
+    tasks: dict[str, list[bool]] = {}
+    for episode in episodes:
+        if episode.scored and success_of(episode) is not None:
+            tasks.setdefault(episode.group_id, []).append(succeeded(episode))
+    found: dict[str, float] = {}
+    for k in (2**power for power in range(samples.bit_length())):
+        chances = [1 - comb(len(won) - sum(won), k) / comb(len(won), k) for won in tasks.values() if len(won) >= k]
+        if chances:
+            found[f"pass_at/{k}"] = sum(chances) / len(chances)
+    return found
 
 
 def _forks(episodes: list[Episode]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 import agentrl
@@ -21,6 +22,7 @@ from agentrl.estimators.registry import load_credit
 from agentrl.estimators.table import CreditTable
 from agentrl.rewards.components import RewardSet
 from agentrl.rewards.groups import score_group
+from agentrl.rollouts.summary import passes
 from agentrl.store.codec import StoredCredit
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import CallRecord, Episode
@@ -223,9 +225,9 @@ def moved(run: Run) -> list[list[bool]]:
 
 
 def after_a_warmup(run: Run) -> None:
-    """Asserts that in the first iteration only the critic learned, and the policy in the two after it."""
+    """Asserts that in the first iteration only the model beside the policy learned, and the policy in the next two."""
     first, *_ = [line for line in run.reader.metrics() if line.get("split") == "train"]
-    assert first.get("progress_loss", 0) + first.get("value_loss", 0) > 0
+    assert sum(first.get(f"{name}_loss", 0) for name in ("progress", "value", "reward_model")) > 0
     assert "grad_norm" not in first
     learned(run)
 
@@ -275,6 +277,34 @@ CRITIQUED = table_of([Member("g", 1, [Step(None, 0.0, 1)] * 2), Member("g", 0, [
 )
 MARKED = np.array([5 / 4, 1 / 4, -3 / 4, -3 / 4]) / math.sqrt(11 / 8)
 
+
+def parted(run: Run) -> list[int]:
+    """By fork: the turn at which it left its path."""
+    return [episode.parent.turn for episode in run.played if episode.parent is not None]
+
+
+# Two trees of two: 1, 0 and 0, 0. Against all four 3/4, -1/4, -1/4, -1/4; against those with the same first turn 1/2,
+# -1/2, 0, 0. The means of both, 5/8, -3/8, -1/8, -1/8, over their deviation: squares 36/64 for each of two turns.
+TREES = table_of([Member("g", score, [Step(None, 0.0, 1)] * 2) for score in (1, 0, 0, 0)]).with_columns(
+    action=["a", "b", "a", "c", "d", "e", "d", "f"]
+)
+AGAINST = np.repeat([5 / 8, -3 / 8, -1 / 8, -1 / 8], 2) / math.sqrt(2 * 36 / 64 / 7)
+
+
+def within(run: Run) -> list[float]:
+    """The share of tasks solved within 1, 2 and 4 tries, before and after."""
+    return [share for k in (1, 2, 4) for share in run.metric(f"pass_at/{k}")]
+
+
+def tried(recipe: Recipe) -> list[float]:
+    """The same of two tasks: one is solved in 1 of 4 tries, the other in all."""
+    results = [("a", 1.0), ("a", 0.0), ("a", 0.0), ("a", 0.0), *[("b", 1.0)] * 4]
+    played = [
+        msgspec.structs.replace(replied("4"), id=str(n), group_id=g, reward=r) for n, (g, r) in enumerate(results)
+    ]
+    return rounded(passes(played, recipe.eval.samples if recipe.eval else 1).values())
+
+
 METHODS = [
     # The turn that both a-b episodes share has the mean of 2/3 and -1/3; c is of one episode.
     Method("salt", lambda run: run.metric("merged_edges"), credited, [0.167, 0.167, 0.167, 0.167, -0.333]),
@@ -314,7 +344,16 @@ METHODS = [
         by_trajectory(said([1, 0, 1, 1], "aabb")),
         [0.6, -0.4, 0.1, 0.1],
     ),
-    method("implicit-prm", lambda run: run.metric("reward_model_loss"), by_token(PROCESS), LIKED),
+    Method(
+        "implicit-prm",
+        lambda run: run.metric("reward_model_loss"),
+        by_token(PROCESS),
+        rounded(LIKED),
+        small=("train.reward_model.warmup=1",),
+        sized=(*EIGHT, "train.iterations=3"),
+        warmed=BY_HEART,
+        learns=after_a_warmup,
+    ),
     method(
         "tempo",
         lambda run: part(run, "tempo", "branch"),
@@ -365,4 +404,7 @@ METHODS = [
         answer=shorter,
         asks=("rewards.win_rate.judge",),
     ),
+    method("treepo", parted, by_trajectory(TREES), AGAINST),
+    # Of task a, two of four tries miss the right one in 3 of 6 pairs.
+    method("limit-of-rlvr", within, tried, [5 / 8, 3 / 4, 1], small=("eval={episodes: 16, samples: 4, tasks: null}",)),
 ]
