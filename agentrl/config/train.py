@@ -43,7 +43,7 @@ _WARMUP = "Number of first iterations in which critic and reward model learn alo
 
 
 class CriticSettings(Section):
-    """The critic (a learned baseline) of estimators that need one (gae, turn_gae, bi_level_gae, ppr, spa)."""
+    """The critic (a learned baseline) of estimators that need one (gae, turn_gae, bi_level_gae, ppr, spa, a_lol)."""
 
     body: Literal["policy", "copy"] = Field(
         "policy", description="Input of the linear head: the policy's hidden states, or those of a trained copy."

@@ -59,7 +59,7 @@ def _tried(episodes: Iterable[Episode], by: str | None) -> list[Tries]:
     tasks: dict[str, list[Episode]] = {}
     for episode in episodes:
         if episode.scored and success_of(episode) is not None:
-            tasks.setdefault(episode.task.id, []).append(episode)
+            tasks.setdefault(episode.group_id, []).append(episode)
     return [Tries(len(tries), sum(map(succeeded, tries)), _value(tries[0].task.data, by)) for tries in tasks.values()]
 
 

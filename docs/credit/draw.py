@@ -20,13 +20,13 @@ from agentrl.estimators.table import CreditTable
 BUILT_IN = ESTIMATORS.all()
 
 FAMILIES = {
-    "baseline": ("grpo", "dr_grpo", "flow_grpo", "rloo", "opo", "asymre", "opmd", "pass_at_k"),
+    "baseline": ("grpo", "dr_grpo", "flow_grpo", "rloo", "opo", "asymre", "opmd", "pass_at_k", "lite_ppo"),
     "batch": ("reinforce_pp_baseline", "gpg", "bnpo", "riskpo", "copo", "w_reinforce", "nsr", "reinforce_pp"),
-    "rank": ("canon", "unlikeliness", "grpo_care", "pref_grpo"),
+    "rank": ("canon", "unlikeliness", "grpo_care", "pref_grpo", "grpo_lambda"),
     "tree": ("treepo", "salt", "tempo"),
     "state": ("returns", "gigpo", "step_grpo"),
     "process": ("igpo", "mt_grpo", "ppr", "spa", "capo", "implicit_prm"),
-    "critic": ("gae", "turn_gae", "bi_level_gae"),
+    "critic": ("gae", "turn_gae", "bi_level_gae", "a_lol"),
     "roles": ("role_grpo", "mars"),
     "entropy": ("high_entropy",),
 }

@@ -61,6 +61,18 @@ class TestGrpoLambda:
         assert found == pytest.approx([0.4, -0.4])  # 1 - 0.4 / 2 = 0.8
 
 
+class TestALol:
+    # The critic expects 0.4 of each prompt; what it says of later tokens does not count.
+    TABLE = scored(1.0, 0.0, tokens=(2, 1)).with_columns(value=[0.4, 9.0, 0.4])
+
+    def test_only_what_is_better_than_expected_trains(self):
+        assert credit("a_lol", self.TABLE) == [0.6, 0.0]
+        assert credit("a_lol", self.TABLE, keep="all") == [0.6, -0.4]
+
+    def test_the_critic_learns_the_outcome_at_the_prompt(self):
+        np.testing.assert_equal(run("a_lol", self.TABLE).value_target, [1.0, np.nan, 0.0])
+
+
 class TestWReinforce:
     def test_mistakes_weigh_ten_times_what_successes_do(self):
         assert credit("w_reinforce", scored(1.0, 0.0, 0.5)) == [0.1, -1.0, -1.0]  # 0.5 is not above 0.5

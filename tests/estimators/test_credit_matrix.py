@@ -63,6 +63,7 @@ WITH_A_MODEL = {
     "turn_gae": ["train.critic={}"],
     "bi_level_gae": ["train.critic={}"],
     "spa": ["train.critic={}"],
+    "a_lol": ["train.critic={}"],
     "high_entropy": [],
     "implicit_prm": ["train.reward_model={lr: 1e-4}"],
 }

@@ -53,6 +53,7 @@ READS_THE_BATCH = {
 """All others must give a group the same, whatever else is in the batch."""
 
 NOT_ABOUT_ITS_GROUP = {
+    "a_lol": "compares with a critic",
     "grpo_lambda": "tells right answers apart by their length",
     "asymre": "credits a group without variance on purpose",
     "w_reinforce": "has no baseline",

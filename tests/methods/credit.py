@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import math
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
+import agentrl
 from agentrl.config.recipe import Recipe
 from agentrl.estimators.estimator import Advantages
 from agentrl.estimators.history import History
@@ -17,11 +22,15 @@ from agentrl.estimators.registry import load_credit
 from agentrl.estimators.table import CreditTable
 from agentrl.rewards.components import RewardSet
 from agentrl.rewards.groups import score_group
+from agentrl.rollouts.passes import passes
 from agentrl.store.codec import StoredCredit
+from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import CallRecord, Episode
 from agentrl.types.task import Task
 from tests.estimators.tables import Member, Step, table_of
-from tests.methods.proofs import Method, Run, learned
+from tests.methods.proofs import SMALL, Method, Run, learned, warm
+from tests.methods.stub_api import Asking, between
+from tests.methods.stub_api import said as asked
 from tests.methods.written import credited
 from tests.rewards.make import call, make_episode, turn
 
@@ -163,7 +172,8 @@ def component(name: str) -> Callable[[Run], Sequence[Any]]:
 
     def found(run: Run) -> list[float | None]:
         scores = [run.reader.group_scores(episode.id) for episode in run.played]
-        return [score.components[name] for score in scores if score is not None and name in score.components]
+        scored = [each.of(episode) for each, episode in zip(scores, run.played, strict=True) if each is not None]
+        return [episode.components[name] for episode in scored if name in episode.components]
 
     return found
 
@@ -215,11 +225,25 @@ def moved(run: Run) -> list[list[bool]]:
 
 
 def after_a_warmup(run: Run) -> None:
-    """Asserts that in the first iteration only the critic learned, and the policy in the two after it."""
+    """Asserts that in the first iteration only the model beside the policy learned, and the policy in the next two."""
     first, *_ = [line for line in run.reader.metrics() if line.get("split") == "train"]
-    assert first["progress_loss"] > 0
+    assert sum(first.get(f"{name}_loss", 0) for name in ("progress", "value", "reward_model")) > 0
     assert "grad_norm" not in first
     learned(run)
+
+
+class Recorded(Method):
+    """A method on stored data: the policy that begins plays it, before the training."""
+
+    def play(self, folder: Path, profile: str | None = None) -> Run:
+        began = warm(self.base, self.warmed or ())
+        policy = [f"model={{path: {began}, device: cpu}}", "warm_start=null"]
+        overrides = [*SMALL, *policy, *self.sized, *self._small(profile)]
+        stored = folder.with_name(f"{folder.name}-stored")
+        agentrl.rollout(self.name, 16, group_size=4, overrides=overrides, profile=profile, out=stored, reporters=())
+        how: Any = {"overrides": overrides, "profile": profile, "from_run": stored, "passes": 3, "reporters": ()}
+        agentrl.train(self.name, out=folder, **how)
+        return Run(folder, RunDir.read(folder), began)
 
 
 # Rewards 0.2 + 0.5, 0.3, 0.1 + 0.5: returns 1.6, 0.9, 0.6 where the critic says 0. Mean 31/30; off it by 17/30, -4/30,
@@ -227,7 +251,60 @@ def after_a_warmup(run: Run) -> None:
 ATTRIBUTED = table_of([Member("g", 1, [Step(None, 0.0, 1)] * 3)]).with_columns(
     progress=[0.2, 0.3, 0.1], executed=[1, 0, 1], value=[0, 0, 0]
 )
+# The critic expects 0.4 of each prompt. The second episode was worse than that.
+LEFTOVER = said([1, 0], tokens=[2, 1], value=[0.4, 9, 0.4])
+
 STEPS = np.array([17, -4, -13]) / math.sqrt(474 / 2)
+
+
+def marked(body: Any) -> str:
+    """The critique of a strict reader: a turn is wrong that neither computes nor answers."""
+    turns = re.split(r"\[turn \d+\]", between(asked(body), "transcript"))[1:]
+    wrong = [number for number, each in enumerate(turns) if "</calculate>" not in each and "</answer>" not in each]
+    return json.dumps({"wrong": wrong})
+
+
+def shorter(body: Any) -> str:
+    """The verdict of a reader who prefers what is shorter."""
+    a, b = (len(between(asked(body), f"answer_{name}")) for name in "ab")
+    return json.dumps({"better": "tie" if a == b else "A" if a < b else "B"})
+
+
+# Rewards 2, 1 (the critiques agree on the second turn); 0, 0. Mean 3/4; each token of a trajectory counts half:
+# (1/2) (25/16 + 1/16 + 9/16 + 9/16) = 11/8, over 2 - 1.
+CRITIQUED = table_of([Member("g", 1, [Step(None, 0.0, 1)] * 2), Member("g", 0, [Step(None, 0.0, 1)] * 2)]).with_columns(
+    wrong=[0, 1, 0.75, 0]
+)
+MARKED = np.array([5 / 4, 1 / 4, -3 / 4, -3 / 4]) / math.sqrt(11 / 8)
+
+
+def parted(run: Run) -> list[int]:
+    """By fork: the turn at which it left its path."""
+    return [episode.parent.turn for episode in run.played if episode.parent is not None]
+
+
+# Two trees of two: 1, 0 and 0, 0. Against all four 3/4, -1/4, -1/4, -1/4; against those with the same first turn 1/2,
+# -1/2, 0, 0. The means of both, 5/8, -3/8, -1/8, -1/8, over their deviation: squares 36/64 for each of two turns.
+TREES = table_of([Member("g", score, [Step(None, 0.0, 1)] * 2) for score in (1, 0, 0, 0)]).with_columns(
+    action=["a", "b", "a", "c", "d", "e", "d", "f"]
+)
+AGAINST = np.repeat([5 / 8, -3 / 8, -1 / 8, -1 / 8], 2) / math.sqrt(2 * 36 / 64 / 7)
+
+
+def within(run: Run) -> list[float]:
+    """The share of tasks solved within 1, 2 and 4 tries, before and after."""
+    return [share for k in (1, 2, 4) for share in run.metric(f"pass@{k}")]
+
+
+def tried(recipe: Recipe) -> list[float]:
+    """The same of two tasks: one is solved in 1 of 4 tries, the other in all."""
+    results = [("a", 1.0), ("a", 0.0), ("a", 0.0), ("a", 0.0), *[("b", 1.0)] * 4]
+    played = [
+        msgspec.structs.replace(replied("4"), id=str(n), group_id=g, reward=r) for n, (g, r) in enumerate(results)
+    ]
+    found = passes(played, recipe.eval.k if recipe.eval else 1)
+    return rounded([share for name, share in found.items() if name.startswith("pass@")])
+
 
 METHODS = [
     # The turn that both a-b episodes share has the mean of 2/3 and -1/3; c is of one episode.
@@ -268,7 +345,16 @@ METHODS = [
         by_trajectory(said([1, 0, 1, 1], "aabb")),
         [0.6, -0.4, 0.1, 0.1],
     ),
-    method("implicit-prm", lambda run: run.metric("reward_model_loss"), by_token(PROCESS), LIKED),
+    Method(
+        "implicit-prm",
+        lambda run: run.metric("reward_model_loss"),
+        by_token(PROCESS),
+        rounded(LIKED),
+        small=("train.reward_model.warmup=1",),
+        sized=(*EIGHT, "train.iterations=3"),
+        warmed=BY_HEART,
+        learns=after_a_warmup,
+    ),
     method(
         "tempo",
         lambda run: part(run, "tempo", "branch"),
@@ -288,4 +374,38 @@ METHODS = [
         sized=("train.iterations=3",),
         learns=after_a_warmup,
     ),
+    Recorded(
+        "a-lol",
+        lambda run: run.metric("kept_episodes") + run.metric("value_loss"),
+        by_trajectory(LEFTOVER),
+        [0.6, 0.0],
+        small=("train.critic.warmup=1",),
+        sized=(*EIGHT, "train.iterations=3"),
+        warmed=BY_HEART,
+        learns=after_a_warmup,
+    ),
+    Asking(
+        "capo",
+        lambda run: [[turn.rewards["wrong"] for turn in episode.turns] for episode in run.played],
+        by_token(CRITIQUED),
+        rounded(MARKED),
+        sized=EIGHT,
+        warmed=BY_HEART,
+        answer=marked,
+        asks=("rewards.wrong.judge",),
+    ),
+    # Two won, one, none: mean 1/2, deviation 1/2. The outcomes say the opposite.
+    Asking(
+        "pref-grpo",
+        component("win_rate"),
+        by_trajectory(said([0, 0, 1], win_rate=[1, 0.5, 0])),
+        [1.0, 0.0, -1.0],
+        sized=EIGHT,
+        warmed=BY_HEART,
+        answer=shorter,
+        asks=("rewards.win_rate.judge",),
+    ),
+    method("treepo", parted, by_trajectory(TREES), AGAINST),
+    # Of task a, two of four tries miss the right one in 3 of 6 pairs.
+    method("limit-of-rlvr", within, tried, [5 / 8, 3 / 4, 1], small=("eval={episodes: 16, k: 4, tasks: null}",)),
 ]

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.curriculum.task_source import TaskSource
 from agentrl.rollouts.passes import passes, sizes
+from agentrl.rollouts.specs import eval_specs
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
 from tests.checkpoint import trained_model, trained_run
@@ -60,6 +62,13 @@ def test_tables_are_by_the_values_of_a_field() -> None:
 
 def test_sizes_are_powers_of_two_and_k() -> None:
     assert [sizes(k) for k in (1, 2, 3, 8, 10)] == [[], [1, 2], [1, 2, 3], [1, 2, 4, 8], [1, 2, 4, 8, 10]]
+
+
+def test_an_evaluation_plays_a_task_several_times_before_the_next() -> None:
+    tasks = TaskSource([Task(id="a", instruction=[]), Task(id="b", instruction=[])])
+    ids = [spec.id for spec in eval_specs(tasks, 5, 3, tries=2)]
+    assert ids == [f"eval/00003/{task}" for task in ("a#0", "a#1", "b#0", "b#1", "a#2", "a#3")]
+    assert [spec.id for spec in eval_specs(tasks, 3, 3)] == [f"eval/00003/{task}" for task in ("a#0", "b#0", "a#1")]
 
 
 RECIPE = """\

@@ -256,6 +256,19 @@ def test_dppo_masks_what_moves_away_and_lets_come_back():
         assert batch.logprob.grad.tolist() == pytest.approx([0, -1.04, 0, 1.8]), name  # -A w where it counts
 
 
+def test_a_lol_weighs_the_whole_episode_against_the_reference():
+    # Two tokens of an episode, twice and thrice as likely as under the reference: 6, clipped to 1.9; the other: 1/2.
+    new, ref = [-1.0, -1.0, -1.0], [-1 - math.log(2), -1 - math.log(3), -1 + math.log(2)]
+    batch = tokens(new, [0.0] * 3, [0.5, 0.5, 2.0], episode=[0, 0, 1], ref_logprob=ref)
+    loss, clipped = objective("a_lol")(batch)
+    assert loss.tolist() == pytest.approx([1.9 * 0.5, 1.9 * 0.5, 0.5 * 2])
+    assert clipped.tolist() == [True, True, False]
+    loss.sum().backward()
+    assert batch.logprob.grad.tolist() == pytest.approx([-1.9 * 0.5, -1.9 * 0.5, -0.5 * 2])
+    by_token, _ = objective("a_lol", weight="token", clip=0.5)(batch)
+    assert by_token.tolist() == pytest.approx([1.5 * 0.5, 1.5 * 0.5, 0.5 * 2])
+
+
 def test_pacs_by_hand():
     """Two episodes of a group: psi = 0.4 + 0.2 and -0.1, so the centred scores are 0.7 and -0.7. BCE of label 1 at
     0.7 and of label 0 at -0.7 is log(1 + e^-0.7) = 0.4032 each."""
@@ -305,7 +318,8 @@ def test_losses_of_outcomes_refuse_other_rewards(name):
 
 @pytest.mark.parametrize("name", LOSSES.built_in)
 def test_a_broken_token_cannot_overflow(name):
-    batch = tokens([0.0, -1.0], [-1000.0, -1.0], [-1.0, 1.0], episode=[0, 1], reward=[0.0, 1.0])
+    old = [-1000.0, -1.0]
+    batch = tokens([0.0, -1.0], old, [-1.0, 1.0], episode=[0, 1], reward=[0.0, 1.0], ref_logprob=old)
     assert torch.isfinite(objective(name)(batch)[0]).all()
 
 

@@ -90,7 +90,7 @@ def turn_gae(table: CreditTable, settings: TurnGaeSettings) -> Advantages:
     target = np.full(table.n_tokens, np.nan)
     target[at] = (raw + value)[played]
     advantage = _whitened(raw, table.tokens.astype(np.float64)) if settings.whiten else raw
-    return Advantages(advantage, value_target=target, metrics=_fit(critic, target))
+    return Advantages(advantage, value_target=target, metrics=fit_of(critic, target))
 
 
 @estimator(
@@ -136,7 +136,7 @@ def _by_token(table: CreditTable, raw: Floats, whitening: bool) -> Advantages:
     critic = needed(table.value, "value")
     target = raw + critic
     token = _whitened(raw, np.ones(len(raw))) if whitening else raw
-    return Advantages(table.turn_mean(token), token, target, metrics=_fit(critic, target))
+    return Advantages(table.turn_mean(token), token, target, metrics=fit_of(critic, target))
 
 
 def _recursion(reward: Floats, value: Floats, left: Ints, gamma: float, lam: float) -> Floats:
@@ -150,7 +150,7 @@ def _whitened(values: Floats, weights: Floats) -> Floats:
     return whiten(values, weights, std="sample", eps=WHITEN_EPS)
 
 
-def _fit(value: Floats, target: Floats) -> dict[str, float]:
+def fit_of(value: Floats, target: Floats) -> dict[str, float]:
     """Explained variance of the critic's values: 1 is perfect, 0 is as good as a constant."""
     asked = np.isfinite(target)
     spread = float(np.var(target[asked])) if asked.any() else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentrl.registry.settings import NoSettings
 from agentrl.training.losses.loss import Loss, PreferenceLoss
 from agentrl.training.losses.settings import (
+    Alol,
     Cispo,
     Dapo,
     Dpo,
@@ -86,6 +87,16 @@ gmpo = Loss(
     "arXiv:2507.20673; " + _VERL,
     "step",
     "seq_mean_token_mean",
+)
+a_lol = Loss(
+    "a_lol",
+    "sequence:a_lol",
+    Alol,
+    "-sg(clip(w)) A l, w = policy / reference of the episode",
+    "arXiv:2305.14718; abaheti95/LoL-RL@223df72 lolrl_qlora_llama_hh.py",
+    "step",
+    "seq_mean_token_sum",
+    reference=True,
 )
 reinforce = Loss("reinforce", "clipped:reinforce", NoSettings, "-A l", "Williams, 1992", "token")
 gpg = Loss(

@@ -56,6 +56,7 @@ LOSSES: Registry[Loss] = Registry(
         "gspo",
         "gspo_token",
         "gmpo",
+        "a_lol",
         "reinforce",
         "gpg",
         "cross_entropy",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from agentrl.training.losses.batch import TokenBatch, mean_by
+from agentrl.training.losses.batch import MAX_LOG_RATIO, TokenBatch, mean_by, sum_by
 from agentrl.training.losses.clipped import clip_surrogate
-from agentrl.training.losses.settings import Gmpo, Gspo
+from agentrl.training.losses.settings import Alol, Gmpo, Gspo
 
 MAX_SEQUENCE_LOG_RATIO = 10.0
 """Upper bound of the mean log-ratio of a sequence, as in verl."""
@@ -46,3 +46,17 @@ def gmpo(batch: TokenBatch, settings: Gmpo) -> tuple[Tensor, Tensor]:
     chosen = torch.where(sign * clipped < sign * log_ratio, clipped, log_ratio)
     ratio = mean_by(chosen, index)[index].exp()
     return -batch.advantage * ratio, chosen != log_ratio
+
+
+def a_lol(batch: TokenBatch, settings: Alol) -> tuple[Tensor, Tensor]:
+    """-sg(clip(w)) A log-probability, w = policy / reference policy of the whole episode or of the token.
+
+    The reference is the policy that stored data is compared with, however the data came to be: it need not have sampled
+    them. Only the clip of the weight bounds how far the policy moves; a clipped weight still carries a gradient.
+    """
+    log_ratio = batch.ref_log_ratio.detach()
+    if settings.weight == "episode":
+        log_ratio = sum_by(log_ratio, batch.episode)[batch.episode]
+    ratio = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    clipped = ratio.clamp(1 - settings.clip, 1 + settings.clip)
+    return -clipped * batch.advantage * batch.logprob, clipped != ratio

@@ -53,6 +53,14 @@ class Gmpo(Clip):
     sequence: Sequence = "episode"
 
 
+class Alol(Section):
+    """The importance weight is clipped to 1 - clip .. 1 + clip. `weight`: one for the `episode`, the product over its
+    tokens (A-LoL), or one for each `token` (A-LoL seq.). A-LoL ref. free is `reinforce`."""
+
+    clip: float = Field(0.9, gt=0)
+    weight: Literal["episode", "token"] = "episode"
+
+
 class Sapo(Section):
     """Steepness of the gate for tokens with positive advantage (`tau_pos`) and for the others (`tau_neg`)."""
 
