@@ -49,7 +49,8 @@ def _of_the_end(evaluation: EvalSettings | None, train: TrainSection) -> Iterato
 
 
 def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Iterator[str]:
-    if credit.needs_members and train.group_size == 1:
+    alone = train.group_size == 1 and not parts.make_agent().forks
+    if credit.needs_members and alone:
         yield (
             f"{credit.estimator.name} compares the episodes of a group, but train.group_size is 1: nothing is learned\n"
             "  -> train.group_size=8, or an estimator without groups (reinforce_pp, or turn_gae with a critic)"

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
 from agentrl.config.recipe import Recipe
+from agentrl.rewards.groups import score_group
 from agentrl.rollouts.builder import build
 from agentrl.training.batch.kl_reward import with_kl_reward
 from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.objective import Objective
 from agentrl.training.trainer import Trainer
-from agentrl.types.episode import Episode, Node, Turn
+from agentrl.types.episode import Episode, Node, Parent, Turn
 from agentrl.types.sample import untrained_samples
 from agentrl.types.task import Task
 from tests.estimators.tables import Member, Step, run, table_of
-from tests.methods.proofs import Method, Run
+from tests.methods.proofs import WARMED, Method, Run, warm
+from tests.rewards.make import make_episode, turn
 from tests.training.make import llama, make_rows
 
 
@@ -26,8 +30,13 @@ def steps(run: Run, name: str) -> list[float]:
     return [round(line[name], 6) for line in run.reader.metrics() if line.get("split") == "train" and name in line]
 
 
-def told(recipe: Recipe, **columns: list[Any]) -> list[float]:
-    """The loss of tokens that are written by hand, without KL. Each token is an episode, unless `episode` is given."""
+def above(run: Run, least: float) -> list[float]:
+    """The losses of the updates that are above a number, as those of a policy gradient never are."""
+    return [value for value in steps(run, "loss") if value > least]
+
+
+def told(recipe: Recipe, kl: bool = False, **columns: list[Any]) -> list[float]:
+    """The loss of tokens that are written by hand. Each token is an episode, unless `episode` is given."""
     n = len(columns["logprob"])
     given = {"old_logprob": columns["logprob"], "advantage": [0.0] * n, "reward": [0.0] * n, **columns}
     indices = {"episode": list(range(n)), "group": [0] * n}
@@ -37,8 +46,9 @@ def told(recipe: Recipe, **columns: list[Any]) -> list[float]:
         behaviour_logprob=floats["old_logprob"], weight=torch.full((n,), 1 / n), turn=flat["episode"], **floats, **flat
     )
     assert recipe.train is not None
-    objective = Objective.of(recipe.train.model_copy(update={"kl": None}), recipe.base)
-    return [round(value, 3) for value in objective(batch)[0].tolist()]
+    train = recipe.train if kl else recipe.train.model_copy(update={"kl": None})
+    objective = Objective.of(train, recipe.base)
+    return [round(value, 4) for value in objective(batch)[0].tolist()]
 
 
 def outcomes(recipe: Recipe) -> list[float]:
@@ -104,17 +114,85 @@ def followed(recipe: Recipe) -> tuple[str, float]:
     return to, round(float(anchor.norm() / moved.norm()), 3)
 
 
+def distilled(recipe: Recipe) -> list[float]:
+    """The losses of two tokens without advantage, which lie 0.6 above the teacher, and 0.2 below."""
+    return told(recipe, kl=True, logprob=[-1.0, -1.0], teacher_logprob=[-1.6, -0.8])
+
+
+def scaled(recipe: Recipe) -> tuple[list[float], str]:
+    """The losses of two tokens that are e^2 and e^0.1 as likely as when they were sampled, and how tokens are
+    weighed."""
+    assert recipe.train is not None
+    found = told(recipe, logprob=[-1.0, -1.0], old_logprob=[-3.0, -1.1], advantage=[1.0, -1.0])
+    return found, Objective.of(recipe.train, recipe.base).aggregation
+
+
+def exits(recipe: Recipe) -> list[float]:
+    """The rewards of an episode of three turns that is right, and of three exits after fewer: right, wrong, right."""
+    parts = build(recipe)
+    task, parent = Task.of("t", "2 + 2?", answer="4"), Parent(run="", episode="e0", turn=0)
+    members = [
+        msgspec.structs.replace(make_episode(task, *[turn()] * turns, answer=answer), id=f"e{k}", parent=origin)
+        for k, (turns, answer, origin) in enumerate(
+            [(3, "4", None), (1, "4", parent), (2, "5", parent), (3, "4", parent)]
+        )
+    ]
+
+    async def scored() -> list[float]:
+        alone = [(await parts.rewards.score(task, each)).onto(each) for each in members]
+        return [each.total for each in await score_group(parts.rewards, alone)]
+
+    return asyncio.run(scored())
+
+
+def taught() -> tuple[str, ...]:
+    """A teacher: the policy of the base after a longer warm start."""
+    (kdrl,) = [method for method in METHODS if method.name == "kdrl"]
+    assert kdrl.warmed is not None
+    return (f"train.teacher={warm(kdrl.base, (*kdrl.warmed, 'warm_start.steps=150'))}",)
+
+
+LOOKED_UP = (
+    "model={scratch: {hidden: 32, layers: 2, heads: 2, vocab_size: 400, max_context: 512}, device: cpu}",
+    "warm_start={script: guesser, episodes: 64, steps: 100, batch: 8, lr: 3.0e-3}",
+    "train.trainable=null", "train.precision=float32", "train.lr=1.0e-3", "train.importance=null",
+    "train.kl={coef: 0.01, estimator: k2}",
+)  # fmt: skip
+"""Overrides that train `lookup-llm` from scratch, in place of a language model."""
+
 METHODS = [
     # psi is 0.3 and -0.1. Both episodes are on the right side by 0.4: log(1 + exp(-0.4)).
-    Method("pacs", lambda run: [value for value in steps(run, "loss") if value > 0.5], outcomes, [0.513, 0.513, 0.513]),
+    Method("pacs", lambda run: above(run, 0.5), outcomes, [0.513, 0.513, 0.513]),
     # Half the group is right: -0.2 / 2 and -0.1 / 2; wrong: -log((1 - 0.905 / 2) / (1 - 1 / 2)) / 2.
-    Method("nft", lambda run: steps(run, "loss"), outcomes, [-0.1, -0.05, -0.045]),
+    Method("nft", lambda run: steps(run, "loss"), outcomes, [-0.1, -0.05, -0.0455]),
     # 1 - 0.05 * (0.5 + 0.4)
     Method("kl-as-inference", lambda run: steps(run, "kl_ref"), posterior, 0.955),
     # Pairs: log(1 + exp(-h)), h = 2.5 * 0.1 * 0.5, 2.5 * 0.1 * 0.8 and 0.1 * 0.3: 0.633, 0.598, 0.678. An episode has
     # half of its pairs, times 3 tokens / 3 pairs.
-    Method("trpa", lambda run: [value for value in steps(run, "loss") if value > 0.5], levels, [0.615, 0.655, 0.638]),
+    Method(
+        "trpa", lambda run: [value for value in steps(run, "loss") if value > 0.5], levels, [0.6154, 0.6554, 0.6382]
+    ),
     # 0.82 and 0.37, mean 0.59: only the first is consistent. Scores 1.5, 1 and 0, less their mean.
     Method("grpo-care", lambda run: run.metric("consistent"), consistent, [0.667, 0.667, 0.167, -0.833]),
+    # 0.005 * 0.6^2 / 2 and 0.005 * 0.2^2 / 2.
+    Method(
+        "kdrl",
+        lambda run: steps(run, "kl_ref"),
+        distilled,
+        [0.0009, 0.0001],
+        sized=LOOKED_UP[2:-1],
+        warmed=(*WARMED[3:], *LOOKED_UP),
+        given=taught,
+    ),
+    # The ratio e^2 is cut to 5: 5 * 1 * 1; e^0.1 is not: 1.1052 * -1 * 1. Each prompt has the same weight.
+    Method("scale-rl", lambda run: [line for line in run.metric("staleness")], scaled, ([5.0, -1.1052], "group_mean")),
+    # The exit after one turn is the first that is right, the one after three the second, the whole episode the third.
+    Method(
+        "s-grpo",
+        lambda run: [episode.components["decayed"] for episode in run.played],
+        exits,
+        [0.25, 1.0, 0.0, 0.5],
+        sized=("train.group_size=1", "train.groups=8"),
+    ),
     Method("t1", lambda run: steps(run, "kl_ref"), followed, ("ema_reference", 0.01)),
 ]

@@ -95,6 +95,7 @@ class Method:
         sized: overrides of the method and its control, after `SMALL`: sizes that the base needs.
         warmed: overrides that make a warm start of the base; None: the recipe trains from where it says.
         learns: asserts what the run changed.
+        given: further overrides of the method, which are made when it is played: paths of what is made then.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Method:
     sized: tuple[str, ...] = ()
     warmed: tuple[str, ...] | None = WARMED
     learns: Callable[[Run], None] = learned
+    given: Callable[[], tuple[str, ...]] = tuple
 
     @property
     def base(self) -> str:
@@ -121,7 +123,8 @@ class Method:
         """Trains the method, or its control, for two iterations."""
         began = None if self.warmed is None else warm(self.base, self.warmed)
         policy = () if began is None else (f"model={{path: {began}, device: cpu}}", "warm_start=null")
-        overrides = [*SMALL, *policy, *self.sized, *self._small(profile)]
+        given = self.given() if profile is None else ()
+        overrides = [*SMALL, *policy, *self.sized, *self._small(profile), *given]
         agentrl.train(self.name, overrides=overrides, profile=profile, out=folder, reporters=())
         return Run(folder, RunDir.read(folder), began)
 

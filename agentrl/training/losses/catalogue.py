@@ -96,7 +96,7 @@ a_lol = Loss(
     "arXiv:2305.14718; abaheti95/LoL-RL@223df72 lolrl_qlora_llama_hh.py",
     "step",
     "seq_mean_token_sum",
-    reference=True,
+    needs=("reference",),
 )
 reinforce = Loss("reinforce", "clipped:reinforce", NoSettings, "-A l", "Williams, 1992", "token")
 gpg = Loss(
