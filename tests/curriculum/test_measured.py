@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from agentrl.curriculum import Group, GroupPlan
+from agentrl.curriculum import Group, GroupPlan, Sampler
 from agentrl.curriculum.methods.measured import HardFocus, LowLikelihood, OfLevel
 from agentrl.curriculum.methods.recap import Recap
 from agentrl.curriculum.methods.temperature import EntropyTarget
@@ -17,7 +17,7 @@ from tests.curriculum.test_parts import context, credited, episode, group, sourc
 RATES = {"a": (1, 1), "b": (1, 0), "c": (0, 0)}
 
 
-def drawn(part, count: int, at: int) -> list[str]:
+def drawn(part: Sampler, count: int, at: int) -> list[str]:
     return [task.id for task in part.draw(source(*RATES), count, context(at))]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -274,6 +275,14 @@ def dated(recipe: Recipe) -> dict[str, float]:
     return found
 
 
+def pretrained(recipe: Recipe) -> list[int]:
+    """The numbers of calls with which the demonstrations of the pretraining count to 3."""
+    assert recipe.warm_start is not None
+    script = build(recipe).scripts[recipe.warm_start.script]
+    plays = [script(Task.of("t", "Count to 3.", to=3), random.Random(seed)) for seed in range(40)]
+    return sorted({len(list(play)) for play in plays})
+
+
 def harder(recipe: Recipe) -> list[list[str]]:
     """What the stage `hard` draws after a pass over ten tasks, each harder than the one before: at once, in its second
     and in its third phase."""
@@ -470,6 +479,16 @@ METHODS = [
             "inference": -0.2,
         },
         sized=("stages.0.sft.steps=200", *(f"stages.{k}.rl.train.iterations=2" for k in (1, 2, 3, 4))),
+        warmed=None,
+        learns=stages_learned,
+    ),
+    # One call, or three.
+    Method(
+        "echo-chamber",
+        lambda run: [each.components["one_step"] for each in run.played],
+        pretrained,
+        [1, 3],
+        sized=("warm_start.steps=100", "train.groups=7"),
         warmed=None,
         learns=stages_learned,
     ),
