@@ -21,6 +21,7 @@ PARTS: Registry[type[Part]] = Registry(
     built_in={
         "dump": "agentrl.curriculum.methods.sources:Dump",
         "dads": "agentrl.curriculum.methods.sources:Dads",
+        "mixture": "agentrl.curriculum.methods.mixture:Mixture",
         "vas": "agentrl.curriculum.methods.difficulty:Vas",
         "vade": "agentrl.curriculum.methods.difficulty:Vade",
         "limr": "agentrl.curriculum.methods.limr:Limr",

@@ -85,6 +85,20 @@ def _of_dropped_failures(plan: RlPlan, parts: Sequence[Part]) -> Iterator[Recipe
             yield _refused(f"curriculum.{index}", "credit", why, f"credit=grpo, or a recipe without {part.name}")
 
 
+def _of_cancelled_corrections(plan: RlPlan, parts: Sequence[Part]) -> Iterator[RecipeError]:
+    """A correction for a noisy verifier moves and stretches all rewards alike, which a baseline of the group undoes."""
+    credit, weighed = plan.parts.credit, [each for each in plan.parts.rewards.components if each.weight]
+    if len(weighed) != 1 or not credit.needs_members:
+        return
+    (component,), divided = weighed, getattr(credit.settings, "std", "none") != "none"
+    for step in component.steps:
+        if step.forward is not None or (step.backward is not None and divided):
+            name = "forward" if step.forward is not None else "backward"
+            why = f"{name} changes all rewards alike, and {credit.estimator.name} takes the group's mean off again"
+            remedy = "an estimator without a baseline, or without the correction"
+            yield _refused(f"rewards.{component.name}.then", "credit", why, remedy)
+
+
 def _of_the_temperature(plan: RlPlan, parts: Sequence[Part]) -> Iterator[RecipeError]:
     own = plan.recipe.sampling
     for index, part in enumerate(parts):
@@ -135,6 +149,7 @@ RULES: tuple[Rule, ...] = (
     _of_lone_episodes,
     _of_unread_credit,
     _of_dropped_failures,
+    _of_cancelled_corrections,
     _of_the_temperature,
     _of_the_horizon,
     _of_hints,

@@ -165,12 +165,12 @@ def _trainer(plan: RlPlan) -> None:
     check_rl(plan)
 
 
-def _pairs(plan: RlPlan) -> None:
-    check_pairs(plan)
-
-
 def _signal(plan: RlPlan) -> None:
     check_signal(plan.recipe, plan.parts, plan.parts.make_curriculum())
+
+
+def _pairs(plan: RlPlan) -> None:
+    check_pairs(plan)
 
 
 CHECKS: tuple[Callable[[RlPlan], None], ...] = (
@@ -185,8 +185,8 @@ CHECKS: tuple[Callable[[RlPlan], None], ...] = (
     _policies,
     _model,
     _trainer,
-    _pairs,
     _signal,
+    _pairs,
 )
 """In this order; the first that fails raises."""
 

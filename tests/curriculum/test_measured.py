@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from agentrl.curriculum import Group, GroupPlan
+from agentrl.curriculum import Group, GroupPlan, Sampler
 from agentrl.curriculum.methods.measured import HardFocus, LowLikelihood, OfLevel
+from agentrl.curriculum.methods.mixture import Mixture, best_mixture
 from agentrl.curriculum.methods.recap import Recap
 from agentrl.curriculum.methods.temperature import EntropyTarget
 from agentrl.types.errors import TaskError, TrainError
@@ -17,7 +18,7 @@ from tests.curriculum.test_parts import context, credited, episode, group, sourc
 RATES = {"a": (1, 1), "b": (1, 0), "c": (0, 0)}
 
 
-def drawn(part, count: int, at: int) -> list[str]:
+def drawn(part: Sampler, count: int, at: int) -> list[str]:
     return [task.id for task in part.draw(source(*RATES), count, context(at))]
 
 
@@ -84,3 +85,21 @@ def test_the_temperature_follows_the_entropy_within_its_limits() -> None:
     # 1 * (1 - 1/2); unchanged; half of it is below the limit.
     assert found == pytest.approx([1.0, 0.5, 0.5, 0.4])
     assert part.metrics() == pytest.approx({"entropy": 0.05, "temperature": 0.76})
+
+
+def test_the_best_mixture_is_where_the_predicted_outcome_peaks() -> None:
+    """Gains 0.1, 0.3 and 0.1 of all a, half of each, and all b lie on a parabola with its peak half way."""
+    assert best_mixture([[1, 0], [0.5, 0.5], [0, 1]], [0.1, 0.3, 0.1], 10) == [0.5, 0.5]
+    assert best_mixture([[1, 0], [0.5, 0.5], [0, 1]], [0.3, 0.2, 0.1], 10) == [1.0, 0.0]
+
+
+def test_a_mixture_tries_its_pilots_and_measures_their_gain() -> None:
+    part = Mixture(Mixture.Settings(every=2, pilots=[{"a": 3, "b": 1, "c": 0}, {"c": 1}]))
+    assert [part.weights("abc"), part.draw(source("a", "b", "c"), 1, context(2)) and part.weights("abc")] == [
+        [0.75, 0.25, 0.0],
+        [0.0, 0.0, 1.0],
+    ]
+    for at, (a, b) in enumerate(((0, 1), (1, 1))):
+        part.observe([group("a", a), group("b", b)], context(at))
+    assert part._outcome("0", "abc") == pytest.approx(1 / 3)
+    assert part.metrics() == {"weight/a": 0.0, "weight/b": 0.0, "weight/c": 1.0}

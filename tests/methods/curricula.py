@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -274,6 +275,27 @@ def dated(recipe: Recipe) -> dict[str, float]:
     return found
 
 
+def pretrained(recipe: Recipe) -> list[int]:
+    """The numbers of calls with which the demonstrations of the pretraining count to 3."""
+    assert recipe.warm_start is not None
+    script = build(recipe).scripts[recipe.warm_start.script]
+    plays = [script(Task.of("t", "Count to 3.", to=3), random.Random(seed)) for seed in range(40)]
+    return sorted({len(list(play)) for play in plays})
+
+
+def mixed(recipe: Recipe) -> list[float]:
+    """The weights after four pilots of two iterations: the more of `b`, the more the rewards of all sources rise."""
+    found = curriculum(recipe)
+    levels = {name: Task.of(name, "Go.", game={"kwargs": {"level": name}}) for name in "abc"}
+    source = TaskSource([*levels.values()], shuffle=False, seed=0)
+    for at, gain in enumerate((0.2, 0.1, 0.4, 0.1)):  # all alike, half to a, to b, to c
+        for step in range(2):
+            drawn(found, source, 4, 2 * at + step)
+            found.observe([group(task, step * gain) for task in levels.values()], 2 * at + step)
+    drawn(found, source, 4, 8)
+    return [value for _, value in sorted(found.observe([], 8).items())]
+
+
 def harder(recipe: Recipe) -> list[list[str]]:
     """What the stage `hard` draws after a pass over ten tasks, each harder than the one before: at once, in its second
     and in its third phase."""
@@ -471,6 +493,29 @@ METHODS = [
         },
         sized=("stages.0.sft.steps=200", *(f"stages.{k}.rl.train.iterations=2" for k in (1, 2, 3, 4))),
         warmed=None,
+        learns=stages_learned,
+    ),
+    # One call, or three.
+    Method(
+        "echo-chamber",
+        lambda run: [each.components["one_step"] for each in run.played],
+        pretrained,
+        [1, 3],
+        sized=("warm_start.steps=100", "train.groups=7"),
+        warmed=None,
+        learns=stages_learned,
+    ),
+    Method(
+        "modomodo",
+        lambda run: [
+            [value for name, value in sorted(line.items()) if name.startswith("mixture_weight/")]
+            for line in run.reader.metrics()
+            if line.get("split") == "train"
+        ],
+        mixed,
+        [0.0, 1.0, 0.0],
+        small=("curriculum=[{mixture: {key: game.kwargs.level, every: 2}}]",),
+        sized=("train.iterations=3",),
         learns=stages_learned,
     ),
 ]

@@ -21,6 +21,9 @@ HOUSE = (
 )
 
 
+SHORT = "agent.system=Solve."
+
+
 def together(*parts: Sequence[Any]) -> list[Any]:
     """What the parts of a mix wrote, one after the other; nothing if one of them wrote the same everywhere."""
     varied = all(len({str(value) for value in part}) > 1 for part in parts)
@@ -105,10 +108,10 @@ METHODS = [
             "state": [1.142, 1.167, -0.808, -0.833, -0.333],
         },
         small=("credit={gigpo: {gamma: 0.95, std: none}}",),
-        sized=("tasks.args.kinds=[count_bits]", "sampling.max_tokens=24", "train.trainable=null"),
+        sized=("tasks.args.kinds=[count_bits]", "sampling.max_tokens=24", "train.trainable=null", SHORT),
         warmed=(
             "model={scratch: {hidden: 32, layers: 2, heads: 2, vocab_size: 400, max_context: 768}, device: cpu}",
-            "warm_start={script: oracle, episodes: 32, steps: 60, lr: 3.0e-3}", "tasks.args.kinds=[count_bits]",
+            "warm_start={script: oracle, episodes: 64, steps: 150, lr: 3.0e-3}", SHORT, "tasks.args.kinds=[count_bits]",
             "train.trainable=null", "train.kl={coef: 0.01, estimator: k2}", "train.iterations=1", "train.groups=1",
             "train.group_size=2", "train.minibatch=2",
             "sampling.max_tokens=24", "eval=null",

@@ -55,6 +55,14 @@ PAIRS = [
     (["credit=nsr", "curriculum=[dapo]"], "curriculum.0", "credit", "nsr learns from groups in which all"),
     (["credit=w_reinforce", "curriculum=[zero_variance]"], "curriculum.0", "credit", "zero_variance drops them"),
     (
+        ["rewards.right.then=[{forward: {false_negative: 0.2}}]", "credit=dr_grpo"],
+        "rewards.right.then", "credit", "dr_grpo takes the group's mean off again",
+    ),
+    (
+        ["rewards.right.then=[{backward: {false_positive: 0.1}}]", "credit=grpo"],
+        "rewards.right.then", "credit", "backward changes all rewards alike",
+    ),
+    (
         ["curriculum=[{entropy_target: {start: 0.8}}]", "sampling.temperature=0.6"],
         "curriculum.0.start", "sampling.temperature", "from 0.8 on, and 0.6 is never used",
     ),
@@ -84,6 +92,8 @@ SENSIBLE = [
     ["rewards.majority_vote={}"],
     ["train.loss=pacs", "credit=grpo"],
     ["credit=nsr"],
+    ["rewards.right.then=[{backward: {false_positive: 0.1}}]", "credit=dr_grpo"],
+    ["rewards.right.then=[{forward: {false_negative: 0.2}}]", "credit=reinforce_pp"],
     ["curriculum=[{entropy_target: {start: 0.6}}]", "sampling.temperature=0.6"],
     ["curriculum=[entropy_target]"],
     ["curriculum=[{scaling_inter: {max_turns: [2, 4], every: 2}}, dart_rollouts]"],
