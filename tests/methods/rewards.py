@@ -302,6 +302,15 @@ def autothink(recipe: Recipe) -> list[Any]:
     return found
 
 
+def clicks(recipe: Recipe) -> list[float | None]:
+    """The rewards of a click in the box, of a double click there, of a click beside it, and of no call."""
+    task = Task.of("s", "Click on OK.", actions=[{"type": "left_click", "box": [10, 20, 30, 40]}])
+    calls = [call("left_click", coordinate=[15, 30]), call("double_click", coordinate=[15, 30])]
+    calls.append(call("left_click", coordinate=[35, 30]))
+    made = [make_episode(task, turn(each)) for each in calls] + [make_episode(task, turn())]
+    return [None if each.reward is None else round(each.reward, 3) for each in scored(recipe, made)]
+
+
 PYTHON = (
     "model={scratch: {hidden: 64, layers: 2, heads: 2, vocab_size: 320, max_context: 256}, device: cpu}",
     "train.trainable=null", "agent.format=tags", "agent.system=null", "agent.describe_tools=false", "tasks.args.n=2",
@@ -314,6 +323,12 @@ SCRATCH = (
     "train.trainable=null", "agent.format=tags", "agent.system=null", "agent.describe_tools=false", "tasks.args.n=2",
     "sampling.max_tokens=96", "train.groups=2", "train.lr=5.0e-4",
 )  # fmt: skip
+
+SCREENS = (
+    "warm_start.episodes=16", "warm_start.steps=60", "warm_start.batch=8", "tasks.args.n=8",
+    "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
+)  # fmt: skip
+SCREEN = ("tasks.args.n=8", "train.groups=2")
 
 METHODS = [
     # Two of three are right: high, within 10 tokens; one of four: low, within 30. Then: high has lengths 7, 9, 15, 20
@@ -454,4 +469,17 @@ METHODS = [
     Method("retool", component("maths"), programs, [1.0, -1.0], sized=SCRATCH, warmed=PYTHON),
     # 1 + .5 x 1 + .5 x 1/2; .5 for the format.
     Method("artist", component("tool_success"), programs, [1.75, 0.5], sized=SCRATCH, warmed=PYTHON),
+    # A right move pays only with a thought before it.
+    Method(
+        "think-in-games", component("form"),
+        paid(
+            Reply("<think>It is ahead.</think><answer>5</answer>"), Reply("<answer>5</answer>"),
+            Reply("<think>It is on the left.</think><answer>4</answer>"),
+        ),
+        [1.0, 0.0, 0.0], sized=(*FEW, *OWN), warmed=None,
+    ),
+    # Type, point and form; a right point of another type pays for its form alone; nothing for no call.
+    Method("ui-r1", component("point"), clicks, [3.0, 1.0, 2.0, 0.0], warmed=SCREENS, sized=SCREEN),
+    # All right .8, form .2.
+    Method("gui-r1", component("success"), clicks, [1.0, 0.2, 0.2, 0.0], warmed=SCREENS, sized=SCREEN),
 ]  # fmt: skip

@@ -62,8 +62,11 @@ def server() -> str:
     ready: Queue[str] = Queue()
 
     async def answer(path: str, body: Any) -> Any:
+        if body is None:
+            return {"object": "list", "data": [{"id": name} for name in ("user", "judge")]}
         found = ANSWERS[path.split("/")[1]](body)
-        return found if isinstance(found, dict) else {"choices": [{"message": {"role": "assistant", "content": found}}]}
+        message = {"role": "assistant", "content": found}
+        return found if isinstance(found, dict) else {"choices": [{"message": message, "finish_reason": "stop"}]}
 
     async def run() -> None:
         async with serving(answer) as url:

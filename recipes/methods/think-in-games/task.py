@@ -11,36 +11,32 @@ from agentrl import Say, Task
 from agentrl.registry.references import load_object
 
 BABYAI = Path(__file__).parents[2] / "babyai"
+missions = load_object("./task.py:missions", BABYAI)
 Grid = load_object("./task.py:Grid", BABYAI)
 MOVES = ("left", "right", "forward")
 
 
 def states(n: int = 1024, level: str = "GoToObj", held_out: bool = False) -> Iterator[Task]:
-    """The first `n` states of the games of a player, from one mission after the other.
+    """The first `n` states of the games of a player, one mission after the other.
 
     Args:
         held_out: missions that are kept for evaluation.
     """
-    first = 1_000_000 if held_out else 0
-    every = (state for seed in itertools.count(first) for state in _game(level, seed))
-    yield from itertools.islice(every, n)
+    games = missions(level, n, held_out)
+    yield from itertools.islice((state for game in games for state in _game(game)), n)
 
 
-def _game(level: str, seed: int) -> Iterator[Task]:
+def _game(mission: Task) -> Iterator[Task]:
     from minigrid.utils.baby_ai_bot import BabyAIBot
 
-    game = Grid(level)
-    seen, mission = game.reset(seed), ""
-    mission = seen.splitlines()[0]
-    bot, move, over = BabyAIBot(game.grid), None, False
-    for number in itertools.count():
-        move = int(bot.replan(move))
-        if over or move >= len(MOVES):
-            break
-        said = seen if number == 0 else f"{mission}\n{seen}"
-        yield Task.of(f"{level}/{seed}/{number}", said, answer=MOVES[move])
+    game = Grid(**mission.data["game"]["kwargs"])
+    seen = game.reset(mission.seed)
+    asked = seen.splitlines()[0]
+    bot, move, over, number = BabyAIBot(game.grid), None, False, 0
+    while not over and (move := int(bot.replan(move))) < len(MOVES):
+        yield Task.of(f"{mission.id}/{number}", seen, answer=MOVES[move])
         shown, _, won, late, _ = game.grid.step(move)
-        seen, over = f"{game.view(shown['image'].tolist())}", won or late
+        seen, over, number = f"{asked}\n{game.view(shown['image'].tolist())}", won or late, number + 1
     game.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.judges.client import Judge
-from agentrl.rewards.functions.judges.material import asked, question, transcript
+from agentrl.rewards.functions.judges.material import asked, question
 from agentrl.rewards.functions.verifiers import gold
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
@@ -59,7 +59,8 @@ async def supported_facts(
 
     Args:
         key: the field of `task.data` with the documents, a text or a list.
-        pattern: regular expression of the text that is checked, in the policy's turns: group 1; all of it without one.
+        pattern: regular expression of the text that is checked, in the policy's turns: group 1. Without a match the
+            answer is checked, or else all that was said.
         facts: template with {task} and {text}.
         support: template with {document} and {statement}.
 
@@ -68,7 +69,7 @@ async def supported_facts(
     """
     documents, said = gold(task, key), "\n".join(turn.text for turn in episode.own_turns)
     found = re.findall(pattern, said, re.DOTALL)
-    text = "\n".join(found).strip() if found else (episode.answer or transcript(episode.own_turns)).strip()
+    text = (("\n".join(found) if found else episode.answer) or said).strip()
     if not text:
         return Scored(0.0, "no text")
     judge = judge.seeing(task, read_blob)
