@@ -41,6 +41,7 @@ REWARDS: Registry[Callable[..., Any]] = Registry(
     built_in={
         "exact_match": "agentrl.rewards.functions.verifiers:exact_match",
         "f1": "agentrl.rewards.functions.verifiers:f1",
+        "format_f1": "agentrl.rewards.functions.verifiers:format_f1",
         "numeric": "agentrl.rewards.functions.verifiers:numeric",
         "maths": "agentrl.rewards.functions.maths:maths",
         "code_tests": "agentrl.rewards.functions.code:code_tests",
