@@ -19,8 +19,10 @@ from agentrl.chat.formats.registry import parser_of
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.parts import CurriculumContext, GroupPlan
 from agentrl.engines.scripted import Say
+from agentrl.integrations.accepted import tasks as accepted
 from agentrl.rollouts.builder import build
 from agentrl.types.episode import Episode
+from agentrl.types.paths import data_path
 from agentrl.types.task import Message, Task
 from tests.estimators.tables import Member, Step, table_of
 from tests.estimators.tables import run as run_credit
@@ -80,7 +82,7 @@ def said(text: str) -> tuple[int, Any]:
 
 def episodes(recipe: Recipe, script: str, *overrides: str, n: int = 2) -> list[Episode]:
     """Returns episodes in which a script of this module plays the small tasks by the recipe."""
-    named = f"scripts={{plays: 'tests.methods.search:{script}'}}"
+    named = f"scripts.plays={HERE}:{script}"
     with TemporaryDirectory() as folder:
         run = rollout(
             recipe, n, script="plays", overrides=[named, SMALL_TASKS, *overrides], out=f"{folder}/run", reporters=()
@@ -521,6 +523,81 @@ def decided(recipe: Recipe) -> list[Any]:
     return [_rounded(turn.reward) for turn in each.own_turns]
 
 
+# --- WebExplorer, ASearcher ---
+
+SYNTHESIS = data_path("recipes", "methods") / "webexplorer" / "synthesis.yaml"
+MADE_UP = "tasks={source: accepted, args: {run: 'RUN'}, jsonl: null, prompt: null, id: null}"
+JSONL_OFF = f"tasks={{source: '{HERE}:small', args: {{}}, jsonl: null, prompt: null, id: null}}"
+
+
+@dataclass(frozen=True)
+class Synthesised(Method):
+    """A method whose tasks are made up before the training: `RUN` in its sizes is the run that made them up."""
+
+    def play(self, folder: Path, profile: str | None = None) -> Run:
+        """Makes up questions, then trains on those that were accepted."""
+        made = folder.parent / f"{folder.name}-made"
+        synthesised("makes_up", made)
+        sizes = tuple(each.replace("RUN", str(made)) for each in self.sized)
+        own = {each.name: getattr(self, each.name) for each in fields(Method)}
+        return Method(**{**own, "sized": sizes}).play(folder, profile)
+
+
+def synthesised(script: str, out: Path) -> list[Episode]:
+    """Returns episodes in which a script makes up questions about the small pages."""
+    named = f"scripts.plays={HERE}:{script}"
+    with serving(knows_little) as (url, _):
+        asked = [named, SMALL_TASKS, PAGES, f"policies.solver.engine.urls=['{url}']"]
+        run = rollout(SYNTHESIS, 4, script="plays", overrides=asked, out=out, reporters=())
+    return sorted(run.dir.episodes(), key=lambda each: each.id)
+
+
+def knows_little(method: str, path: str, asked: dict[str, Any], headers: Any) -> tuple[int, Any]:
+    """Plays the solver, who knows the hue of mi alone."""
+    if path.endswith("/models"):
+        return MODELS
+    return said("red" if "of mi" in asked["messages"][-1]["content"] else "I do not know")
+
+
+def makes_up(task: Task, rng: random.Random) -> Script:
+    """Explores, and asks for the hue in ever fewer words."""
+    yield Say(calls=[("search", {"query": task.id})])
+    for question in (f"{task.id} and its hue?", f"{task.id} hue?", f"{task.id}?"):
+        yield Say(calls=[("propose", {"question": question, "answer": hue_of(task.id)})])
+
+
+def makes_mistakes(task: Task, rng: random.Random) -> Script:
+    """As `makes_up`; three of the four questions are bad in the end."""
+    last = {
+        "bo": ("hue of the first?", "blue"), "du": ("hue of du?", "green"), "ka": ("is ka red?", "red"),
+        "mi": ("hue of mi?", "red"),
+    }[task.id]  # fmt: skip
+    yield Say(calls=[("search", {"query": task.id})])
+    for question, answer in (("hue?", hue_of(task.id)), ("hue of it?", hue_of(task.id)), last):
+        yield Say(calls=[("propose", {"question": question, "answer": answer})])
+
+
+def made_up(recipe: Recipe) -> list[Any]:
+    """Why questions are rejected, the tasks that become of the others, and the questions and turns of the recipe."""
+    with TemporaryDirectory() as folder:
+        found = [each.info["rejected"] for each in synthesised("makes_mistakes", Path(folder, "run"))]
+        tasks = [task.instruction[0]["content"] for task in accepted(f"{folder}/run", Path())]
+    return [found, tasks, "made_by" in build(recipe).tasks.tasks[0].data, recipe.agent.max_turns]
+
+
+def goes_on(task: Task, rng: random.Random) -> Script:
+    """Searches twelve times, and gives the right answer."""
+    for _ in range(12):
+        yield Say(calls=[("search", {"query": task.id})])
+    yield Say(calls=[("answer", {"text": task.data["answer"][0]})])
+
+
+def long_episode(recipe: Recipe) -> list[Any]:
+    """The turns and the outcome of an episode of more than ten turns; the staleness that training allows."""
+    (each,) = episodes(recipe, "goes_on", JSONL_OFF, PAGES, "tools.0.k=1", n=1)
+    return [len(each.turns), each.reward, recipe.train.max_staleness if recipe.train else None]
+
+
 METHODS: Sequence[Method] = [
     Method(
         "ssrl",
@@ -663,5 +740,27 @@ METHODS: Sequence[Method] = [
         sized=sized("fetches", *CHATS, *SERVED, "agent.max_turns=9"),
         warmed=None,
         answer=chatbot,
+    ),
+    Synthesised(
+        "webexplorer",
+        lambda run: [each.task.data.get("made_by") for each in run.played],
+        made_up,
+        # Of du no tool showed the answer; ka's question holds it; the solver knows mi's.
+        [
+            ["", "no tool showed the answer", "the question holds the answer", "a model answers it without a search"],
+            ["hue of the first?"],
+            True,
+            100,
+        ],
+        sized=sized("guesses", MADE_UP, PAGES, "tools.0.k=1"),
+        warmed=None,
+    ),
+    Synthesised(
+        "asearcher",
+        lambda run: run.metric("staleness_mean"),
+        long_episode,
+        [13, 1.0, 4],
+        sized=sized("guesses", MADE_UP, PAGES, "tools.0.k=1", "curriculum.0.rounds=2"),
+        warmed=None,
     ),
 ]
