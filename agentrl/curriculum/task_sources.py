@@ -13,6 +13,7 @@ SOURCES: Registry[Callable[..., Any]] = Registry(
     key="tasks.source",
     built_in={
         "harbor": "agentrl.integrations.harbor.tasks:tasks",
+        "accepted": "agentrl.integrations.accepted:tasks",
         "guest": "agentrl.integrations.guests:tasks",
     },
     wanted="a function that returns or yields tasks",

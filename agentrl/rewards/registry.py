@@ -40,7 +40,9 @@ REWARDS: Registry[Callable[..., Any]] = Registry(
     key="rewards",
     built_in={
         "exact_match": "agentrl.rewards.functions.verifiers:exact_match",
+        "accepted": "agentrl.rewards.functions.synthesis:accepted",
         "f1": "agentrl.rewards.functions.verifiers:f1",
+        "format_f1": "agentrl.rewards.functions.verifiers:format_f1",
         "numeric": "agentrl.rewards.functions.verifiers:numeric",
         "maths": "agentrl.rewards.functions.maths:maths",
         "code_tests": "agentrl.rewards.functions.code:code_tests",

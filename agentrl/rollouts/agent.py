@@ -82,6 +82,7 @@ AGENTS: Registry[type[Agent]] = Registry(
         "compacting_agent": "agentrl.agents.compacting:CompactingAgent",
         "delegating_agent": "agentrl.agents.delegating:DelegatingAgent",
         "reading_agent": "agentrl.agents.reading:ReadingAgent",
+        "synthesis_agent": "agentrl.agents.synthesis:SynthesisAgent",
         "recent_agent": "agentrl.agents.recent:RecentAgent",
         "tree_agent": "agentrl.agents.tree:TreeAgent",
         "program": "agentrl.rollouts.programs.agent:ProgramAgent",

@@ -27,7 +27,7 @@ from agentrl.rewards.functions.reseek import evidence_judgement
 from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.retrieval import retrieval_recall, retrieval_utility
 from agentrl.rewards.functions.sql import sql_execution, sql_ngrams, sql_partial, sql_schema, sql_syntax
-from agentrl.rewards.functions.verifiers import format, tool_success, turn_format
+from agentrl.rewards.functions.verifiers import format, format_f1, tool_success, turn_format
 from agentrl.sandbox.helper import Helper
 from agentrl.types.episode import Context
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError
@@ -391,6 +391,13 @@ def test_retrieval():
 def test_frugal_search(results, expected):
     found = frugal_search(*searching(*results), max_searches=3, zeta=0.4)
     assert found.value == pytest.approx(expected)
+
+
+def test_format_f1_is_f1_or_a_penalty():
+    task = Task.of("t", "?", answer="big blue")
+    assert format_f1(task, make_episode(task, turn(), answer="blue")) == pytest.approx(2 / 3)
+    assert format_f1(task, make_episode(task, turn(call(outcome="malformed")), answer="big blue"), wrong=-2.0) == -2.0
+    assert format_f1(task, make_episode(task, turn())) == -1.0
 
 
 def test_router_cost():

@@ -86,6 +86,17 @@ def tool_success(episode: Episode) -> float | None:
     return sum(call.outcome == "ok" for call in calls) / len(calls) if calls else None
 
 
+@reward(source="IGPO, arXiv:2510.14967 (wrong: -2); DeepResearcher, arXiv:2504.03160, section 3.3 (wrong: -1)")
+def format_f1(task: Task, episode: Episode, *, wrong: float = -1.0, key: str = "answer") -> float:
+    """`f1` of the answer, or `wrong` if a call could not be parsed or there is no answer.
+
+    Args:
+        wrong: the value of an episode with a wrong format.
+        key: field of `task.data` with the gold answer, a string or a list of them.
+    """
+    return f1(task, episode, key=key) if format(episode) == 1.0 else wrong
+
+
 def turn_format(turn: Turn) -> float:
     """1 for every turn whose calls could all be parsed, else 0."""
     return float(turn.valid)
