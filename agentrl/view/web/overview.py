@@ -43,8 +43,9 @@ _SCREEN = {
 """Panels of the run, and the metrics that belong in them."""
 
 _COLUMNS = (
-    ("id", "episode", "text"),
+    ("id", "episode", "name"),
     ("reward", "reward", "number"),
+    ("advantage", "credit", "signed"),
     ("status", "status", "text"),
     ("stop", "stop", "text"),
     ("turns", "turns", "count"),
@@ -52,13 +53,20 @@ _COLUMNS = (
     ("duration_s", "duration", "duration"),
     ("iteration", "iteration", "count"),
     ("split", "split", "text"),
+    ("created_at", "began", "time"),
     ("task_id", "task", "text"),
     ("answer", "answer", "text"),
     ("error", "failure", "text"),
     ("calls", "calls", "count"),
-    ("created_at", "began", "time"),
     ("group_id", "group", "text"),
 )
+_IF_ANY = {
+    "error": "error IS NOT NULL",
+    "answer": "answer IS NOT NULL",
+    "group_id": "instr(id, group_id || '#') != 1",
+}
+"""Columns that are left out unless an episode fits their condition: none failed, none answered, the name of each begins
+with that of its group."""
 _FLIGHTS = 20
 """Episodes in flight that are sent."""
 _AFTER = 2
@@ -160,7 +168,7 @@ def head(library: RunLibrary, ask: Query) -> Json:
         "changed_at": changed_at(run.path),
         "info": info,
         "summary": summary_of(run),
-        "columns": [{"name": name, "title": title, "kind": kind} for name, title, kind in columns_of(run)],
+        "columns": columns_of(run),
         "stages": stages_of(run),
         "estimators": estimators,
         "estimator": credit.get("use") if isinstance(credit, Mapping) else None,
@@ -186,13 +194,29 @@ def summary_of(run: ViewedRun) -> Any:
     )
 
 
-def columns_of(run: ViewedRun) -> list[tuple[str, str, str]]:
-    """Columns of the grid of episodes: name, title and kind; those of the reward components among them."""
+def columns_of(run: ViewedRun) -> list[Json]:
+    """Columns of the grid of episodes: name, title, kind, and whether they sort; those of the reward components among
+    them.
+    """
     names: list[str] = []
     if run.texts.usable:
         names = [name for (name,) in run.reader.select(f"DISTINCT name FROM {SCHEMA}.component ORDER BY name")]
+    empty = run.cached(("episodes",), "empty columns", lambda: _empty_columns(run))
+    own = [column for column in _COLUMNS if column[0] not in empty]
     found = [(f"components.{name}", name, "number") for name in names]
-    return [*_COLUMNS[:_AFTER], *found, *_COLUMNS[_AFTER:]]
+    return [
+        {"name": name, "title": title, "kind": kind, "sorts": name in sortable() or kind == "number"}
+        for name, title, kind in (*own[:_AFTER], *found, *own[_AFTER:])
+    ]
+
+
+def _empty_columns(run: ViewedRun) -> set[str]:
+    """The columns of which no episode fits the condition."""
+    return {
+        name
+        for name, condition in _IF_ANY.items()
+        if not run.reader.select(f"1 FROM all_episodes WHERE {condition} LIMIT 1")
+    }
 
 
 def sortable() -> frozenset[str]:

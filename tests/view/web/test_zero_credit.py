@@ -47,12 +47,12 @@ def group(*rewards: float, **fields: Any) -> list[Episode]:
         ([0.5, 0.0, 0.0], "gigpo gives a reward of 0.50 in this group no credit"),
     ],
 )
-def test_the_rewards_of_the_group_say_why_no_turn_has_credit(tmp_path, rewards, reason):
+def test_the_rewards_of_the_group_say_why_no_turn_has_credit(tmp_path: Path, rewards: list[float], reason: str) -> None:
     found = told(tmp_path, group(*rewards), [0.0, 0.0])
     assert found == {"episode": reason, "turns": {0: reason, 1: reason}}
 
 
-def test_a_shut_gate_is_named(tmp_path):
+def test_a_shut_gate_is_named(tmp_path: Path) -> None:
     gate = GateVerdict(on="format", value=0.0, threshold=0.5, strict=False, open=False, shuts=["found"])
     found = told(tmp_path, group(0.0, 0.0, gates=[gate]), [0.0, 0.0])
     assert found["episode"] == "gate shut: format ≥ 0.5; all 2 episodes of the group have reward 0.00: no signal"
@@ -60,7 +60,7 @@ def test_a_shut_gate_is_named(tmp_path):
     assert "gate" not in scored["episode"]
 
 
-def test_a_credit_that_is_not_recorded_has_its_reason(tmp_path):
+def test_a_credit_that_is_not_recorded_has_its_reason(tmp_path: Path) -> None:
     for split, word in (("eval", "evaluation"), ("demo", "imitated"), ("rollout", "agentrl credit RUN --save")):
         (one,) = group(1.0)
         found = told(tmp_path / split, [replace(one, split=split)], None)
@@ -72,12 +72,12 @@ def test_a_credit_that_is_not_recorded_has_its_reason(tmp_path):
     assert "has no reward" in told(tmp_path / "unscored", [unscored], None)["episode"]
 
 
-def test_parts_that_cancel_are_told(tmp_path):
+def test_parts_that_cancel_are_told(tmp_path: Path) -> None:
     found = told(tmp_path, group(1.0, 0.0), [0.0, 0.5], episode=[0.3, 0.3], step=[-0.3, 0.2])
     assert found == {"episode": None, "turns": {0: "episode +0.300 and step -0.300 cancel"}}
 
 
-def test_failed_turns_without_credit_are_told_if_all_of_them_have_none(tmp_path):
+def test_failed_turns_without_credit_are_told_if_all_of_them_have_none(tmp_path: Path) -> None:
     one, other = group(1.0, 0.0)
     broken = replace(one.turns[0].calls[0], outcome="malformed")
     right = replace(one.turns[0].calls[0], outcome="ok")
@@ -89,7 +89,7 @@ def test_failed_turns_without_credit_are_told_if_all_of_them_have_none(tmp_path)
     assert "failed" not in found["turns"][0]
 
 
-def test_a_state_that_no_other_turn_met_is_told(tmp_path):
+def test_a_state_that_no_other_turn_met_is_told(tmp_path: Path) -> None:
     one, other = group(1.0, 0.0)
     states = [replace(turn, state=name, calls=[]) for turn, name in zip(one.turns, ("cellar", "kitchen"), strict=True)]
     alike = [replace(turn, state="kitchen") for turn in other.turns]
@@ -100,7 +100,7 @@ def test_a_state_that_no_other_turn_met_is_told(tmp_path):
     assert found["turns"] == {0: "gigpo gives this turn none"}
 
 
-def test_turns_after_the_last_reward_and_of_other_policies_are_told(tmp_path):
+def test_turns_after_the_last_reward_and_of_other_policies_are_told(tmp_path: Path) -> None:
     one, other = group(0.0, 1.0)
     first = replace(one.turns[0], rewards={"progress": 0.5}, reward=0.5, calls=[])
     found = told(tmp_path, [replace(one, turns=[first, replace(one.turns[1], calls=[])]), other], [0.5, 0.0])

@@ -4,7 +4,7 @@ import { h } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "app/data";
 import { most } from "app/credit";
-import { EMPTY_REPLY, flat, isNumber, number, plural, pretty, signed, turnIsEmpty, visible } from "app/format";
+import { EMPTY_REPLY, flat, isNumber, nameAndNumber, number, plural, pretty, signed, turnIsEmpty, visible } from "app/format";
 import { useKeys } from "app/keys";
 import { said } from "app/message";
 import { go, link, replace } from "app/place";
@@ -37,8 +37,8 @@ const Cell = ({ run, member, turn, scale, other, otherScale }) => h("div", {},
   turn.state != null ? h("div", { class: "soft small cut", title: visible(turn.state) }, visible(`at ${turn.state}`)) : null,
   isNumber(turn.reward) && turn.reward !== 0 ? h(Chip, { tone: tone(turn.reward) }, `reward ${number(turn.reward)}`) : null);
 
-/** The number of an episode within its group: what follows the last #. @param {string} id */
-export const numberOf = (id) => (id.includes("#") && !id.endsWith("#") ? id.slice(id.lastIndexOf("#")) : id);
+/** The number of an episode within its group, or its whole name. @param {string} id */
+const numberOf = (id) => nameAndNumber(id)[1] || id;
 
 /** @param {unknown[]} values */
 const mean = (values) => { const known = values.filter(isNumber); return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null; };
