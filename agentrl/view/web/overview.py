@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from agentrl.store.info import read_info
 from agentrl.store.lines import read_lines
 from agentrl.store.reader import RunReader
 from agentrl.types.errors import AgentRLError
-from agentrl.types.reporter import TRAINING
+from agentrl.types.reporter import TRAINING, UNNAMED
 from agentrl.view.live import activity
-from agentrl.view.summary import STAGE, progress, series, summarise
+from agentrl.view.summary import STAGE, by_stage, progress, series, summarise
 from agentrl.view.web.library import Json, RunLibrary, ViewedRun, parts_of, state_of
 from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.text_index import SCHEMA
@@ -25,9 +25,9 @@ from agentrl.view.web.text_index import SCHEMA
 Curve = Sequence[tuple[float, float]]
 
 _SCREEN = {
-    "success": ("success", "eval/success"),
-    "reward": ("reward", "eval/reward"),
-    "turns": ("turns", "eval/turns"),
+    "success": ("success",),
+    "reward": ("reward",),
+    "turns": ("turns",),
     "length": ("sampled_tokens",),
     "entropy": ("entropy",),
     "kl": ("kl_old", "kl_ref"),
@@ -40,7 +40,9 @@ _SCREEN = {
     "throughput": ("tokens_per_s", "episodes_per_minute", "rollout_s", "train_s"),
     "ratio": ("ratio_mean", "clip_fraction", "mismatch_mean"),
 }
-"""Panels of the run, and the metrics that belong in them."""
+"""Panels of a stage, and the metrics that belong in them, each beside the same of evaluations."""
+_SUPERVISED = {"loss": ("loss",), "accuracy": ("accuracy",), "gradient": ("grad_norm",)}
+"""Panels of a stage that imitates or ranks, as a warm start."""
 
 _COLUMNS = (
     ("id", "episode", "name"),
@@ -231,19 +233,35 @@ def metrics(library: RunLibrary, ask: Query) -> Json:
     lines, curves = curves_of(run)
     if stage is not None:
         curves = {name: curve for name, curve in curves.items() if name.startswith(f"{stage}/")}
-    screen = {title: [name for name in names if name in curves] for title, names in _SCREEN.items()}
-    screen["rewards"] = [name for name in curves if name.startswith("rewards/")]
+    supervised = {str(line.get("stage", UNNAMED)) for line in lines if line.get("split") in ("sft", "preference")}
     evaluations = sorted(
         {float(line["iteration"]) for line in lines if line.get("split") == "eval" and "iteration" in line}
     )
     return {
         "series": {name: thinned(curve, points) for name, curve in curves.items()},
         "shown": progress(curves),
-        "screen": {title: names for title, names in screen.items() if names},
+        "screen": _panels(lines, curves, supervised),
+        "supervised": sorted(supervised),
         "evaluations": evaluations,
         "iteration": last_iteration(lines),
         "lines": len(lines),
     }
+
+
+def _panels(lines: Sequence[Mapping[str, Any]], curves: Collection[str], supervised: Collection[str]) -> Json:
+    """The curves of each panel by its title: of reinforcement learning first, then of the stages that imitate. A title
+    begins with the name of the stage, if that has one."""
+    panels: Json = {}
+    for stage in sorted(by_stage(lines), key=lambda stage: stage in supervised):
+        prefix, title = ("", "") if stage == UNNAMED else (f"{stage}/", f"{stage}: ")
+        wanted = _SUPERVISED if stage in supervised else _SCREEN
+        found = {
+            title + panel: [prefix + before + name for name in names for before in ("", "eval/")]
+            for panel, names in wanted.items()
+        }
+        found[f"{title}rewards"] = [name for name in curves if name.startswith(f"{prefix}rewards/")]
+        panels |= {panel: [name for name in names if name in curves] for panel, names in found.items()}
+    return {panel: names for panel, names in panels.items() if names}
 
 
 def curves_of(run: ViewedRun) -> tuple[list[Json], dict[str, list[tuple[float, float]]]]:

@@ -3,17 +3,19 @@
 import { h } from "preact";
 import { useState } from "preact/hooks";
 import { get, isExport } from "app/data";
-import { Chart } from "app/chart";
+import { Chart, ofEvaluations } from "app/chart";
 import { most } from "app/credit";
 import { flat, isNumber, number, signed, visible } from "app/format";
 import { link, replace } from "app/place";
 import { actionOf, EstimatorMenu } from "app/screens/group";
-import { Axis, Chip, Empty, Failed, pending, tone, useLoaded } from "app/ui";
+import { Axis, Chip, Details, Empty, Failed, pending, tone, useLoaded } from "app/ui";
 
 /** @typedef {Record<string, any>} Json */
 
 const MOST = 200;
-const PANELS = ["success", "reward", "turns", "entropy", "kl_old", "grad_norm"];
+const CHARTS = 12;
+/** Metrics that are drawn first. */
+const PANELS = ["success", "eval/success", "reward", "eval/reward", "turns", "entropy", "kl_old", "grad_norm"];
 
 /** @param {{ won: Json }} props */
 function Share({ won }) {
@@ -33,12 +35,16 @@ function Runs({ run, other, split, theme, place }) {
   const [words, setWords] = useState("");
   const answer = state.value;
   if (!answer) return h("div", {}, pending(state));
-  const names = [...PANELS.filter((name) => answer.metrics[name]), ...Object.keys(answer.metrics).filter((name) => !PANELS.includes(name))];
+  const inBoth = (/** @type {string} */ name) => answer.metrics[name].a.length > 0 && answer.metrics[name].b.length > 0;
+  const others = Object.keys(answer.metrics).filter((name) => !PANELS.includes(name));
+  const names = [...PANELS.filter((name) => answer.metrics[name]), ...others.filter(inBoth), ...others.filter((name) => !inBoth(name))];
+  const chart = (/** @type {string} */ name) => h(Chart, { key: name, title: visible(name), theme, lines: ["a", "b"].map((side) => ({ name: side.toUpperCase(), points: answer.metrics[name][side], dots: ofEvaluations(name) })) });
   const tasks = answer.tasks.filter((/** @type {Json} */ task) => task.task_id.toLowerCase().includes(words.toLowerCase()));
   return h("div", { class: "stack" }, state.error ? h(Failed, { error: state.error }) : null,
     h("div", { class: "card pad stack" }, h("div", { class: "row" }, h(Chip, { tone: "accent" }, visible(`A  ${answer.a.key}: ${number(answer.a.episodes)} episodes`)), h(Chip, { tone: "warn" }, visible(`B  ${answer.b.key}: ${number(answer.b.episodes)} episodes`)), h("span", { class: "soft small" }, visible(`better by mean ${answer.by} of a task`)), h("span", { class: "grow" }),
       h("label", { class: "row small soft" }, "split ", h("select", { value: split, onChange: (/** @type {any} */ event) => place({ split: event.currentTarget.value }) }, h("option", { value: "" }, "all"), answer.splits.map((/** @type {string} */ name) => h("option", { key: name, value: name }, visible(name)))))), h(Share, { won: answer.won })),
-    h("div", { class: "charts" }, names.slice(0, 12).map((name) => h(Chart, { key: name, title: visible(name), theme, lines: [{ name: "A", points: answer.metrics[name].a ?? [] }, { name: "B", points: answer.metrics[name].b ?? [] }] }))),
+    h("div", { class: "charts" }, names.slice(0, CHARTS).map(chart)),
+    names.length > CHARTS ? h(Details, { title: `${names.length - CHARTS} more metrics`, children: () => h("div", { class: "charts" }, names.slice(CHARTS).map(chart)) }) : null,
     h("section", { class: "card pad" }, h("h2", {}, "Configuration"), answer.config.length ? h("div", { class: "scroll-x" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["key", "A", "B"].map((name) => h("th", { key: name }, name)))), h("tbody", {}, answer.config.map((/** @type {Json} */ row) => h("tr", { key: row.path }, h("td", { class: "mono" }, visible(row.path)), [row.a, row.b].map((value, k) => h("td", { key: k, class: "mono" }, value == null ? h("span", { class: "soft" }, "–") : visible(flat(value))))))))) : h("p", { class: "soft" }, "The recipes are equal.")),
     h("section", { class: "card" }, h("div", { class: "filters" }, h("h2", { class: "grow" }, `Tasks (${number(tasks.length)})`), h("input", { type: "search", placeholder: "find a task", "aria-label": "find a task", onInput: (/** @type {any} */ event) => setWords(event.currentTarget.value) })),
       h("div", { class: "scroll-x" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["task", "A", "B", "difference", "better"].map((name, k) => h("th", { key: name, class: k && k < 4 ? "num" : "" }, name)))),

@@ -2,7 +2,7 @@
 
 import { h } from "preact";
 import { get } from "app/data";
-import { Chart } from "app/chart";
+import { Chart, ofEvaluations } from "app/chart";
 import { duration, isNumber, moment, number, plural, pretty, visible } from "app/format";
 import { link, replace } from "app/place";
 import { Chip, Copy, Details, Facts, Indexing, Missing, pending, Status, Text, useLoaded } from "app/ui";
@@ -18,22 +18,42 @@ const Tile = ({ value, label }) => h("div", { class: "tile" }, h("b", {}, value)
 function Now({ live, head }) {
   const beat = live.live ?? head.live;
   const running = (live.state || head.state) === "running";
+  if (beat && (live.state || head.state) === "ended") return null; // nothing is in flight, and the tiles count what was
   if (!beat) return running ? h("div", { class: "card pad small soft" }, "In flight: ", h(Missing, {}), ". This run writes no heartbeat.") : null;
   const stages = Object.entries(beat.stages ?? {}), all = stages.reduce((sum, [, count]) => sum + count, 0);
   return h("section", { class: "card pad", "aria-label": "in flight", style: { marginBottom: "12px" } },
     h("div", { class: "row" }, h("h2", {}, visible(running ? `Now: ${beat.phase || "starting"}` : "The last heartbeat")),
       beat.total > 0 ? h("span", { class: "soft" }, `${number(beat.done)} of ${number(beat.total)} done`) : null, h("span", { class: "grow" }), h("span", { class: "soft small" }, `heartbeat ${moment(beat.at)}`)),
-    beat.total > 0 ? h("div", { class: "progress", style: { marginTop: "8px" } }, h("i", { style: { width: `${(100 * (beat.done ?? 0)) / beat.total}%` } })) : null,
+    beat.total > 0 && running ? h("div", { class: "progress", style: { marginTop: "8px" } }, h("i", { style: { width: `${(100 * (beat.done ?? 0)) / beat.total}%` } })) : null,
     all > 0 ? h("div", { class: "phases", "aria-hidden": "true" }, stages.map(([name, count], k) => h("i", { key: name, style: { flex: count, background: PHASES[k % PHASES.length] } }))) : null,
     h("div", { class: "row small" }, beat.working ? h("span", { class: "soft" }, `${number(all)} in flight`) : null, stages.map(([name, count], k) => h("span", { key: name }, h("i", { class: "swatch", style: { background: PHASES[k % PHASES.length] } }), visible(`${name} ${number(count)}`)))),
     h("div", { class: "small soft" }, [beat.state, ...(beat.parts ?? [])].map((/** @type {string} */ line, /** @type {number} */ k) => h("div", { key: k }, visible(line)))));
 }
 
-/** The curves of a panel; those of evaluations are dots in the panel of what they measure.
+/** The curves of a panel; those of evaluations are marked at their points. Of a curve and its evaluations the split alone is named.
  * @param {Json} metrics @param {string[]} names @returns {import("app/chart").Line[]} */
 function lines(metrics, names) {
-  const all = names.flatMap((name) => [name, `eval/${name}`]).filter((name, at, list) => metrics.series[name] && list.indexOf(name) === at);
-  return all.map((name) => ({ name, points: metrics.series[name], dots: name.startsWith("eval/") }));
+  const pair = names.length === 2 && !ofEvaluations(names[0]) && ofEvaluations(names[1]);
+  return names.map((name) => ({ name: pair ? (ofEvaluations(name) ? "eval" : "train") : name, points: metrics.series[name] ?? [], dots: ofEvaluations(name) }));
+}
+
+/** The chart of some curves. A stage that imitates counts steps, and no evaluation belongs to them.
+ * @param {{ title: string, names: string[], metrics: Json, theme: string }} props */
+function Panel({ title, names, metrics, theme }) {
+  const steps = (metrics.supervised ?? []).some((/** @type {string} */ stage) => names[0].startsWith(`${stage}/`));
+  return h(Chart, { title: visible(title), theme, lines: lines(metrics, names), marks: steps ? [] : metrics.evaluations ?? [], at: steps ? "step" : "iteration" });
+}
+
+/** From the first value to the last, of what the run is about: its success or reward, in training and evaluations, and the loss of a
+ * warm start. @param {{ metrics: Json }} props */
+function Headlines({ metrics }) {
+  const main = metrics.shown ? [metrics.shown, metrics.shown.replace(/([^/]+)$/, "eval/$1")] : [];
+  const names = [...main, ...(metrics.supervised ?? []).map((/** @type {string} */ stage) => `${stage}/loss`)];
+  const known = [...new Set(names)].filter((name) => metrics.series[name]?.length);
+  return h("div", { class: "card headlines", title: "first and last value" }, known.map((name) => {
+    const points = metrics.series[name], [first, last] = [points[0][1], points[points.length - 1][1]];
+    return h("div", { key: name }, h("span", { class: "soft" }, visible(name)), h("b", {}, points.length > 1 ? `${number(first, 2)} → ${number(last, 2)}` : number(first, 2)));
+  }));
 }
 
 /** @param {{ title: string, bins: [number, number, number][] | undefined, href: (low: number, high: number) => string, empty: string }} props */
@@ -62,7 +82,7 @@ export function RunScreen({ run, head, live, theme, query }) {
   const metrics = state.value, s = head.summary;
   const list = (/** @type {Json} */ filter) => link(["run", run, "episodes"], filter);
   const screen = metrics?.screen ?? {};
-  const drawn = new Set(/** @type {string[]} */ (Object.values(screen).flat()).flatMap((name) => [name, `eval/${name}`]));
+  const drawn = new Set(/** @type {string[]} */ (Object.values(screen).flat()));
   const lacking = (head.not_recorded ?? []).filter((/** @type {string} */ name) => name !== "live"); // its place says so
   const rest = metrics ? Object.keys(metrics.series).filter((name) => !drawn.has(name)).sort() : [];
   const any = metrics && Object.keys(metrics.series).length > 0;
@@ -71,6 +91,7 @@ export function RunScreen({ run, head, live, theme, query }) {
   if (!s.episodes && !any) return h("div", {}, h(Now, { live, head }), h("div", { class: "empty" }, h("h2", {}, "No episode yet"), h("p", {}, "Episodes appear here when the first one ends. "), head.command ? h("p", { class: "mono small" }, visible(head.command)) : null));
   return h("div", {},
     h(Now, { live, head }),
+    any ? h(Headlines, { metrics }) : null,
     h("div", { class: "tiles" },
       h(Tile, { value: number(s.episodes), label: h("a", { href: list({}) }, `episodes in ${number(s.groups)} groups`) }),
       any && isNumber(metrics.iteration) ? h(Tile, { value: number(metrics.iteration), label: metrics.iteration === 1 ? "iteration" : "iterations" }) : null,
@@ -85,7 +106,7 @@ export function RunScreen({ run, head, live, theme, query }) {
       h("span", { class: "grow" }),
       head.stages?.length > 1 ? h("label", { class: "row small soft" }, "stage ", h("select", { value: stage, onChange: (/** @type {any} */ event) => replace(link(["run", run, "overview"], { stage: event.currentTarget.value })) }, h("option", { value: "" }, "all"), head.stages.map((/** @type {string} */ name) => h("option", { key: name, value: name }, visible(name))))) : null),
     metrics ? null : pending(state),
-    any ? h("div", {}, h("div", { class: "charts" }, Object.entries(screen).map(([title, names]) => h(Chart, { key: title, title: visible(title), theme, lines: lines(metrics, names), marks: metrics.evaluations ?? [] }))),
+    any ? h("div", {}, h("div", { class: "charts" }, Object.entries(screen).map(([title, names]) => h(Panel, { key: title, title, names, metrics, theme }))),
         lacking.length ? h("p", { class: "row small soft", style: { marginTop: "8px" } }, h(Missing, {}), lacking.map((/** @type {string} */ name) => h(Chip, { key: name }, visible(name)))) : null)
       : metrics ? h("div", { class: "card pad soft", style: { marginBottom: "12px" } }, "Curves: ", h(Missing, {}), ". Curves come from a training (agentrl train); this run has no metrics.") : null,
     h("h2", { class: "section" }, "Distribution"),
@@ -98,7 +119,7 @@ export function RunScreen({ run, head, live, theme, query }) {
       h(Bars, { title: "Calls that failed", counts: Object.fromEntries(Object.entries(s.bad_calls ?? {}).filter(([, n]) => n)), tone: "warn" }), h(Bars, { title: "Calls by tool (episodes)", counts: facets?.tools, href: (name) => list({ tool: name }) }),
       facets?.components && Object.keys(facets.components).length ? h("section", { class: "card pad" }, h("h2", { class: "minor" }, "Reward components"), h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["component", "mean", "least", "most", "scored"].map((name, k) => h("th", { key: name, class: k ? "num" : "" }, name)))),
         h("tbody", {}, Object.entries(facets.components).map(([name, c]) => h("tr", { key: name }, h("td", {}, h("a", { href: list({ component: name, sort: `components.${name}` }) }, visible(name))), [c.mean, c.min, c.max, c.count].map((value, k) => h("td", { key: k, class: "num" }, number(value)))))))) : null),
-    rest.length ? h(Details, { title: `${rest.length} more metrics`, children: () => h("div", { class: "charts" }, rest.map((name) => h(Chart, { key: name, title: visible(name), theme, lines: [{ name, points: metrics.series[name], dots: name.startsWith("eval/") }], marks: metrics.evaluations ?? [] }))) }) : null,
+    rest.length ? h(Details, { title: `${rest.length} more metrics`, children: () => h("div", { class: "charts" }, rest.map((name) => h(Panel, { key: name, title: name, names: [name], metrics, theme }))) }) : null,
     h("h2", { class: "section" }, "Circumstances"),
     h("div", { class: "card pad stack" }, h(Facts, { facts: [["path", h("span", { class: "mono" }, visible(head.path))], ["command", head.command ? h(Copy, { command: head.command }) : h(Missing, {})], ["began", moment(head.created_at)], ["state", visible(live.state || head.state)],
       ["versions", visible(Object.entries(head.info?.versions ?? {}).map(([name, version]) => `${name} ${version}`).join(", ")) || h(Missing, {})], ["estimator", head.estimator ? visible(head.estimator) : h(Missing, {})],] }),
