@@ -71,6 +71,8 @@ _IF_ANY = {
 with that of its group."""
 _FLIGHTS = 20
 """Episodes in flight that are sent."""
+_LISTED = 100
+"""Entries of a list of run.json that are sent."""
 _AFTER = 2
 """Place of the reward components among the columns."""
 
@@ -157,7 +159,7 @@ def head(library: RunLibrary, ask: Query) -> Json:
     """Recipe, versions, summary and state of a run, without its episodes."""
     run = library.run(ask.needed("run"))
     cursor, info, helpers = cursor_of(run), run.reader.info, library.helpers  # what comes later is news
-    estimators = list(helpers.estimators())
+    estimators = [{"name": each["name"], "does": each["does"]} for each in helpers.estimators()]
     credit = (info.get("recipe") or {}).get("credit") or {}
     return {
         "key": run.key,
@@ -168,7 +170,7 @@ def head(library: RunLibrary, ask: Query) -> Json:
         "state": state_of(run.path, info),
         "created_at": info.get("created_at"),
         "changed_at": changed_at(run.path),
-        "info": info,
+        "info": {name: _short(value) for name, value in info.items()},
         "summary": summary_of(run),
         "columns": columns_of(run),
         "stages": stages_of(run),
@@ -187,6 +189,11 @@ def head(library: RunLibrary, ask: Query) -> Json:
         },
         "cursor": cursor,
     }
+
+
+def _short(value: Any) -> Any:
+    """A value of run.json as it is shown: a list as long as the run, such as the planned episodes, is counted."""
+    return f"{len(value):,} entries" if isinstance(value, list) and len(value) > _LISTED else value
 
 
 def summary_of(run: ViewedRun) -> Any:

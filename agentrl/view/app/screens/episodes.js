@@ -173,7 +173,7 @@ export function EpisodesScreen({ run, head, live, query }) {
     rows.error && rows.current ? h("div", { style: { padding: "8px 12px 0" } }, h(Failed, { error: rows.error })) : null,
     h("div", { ref: place, class: "scroll-x" }, rows.fresh && rows.current && rows.total === 0 ? h(Empty, { title: active.length ? "No episode fits these filters" : "No episode yet" }, active.length ? null : h("p", {}, "Episodes appear here when the first one ends."))
       : h(Grid, { columns, total: rows.total, at: rows.at, need: rows.need, chosen: at, onChoose: setAt, href: (/** @type {Json} */ row) => link(["run", run, "episode", row.id]), sort, down, onSort: sorted, label: "episodes", height })),
-    h("div", { class: "foot", role: "status" }, h("span", {}, `${number(rows.total)} of ${number(head.summary.episodes)} episodes`), h(Indexing, { index, what: "tools, reward components, versions and text are of these" }),
+    h("div", { class: "foot", role: "status" }, h("span", {}, `${number(rows.total)} of ${number(head.summary.episodes)} episodes`), h(Indexing, { index, what: "tools, reward components, versions and text are of" }),
       index?.state === "failed" ? h("span", { class: "down" }, visible(`text index: ${index.problem}`)) : null, h("span", { class: "grow" }), h("span", {}, h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " row  ", h("kbd", {}, "Enter"), " open  ", h("kbd", {}, "g"), " group")));
 }
 

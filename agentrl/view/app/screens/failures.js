@@ -29,7 +29,7 @@ export function FailuresScreen({ run, live }) {
   const beat = live.live ?? answer.live, calls = Object.entries(answer.calls ?? {}).filter(([, n]) => n);
   const hung = (beat?.flights ?? []).slice(0, 10);
   return h("div", { class: "stack" },
-    h(Indexing, { index: live.index, what: "records that cannot be read are found on the way" }),
+    h(Indexing, { index: live.index, what: "records that cannot be read are found in" }),
     answer.zero ? h("div", { class: "card pad row" }, h("a", { href: link(["run", run, "episodes"], { reward_min: 0, reward_max: 0 }) }, `reward 0: ${plural(answer.zero, "episode")}`), Object.entries(answer.notes ?? {}).map(([name, n]) => h(Chip, { key: name, tone: "warn" }, visible(`${number(n)} × ${name}`)))) : null,
     answer.classes.length ? answer.classes.map((/** @type {Json} */ kind) => h(Class, { key: `${kind.kind} ${kind.place}`, run, kind })) : h("div", { class: "card" }, h(Empty, { title: "No episode failed" })),
     h("div", { class: "two" },

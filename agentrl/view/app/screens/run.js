@@ -114,7 +114,7 @@ export function RunScreen({ run, head, live, theme, query }) {
       h(Histogram, { title: "reward", bins: facets?.histogram?.reward, empty: facets ? "not recorded" : "…", href: (low, high) => list({ reward_min: low, reward_max: high, sort: "reward" }) }),
       h(Histogram, { title: "turns", bins: facets?.histogram?.turns, empty: facets ? "not recorded" : "…", href: (low, high) => list({ turns_min: Math.ceil(low), turns_max: Math.floor(high), sort: "turns" }) }),
       h(Histogram, { title: "seconds of an episode", bins: facets?.histogram?.duration_s, empty: facets ? "not recorded" : "…", href: (low, high) => list({ duration_min: low, duration_max: high, sort: "duration_s" }) })),
-    h(Indexing, { index: facets?.index, what: "tools and reward components are of these" }),
+    h(Indexing, { index: facets?.index, what: "tools and reward components are of" }),
     h("div", { class: "two", style: { marginTop: "12px" } }, h(Bars, { title: "Failures by class", counts: s.failures, tone: "down", href: (name) => list({ error: name }) }), h(Bars, { title: "Reasons for a reward of 0", counts: s.notes, tone: "warn" }),
       h(Bars, { title: "Calls that failed", counts: Object.fromEntries(Object.entries(s.bad_calls ?? {}).filter(([, n]) => n)), tone: "warn" }), h(Bars, { title: "Calls by tool (episodes)", counts: facets?.tools, href: (name) => list({ tool: name }) }),
       facets?.components && Object.keys(facets.components).length ? h("section", { class: "card pad" }, h("h2", { class: "minor" }, "Reward components"), h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["component", "mean", "least", "most", "scored"].map((name, k) => h("th", { key: name, class: k ? "num" : "" }, name)))),
