@@ -5,12 +5,25 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { number } from "app/format";
 
-/** @typedef {{ name: string, points: [number, number | null][], dots?: boolean }} Line `dots`: its points are marked */
+/** @typedef {[number, number | null][]} Points */
+/** @typedef {{ name: string, points: Points, dots?: boolean, raw?: Points }} Line `dots`: its points are marked; `raw`: a faint line below it */
+
+/** A curve as an exponential moving average that is not drawn to 0 at its beginning. @param {Points} points @param {number} weight @returns {Points} */
+export function smoothed(points, weight) {
+  let sum = 0, share = 0;
+  return points.map(([x, y]) => {
+    if (y == null) return [x, y];
+    sum = weight * sum + (1 - weight) * y;
+    share = weight * share + (1 - weight);
+    return [x, sum / share];
+  });
+}
 
 /** True of a curve of evaluations, which has few points. @param {string} name */
 export const ofEvaluations = (name) => /(^|\/)eval\//.test(name);
 
 const COLOURS = 8;
+const HEIGHT = 136, LARGE = 340;
 
 /** Steps of the axis of iterations: whole numbers. */
 const STEPS = [1, 2, 5].flatMap((digit) => [0, 1, 2, 3, 4, 5, 6, 7, 8].map((power) => digit * 10 ** power)).sort((a, b) => a - b);
@@ -59,9 +72,11 @@ export function Chart({ title, lines, theme, marks = [], unit = "", missing, at 
   const place = useRef(/** @type {HTMLDivElement | null} */ (null));
   const plot = useRef(/** @type {any} */ (null));
   const [cursor, setCursor] = useState(/** @type {number | null} */ (null));
+  const [large, setLarge] = useState(false);
   const known = lines.map((line, place) => ({ ...line, colour: place })).filter((line) => line.points.length);
-  const data = table(known);
-  const shape = `${theme} ${known.map((line) => `${line.name}${line.dots ? "." : ""}`).join("|")}`;
+  const faint = known.flatMap((line) => (line.raw ? [{ ...line, points: line.raw }] : []));
+  const data = table([...known, ...faint]), height = large ? LARGE : HEIGHT;
+  const shape = `${theme} ${height} ${faint.length} ${known.map((line) => `${line.name}${line.dots ? "." : ""}`).join("|")}`;
   const dense = data[0].length > 12;
   const marked = useRef(marks);
   marked.current = marks;
@@ -70,18 +85,19 @@ export function Chart({ title, lines, theme, marks = [], unit = "", missing, at 
     if (!element || !known.length) return undefined;
     const axis = { stroke: css("--soft"), font: `11px ${css("--sans")}`, grid: { stroke: css("--line"), width: 1 }, ticks: { show: false } };
     const made = new uPlot({
-      width: element.clientWidth || 280, height: 136, legend: { show: false }, padding: [8, 16, 0, 0],
+      width: element.clientWidth || 280, height, legend: { show: false }, padding: [8, 16, 0, 0],
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: { x: { time: false, range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => (low === high ? [low - 0.5, high + 0.5] : [low, high]) }, y: { range: (/** @type {any} */ _, /** @type {number | null} */ low, /** @type {number | null} */ high) => ends(low, high) } },
       axes: [{ ...axis, size: 26, gap: 7, incrs: STEPS, values: (/** @type {any} */ _, /** @type {number[]} */ splits, /** @type {number} */ __, /** @type {number} */ ___, /** @type {number} */ step) => ticks(splits, step) },
         { ...axis, gap: 4, size: (/** @type {any} */ _, /** @type {string[] | null} */ labels) => Math.max(34, 14 + 6.5 * Math.max(...(labels ?? [""]).map((label) => label.length))),
           values: (/** @type {any} */ _, /** @type {number[]} */ splits, /** @type {number} */ __, /** @type {number} */ ___, /** @type {number} */ step) => ticks(splits, step) }],
       series: [{}, ...known.map((line) => ({ label: line.name, stroke: css(`--c${(line.colour % COLOURS) + 1}`), width: 1.75, spanGaps: true,
-        points: { show: line.dots || !dense, size: line.dots ? 7 : 4, fill: css(`--c${(line.colour % COLOURS) + 1}`) } }))],
+        points: { show: line.dots || !dense, size: line.dots ? 7 : 4, fill: css(`--c${(line.colour % COLOURS) + 1}`) } })),
+        ...faint.map((line) => ({ label: line.name, stroke: css(`--c${(line.colour % COLOURS) + 1}`), width: 1, alpha: 0.3, spanGaps: true, points: { show: false } }))],
       hooks: { setCursor: [(/** @type {any} */ u) => setCursor(u.cursor.idx ?? null)], drawClear: [(/** @type {any} */ u) => drawMarks(u, marked.current)] },
     }, /** @type {any} */ (data), element);
     plot.current = made;
-    const watch = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: 136 }));
+    const watch = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
     watch.observe(element);
     return () => { watch.disconnect(); made.destroy(); plot.current = null; };
   }, [shape]);
@@ -93,8 +109,9 @@ export function Chart({ title, lines, theme, marks = [], unit = "", missing, at 
     return "–";
   };
   const label = known.map((line, k) => `${line.name}: ${value(k + 1)}`).join(", ");
-  return h("section", { class: "card chart" }, h("header", {}, h("h2", { class: "minor cut" }, title),
-      h("span", { class: "value" }, cursor == null ? "" : `${at} ${number(data[0][index])}: `, lines.length === 1 ? h("b", {}, value(1), unit) : null)),
+  return h("section", { class: `card chart ${large ? "large" : ""}` }, h("header", {}, h("h2", { class: "minor cut" }, title),
+      h("span", { class: "value" }, cursor == null ? "" : `${at} ${number(data[0][index])}: `, lines.length === 1 ? h("b", {}, value(1), unit) : null),
+      h("button", { class: "icon", "aria-pressed": large, "aria-label": `enlarge ${title}`, title: large ? "smaller" : "larger", onClick: () => setLarge(!large) }, large ? "−" : "+")),
     lines.length > 1 ? h("div", { class: "legend" }, lines.map((line, k) => h("span", { key: line.name }, h("i", { class: "swatch", style: { background: colour(k) } }), `${line.name} `, line.points.length ? `${value(known.findIndex((one) => one.colour === k) + 1)}${unit}` : h("span", { class: "none" }, "not recorded")))) : null,
     h("div", { class: "plot", ref: place, role: "img", "aria-label": `${title}; ${label}` }));
 }

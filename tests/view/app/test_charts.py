@@ -75,6 +75,22 @@ def test_charts_follow_the_window(page: Screen) -> None:
     assert page.wrong == []
 
 
+def test_curves_are_smoothed_found_and_enlarged(page: Screen) -> None:
+    page.go("run", "run", "overview").holds(".chart h2", "warm_start: loss")
+    smoothed = "async ([points, weight]) => (await import('app/chart')).smoothed(points, weight)"
+    assert page.page.evaluate(smoothed, [[[0, 1], [1, 1], [2, None]], 0.9]) == [[0, 1], [1, 1], [2, None]]
+    assert page.page.evaluate(smoothed, [[[0, 0], [1, 1]], 0.5]) == [[0, 0], [1, pytest.approx(2 / 3)]]
+    loss = page.page.locator(".chart", has_text="warm_start: loss")
+    assert loss.locator(".value").inner_text() == "2"
+    page.page.get_by_label("smoothing").select_option("strong smoothing")
+    page.until("() => location.hash.includes('smooth=0.9')").holds(".chart:has-text('warm_start: loss') .value", "2.8")
+    page.page.get_by_label("find a metric").fill("Warm")
+    page.until("() => document.querySelectorAll('.chart canvas').length === 1")
+    page.page.get_by_label("enlarge warm_start: loss").click()
+    page.until("() => document.querySelector('.chart.large canvas').getBoundingClientRect().height > 300")
+    page.until(f"() => ({BEYOND})() === 0").is_clean()
+
+
 def test_axes_are_readable(page: Screen) -> None:
     page.go("run", "run", "compare", query="?with=other").holds(".chart", "tokens").holds(".legend", "B not recorded")
     ends = "async ([low, high]) => (await import('app/chart')).ends(low, high)"

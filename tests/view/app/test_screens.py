@@ -72,6 +72,14 @@ def test_two_estimators_are_compared(screen: Screen) -> None:
     screen.is_clean()
 
 
+def test_a_credit_that_is_being_computed_is_not_called_missing(screen: Screen) -> None:
+    screen.page.route("**/api/credit?**", lambda route: None)  # no answer
+    screen.go("run", "random", "compare", query="?group=rollout%2F000000-maze0&a=gigpo").sees("computing …")
+    screen.page.unroute_all(behavior="ignoreErrors")
+    screen.page.reload()
+    screen.holds("th", "gigpo").holds(".axis").until("() => !document.body.innerText.includes('computing')")
+
+
 def test_hostile_text_does_not_act(screen: Screen) -> None:
     for place, text in (
         (["run", RUN, "episode", DESK], "onerror="),

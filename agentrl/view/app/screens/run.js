@@ -1,8 +1,9 @@
 /** A run: is it alive, does it learn, how is its reward spread, what fails. */
 
 import { h } from "preact";
+import { useState } from "preact/hooks";
 import { get } from "app/data";
-import { Chart, ofEvaluations } from "app/chart";
+import { Chart, ofEvaluations, smoothed } from "app/chart";
 import { duration, isNumber, moment, number, plural, pretty, visible } from "app/format";
 import { link, replace } from "app/place";
 import { Chip, Copy, Details, Facts, Indexing, Missing, pending, Status, Text, useLoaded } from "app/ui";
@@ -38,10 +39,10 @@ function lines(metrics, names) {
 }
 
 /** The chart of some curves. A stage that imitates counts steps, and no evaluation belongs to them.
- * @param {{ title: string, names: string[], metrics: Json, theme: string }} props */
-function Panel({ title, names, metrics, theme }) {
+ * @param {{ title: string, names: string[], metrics: Json, theme: string, weight: number }} props `weight`: of what came before, 0: not smoothed */
+function Panel({ title, names, metrics, theme, weight }) {
   const steps = (metrics.supervised ?? []).some((/** @type {string} */ stage) => names[0].startsWith(`${stage}/`));
-  return h(Chart, { title: visible(title), theme, lines: lines(metrics, names), marks: steps ? [] : metrics.evaluations ?? [], at: steps ? "step" : "iteration" });
+  return h(Chart, { title: visible(title), theme, lines: lines(metrics, names).map((line) => (weight && !line.dots ? { ...line, raw: line.points, points: smoothed(line.points, weight) } : line)), marks: steps ? [] : metrics.evaluations ?? [], at: steps ? "step" : "iteration" });
 }
 
 /** From the first value to the last, of what the run is about: its success or reward, in training and evaluations, and the loss of a
@@ -74,9 +75,14 @@ function Bars({ title, counts, href, tone = "" }) {
     h("span", { key: name, class: "cut" }, href ? h("a", { href: href(name) }, visible(name)) : visible(name)), h("div", { class: `bar ${tone}`, style: { width: `${(100 * n) / largest}%` } }), h("span", { class: "num" }, number(n))])));
 }
 
+/** Weights of the moving average that curves are smoothed with. */
+const SMOOTHING = [["", "no smoothing"], ["0.6", "light smoothing"], ["0.9", "strong smoothing"]];
+
 /** @param {{ run: string, head: Json, live: import("app/live").Live, theme: string, query: URLSearchParams }} props */
 export function RunScreen({ run, head, live, theme, query }) {
-  const stage = query.get("stage") ?? "";
+  const stage = query.get("stage") ?? "", smooth = query.get("smooth") ?? "", weight = Math.min(0.99, Math.max(0, Number(smooth) || 0));
+  const [words, setWords] = useState("");
+  const turnTo = (/** @type {Json} */ changes) => replace(link(["run", run, "overview"], { stage, smooth, ...changes }));
   const state = useLoaded(() => get("metrics", { run, stage, points: 1000 }), [run, stage, live.ticks.metrics]);
   const facets = useLoaded(() => get("facets", { run }), [run, live.ticks.episodes, live.ticks.index]).value;
   const metrics = state.value, s = head.summary;
@@ -85,6 +91,9 @@ export function RunScreen({ run, head, live, theme, query }) {
   const drawn = new Set(/** @type {string[]} */ (Object.values(screen).flat()));
   const lacking = (head.not_recorded ?? []).filter((/** @type {string} */ name) => name !== "live"); // its place says so
   const rest = metrics ? Object.keys(metrics.series).filter((name) => !drawn.has(name)).sort() : [];
+  const asked = (/** @type {[string, string[]]} */ [title, names]) => [title, ...names].some((name) => name.toLowerCase().includes(words.trim().toLowerCase()));
+  const found = /** @type {[string, string[]][]} */ ([...Object.entries(screen), ...(words ? rest.map((name) => [name, [name]]) : [])]);
+  const panels = words ? found.filter(asked) : found;
   const any = metrics && Object.keys(metrics.series).length > 0;
   const failed = Object.values(s.failures).reduce((/** @type {number} */ sum, /** @type {any} */ n) => sum + n, 0);
   const { recipe, planned, tools, ...circumstances } = head.info ?? {};
@@ -104,9 +113,13 @@ export function RunScreen({ run, head, live, theme, query }) {
       Object.entries(s.stops).map(([name, n]) => h("a", { key: name, class: "chip", href: list({ stop: name }) }, visible(`${number(n)} ended by ${name}`))),
       s.mixed_groups ? h(Chip, { tone: "warn" }, `${number(s.mixed_groups)} groups began with different prompts`) : null,
       h("span", { class: "grow" }),
-      head.stages?.length > 1 ? h("label", { class: "row small soft" }, "stage ", h("select", { value: stage, onChange: (/** @type {any} */ event) => replace(link(["run", run, "overview"], { stage: event.currentTarget.value })) }, h("option", { value: "" }, "all"), head.stages.map((/** @type {string} */ name) => h("option", { key: name, value: name }, visible(name))))) : null),
+      head.stages?.length > 1 ? h("label", { class: "row small soft" }, "stage ", h("select", { value: stage, onChange: (/** @type {any} */ event) => turnTo({ stage: event.currentTarget.value }) }, h("option", { value: "" }, "all"), head.stages.map((/** @type {string} */ name) => h("option", { key: name, value: name }, visible(name))))) : null),
     metrics ? null : pending(state),
-    any ? h("div", {}, h("div", { class: "charts" }, Object.entries(screen).map(([title, names]) => h(Panel, { key: title, title, names, metrics, theme }))),
+    any ? h("div", {},
+        h("div", { class: "row", style: { marginBottom: "12px" } }, h("h2", {}, "Curves"), h("span", { class: "grow" }), h("input", { type: "search", placeholder: "find a metric", "aria-label": "find a metric", value: words, onInput: (/** @type {any} */ event) => setWords(event.currentTarget.value) }),
+          h("select", { "aria-label": "smoothing", value: smooth, onChange: (/** @type {any} */ event) => turnTo({ smooth: event.currentTarget.value }) }, SMOOTHING.map(([value, label]) => h("option", { key: value, value }, label)))),
+        h("div", { class: "charts" }, panels.map(([title, names]) => h(Panel, { key: title, title, names, metrics, theme, weight }))),
+        words && !panels.length ? h("p", { class: "soft" }, "No metric is called so.") : null,
         lacking.length ? h("p", { class: "row small soft", style: { marginTop: "8px" } }, h(Missing, {}), lacking.map((/** @type {string} */ name) => h(Chip, { key: name }, visible(name)))) : null)
       : metrics ? h("div", { class: "card pad soft", style: { marginBottom: "12px" } }, "Curves: ", h(Missing, {}), ". Curves come from a training (agentrl train); this run has no metrics.") : null,
     h("h2", { class: "section" }, "Distribution"),
@@ -119,7 +132,7 @@ export function RunScreen({ run, head, live, theme, query }) {
       h(Bars, { title: "Calls that failed", counts: Object.fromEntries(Object.entries(s.bad_calls ?? {}).filter(([, n]) => n)), tone: "warn" }), h(Bars, { title: "Calls by tool (episodes)", counts: facets?.tools, href: (name) => list({ tool: name }) }),
       facets?.components && Object.keys(facets.components).length ? h("section", { class: "card pad" }, h("h2", { class: "minor" }, "Reward components"), h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["component", "mean", "least", "most", "scored"].map((name, k) => h("th", { key: name, class: k ? "num" : "" }, name)))),
         h("tbody", {}, Object.entries(facets.components).map(([name, c]) => h("tr", { key: name }, h("td", {}, h("a", { href: list({ component: name, sort: `components.${name}` }) }, visible(name))), [c.mean, c.min, c.max, c.count].map((value, k) => h("td", { key: k, class: "num" }, number(value)))))))) : null),
-    rest.length ? h(Details, { title: `${rest.length} more metrics`, children: () => h("div", { class: "charts" }, rest.map((name) => h(Panel, { key: name, title: name, names: [name], metrics, theme }))) }) : null,
+    rest.length && !words ? h(Details, { title: `${rest.length} more metrics`, children: () => h("div", { class: "charts" }, rest.map((name) => h(Panel, { key: name, title: name, names: [name], metrics, theme, weight }))) }) : null,
     h("h2", { class: "section" }, "Circumstances"),
     h("div", { class: "card pad stack" }, h(Facts, { facts: [["path", h("span", { class: "mono" }, visible(head.path))], ["command", head.command ? h(Copy, { command: head.command }) : h(Missing, {})], ["began", moment(head.created_at)], ["state", visible(live.state || head.state)],
       ["versions", visible(Object.entries(head.info?.versions ?? {}).map(([name, version]) => `${name} ${version}`).join(", ")) || h(Missing, {})], ["estimator", head.estimator ? visible(head.estimator) : h(Missing, {})],] }),
