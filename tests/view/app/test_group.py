@@ -46,6 +46,9 @@ def test_a_credit_of_0_says_why_and_leads_to_the_episode_among_its_siblings(page
     page.holds(".siblings tr.on", "#2").holds(".group-table th.on", "#2").sees("no signal").is_clean()
     page.go("run", "run", "episode", f"{MIXED}#7").holds("#turn-0 .credit", "+0.875")
     assert page.page.locator(".why").count() == 0
+    page.holds(".facts .chip.accent", "#7").page.locator(".facts .chip", has_text="#3").click()
+    page.holds("h2", f"{MIXED}#3").holds(".facts .chip.accent", "#3")
+    page.go("run", "run", "episode", f"{MIXED}#7").holds("h2", f"{MIXED}#7")
     page.keys("g").holds(".siblings tr.on", "#7")
 
 

@@ -4,7 +4,7 @@ import { h } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "app/data";
 import { RewardTree, Why, most } from "app/credit";
-import { duration, EMPTY_REPLY, isNumber, moment, number, plural, pretty, signed, turnIsEmpty, visible } from "app/format";
+import { duration, EMPTY_REPLY, isNumber, moment, nameAndNumber, number, plural, pretty, signed, turnIsEmpty, visible } from "app/format";
 import { useKeys } from "app/keys";
 import { EpisodeContext, Message, Tools } from "app/message";
 import { go, link, replace } from "app/place";
@@ -110,6 +110,12 @@ function Before({ episode, k }) {
     drift ? h(MarkLine, { warn: true }, visible(`drift: ${drift.kind} at token ${number(drift.at_token)}; a new branch begins`)) : null);
 }
 
+const SIBLINGS = 32;
+
+/** The episodes of the same task and their rewards, this one among them. @param {{ run: string, id: string, siblings: Json[], groupHref: string }} props */
+const Siblings = ({ run, id, siblings, groupHref }) => h("div", { class: "row small" }, siblings.slice(0, SIBLINGS).map((sibling) => h("a", { key: sibling.id, class: `chip ${sibling.id === id ? "accent" : ""}`, "aria-current": sibling.id === id ? "true" : undefined, title: visible(sibling.id), href: link(["run", run, "episode", sibling.id]) },
+  h(Status, { status: sibling.status }), visible(nameAndNumber(sibling.id)[1] || sibling.id), h("b", {}, number(sibling.reward)))), siblings.length > SIBLINGS ? h("a", { href: groupHref }, `${number(siblings.length - SIBLINGS)} more`) : null);
+
 /** @param {{ run: string, id: string, wanted: number | null, live: import("app/live").Live, head: Json, estimator: string }} props */
 export function EpisodeScreen({ run, id, wanted, live, head, estimator }) {
   const state = useLoaded(() => get("episode", { run, id }), [run, id, live.ticks.credit]);
@@ -134,7 +140,7 @@ export function EpisodeScreen({ run, id, wanted, live, head, estimator }) {
     g: () => { if (episode) go(link(["run", run, "group", episode.group_id], { at: id })); } });
   if (!answer || !episode) return h("div", {}, pending(state));
   const credit = answer.credit, scale = most(credit?.turn_advantages ?? []);
-  const siblings = answer.siblings ?? [], why = answer.no_credit ?? { episode: null, turns: {} };
+  const siblings = [...answer.siblings ?? []].sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true })), why = answer.no_credit ?? { episode: null, turns: {} };
   const groupHref = link(["run", run, "group", episode.group_id], { at: id });
   return h(EpisodeContext.Provider, { value: shared }, h("div", { class: "episode" },
     h("nav", { class: "card outline", "aria-label": "turns" }, h("div", { class: "role", style: { padding: "2px 6px" } }, plural(answer.turns.length, "turn")),
@@ -153,7 +159,7 @@ export function EpisodeScreen({ run, id, wanted, live, head, estimator }) {
           h(Chip, { tone: isNumber(answer.reward) ? "accent" : "" }, isNumber(answer.reward) ? `reward ${number(answer.reward)}` : "reward: not scored"), isNumber(answer.success) ? h(Chip, { tone: answer.success >= 1 ? "up" : "down" }, answer.success >= 1 ? "success" : "no success") : null,
           h(Chip, {}, visible(`${episode.split}, iteration ${episode.iteration}`)), episode.attempt ? h(Chip, { tone: "warn" }, `attempt ${episode.attempt}`) : null,
           (episode.drift ?? []).length ? h(Chip, { tone: "warn" }, `${episode.drift.length} drift`) : null, credit ? h(Chip, { tone: "violet", title: visible(credit.note || "estimator of the credit") }, visible(credit.estimator)) : null),
-        h(Facts, { facts: [["task", visible(episode.task.id)], ["answer", episode.answer == null ? h("span", { class: "none" }, "none") : h(Text, { text: episode.answer, limit: 1200 })], ["began", moment(episode.created_at)], ["tokens", number(answer.sampled_tokens)],
+        h(Facts, { facts: [["task", visible(episode.task.id)], ...(siblings.length > 1 ? [/** @type {[string, any]} */ (["siblings", h(Siblings, { run, id, siblings, groupHref })])] : []), ["answer", episode.answer == null ? h("span", { class: "none" }, "none") : h(Text, { text: episode.answer, limit: 1200 })], ["began", moment(episode.created_at)], ["tokens", number(answer.sampled_tokens)],
           ...(why.episode ? [/** @type {[string, any]} */ (["credit", h("span", { class: "row" }, credit ? h("b", {}, "0") : h("span", { class: "none" }, "none"), h(Why, { why: why.episode, href: groupHref }))])] : []),
           ["time", h(Time, { answer })], ...(answer.parent ? [/** @type {[string, any]} */ (["resumes", visible(`${answer.parent.episode}, turn ${answer.parent.turn}${answer.parent.run ? `, run ${answer.parent.run}` : ""}`)])] : []),
           ["commands", h("div", { class: "row" }, answer.probe ? h(Copy, { command: answer.probe }) : null, answer.show ? h(Copy, { command: answer.show }) : null)]] }),
