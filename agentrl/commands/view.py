@@ -7,6 +7,7 @@ import threading
 import webbrowser
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from agentrl.api.credit import credit_of_group
@@ -67,10 +68,11 @@ def _from_afar(server: ViewServer) -> str:
 
 def export(path: Path, page: Path, episodes: int, *, as_json: bool) -> None:
     """Writes the page of a run, and prints its path."""
-    library = RunLibrary(path, helpers())
-    try:
-        with progress() as reporter:
-            export_page(library, page, episodes, reporter)
-    finally:
-        library.close()
+    with TemporaryDirectory() as cache:  # what a page needs of a text index is built in no time
+        library = RunLibrary(path, helpers(), Path(cache), builds=False)
+        try:
+            with progress() as reporter:
+                export_page(library, page, episodes, reporter)
+        finally:
+            library.close()
     write_json({"page": page}) if as_json else print(page)

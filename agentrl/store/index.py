@@ -243,7 +243,8 @@ class Index:
             view = f"CREATE TEMP VIEW {name} AS SELECT * FROM main.{table} m"
             if not write:  # the writer may have committed rows of the temporary table meanwhile
                 twice = f"SELECT 1 FROM temp.{table} t WHERE {_same(key)}"
-                view += f" WHERE NOT EXISTS ({twice}) UNION ALL SELECT * FROM temp.{table}"
+                none = f"NOT EXISTS (SELECT 1 FROM temp.{table})"  # asked once, so that no row is looked up for nothing
+                view += f" WHERE {none} OR NOT EXISTS ({twice}) UNION ALL SELECT * FROM temp.{table}"
             self._db.execute(view)
         self._db.execute(f"CREATE TEMP VIEW all_episodes AS SELECT {_with_last_score()} FROM stored_episodes e")
 
@@ -295,7 +296,8 @@ def _columns(table: str) -> tuple[str, ...]:
 def _with_last_score() -> str:
     """The columns of an episode, with the reward that it got with its group."""
     last = f"(SELECT s.reward FROM all_scores s WHERE s.id = e.id {LAST})"
-    names = {name: f"e.{name}" for name in _columns("episodes")} | {"reward": f"COALESCE({last}, e.reward)"}
+    reward = f"CASE WHEN EXISTS (SELECT 1 FROM all_scores) THEN COALESCE({last}, e.reward) ELSE e.reward END"
+    names = {name: f"e.{name}" for name in _columns("episodes")} | {"reward": reward}
     return ", ".join(f"{column} AS {name}" for name, column in names.items())
 
 

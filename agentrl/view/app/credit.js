@@ -9,12 +9,16 @@ import { Axis, Chip, Credit, Text, tone } from "app/ui";
 /** The largest size among numbers, for bars of one scale. @param {unknown[]} values */
 export const most = (values) => Math.max(1e-9, ...values.filter(isNumber).map(Math.abs));
 
-/** The advantage of a turn and its summands. @param {{ credit: Json | null, index: number }} props */
+/** The advantage of a turn. @param {{ credit: Json | null, index: number }} props */
 export function TurnCredit({ credit, index }) {
   const value = credit?.turn_advantages?.[index];
   if (value === undefined || value === null) return h("span", { class: "none small" }, "no credit recorded");
   return h(Credit, { value, most: most(credit?.turn_advantages) });
 }
+
+/** Why a credit is 0 or missing, with the way to the siblings that it was compared with.
+ * @param {{ why: string | null | undefined, href: string }} props */
+export const Why = ({ why, href }) => (why ? h("a", { class: "why small", href, title: "the episode among its siblings" }, visible(why)) : null);
 
 /** The summands of a turn's advantage, its information gain and its rewards, on one scale.
  * @param {{ credit: Json | null, turn: Json, facts: Json }} props */

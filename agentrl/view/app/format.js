@@ -39,6 +39,15 @@ export function moment(unix) {
   return new Date(unix * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC";
 }
 
+/** A time without its year, for narrow columns. @param {unknown} unix */
+export const shortMoment = (unix) => moment(unix).replace(/^\d+-(.*) UTC$/, "$1");
+
+/** An id and its number among siblings: `#3`, what follows the last #; "": it has none. @param {string} id @returns {[string, string]} */
+export function nameAndNumber(id) {
+  const at = id.lastIndexOf("#");
+  return at > 0 && at < id.length - 1 ? [id.slice(0, at), id.slice(at)] : [id, ""];
+}
+
 /** @param {unknown} bytes */
 export function size(bytes) {
   if (!isNumber(bytes)) return "–";

@@ -51,6 +51,6 @@ export function Grid({ columns, total, at, need, chosen, onChoose, href, sort, d
     h("div", { class: "head", role: "row", "aria-rowindex": 1, style: tracks }, columns.map((column) => h("span", { key: column.name, role: "columnheader", class: column.number ? "num" : "", style: { overflow: "hidden" },
       "aria-sort": column.sort && column.sort === sort ? (down ? "descending" : "ascending") : undefined },
       column.sort ? h("button", { class: column.number ? "num" : "", title: column.title ?? `sort by ${column.label}`, onClick: () => onSort(/** @type {string} */ (column.sort)) },
-        column.label, column.sort === sort ? (down ? " ↓" : " ↑") : "") : h("button", { disabled: true, title: column.title }, column.label)))),
+        column.label, column.sort === sort ? (down ? " ↓" : " ↑") : "") : h("span", { class: "fixed cut", title: column.title }, column.label)))),
     h("div", { role: "rowgroup", style: { position: "relative", height: `${lines * LINE}px` } }, visible));
 }

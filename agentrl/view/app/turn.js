@@ -3,7 +3,7 @@
 import { h } from "preact";
 import { useContext } from "preact/hooks";
 import { get } from "app/data";
-import { TurnCredit, TurnParts } from "app/credit";
+import { TurnCredit, TurnParts, Why } from "app/credit";
 import { duration, EMPTY_REPLY, flat, isNumber, number, plural, turnIsEmpty, visible } from "app/format";
 import { Dropped, EpisodeContext, Message, Picture, said, Stored, Tools } from "app/message";
 import { Chip, Copy, Details, pending, Text, useLoaded } from "app/ui";
@@ -45,8 +45,8 @@ function Prompt({ index }) {
       prompt.size > prompt.text.length ? h("p", { class: "soft small" }, `the last ${number(prompt.text.length)} of ${number(prompt.size)} characters`) : null, h(Text, { text: prompt.text, limit: 20_000 })) }));
 }
 
-/** @param {{ turn: Json, facts: Json, credit: Json | null, second: Json | null, chosen: boolean, tokensHref: string }} props */
-export function Turn({ turn, facts, credit, second, chosen, tokensHref }) {
+/** @param {{ turn: Json, facts: Json, credit: Json | null, why: string | null | undefined, second: Json | null, chosen: boolean, tokensHref: string, groupHref: string }} props */
+export function Turn({ turn, facts, credit, why, second, chosen, tokensHref, groupHref }) {
   const path = `/episode/turns/${turn.index}`;
   const shown = new Set((turn.calls ?? []).map((/** @type {Json} */ call) => said([...(call.result ? [{ type: "text", text: call.result }] : []), ...(call.images ?? [])])));
   const observations = (turn.observations ?? []).map((/** @type {Json} */ message, /** @type {number} */ k) => ({ message, k })).filter((/** @type {{ message: Json }} */ { message }) => !shown.has(said(message.content)));
@@ -55,7 +55,7 @@ export function Turn({ turn, facts, credit, second, chosen, tokensHref }) {
   const versions = facts.versions ? [...new Set(facts.versions)].join("–") : null;
   return h("article", { class: `card turn ${chosen ? "on" : ""}`, id: `turn-${turn.index}`, "aria-label": `turn ${turn.index}` },
     h("header", {}, h("h2", {}, `Turn ${turn.index}`), turn.agent && turn.agent !== "agent" ? h(Chip, { tone: "accent" }, visible(turn.agent)) : null,
-      h(TurnCredit, { credit, index: turn.index }), second ? h("span", { class: "row small soft" }, visible(second.estimator), h(TurnCredit, { credit: second, index: turn.index })) : null, h("span", { class: "grow" }),
+      h(TurnCredit, { credit, index: turn.index }), h(Why, { why, href: groupHref }), second ? h("span", { class: "row small soft" }, visible(second.estimator), h(TurnCredit, { credit: second, index: turn.index })) : null, h("span", { class: "grow" }),
       turn.finish && turn.finish !== "stop" ? h(Chip, { tone: "warn", title: "why sampling stopped" }, visible(turn.finish)) : null,
       turn.state != null ? h("span", { class: "chip cut", style: { maxWidth: "260px", display: "inline-block" }, title: `anchor state: ${visible(turn.state)}` }, visible(turn.state)) : null),
     h("div", { class: "body" },

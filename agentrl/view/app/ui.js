@@ -77,9 +77,12 @@ export const Empty = ({ title, children }) => h("div", { class: "empty" }, h("h2
 /** @param {{ error: unknown }} props */
 export const Failed = ({ error }) => h("div", { class: "banner bad", role: "alert" }, h("pre", {}, visible(error instanceof Error ? error.message : error)));
 
-/** Says how far the text index is: what it counts is not final before its end.
+/** Says how far the text index is: what it counts is not final before its end. An export holds that of its own episodes.
  * @param {{ index: Record<string, any> | null | undefined, what: string }} props */
-export const Indexing = ({ index, what }) => (index?.state === "building" ? h("p", { class: "indexing warn small", role: "status" }, `indexing ${number(index.done)} of ${plural(index.of, "episode")}: ${what}`) : null);
+export function Indexing({ index, what }) {
+  if (index?.state === "sampled") return h("p", { class: "small soft" }, `${what} the ${number(index.done)} episodes of this page`);
+  return index?.state === "building" ? h("p", { class: "indexing warn small", role: "status" }, `indexing ${number(index.done)} of ${plural(index.of, "episode")}: ${what} these`) : null;
+}
 
 /** The state of something that is fetched. @template T
  * @param {() => Promise<T>} load @param {unknown[]} when @returns {{ value: T | undefined, error: unknown, loading: boolean }} */

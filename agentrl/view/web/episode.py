@@ -11,12 +11,14 @@ from typing import Any
 import msgspec
 
 from agentrl.store import rescored
+from agentrl.store.codec import StoredCredit
 from agentrl.types.episode import MAIN, Episode, Turn
 from agentrl.types.errors import StoreError
 from agentrl.types.figures.of_episodes import earned, success_of
-from agentrl.view.web.library import Json, RunLibrary, ViewedRun
+from agentrl.view.web.library import Helpers, Json, RunLibrary, ViewedRun
 from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.rows import credit_of
+from agentrl.view.web.zero_credit import reasons
 
 _LONGEST = 20_000
 """Characters of a text that are sent with an episode."""
@@ -30,12 +32,12 @@ _CALLS = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 def episode(library: RunLibrary, ask: Query) -> Json:
     """An episode, with its long texts cut."""
     run = library.run(ask.needed("run"))
-    shown = whole(run, ask.needed("id"))
+    shown = whole(run, ask.needed("id"), library.helpers)
     cut = Cut()
     return {**cut.of(shown), "cut": cut.places}
 
 
-def whole(run: ViewedRun, id: str) -> Json:
+def whole(run: ViewedRun, id: str, helpers: Helpers) -> Json:
     """An episode with all its texts."""
     found = run.reader.get(id)
     credit = credit_of(run, id)
@@ -54,6 +56,7 @@ def whole(run: ViewedRun, id: str) -> Json:
         "success": success_of(found),
         "sampled_tokens": found.sampled_tokens,
         "credit": None if credit is None else _filled(credit),
+        "no_credit": reasons(run, found, credit, _needs(helpers, credit)),
         "rescored": {name: msgspec.to_builtins(score) for name, score in rescored.of_episode(run.path, id).items()},
         "turns": list(_turns(run, found)),
         "probe": _command("probe", run, id),
@@ -83,9 +86,16 @@ def _defaults(found: Episode) -> Json:
     } | {"turns": []}
 
 
-def _filled(credit: Any) -> Json:
+def _filled(credit: StoredCredit) -> Json:
     names = ("estimator", "turn_advantages", "parts", "iteration", "note")
     return {name: getattr(credit, name) for name in names}
+
+
+def _needs(helpers: Helpers, credit: StoredCredit | None) -> Sequence[str]:
+    """The columns that the estimator of a credit reads; none: it is no built-in one."""
+    if credit is None:
+        return ()
+    return next((each["needs"] for each in helpers.estimators() if each["name"] == credit.estimator), ())
 
 
 def _turns(run: ViewedRun, found: Episode) -> Iterator[Json]:
@@ -240,7 +250,7 @@ def text(library: RunLibrary, ask: Query) -> Json:
     """A piece of a text of an episode."""
     run = library.run(ask.needed("run"))
     path = ask.needed("path")
-    value = _at(whole(run, ask.needed("id")), path)
+    value = _at(whole(run, ask.needed("id"), library.helpers), path)
     if not isinstance(value, str):
         raise RequestError(404, f"{path!r} is no text", remedy="take a path from `cut`")
     start, length = ask.integer("start", 0), ask.integer("length", 200_000, at_most=1_000_000)

@@ -27,7 +27,7 @@ def export(library: RunLibrary, out: Path, episodes: int, reporter: Reporter | N
     """Writes the page of a run.
 
     Args:
-        library: of one run.
+        library: of one run. Of its text index only the episodes of the page are built.
         episodes: maximum number of episodes on the page, in whole groups, spread evenly over the run.
         reporter: is told how many episodes are indexed, and how many are on the page.
 
@@ -40,9 +40,9 @@ def export(library: RunLibrary, out: Path, episodes: int, reporter: Reporter | N
         )
     (key,) = library.keys()
     run, reporter = library.run(key), reporter or Reporter()
-    reporter.phase("indexing", run.texts.progress().of)
-    run.texts.finish(lambda done: reporter.step(done, {}))
     chosen = sample(run.reader, episodes)
+    reporter.phase("indexing", len(chosen))
+    run.texts.add(chosen, lambda done: reporter.step(done, {}))
     page = _Page(library, key)
     reporter.phase("writing the page", len(chosen))
     for number, id in enumerate(chosen, 1):
@@ -61,6 +61,9 @@ def export(library: RunLibrary, out: Path, episodes: int, reporter: Reporter | N
     }
     head = data["get"]["head"]
     head["can"] = {**head["can"], **dict.fromkeys(_OFF, False)}
+    index = data["get"]["facets"]["index"]
+    if index["state"] == "building":
+        index["state"] = "sampled"  # it grows no more: tools and components are those of the page
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(files.bundled(data), encoding="utf-8")
     return out

@@ -135,6 +135,7 @@ class RunLibrary:
     Args:
         path: a run, or a folder.
         cache: the folder of text indexes; default: that of the user.
+        builds: whether the text index of an open run is built beside what is asked.
 
     Raises:
         StoreError: there is no such folder.
@@ -143,14 +144,16 @@ class RunLibrary:
         requests: those that are being answered.
     """
 
-    def __init__(self, path: str | Path, helpers: Helpers = Helpers(), cache: Path | None = None) -> None:
+    def __init__(
+        self, path: str | Path, helpers: Helpers = Helpers(), cache: Path | None = None, *, builds: bool = True
+    ) -> None:
         self.root, self.helpers, self.requests = Path(path).resolve(), helpers, Requests()
         self.single = (self.root / "run.json").exists()
         if not self.root.is_dir():
             raise StoreError(
                 "there is no such folder", place=str(path), remedy="name a run, or a folder that holds runs"
             )
-        self._cache = cache or user_cache()
+        self._cache, self._builds = cache or user_cache(), builds
         self._open: OrderedDict[str, ViewedRun] = OrderedDict()
         self._mutex = threading.RLock()
 
@@ -208,7 +211,8 @@ class RunLibrary:
         except OtherFormat as error:
             raise RequestError(409, error.message, place=error.place, remedy=error.remedy) from None
         texts = TextIndex(reader, self._cache, self.requests)
-        texts.begin()
+        if self._builds:
+            texts.begin()
         return ViewedRun(key, reader, texts, seen)
 
 

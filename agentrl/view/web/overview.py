@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from agentrl.store.info import read_info
 from agentrl.store.lines import read_lines
 from agentrl.store.reader import RunReader
 from agentrl.types.errors import AgentRLError
-from agentrl.types.reporter import TRAINING
+from agentrl.types.reporter import TRAINING, UNNAMED
 from agentrl.view.live import activity
-from agentrl.view.summary import STAGE, progress, series, summarise
+from agentrl.view.summary import STAGE, by_stage, progress, series, summarise
 from agentrl.view.web.library import Json, RunLibrary, ViewedRun, parts_of, state_of
 from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.text_index import SCHEMA
@@ -25,9 +25,9 @@ from agentrl.view.web.text_index import SCHEMA
 Curve = Sequence[tuple[float, float]]
 
 _SCREEN = {
-    "success": ("success", "eval/success"),
-    "reward": ("reward", "eval/reward"),
-    "turns": ("turns", "eval/turns"),
+    "success": ("success",),
+    "reward": ("reward",),
+    "turns": ("turns",),
     "length": ("sampled_tokens",),
     "entropy": ("entropy",),
     "kl": ("kl_old", "kl_ref"),
@@ -40,11 +40,14 @@ _SCREEN = {
     "throughput": ("tokens_per_s", "episodes_per_minute", "rollout_s", "train_s"),
     "ratio": ("ratio_mean", "clip_fraction", "mismatch_mean"),
 }
-"""Panels of the run, and the metrics that belong in them."""
+"""Panels of a stage, and the metrics that belong in them, each beside the same of evaluations."""
+_SUPERVISED = {"loss": ("loss",), "accuracy": ("accuracy",), "gradient": ("grad_norm",)}
+"""Panels of a stage that imitates or ranks, as a warm start."""
 
 _COLUMNS = (
-    ("id", "episode", "text"),
+    ("id", "episode", "name"),
     ("reward", "reward", "number"),
+    ("advantage", "credit", "signed"),
     ("status", "status", "text"),
     ("stop", "stop", "text"),
     ("turns", "turns", "count"),
@@ -52,15 +55,24 @@ _COLUMNS = (
     ("duration_s", "duration", "duration"),
     ("iteration", "iteration", "count"),
     ("split", "split", "text"),
+    ("created_at", "began", "time"),
     ("task_id", "task", "text"),
     ("answer", "answer", "text"),
     ("error", "failure", "text"),
     ("calls", "calls", "count"),
-    ("created_at", "began", "time"),
     ("group_id", "group", "text"),
 )
+_IF_ANY = {
+    "error": "error IS NOT NULL",
+    "answer": "answer IS NOT NULL",
+    "group_id": "instr(id, group_id || '#') != 1",
+}
+"""Columns that are left out unless an episode fits their condition: none failed, none answered, the name of each begins
+with that of its group."""
 _FLIGHTS = 20
 """Episodes in flight that are sent."""
+_LISTED = 100
+"""Entries of a list of run.json that are sent."""
 _AFTER = 2
 """Place of the reward components among the columns."""
 
@@ -147,7 +159,7 @@ def head(library: RunLibrary, ask: Query) -> Json:
     """Recipe, versions, summary and state of a run, without its episodes."""
     run = library.run(ask.needed("run"))
     cursor, info, helpers = cursor_of(run), run.reader.info, library.helpers  # what comes later is news
-    estimators = list(helpers.estimators())
+    estimators = [{"name": each["name"], "does": each["does"]} for each in helpers.estimators()]
     credit = (info.get("recipe") or {}).get("credit") or {}
     return {
         "key": run.key,
@@ -158,9 +170,9 @@ def head(library: RunLibrary, ask: Query) -> Json:
         "state": state_of(run.path, info),
         "created_at": info.get("created_at"),
         "changed_at": changed_at(run.path),
-        "info": info,
+        "info": {name: _short(value) for name, value in info.items()},
         "summary": summary_of(run),
-        "columns": [{"name": name, "title": title, "kind": kind} for name, title, kind in columns_of(run)],
+        "columns": columns_of(run),
         "stages": stages_of(run),
         "estimators": estimators,
         "estimator": credit.get("use") if isinstance(credit, Mapping) else None,
@@ -179,6 +191,11 @@ def head(library: RunLibrary, ask: Query) -> Json:
     }
 
 
+def _short(value: Any) -> Any:
+    """A value of run.json as it is shown: a list as long as the run, such as the planned episodes, is counted."""
+    return f"{len(value):,} entries" if isinstance(value, list) and len(value) > _LISTED else value
+
+
 def summary_of(run: ViewedRun) -> Any:
     """The summary of a run."""
     return run.cached(
@@ -186,13 +203,29 @@ def summary_of(run: ViewedRun) -> Any:
     )
 
 
-def columns_of(run: ViewedRun) -> list[tuple[str, str, str]]:
-    """Columns of the grid of episodes: name, title and kind; those of the reward components among them."""
+def columns_of(run: ViewedRun) -> list[Json]:
+    """Columns of the grid of episodes: name, title, kind, and whether they sort; those of the reward components among
+    them.
+    """
     names: list[str] = []
     if run.texts.usable:
         names = [name for (name,) in run.reader.select(f"DISTINCT name FROM {SCHEMA}.component ORDER BY name")]
+    empty = run.cached(("episodes",), "empty columns", lambda: _empty_columns(run))
+    own = [column for column in _COLUMNS if column[0] not in empty]
     found = [(f"components.{name}", name, "number") for name in names]
-    return [*_COLUMNS[:_AFTER], *found, *_COLUMNS[_AFTER:]]
+    return [
+        {"name": name, "title": title, "kind": kind, "sorts": name in sortable() or kind == "number"}
+        for name, title, kind in (*own[:_AFTER], *found, *own[_AFTER:])
+    ]
+
+
+def _empty_columns(run: ViewedRun) -> set[str]:
+    """The columns of which no episode fits the condition."""
+    return {
+        name
+        for name, condition in _IF_ANY.items()
+        if not run.reader.select(f"1 FROM all_episodes WHERE {condition} LIMIT 1")
+    }
 
 
 def sortable() -> frozenset[str]:
@@ -207,19 +240,35 @@ def metrics(library: RunLibrary, ask: Query) -> Json:
     lines, curves = curves_of(run)
     if stage is not None:
         curves = {name: curve for name, curve in curves.items() if name.startswith(f"{stage}/")}
-    screen = {title: [name for name in names if name in curves] for title, names in _SCREEN.items()}
-    screen["rewards"] = [name for name in curves if name.startswith("rewards/")]
+    supervised = {str(line.get("stage", UNNAMED)) for line in lines if line.get("split") in ("sft", "preference")}
     evaluations = sorted(
         {float(line["iteration"]) for line in lines if line.get("split") == "eval" and "iteration" in line}
     )
     return {
         "series": {name: thinned(curve, points) for name, curve in curves.items()},
         "shown": progress(curves),
-        "screen": {title: names for title, names in screen.items() if names},
+        "screen": _panels(lines, curves, supervised),
+        "supervised": sorted(supervised),
         "evaluations": evaluations,
         "iteration": last_iteration(lines),
         "lines": len(lines),
     }
+
+
+def _panels(lines: Sequence[Mapping[str, Any]], curves: Collection[str], supervised: Collection[str]) -> Json:
+    """The curves of each panel by its title: of reinforcement learning first, then of the stages that imitate. A title
+    begins with the name of the stage, if that has one."""
+    panels: Json = {}
+    for stage in sorted(by_stage(lines), key=lambda stage: stage in supervised):
+        prefix, title = ("", "") if stage == UNNAMED else (f"{stage}/", f"{stage}: ")
+        wanted = _SUPERVISED if stage in supervised else _SCREEN
+        found = {
+            title + panel: [prefix + before + name for name in names for before in ("", "eval/")]
+            for panel, names in wanted.items()
+        }
+        found[f"{title}rewards"] = [name for name in curves if name.startswith(f"{prefix}rewards/")]
+        panels |= {panel: [name for name in names if name in curves] for panel, names in found.items()}
+    return {panel: names for panel, names in panels.items() if names}
 
 
 def curves_of(run: ViewedRun) -> tuple[list[Json], dict[str, list[tuple[float, float]]]]:

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,10 +140,21 @@ class TextIndex:
         self._of = None
         self._wake.set()
 
-    def finish(self, told: Callable[[int], None] = lambda done: None) -> None:
-        """Builds all of it now. `told` gets the number of episodes that it holds."""
+    def finish(self) -> None:
+        """Builds all of it now."""
         while self.problem is None and self.build():
-            told(self.progress().done)
+            pass
+
+    def add(self, ids: Iterable[str], told: Callable[[int], None]) -> None:
+        """Adds these episodes now, those that it lacks. `told` gets the number of episodes that are done."""
+        known = {id for (id,) in self._run.select(f"id FROM {SCHEMA}.episode")} if self.usable else set()
+        if self.usable:
+            with self._mutex, self._db:
+                for number, id in enumerate(ids, 1):
+                    if id not in known:
+                        self._add(id)
+                    told(number)
+                self._score_again()
 
     def close(self) -> None:
         """Stops the thread. What it has built remains."""

@@ -41,6 +41,26 @@ def test_a_screen_is_drawn_and_clean(screen: Screen, name: str) -> None:
     screen.is_clean()
 
 
+def test_no_name_or_number_is_broken_in_the_list_of_runs(chromium: Any, tmp_path: Path) -> None:
+    argv = ["agentrl", "train", *(f"--set train.some_key_{k}=0.12345" for k in range(12))]
+    with RunDir.create(tmp_path / "quickstart", {"recipe": {"name": "house"}, "argv": argv}) as run:
+        for iteration in range(2):
+            run.add_metrics({"iteration": iteration, "success": 0.123 + iteration / 10})
+    with served(tmp_path, tmp_path / "cache") as server, chromium.new_context(viewport=NARROW) as context:
+        screen = Screen(context.new_page(), server.url).sees("quickstart")
+        words = screen.page.locator(".runs a, .runs td.num, .runs td:nth-child(2)")
+        assert [word.inner_text() for word in words.all() if word.evaluate(LINES) > 1] == []
+
+
+NARROW = {"width": 800, "height": 800}
+LINES = """(cell) => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
+}"""
+"""The lines of a text."""
+
+
 def test_two_runs_are_compared(screen: Screen) -> None:
     screen.go("run", "oracle", "compare", query="?with=random").sees("A better").sees("Tasks (")
     screen.is_clean()
@@ -50,6 +70,14 @@ def test_two_estimators_are_compared(screen: Screen) -> None:
     screen.go("run", "random", "compare", query="?group=rollout%2F000000-maze0&a=gigpo&b=grpo")
     screen.holds("th", "gigpo").holds("th", "grpo").holds(".axis")
     screen.is_clean()
+
+
+def test_a_credit_that_is_being_computed_is_not_called_missing(screen: Screen) -> None:
+    screen.page.route("**/api/credit?**", lambda route: None)  # no answer
+    screen.go("run", "random", "compare", query="?group=rollout%2F000000-maze0&a=gigpo").sees("computing …")
+    screen.page.unroute_all(behavior="ignoreErrors")
+    screen.page.reload()
+    screen.holds("th", "gigpo").holds(".axis").until("() => !document.body.innerText.includes('computing')")
 
 
 def test_hostile_text_does_not_act(screen: Screen) -> None:

@@ -96,6 +96,45 @@ def test_the_head_has_the_columns_of_the_recipe(library):
     assert head["state"] == "stopped"
 
 
+def test_the_head_of_a_long_run_is_short(tmp_path):
+    planned = [f"train/{k}#0" for k in range(20_000)]
+    make_run(tmp_path / "run", groups=1, planned=planned, tools=["look"])
+    library = RunLibrary(tmp_path / "run", helpers(), cache=tmp_path / "cache")
+    head = ask(library, "head")
+    assert (head["info"]["planned"], head["info"]["tools"]) == ("20,000 entries", ["look"])
+    assert len(json.dumps(head)) < 20_000
+    library.close()
+
+
+def test_columns_without_a_value_are_left_out(library, tmp_path):
+    def titles(library):
+        return [column["title"] for column in ask(library, "head")["columns"]]
+
+    assert {"failure", "answer", "group"} <= set(titles(library))  # one failed, and the ids do not begin with a group
+    assert [column["sorts"] for column in ask(library, "head")["columns"] if column["title"] == "credit"] == [False]
+    with RunDir.create(tmp_path / "plain" / "run") as run:
+        run.add(make_episode("a#0", group="a", answer=None))
+    plain = RunLibrary(tmp_path / "plain" / "run", cache=tmp_path / "cache")
+    assert not {"failure", "answer", "group"} & set(titles(plain))
+    plain.close()
+
+
+def test_panels_of_stages_are_named_and_a_warm_start_is_told(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        run.add_metrics({"stage": "warm_start", "split": "sft", "iteration": 10, "loss": 2.0, "lr": 0.1})
+        for split in ("train", "eval"):
+            run.add_metrics({"stage": "learn", "split": split, "iteration": 1, "success": 0.5, "rewards": {"a": 1.0}})
+    library = RunLibrary(tmp_path / "run", cache=tmp_path / "cache")
+    found = ask(library, "metrics")
+    assert found["supervised"] == ["warm_start"]
+    assert found["screen"] == {
+        "learn: success": ["learn/success", "learn/eval/success"],
+        "learn: rewards": ["learn/rewards/a"],
+        "warm_start: loss": ["warm_start/loss"],
+    }
+    library.close()
+
+
 def test_metrics_are_curves_and_panels(library):
     metrics = ask(library, "metrics")
     assert metrics["series"]["reward"] == [[0, 0], [1, 0.1], [2, 0.2]]

@@ -11,6 +11,7 @@ from agentrl.types.errors import AgentRLError
 from agentrl.view.web import files
 from agentrl.view.web.export import export
 from agentrl.view.web.library import Helpers, RunLibrary
+from agentrl.view.web.text_index import TextIndex
 from tests.store.make import make_episode
 from tests.view.web.test_server import files_of, make_run
 
@@ -18,7 +19,7 @@ EVIL = "</script><script>document.title='owned'</script><!-- <img src=x onerror=
 
 
 def exported(run: Path, folder: Path, *, episodes: int = 200, **helpers) -> Path:
-    library = RunLibrary(run, Helpers(**helpers), cache=folder / "cache")
+    library = RunLibrary(run, Helpers(**helpers), cache=folder / "cache", builds=False)
     try:
         return export(library, folder / "out" / "page.html", episodes)
     finally:
@@ -100,6 +101,21 @@ def test_a_sample_is_made_of_whole_groups_from_all_over_the_run(tmp_path):
     assert {groups.count(group) for group in groups} == {4}
     assert {0, 49} < set(groups)
     assert groups == sorted(groups)
+
+
+def test_a_page_reads_its_own_episodes_alone_and_says_so(tmp_path, monkeypatch):
+    with RunDir.create(tmp_path / "run") as run:
+        for group in range(50):
+            run.add(make_episode(f"{group}/0", turns=1, group=f"g{group}", components={"found": 0.5}))
+    added, add = [], TextIndex._add
+    monkeypatch.setattr(TextIndex, "_add", lambda index, id: (added.append(id), add(index, id)))
+    data = data_of(exported(tmp_path / "run", tmp_path, episodes=4))
+    assert sorted(added) == sorted(row["id"] for row in data["rows"])
+    assert len(added) == 4
+    facets = data["get"]["facets"]
+    assert facets["index"] == {"state": "sampled", "done": 4, "of": 50, "problem": None}
+    assert facets["components"]["found"]["count"] == 4
+    assert {row["components"]["found"] for row in data["rows"]} == {0.5}
 
 
 def test_a_group_larger_than_the_sample_is_cut(tmp_path):

@@ -3,17 +3,19 @@
 import { h } from "preact";
 import { useState } from "preact/hooks";
 import { get, isExport } from "app/data";
-import { Chart } from "app/chart";
+import { Chart, ofEvaluations } from "app/chart";
 import { most } from "app/credit";
 import { flat, isNumber, number, signed, visible } from "app/format";
 import { link, replace } from "app/place";
 import { actionOf, EstimatorMenu } from "app/screens/group";
-import { Axis, Chip, Empty, Failed, pending, tone, useLoaded } from "app/ui";
+import { Axis, Chip, Details, Empty, Failed, pending, tone, useLoaded } from "app/ui";
 
 /** @typedef {Record<string, any>} Json */
 
 const MOST = 200;
-const PANELS = ["success", "reward", "turns", "entropy", "kl_old", "grad_norm"];
+const CHARTS = 12;
+/** Metrics that are drawn first. */
+const PANELS = ["success", "eval/success", "reward", "eval/reward", "turns", "entropy", "kl_old", "grad_norm"];
 
 /** @param {{ won: Json }} props */
 function Share({ won }) {
@@ -33,12 +35,16 @@ function Runs({ run, other, split, theme, place }) {
   const [words, setWords] = useState("");
   const answer = state.value;
   if (!answer) return h("div", {}, pending(state));
-  const names = [...PANELS.filter((name) => answer.metrics[name]), ...Object.keys(answer.metrics).filter((name) => !PANELS.includes(name))];
+  const inBoth = (/** @type {string} */ name) => answer.metrics[name].a.length > 0 && answer.metrics[name].b.length > 0;
+  const others = Object.keys(answer.metrics).filter((name) => !PANELS.includes(name));
+  const names = [...PANELS.filter((name) => answer.metrics[name]), ...others.filter(inBoth), ...others.filter((name) => !inBoth(name))];
+  const chart = (/** @type {string} */ name) => h(Chart, { key: name, title: visible(name), theme, lines: ["a", "b"].map((side) => ({ name: side.toUpperCase(), points: answer.metrics[name][side], dots: ofEvaluations(name) })) });
   const tasks = answer.tasks.filter((/** @type {Json} */ task) => task.task_id.toLowerCase().includes(words.toLowerCase()));
   return h("div", { class: "stack" }, state.error ? h(Failed, { error: state.error }) : null,
     h("div", { class: "card pad stack" }, h("div", { class: "row" }, h(Chip, { tone: "accent" }, visible(`A  ${answer.a.key}: ${number(answer.a.episodes)} episodes`)), h(Chip, { tone: "warn" }, visible(`B  ${answer.b.key}: ${number(answer.b.episodes)} episodes`)), h("span", { class: "soft small" }, visible(`better by mean ${answer.by} of a task`)), h("span", { class: "grow" }),
       h("label", { class: "row small soft" }, "split ", h("select", { value: split, onChange: (/** @type {any} */ event) => place({ split: event.currentTarget.value }) }, h("option", { value: "" }, "all"), answer.splits.map((/** @type {string} */ name) => h("option", { key: name, value: name }, visible(name)))))), h(Share, { won: answer.won })),
-    h("div", { class: "charts" }, names.slice(0, 12).map((name) => h(Chart, { key: name, title: visible(name), theme, lines: [{ name: "A", points: answer.metrics[name].a ?? [] }, { name: "B", points: answer.metrics[name].b ?? [] }] }))),
+    h("div", { class: "charts" }, names.slice(0, CHARTS).map(chart)),
+    names.length > CHARTS ? h(Details, { title: `${names.length - CHARTS} more metrics`, children: () => h("div", { class: "charts" }, names.slice(CHARTS).map(chart)) }) : null,
     h("section", { class: "card pad" }, h("h2", {}, "Configuration"), answer.config.length ? h("div", { class: "scroll-x" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["key", "A", "B"].map((name) => h("th", { key: name }, name)))), h("tbody", {}, answer.config.map((/** @type {Json} */ row) => h("tr", { key: row.path }, h("td", { class: "mono" }, visible(row.path)), [row.a, row.b].map((value, k) => h("td", { key: k, class: "mono" }, value == null ? h("span", { class: "soft" }, "–") : visible(flat(value))))))))) : h("p", { class: "soft" }, "The recipes are equal.")),
     h("section", { class: "card" }, h("div", { class: "filters" }, h("h2", { class: "grow" }, `Tasks (${number(tasks.length)})`), h("input", { type: "search", placeholder: "find a task", "aria-label": "find a task", onInput: (/** @type {any} */ event) => setWords(event.currentTarget.value) })),
       h("div", { class: "scroll-x" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["task", "A", "B", "difference", "better"].map((name, k) => h("th", { key: name, class: k && k < 4 ? "num" : "" }, name)))),
@@ -59,12 +65,12 @@ function Estimators({ run, head, group, a, b, place }) {
   const menus = h("div", { class: "row" }, h(EstimatorMenu, { head, chosen: a, onChange: (name) => place({ a: name }), label: "A" }), h(EstimatorMenu, { head, chosen: b, onChange: (name) => place({ b: name }), label: "B" }));
   if (!answer) return h("div", {}, menus, pending(state));
   const values = (/** @type {Json | null | undefined} */ credits, /** @type {Json} */ member) => (credits ? credits[member.id]?.turn_advantages ?? [] : member.turns.map((/** @type {Json} */ turn) => turn.advantage));
-  const sides = [first, second].map((one, k) => ({ name: [a, b][k] || "as recorded", error: [a, b][k] ? one.error : null, of: (/** @type {Json} */ member) => values([a, b][k] ? one.value ?? {} : null, member) }));
+  const sides = [first, second].map((one, k) => ({ name: [a, b][k] || "as recorded", error: [a, b][k] ? one.error : null, waits: Boolean([a, b][k]) && one.loading, of: (/** @type {Json} */ member) => values([a, b][k] ? one.value ?? {} : null, member) }));
   const scales = sides.map((one) => most(answer.members.flatMap(one.of)));
   return h("div", { class: "stack" }, menus, sides.map((one, k) => (one.error ? h(Failed, { key: k, error: one.error }) : null)),
     answer.members.map((/** @type {Json} */ member) => h("section", { class: "card pad", key: member.id }, h("div", { class: "row" }, h("h2", { class: "minor" }, h("a", { href: link(["run", run, "episode", member.id]) }, visible(member.id))), h(Chip, {}, isNumber(member.reward) ? `reward ${number(member.reward)}` : "not scored")),
       h("div", { class: "scroll-x" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, h("th", {}, "turn"), h("th", {}, "action"), sides.map((one, k) => h("th", { key: k, style: { minWidth: "170px" } }, visible(`${"AB"[k]}  ${one.name}`))))),
-        h("tbody", {}, member.turns.map((/** @type {Json} */ turn) => h("tr", { key: turn.index }, h("td", {}, turn.index), h("td", { class: "mono small" }, visible(actionOf(turn).slice(0, 160))), sides.map((one, k) => { const value = one.of(member)[turn.index]; return h("td", { key: k }, isNumber(value) ? h("span", { class: "row" }, h(Axis, { value, most: scales[k], size: "narrow" }), h("span", { class: tone(value) }, signed(value))) : h("span", { class: "none" }, "not recorded")); })))))))));
+        h("tbody", {}, member.turns.map((/** @type {Json} */ turn) => h("tr", { key: turn.index }, h("td", {}, turn.index), h("td", { class: "mono small" }, visible(actionOf(turn).slice(0, 160))), sides.map((one, k) => { const value = one.of(member)[turn.index]; return h("td", { key: k }, isNumber(value) ? h("span", { class: "row" }, h(Axis, { value, most: scales[k], size: "narrow" }), h("span", { class: tone(value) }, signed(value))) : h("span", { class: "none" }, one.waits ? "computing …" : "not recorded")); })))))))));
 }
 
 /** @param {{ run: string, head: Json, theme: string, query: URLSearchParams }} props */
@@ -77,6 +83,6 @@ export function CompareScreen({ run, head, theme, query }) {
   if (isExport) return h(Empty, { title: "An export cannot compare" }, h("p", {}, "In the live viewer: agentrl view FOLDER"));
   return h("div", { class: "stack" },
     h("div", { class: "card filters" }, h("label", {}, "with the run ", h("select", { value: other, disabled: !others.length, onChange: (/** @type {any} */ event) => place({ with: event.currentTarget.value, group: "" }) }, h("option", { value: "" }, others.length ? "choose" : "the folder has no other"), others.map((/** @type {Json} */ one) => h("option", { key: one.key, value: one.key }, visible(one.key))))),
-      head.can?.recompute === false ? null : h("label", {}, "or two estimators on the group ", h("select", { value: group, onChange: (/** @type {any} */ event) => place({ group: event.currentTarget.value, with: "" }) }, h("option", { value: "" }, "choose"), [...new Set([group, ...groups])].filter(Boolean).map((id) => h("option", { key: id, value: id }, visible(id)))))),
+      head.can?.recompute === false ? null : h("label", {}, "or two estimators on the group ", h("select", { class: "long", value: group, onChange: (/** @type {any} */ event) => place({ group: event.currentTarget.value, with: "" }) }, h("option", { value: "" }, "choose"), [...new Set([group, ...groups])].filter(Boolean).map((id) => h("option", { key: id, value: id }, visible(id)))))),
     other ? h(Runs, { run, other, split, theme, place }) : group ? h(Estimators, { run, head, group, a, b, place }) : h("div", { class: "card" }, h(Empty, { title: "Compare" }, h("p", {}, "Another run of the folder: which tasks each wins, what differs in the recipes, curves of both. Or two estimators: how each spreads the credit over the turns of a group."))));
 }

@@ -3,8 +3,8 @@
 import { h } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "app/data";
-import { RewardTree, most } from "app/credit";
-import { duration, EMPTY_REPLY, isNumber, moment, number, plural, pretty, signed, turnIsEmpty, visible } from "app/format";
+import { RewardTree, Why, most } from "app/credit";
+import { duration, EMPTY_REPLY, isNumber, moment, nameAndNumber, number, plural, pretty, signed, turnIsEmpty, visible } from "app/format";
 import { useKeys } from "app/keys";
 import { EpisodeContext, Message, Tools } from "app/message";
 import { go, link, replace } from "app/place";
@@ -110,6 +110,12 @@ function Before({ episode, k }) {
     drift ? h(MarkLine, { warn: true }, visible(`drift: ${drift.kind} at token ${number(drift.at_token)}; a new branch begins`)) : null);
 }
 
+const SIBLINGS = 32;
+
+/** The episodes of the same task and their rewards, this one among them. @param {{ run: string, id: string, siblings: Json[], groupHref: string }} props */
+const Siblings = ({ run, id, siblings, groupHref }) => h("div", { class: "row small" }, siblings.slice(0, SIBLINGS).map((sibling) => h("a", { key: sibling.id, class: `chip ${sibling.id === id ? "accent" : ""}`, "aria-current": sibling.id === id ? "true" : undefined, title: visible(sibling.id), href: link(["run", run, "episode", sibling.id]) },
+  h(Status, { status: sibling.status }), visible(nameAndNumber(sibling.id)[1] || sibling.id), h("b", {}, number(sibling.reward)))), siblings.length > SIBLINGS ? h("a", { href: groupHref }, `${number(siblings.length - SIBLINGS)} more`) : null);
+
 /** @param {{ run: string, id: string, wanted: number | null, live: import("app/live").Live, head: Json, estimator: string }} props */
 export function EpisodeScreen({ run, id, wanted, live, head, estimator }) {
   const state = useLoaded(() => get("episode", { run, id }), [run, id, live.ticks.credit]);
@@ -131,28 +137,30 @@ export function EpisodeScreen({ run, id, wanted, live, head, estimator }) {
   const move = (/** @type {string | null | undefined} */ other) => { if (other) go(link(["run", run, "episode", other], { estimator })); };
   useKeys({ j: () => show(place.current + 1), ArrowDown: () => show(place.current + 1), k: () => show(Math.max(0, place.current - 1)), ArrowUp: () => show(Math.max(0, place.current - 1)),
     n: () => move(answer?.next), p: () => move(answer?.previous), t: () => go(link(["run", run, "tokens", id], { turn: at >= 0 ? at : "" })),
-    g: () => { if (episode) go(link(["run", run, "group", episode.group_id])); } });
+    g: () => { if (episode) go(link(["run", run, "group", episode.group_id], { at: id })); } });
   if (!answer || !episode) return h("div", {}, pending(state));
   const credit = answer.credit, scale = most(credit?.turn_advantages ?? []);
-  const siblings = answer.siblings ?? [];
+  const siblings = [...answer.siblings ?? []].sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true })), why = answer.no_credit ?? { episode: null, turns: {} };
+  const groupHref = link(["run", run, "group", episode.group_id], { at: id });
   return h(EpisodeContext.Provider, { value: shared }, h("div", { class: "episode" },
     h("nav", { class: "card outline", "aria-label": "turns" }, h("div", { class: "role", style: { padding: "2px 6px" } }, plural(answer.turns.length, "turn")),
       episode.turns.map((/** @type {Json} */ turn) => h("a", { key: turn.index, href: link(["run", run, "episode", id], { turn: turn.index }), class: turn.index === at ? "on" : "", "aria-current": turn.index === at ? "true" : undefined,
         onClick: (/** @type {Event} */ event) => { event.preventDefault(); show(turn.index); } },
         h("span", { class: "soft" }, turn.index), h("span", {}, visible(turn.calls?.length ? turn.calls.map((/** @type {Json} */ call) => call.name || call.outcome).join(", ") : turnIsEmpty(turn) ? EMPTY_REPLY : "says")),
-        credit ? h("span", { title: `advantage ${signed(credit.turn_advantages[turn.index])}` }, h(Axis, { value: credit.turn_advantages[turn.index], most: scale, size: "tiny" })) : h("span", {})))),
+        credit ? h("span", { title: visible(`advantage ${signed(credit.turn_advantages[turn.index])}${why.turns[turn.index] ? `: ${why.turns[turn.index]}` : ""}`) }, h(Axis, { value: credit.turn_advantages[turn.index], most: scale, size: "tiny" })) : h("span", {})))),
     h("div", { style: { minWidth: 0 } },
       h("div", { class: "title" }, h("h2", {}, visible(id)),
         h("button", { onClick: () => move(answer.previous), disabled: !answer.previous, title: "previous episode (p)", "aria-label": "previous episode" }, "←"), h("button", { onClick: () => move(answer.next), disabled: !answer.next, title: "next episode (n)", "aria-label": "next episode" }, "→"),
         head.can?.recompute === false ? null : h(EstimatorMenu, { head, chosen: estimator, onChange: (name) => replace(link(["run", run, "episode", id], { turn: at >= 0 ? at : "", estimator: name })), label: "beside it" }),
-        h("a", { href: link(["run", run, "group", episode.group_id]) }, `Group of ${Math.max(siblings.length, 1)}`), h("a", { href: link(["run", run, "tokens", id]) }, "Tokens")),
+        h("a", { href: groupHref }, `Group of ${Math.max(siblings.length, 1)}`), h("a", { href: link(["run", run, "tokens", id]) }, "Tokens")),
       asked.error && estimator ? h(Failed, { error: asked.error }) : null,
       h("div", { class: "card pad stack" },
         h("div", { class: "row" }, h("span", { class: "chip" }, h(Status, { status: episode.status }), visible([episode.status, episode.stop].filter(Boolean).join(", "))),
           h(Chip, { tone: isNumber(answer.reward) ? "accent" : "" }, isNumber(answer.reward) ? `reward ${number(answer.reward)}` : "reward: not scored"), isNumber(answer.success) ? h(Chip, { tone: answer.success >= 1 ? "up" : "down" }, answer.success >= 1 ? "success" : "no success") : null,
           h(Chip, {}, visible(`${episode.split}, iteration ${episode.iteration}`)), episode.attempt ? h(Chip, { tone: "warn" }, `attempt ${episode.attempt}`) : null,
           (episode.drift ?? []).length ? h(Chip, { tone: "warn" }, `${episode.drift.length} drift`) : null, credit ? h(Chip, { tone: "violet", title: visible(credit.note || "estimator of the credit") }, visible(credit.estimator)) : null),
-        h(Facts, { facts: [["task", visible(episode.task.id)], ["answer", episode.answer == null ? h("span", { class: "none" }, "none") : h(Text, { text: episode.answer, limit: 1200 })], ["began", moment(episode.created_at)], ["tokens", number(answer.sampled_tokens)],
+        h(Facts, { facts: [["task", visible(episode.task.id)], ...(siblings.length > 1 ? [/** @type {[string, any]} */ (["siblings", h(Siblings, { run, id, siblings, groupHref })])] : []), ["answer", episode.answer == null ? h("span", { class: "none" }, "none") : h(Text, { text: episode.answer, limit: 1200 })], ["began", moment(episode.created_at)], ["tokens", number(answer.sampled_tokens)],
+          ...(why.episode ? [/** @type {[string, any]} */ (["credit", h("span", { class: "row" }, credit ? h("b", {}, "0") : h("span", { class: "none" }, "none"), h(Why, { why: why.episode, href: groupHref }))])] : []),
           ["time", h(Time, { answer })], ...(answer.parent ? [/** @type {[string, any]} */ (["resumes", visible(`${answer.parent.episode}, turn ${answer.parent.turn}${answer.parent.run ? `, run ${answer.parent.run}` : ""}`)])] : []),
           ["commands", h("div", { class: "row" }, answer.probe ? h(Copy, { command: answer.probe }) : null, answer.show ? h(Copy, { command: answer.show }) : null)]] }),
         h(RewardTree, { score: episode, total: answer.reward, title: "reward" }),
@@ -161,7 +169,7 @@ export function EpisodeScreen({ run, id, wanted, live, head, estimator }) {
       h(Lanes, { answer, onTurn: show }),
       h(Tools, { title: "tools", tools: episode.tools }),
       (episode.prompt ?? []).map((/** @type {Json} */ message, /** @type {number} */ k) => h(Message, { key: k, message, path: `/episode/prompt/${k}` })),
-      episode.turns.map((/** @type {Json} */ turn, /** @type {number} */ k) => [h(Before, { key: `b${k}`, episode, k }), h(Turn, { key: k, turn, facts: answer.turns[k] ?? {}, credit, second, chosen: k === at, tokensHref: link(["run", run, "tokens", id], { turn: k }) })]),
+      episode.turns.map((/** @type {Json} */ turn, /** @type {number} */ k) => [h(Before, { key: `b${k}`, episode, k }), h(Turn, { key: k, turn, facts: answer.turns[k] ?? {}, credit, why: why.turns[turn.index], second, chosen: k === at, groupHref, tokensHref: link(["run", run, "tokens", id], { turn: k }) })]),
       episode.error ? h("div", { class: "card pad" }, h("h2", { class: "down" }, visible(`${episode.error.kind} in ${episode.error.stage}`)), h(Text, { text: [episode.error.message, episode.error.traceback].filter(Boolean).join("\n\n") })) : null,
       state.error ? h(Failed, { error: state.error }) : null)));
 }

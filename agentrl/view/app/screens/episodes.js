@@ -3,11 +3,11 @@
 import { h } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "app/data";
-import { duration, EMPTY_REPLY, isNumber, moment, number, visible } from "app/format";
+import { duration, EMPTY_REPLY, isNumber, moment, nameAndNumber, number, shortMoment, signed, visible } from "app/format";
 import { Grid } from "app/grid";
 import { useKeys } from "app/keys";
 import { go, link, replace } from "app/place";
-import { Empty, Failed, Indexing, Status, useLoaded } from "app/ui";
+import { Empty, Failed, Indexing, Status, tone, useLoaded } from "app/ui";
 
 /** @typedef {Record<string, any>} Json */
 
@@ -28,9 +28,9 @@ function values(facets, name) {
 }
 
 /** Widths by the name of a column, else by its kind. @type {Record<string, string>} */
-const WIDTHS = { id: "minmax(170px, 2fr)", task_id: "minmax(90px, 1fr)", group_id: "minmax(110px, 1fr)", answer: "minmax(90px, 1.4fr)", notes: "minmax(120px, 1.4fr)", status: "26px", split: "64px", stop: "78px", iteration: "56px", reward: "86px", advantage: "78px", first_raised: "minmax(120px, 1fr)", error: "110px", created_at: "150px" };
+const WIDTHS = { id: "minmax(190px, 2fr)", task_id: "minmax(70px, 1fr)", group_id: "minmax(110px, 1fr)", answer: "minmax(80px, 1.4fr)", notes: "minmax(120px, 1.4fr)", status: "26px", split: "50px", stop: "72px", iteration: "44px", reward: "72px", advantage: "62px", turns: "50px", calls: "48px", first_raised: "minmax(120px, 1fr)", error: "110px" };
 /** @type {Record<string, string>} */
-const KINDS = { text: "minmax(80px, 1fr)", number: "78px", count: "66px", time: "150px", duration: "76px" };
+const KINDS = { text: "minmax(80px, 1fr)", number: "70px", count: "56px", time: "106px", duration: "60px" };
 /** @type {Record<string, string>} */
 const LABELS = { status: "●", iteration: "iter.", sampled_tokens: "tokens", duration_s: "time", id: "episode", task_id: "task" };
 
@@ -39,14 +39,21 @@ const field = (row, name) => (name.startsWith("components.") ? row.components?.[
 
 /** @param {Json} column @param {[number, number] | null | undefined} range @returns {import("app/grid").Column} */
 function drawn(column, range) {
-  const { name, kind } = column, numeric = kind !== "text" && kind !== "time";
+  const { name, kind } = column, numeric = kind !== "text" && kind !== "time" && kind !== "name";
   /** @type {Record<string, (value: any) => any>} */
-  const kinds = { duration, time: moment, number, count: number, text: (value) => (value === "" ? h("span", { class: "none" }, EMPTY_REPLY) : value == null ? h("span", { class: "soft" }, "–") : visible(String(value).replaceAll("\n", " · "))) };
+  const kinds = { duration, time: (value) => h("span", { title: moment(value) }, shortMoment(value)), number, count: number, name: (value) => h(Name, { id: value }),
+    signed: (value) => (isNumber(value) ? h("span", { class: tone(value) }, signed(value)) : h("span", { class: "soft" }, "–")), text: (value) => (value === "" ? h("span", { class: "none" }, EMPTY_REPLY) : value == null ? h("span", { class: "soft" }, "–") : visible(String(value).replaceAll("\n", " · "))) };
   const draw = kinds[kind] ?? kinds.text;
   const cell = name === "status" ? (/** @type {Json} */ row) => h(Status, { status: row.status })
     : name === "reward" && range && range[1] > range[0] ? (/** @type {Json} */ row) => h(Bar, { value: row.reward, range })
       : (/** @type {Json} */ row) => draw(field(row, name));
-  return { name, label: LABELS[name] ?? visible(column.title), title: `sort by ${visible(column.title)}`, width: WIDTHS[name] ?? KINDS[kind] ?? KINDS.text, number: numeric, sort: name, cell };
+  return { name, label: LABELS[name] ?? visible(column.title), title: name === "advantage" ? "mean advantage of the turns" : `sort by ${visible(column.title)}`, width: WIDTHS[name] ?? KINDS[kind] ?? KINDS.text, number: numeric, sort: column.sorts === false ? null : name, cell };
+}
+
+/** A name of which the number among siblings is never cut. @param {{ id: string }} props */
+function Name({ id }) {
+  const [group, own] = nameAndNumber(visible(id));
+  return h("span", { class: "name", title: visible(id) }, h("span", { class: "cut" }, group), own);
 }
 
 /** A number with a bar behind it, from the least of the run to the most. @param {{ value: any, range: [number, number] }} props */
@@ -166,7 +173,7 @@ export function EpisodesScreen({ run, head, live, query }) {
     rows.error && rows.current ? h("div", { style: { padding: "8px 12px 0" } }, h(Failed, { error: rows.error })) : null,
     h("div", { ref: place, class: "scroll-x" }, rows.fresh && rows.current && rows.total === 0 ? h(Empty, { title: active.length ? "No episode fits these filters" : "No episode yet" }, active.length ? null : h("p", {}, "Episodes appear here when the first one ends."))
       : h(Grid, { columns, total: rows.total, at: rows.at, need: rows.need, chosen: at, onChoose: setAt, href: (/** @type {Json} */ row) => link(["run", run, "episode", row.id]), sort, down, onSort: sorted, label: "episodes", height })),
-    h("div", { class: "foot", role: "status" }, h("span", {}, `${number(rows.total)} of ${number(head.summary.episodes)} episodes`), h(Indexing, { index, what: "tools, reward components, versions and text are of these" }),
+    h("div", { class: "foot", role: "status" }, h("span", {}, `${number(rows.total)} of ${number(head.summary.episodes)} episodes`), h(Indexing, { index, what: "tools, reward components, versions and text are of" }),
       index?.state === "failed" ? h("span", { class: "down" }, visible(`text index: ${index.problem}`)) : null, h("span", { class: "grow" }), h("span", {}, h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " row  ", h("kbd", {}, "Enter"), " open  ", h("kbd", {}, "g"), " group")));
 }
 

@@ -29,14 +29,15 @@ export function FailuresScreen({ run, live }) {
   const beat = live.live ?? answer.live, calls = Object.entries(answer.calls ?? {}).filter(([, n]) => n);
   const hung = (beat?.flights ?? []).slice(0, 10);
   return h("div", { class: "stack" },
-    h(Indexing, { index: live.index, what: "records that cannot be read are found on the way" }),
+    h(Indexing, { index: live.index, what: "records that cannot be read are found in" }),
     answer.zero ? h("div", { class: "card pad row" }, h("a", { href: link(["run", run, "episodes"], { reward_min: 0, reward_max: 0 }) }, `reward 0: ${plural(answer.zero, "episode")}`), Object.entries(answer.notes ?? {}).map(([name, n]) => h(Chip, { key: name, tone: "warn" }, visible(`${number(n)} × ${name}`)))) : null,
     answer.classes.length ? answer.classes.map((/** @type {Json} */ kind) => h(Class, { key: `${kind.kind} ${kind.place}`, run, kind })) : h("div", { class: "card" }, h(Empty, { title: "No episode failed" })),
     h("div", { class: "two" },
+      h(Extremes, { run, title: "Slowest episodes", rows: answer.slowest, shown: (row) => duration(row.duration_s) }), h(Extremes, { run, title: "Longest episodes", rows: answer.longest, shown: (row) => plural(row.turns, "turn") }),
+      h("div", { class: "stack" },
       h("section", { class: "card pad" }, h("h2", { class: "minor" }, "Longest in flight"), beat ? (hung.length ? h("table", { class: "table" }, h("tbody", {}, hung.map((/** @type {Json} */ one) => h("tr", { key: one.id }, h("td", {}, visible(one.id)), h("td", {}, visible(one.stage)), h("td", { class: "num nowrap" }, duration(Math.max(0, (beat.at ?? one.since) - one.since))))))) : h("p", { class: "soft" }, "None is in flight.")) : h("p", {}, h(Missing, {}), h("span", { class: "soft" }, ": no heartbeat."))),
       h("section", { class: "card pad" }, h("h2", { class: "minor" }, "Calls that failed"), calls.length ? h("div", { class: "row" }, calls.map(([name, n]) => h(Chip, { key: name, tone: "warn" }, `${name} ${number(n)}`))) : h("p", { class: "soft" }, "None."),
-        answer.raised?.length ? h("div", { style: { marginTop: "8px" } }, answer.raised.map((/** @type {string} */ line) => h(Text, { key: line, text: line }))) : null),
-      h(Extremes, { run, title: "Slowest episodes", rows: answer.slowest, shown: (row) => duration(row.duration_s) }), h(Extremes, { run, title: "Longest episodes", rows: answer.longest, shown: (row) => plural(row.turns, "turn") })),
-    answer.attempts?.length ? h(Details, { title: `${number(answer.attempts_total)} attempts that were retried, and other failures${answer.attempts_total > answer.attempts.length ? `; the last ${answer.attempts.length}` : ""}`, children: () => answer.attempts.map((/** @type {Json} */ attempt, /** @type {number} */ k) => h("div", { class: "card pad", key: k, style: { marginBottom: "8px" } },
+        answer.raised?.length ? h("div", { style: { marginTop: "8px" } }, answer.raised.map((/** @type {string} */ line) => h(Text, { key: line, text: line }))) : null))),
+    answer.attempts?.length ? h(Details, { title: `${plural(answer.attempts_total, "attempt")} ${answer.attempts_total === 1 ? "that was" : "that were"} retried, and other failures${answer.attempts_total > answer.attempts.length ? `; the last ${answer.attempts.length}` : ""}`, children: () => answer.attempts.map((/** @type {Json} */ attempt, /** @type {number} */ k) => h("div", { class: "card pad", key: k, style: { marginBottom: "8px" } },
       h("div", { class: "row" }, h("b", { class: "down" }, visible(attempt.kind ?? "failure")), attempt.episode ? h("span", {}, visible(attempt.episode)) : null, h("span", { class: "soft small" }, moment(attempt.at))), h(Text, { text: attempt.message ?? pretty(attempt), limit: 1200 }))) }) : null);
 }

@@ -1,10 +1,10 @@
 /** Siblings side by side: where they part, and what each turn was worth. */
 
 import { h } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "app/data";
 import { most } from "app/credit";
-import { EMPTY_REPLY, flat, isNumber, number, plural, pretty, signed, turnIsEmpty, visible } from "app/format";
+import { EMPTY_REPLY, flat, isNumber, nameAndNumber, number, plural, pretty, signed, turnIsEmpty, visible } from "app/format";
 import { useKeys } from "app/keys";
 import { said } from "app/message";
 import { go, link, replace } from "app/place";
@@ -23,18 +23,56 @@ export const actionOf = (turn) => (turn.calls?.length ? turn.calls.map((/** @typ
 /** Arguments without their braces. @param {unknown} text */
 const inner = (text) => { const whole = flat(text ?? ""); return whole.startsWith("{") && whole.endsWith("}") ? whole.slice(1, -1) : whole; };
 
-/** @param {{ value: unknown, scale: number }} props */
-const Small = ({ value, scale }) => h("span", { class: "row small", style: { gap: "6px" } }, h(Axis, { value, most: scale, size: "narrow" }), h("span", { class: tone(value) }, signed(value)));
+/** An advantage above its bar. @param {{ value: unknown, scale: number, name?: string }} props */
+const Small = ({ value, scale, name = "" }) => h("div", { class: "small" }, h("div", { class: "between" }, h("span", { class: "soft cut" }, visible(name)), h("span", { class: tone(value) }, signed(value))), h(Axis, { value, most: scale, size: "thin" }));
 
 /** One turn of a member. @param {{ run: string, member: Json, turn: Json, scale: number, other: Json | null, otherScale: number }} props */
 const Cell = ({ run, member, turn, scale, other, otherScale }) => h("div", {},
-  h("div", { class: "row", style: { justifyContent: "space-between" } }, h("a", { href: link(["run", run, "episode", member.id], { turn: turn.index }), "aria-label": visible(`turn ${turn.index} of ${member.id}`) }, `turn ${turn.index}`),
-    isNumber(turn.advantage) ? h(Small, { value: turn.advantage, scale }) : h("span", { class: "none small" }, "no credit")),
-  other ? h("div", { class: "row small", style: { justifyContent: "space-between" } }, h("span", { class: "soft" }, visible(other.name)), h(Small, { value: other.credits[member.id]?.turn_advantages[turn.index], scale: otherScale })) : null,
+  h("div", { class: "between small" }, h("a", { href: link(["run", run, "episode", member.id], { turn: turn.index }), "aria-label": visible(`turn ${turn.index} of ${member.id}`) }, `turn ${turn.index}`),
+    isNumber(turn.advantage) ? h("span", { class: tone(turn.advantage) }, signed(turn.advantage)) : h("span", { class: "none" }, "no credit")),
+  isNumber(turn.advantage) ? h(Axis, { value: turn.advantage, most: scale, size: "thin" }) : null,
+  other ? h(Small, { value: other.credits[member.id]?.turn_advantages[turn.index], scale: otherScale, name: other.name }) : null,
   h("pre", {}, brief(actionOf(turn))),
   turn.calls?.[0]?.result ? h("pre", { class: "soft" }, `→ ${brief(turn.calls[0].result)}`) : null,
   turn.state != null ? h("div", { class: "soft small cut", title: visible(turn.state) }, visible(`at ${turn.state}`)) : null,
   isNumber(turn.reward) && turn.reward !== 0 ? h(Chip, { tone: tone(turn.reward) }, `reward ${number(turn.reward)}`) : null);
+
+/** The number of an episode within its group, or its whole name. @param {string} id */
+const numberOf = (id) => nameAndNumber(id)[1] || id;
+
+/** @param {unknown[]} values */
+const mean = (values) => { const known = values.filter(isNumber); return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null; };
+
+/** A column of the table of siblings. @typedef {{ name: string, cell: (member: Json, k: number) => any, number?: boolean, wide?: boolean }} Column */
+
+/** The siblings as rows: what each earned, and its credit.
+ * @param {{ run: string, answer: Json, chosen: string, other: Json | null }} props */
+function Siblings({ run, answer, chosen, other }) {
+  const { members, differs } = answer;
+  const place = useRef(/** @type {HTMLTableRowElement | null} */ (null));
+  useEffect(() => { place.current?.scrollIntoView({ block: "nearest" }); }, [chosen]);
+  const rewards = members.map((/** @type {Json} */ member) => member.reward).filter(isNumber), best = Math.max(...rewards), worst = Math.min(...rewards);
+  const rank = (/** @type {number} */ reward) => (best === worst ? "" : reward === best ? "up" : reward === worst ? "down" : "");
+  const theirs = (/** @type {Json} */ member) => mean(other?.credits[member.id]?.turn_advantages ?? []);
+  const scale = most(members.map((/** @type {Json} */ one) => one.advantage)), otherScale = most(members.map(theirs));
+  const advantage = (/** @type {unknown} */ value, /** @type {number} */ largest) => (isNumber(value) ? h("span", { class: "credit" }, h(Axis, { value, most: largest, size: "narrow" }), h("span", { class: `fixed ${tone(value)}` }, signed(value))) : h("span", { class: "none" }, "not recorded"));
+  /** @type {Column[]} */
+  const columns = [
+    { name: "sibling", cell: (member) => h("a", { class: "nowrap", href: link(["run", run, "episode", member.id]), title: visible(member.id) }, h(Status, { status: member.status }), " ", visible(numberOf(member.id))) },
+    { name: "reward", number: true, cell: (member) => (isNumber(member.reward) ? h("b", { class: rank(member.reward) }, number(member.reward)) : h("span", { class: "none" }, "not scored")) },
+    { name: "advantage (mean)", cell: (member) => advantage(member.advantage, scale) },
+    ...(other ? [{ name: visible(other.name), cell: (/** @type {Json} */ member) => advantage(theirs(member), otherScale) }] : []),
+    { name: "turns", number: true, cell: (member) => number(member.turns.length) },
+    { name: "tokens", number: true, cell: (member) => number(member.sampled_tokens) },
+    { name: "ended by", cell: (member) => visible(member.error ?? member.stop ?? "–") },
+    { name: "differs from #0 at", cell: (_, k) => (isNumber(differs?.[k]) ? `turn ${differs[k]}` : h("span", { class: "soft" }, k ? "acts alike" : "–")) },
+    { name: "answer", wide: true, cell: (member) => (member.answer == null ? h("span", { class: "soft" }, "–") : member.answer === "" ? h("span", { class: "none" }, EMPTY_REPLY) : visible(member.answer)) },
+  ];
+  return h("div", { class: "card scroll-x", tabIndex: 0, role: "group", "aria-label": "siblings", style: { marginBottom: "12px" } }, h("table", { class: "table siblings" },
+    h("thead", {}, h("tr", {}, columns.map((column) => h("th", { key: column.name, scope: "col", class: column.number ? "num" : "" }, column.name)))),
+    h("tbody", {}, members.map((/** @type {Json} */ member, /** @type {number} */ k) => h("tr", { key: member.id, ref: member.id === chosen ? place : undefined, class: member.id === chosen ? "on" : "", "aria-current": member.id === chosen ? "true" : undefined },
+      columns.map((column) => h("td", { key: column.name, class: column.number ? "num" : column.wide ? "wide" : "" }, column.cell(member, k))))))));
+}
 
 /** Asks for the credit of another estimator. @param {{ head: Json, chosen: string, onChange: (name: string) => void, label: string }} props */
 export const EstimatorMenu = ({ head, chosen, onChange, label }) => h("label", { class: "row small soft" }, label, h("select", { value: chosen, onChange: (/** @type {any} */ event) => onChange(event.currentTarget.value) },
@@ -43,21 +81,21 @@ export const EstimatorMenu = ({ head, chosen, onChange, label }) => h("label", {
 /** @param {{ run: string, id: string, head: Json, live: import("app/live").Live, query: URLSearchParams }} props */
 export function GroupScreen({ run, id, head, live, query }) {
   const state = useLoaded(() => get("group", { run, id }), [run, id, live.ticks.credit]);
-  const by = query.get("by") === "state" ? "state" : "turn", estimator = query.get("estimator") ?? "";
+  const by = query.get("by") === "state" ? "state" : "turn", estimator = query.get("estimator") ?? "", chosen = query.get("at") ?? "";
   const other = useLoaded(async () => (estimator ? { name: estimator, ...(await get("credit", { run, group: id, estimator })) } : null), [run, id, estimator]);
   const [at, setAt] = useState(-1);
   const place = useRef(-1);
   const answer = state.value;
   const members = answer?.members ?? [];
   const rows = by === "state" ? answer?.by_state ?? [] : answer?.by_turn ?? [];
-  const turnTo = (/** @type {Json} */ changes) => replace(link(["run", run, "group", id], { by: by === "state" ? by : "", estimator, ...changes }));
+  const turnTo = (/** @type {Json} */ changes) => replace(link(["run", run, "group", id], { by: by === "state" ? by : "", estimator, at: chosen, ...changes }));
   const step = (/** @type {number} */ move) => {
     const next = Math.max(0, Math.min(rows.length - 1, place.current + move));
     place.current = next;
     setAt(next);
     document.getElementById(`row-${next}`)?.scrollIntoView({ block: "nearest" });
   };
-  useKeys({ j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1), Enter: () => { if (members[0]) go(link(["run", run, "episode", members[0].id])); } });
+  useKeys({ j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1), Enter: () => { const member = members.find((/** @type {Json} */ one) => one.id === chosen) ?? members[0]; if (member) go(link(["run", run, "episode", member.id])); } });
   if (!answer || answer.group_id !== id) return h("div", {}, pending(state));
   if (!members.length) return h(Empty, { title: "This group has no episode" });
   const scale = most(members.flatMap((/** @type {Json} */ member) => member.turns.map((/** @type {Json} */ turn) => turn.advantage)));
@@ -73,14 +111,12 @@ export function GroupScreen({ run, id, head, live, query }) {
       answer.opening_differs ? h(Chip, { tone: "down" }, "siblings began with different prompts") : null),
       h(Text, { text: (answer.task.instruction ?? []).map((/** @type {Json} */ message) => said(message.content)).join("\n"), limit: 600 }), h(Details, { title: "task data", children: () => h(Text, { text: pretty(answer.task.data ?? {}) }) })),
     other.error && estimator ? h(Failed, { error: other.error }) : null,
+    h(Siblings, { run, answer, chosen, other: second }),
     by === "state" && !rows.length ? h("div", { class: "card" }, h(Empty, { title: "Anchor states: not recorded" }, h("p", {}, "An environment names its state with state_key()."))) :
-      h("div", { class: "card scroll-x", tabIndex: 0, role: "group", "aria-label": "siblings", style: { maxHeight: "calc(100vh - 120px)" } }, h("table", { class: "group-table" },
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, by === "state" ? "state" : "row"), members.map((/** @type {Json} */ member, /** @type {number} */ k) => h("th", { key: member.id, scope: "col" },
-          h("div", { class: "row", style: { justifyContent: "space-between" } }, h("a", { href: link(["run", run, "episode", member.id]) }, h(Status, { status: member.status }), " ", visible(member.id.slice(member.id.lastIndexOf("#") + 1).length < member.id.length && member.id.includes("#") ? member.id.slice(member.id.lastIndexOf("#")) : member.id)),
-            h("span", {}, isNumber(member.reward) ? h("span", { class: member.reward === best && best > worst ? "up" : member.reward === worst && best > worst ? "down" : "" }, number(member.reward)) : h("span", { class: "none" }, "not scored"))),
-          h("div", { class: "soft small", style: { fontWeight: 400 } }, visible(`${plural(member.turns.length, "turn")}${member.stop ? `, ${member.stop}` : ""}${member.error ? `, ${member.error}` : ""}${isNumber(answer.differs?.[k]) ? `, differs from turn ${answer.differs[k]}` : ""}`)),
-          h("div", { class: "row small", style: { fontWeight: 400 } }, h("span", { class: "soft" }, "advantage"), isNumber(member.advantage) ? h(Small, { value: member.advantage, scale: most(members.map((/** @type {Json} */ one) => one.advantage)) }) : h("span", { class: "none" }, "not recorded")),
-          member.answer != null ? h("div", { class: "small cut", style: { fontWeight: 400 } }, visible(member.answer)) : null)))),
+      h("div", { class: "card scroll-x", tabIndex: 0, role: "group", "aria-label": "turns side by side", style: { maxHeight: "calc(100vh - 80px)" } }, h("table", { class: `group-table ${by === "state" ? "states" : ""}` },
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, by === "state" ? "state" : "row"), members.map((/** @type {Json} */ member) => h("th", { key: member.id, scope: "col", class: member.id === chosen ? "on" : "" },
+          h("div", { class: "between" }, h("a", { href: link(["run", run, "episode", member.id]), title: visible(member.id) }, h(Status, { status: member.status }), " ", visible(numberOf(member.id))),
+            h("span", { class: "plain" }, isNumber(member.reward) ? ["reward ", h("b", { key: "r" }, number(member.reward))] : h("span", { class: "none" }, "not scored"))))))),
         h("tbody", {}, rows.map((/** @type {any} */ row, /** @type {number} */ k) => {
           const diverges = by === "turn" && k === answer.diverges;
           const cells = by === "state" ? row.turns.map((/** @type {number[]} */ list, /** @type {number} */ m) => (list.length ? list.map((index) => h("div", { key: index }, cell(members[m], index))) : h("span", { class: "soft" }, "–"))) : row.map((/** @type {number | null} */ index, /** @type {number} */ m) => cell(members[m], index));
