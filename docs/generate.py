@@ -262,8 +262,9 @@ def papers() -> list[Paper]:
     for row in csv.DictReader((DOCS / "papers.tsv").open(), delimiter="\t", quoting=csv.QUOTE_NONE):
         methods = tuple(named.get(_letters(row["title"]), ()))
         found.append(Paper(row["class"], row["title"], row["by"], row["lacks"], methods))
-        if found[-1].works and not methods and row["lacks"]:
-            raise ValueError(f"docs/papers.tsv: {row['title']}: works by {row['by']} and lacks {row['lacks']!r}")
+        if found[-1].works and row["lacks"]:
+            by = row["by"] or ", ".join(methods)
+            raise ValueError(f"docs/papers.tsv: {row['title']}: works by {by}: empty its `lacks`, {row['lacks']!r}")
         if not found[-1].works and not row["lacks"]:
             raise ValueError(f"docs/papers.tsv: {row['title']}: no recipe names it: say in `lacks` what is missing")
     return found
