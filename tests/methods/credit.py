@@ -225,7 +225,7 @@ def moved(run: Run) -> list[list[bool]]:
 
 
 def after_a_warmup(run: Run) -> None:
-    """Asserts that in the first iteration only the model beside the policy learned, and the policy in the next two."""
+    """Asserts that in the first iteration only the other model learned, and the policy in the next two."""
     first, *_ = [line for line in run.reader.metrics() if line.get("split") == "train"]
     assert sum(first.get(f"{name}_loss", 0) for name in ("progress", "value", "reward_model")) > 0
     assert "grad_norm" not in first
