@@ -22,6 +22,7 @@ from agentrl.estimators.registry import load_credit
 from agentrl.estimators.table import CreditTable
 from agentrl.rewards.components import RewardSet
 from agentrl.rewards.groups import score_group
+from agentrl.rollouts.builder import build
 from agentrl.rollouts.summary import passes
 from agentrl.store.codec import StoredCredit
 from agentrl.store.run_dir import RunDir
@@ -305,6 +306,20 @@ def tried(recipe: Recipe) -> list[float]:
     return rounded(passes(played, recipe.eval.samples if recipe.eval else 1).values())
 
 
+def graded(run: Run) -> list[Any]:
+    """By episode of an evaluation: the policy's solutions, and what it said of them."""
+    played = [episode for episode in run.reader.episodes() if episode.split == "eval"]
+    return [[episode.info["solutions"], episode.info["grades"]] for episode in played if "grades" in episode.info]
+
+
+def voted(recipe: Recipe) -> list[str | None]:
+    """What the recipe's agent answers, by its solutions and whether it finds them right; without grades, the first."""
+    agent = build(recipe).make_agent()
+    cases = [(["5", "5", "4", "4"], [True, False, True, True]), (["5", "5", "4", None], [False] * 4), ([None], [True])]
+    choose = getattr(agent, "chosen", lambda answers, accepted: answers[0])
+    return [choose(*case) for case in cases]
+
+
 METHODS = [
     # The turn that both a-b episodes share has the mean of 2/3 and -1/3; c is of one episode.
     Method("salt", lambda run: run.metric("merged_edges"), credited, [0.167, 0.167, 0.167, 0.167, -0.333]),
@@ -407,4 +422,13 @@ METHODS = [
     method("treepo", parted, by_trajectory(TREES), AGAINST),
     # Of task a, two of four tries miss the right one in 3 of 6 pairs.
     method("limit-of-rlvr", within, tried, [5 / 8, 3 / 4, 1], small=("eval={episodes: 16, samples: 4, tasks: null}",)),
+    # Of the accepted 5, 4, 4 most are 4; without an accepted one all count.
+    Method(
+        "self-prm",
+        graded,
+        voted,
+        ["4", "5", None],
+        sized=(*EIGHT, "eval={episodes: 8, tasks: null}"),
+        warmed=(*BY_HEART, "model.scratch.max_context=1024"),
+    ),
 ]
