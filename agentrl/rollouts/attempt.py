@@ -139,6 +139,7 @@ class Attempt:
             seed=derive_seed(context.seed, "episode", self.spec.id),
             keyed=_keyed(agent, box.instances) if context.keyed else (),
             saves=savers(box.instances),
+            split=self.spec.split,
         )  # fmt: skip
         speaker = MainPolicy(POLICY, context.engine, context.renderer, self.sampling, reserve=self._reserve)
         self.session = session = Session(state, box, speaker, source, self.speakers, self.forkable)

@@ -100,6 +100,11 @@ class Session(Conversation):
         return node if node.kind == "sampled" else None
 
     @property
+    def split(self) -> str:
+        """What the episode is for: `train`, `eval`, `rollout` or `demo`. An agent may think longer in evaluations."""
+        return self.state.split
+
+    @property
     def forks_left(self) -> int:
         """Number of forks left; 0 in an evaluation, a demonstration and an episode that resumes a stored one."""
         return 0 if self._forks is None else self._forks.forks_left

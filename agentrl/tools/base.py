@@ -41,7 +41,7 @@ class ToolResult:
         ends_reply: skips later calls of the reply that have not begun, because they were meant for an earlier state.
             The model gets a note. See `Tool.ends_replies`.
         executed: False if the environment did nothing with the call: a game that says `Nothing happens.`, a click
-            beside all buttons. Credit that reads whether turns were carried out (`spa`) counts such a turn as not.
+            outside all buttons. Credit that reads whether turns were carried out (`spa`) counts such a turn as not.
 
     Raises:
         ImageRefused: an image is damaged or of an unknown type.

@@ -22,6 +22,7 @@ from agentrl.estimators.registry import load_credit
 from agentrl.estimators.table import CreditTable
 from agentrl.rewards.components import RewardSet
 from agentrl.rewards.groups import score_group
+from agentrl.rollouts.builder import build
 from agentrl.rollouts.passes import passes
 from agentrl.store.codec import StoredCredit
 from agentrl.store.run_dir import RunDir
@@ -225,7 +226,7 @@ def moved(run: Run) -> list[list[bool]]:
 
 
 def after_a_warmup(run: Run) -> None:
-    """Asserts that in the first iteration only the model beside the policy learned, and the policy in the next two."""
+    """Asserts that in the first iteration only the other model learned, and the policy in the next two."""
     first, *_ = [line for line in run.reader.metrics() if line.get("split") == "train"]
     assert sum(first.get(f"{name}_loss", 0) for name in ("progress", "value", "reward_model")) > 0
     assert "grad_norm" not in first
@@ -304,6 +305,20 @@ def tried(recipe: Recipe) -> list[float]:
     ]
     found = passes(played, recipe.eval.k if recipe.eval else 1)
     return rounded([share for name, share in found.items() if name.startswith("pass@")])
+
+
+def graded(run: Run) -> list[Any]:
+    """By episode of an evaluation: the policy's solutions, and what it said of them."""
+    played = [episode for episode in run.reader.episodes() if episode.split == "eval"]
+    return [[episode.info["solutions"], episode.info["grades"]] for episode in played if "grades" in episode.info]
+
+
+def voted(recipe: Recipe) -> list[str | None]:
+    """What the recipe's agent answers, by its solutions and whether it finds them right; without grades, the first."""
+    agent = build(recipe).make_agent()
+    cases = [(["5", "5", "4", "4"], [True, False, True, True]), (["5", "5", "4", None], [False] * 4), ([None], [True])]
+    choose = getattr(agent, "chosen", lambda answers, accepted: answers[0])
+    return [choose(*case) for case in cases]
 
 
 METHODS = [
@@ -408,4 +423,13 @@ METHODS = [
     method("treepo", parted, by_trajectory(TREES), AGAINST),
     # Of task a, two of four tries miss the right one in 3 of 6 pairs.
     method("limit-of-rlvr", within, tried, [5 / 8, 3 / 4, 1], small=("eval={episodes: 16, k: 4, tasks: null}",)),
+    # Of the accepted 5, 4, 4 most are 4; without an accepted one all count.
+    Method(
+        "self-prm",
+        graded,
+        voted,
+        ["4", "5", None],
+        sized=(*EIGHT, "eval={episodes: 8, tasks: null}"),
+        warmed=(*BY_HEART, "model.scratch.max_context=1024"),
+    ),
 ]

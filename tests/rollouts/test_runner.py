@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -485,6 +486,21 @@ async def test_cancelling_emits_nothing_and_leaves_no_task(tmp_path: Path) -> No
         await playing
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
     assert context.engine._live == {}  # type: ignore[attr-defined]
+
+
+class Told(Agent):
+    """Answers with what it was told."""
+
+    async def run(self, session: Any) -> None:
+        await session.generate()
+        session.finish("answer", session.split)
+
+
+@pytest.mark.parametrize("split", ["train", "eval"])
+async def test_an_agent_is_told_what_its_episode_is_for(tmp_path: Path, split: str) -> None:
+    context = make_context(make_parts(tmp_path, agent={"use": f"{__name__}:Told"}), lambda task, rng: iter([Say("x")]))
+    (episode,) = await collect(context, [replace(each, split=split) for each in specs(1)])
+    assert episode.answer == split
 
 
 class Forgetful(Agent):

@@ -65,6 +65,7 @@ class EpisodeState:
         calls: runs its tool calls, under its limits.
         keyed: objects that know the state that a turn acts on, if credit reads it.
         saves: environments whose state is stored with each turn.
+        split: what the episode is for: `train`, `eval`, `rollout`, `demo`.
 
     Attributes:
         recording: its turns, branches and tokens.
@@ -82,8 +83,9 @@ class EpisodeState:
         seed: int,
         keyed: Sequence[HasStateKey] = (),
         saves: Sequence[Environment] = (),
+        split: str = "rollout",
     ) -> None:
-        self.id, self.task, self.calls = id, task, calls
+        self.id, self.task, self.calls, self.split = id, task, calls, split
         self.max_turns, self.seed, self.saves = max_turns, seed, saves
         self.recording = Recording()
         self.stage = "agent"
