@@ -196,6 +196,37 @@ def entropic(recipe: Recipe) -> list[list[float]]:
     return [first, told(cold, logprob=logprob, advantage=[1.0] * 5, entropy=entropy)]
 
 
+def preferred(recipe: Recipe) -> list[float]:
+    """The loss of three replies: two tokens with -1 and -3, one with -1, one with -2; labels 2, 1 and 0. Without the
+    first, that of a pair."""
+    preference = recipe.stages[-1].preference
+    assert preference is not None
+    objective = Objective.alone(preference.loss)
+    logprob, labels = [-1.0, -3.0, -1.0, -2.0], [2.0, 2.0, 1.0, 0.0]
+    keep = slice(0 if preference.loss.use == "tpo" else 2, 4)
+    columns = {name: torch.tensor(values[keep]) for name, values in (("logprob", logprob), ("reward", labels))}
+    nothing = torch.zeros_like(columns["reward"])
+    index = torch.tensor([0, 0, 1, 2][keep])
+    index = index - index.min()
+    batch = TokenBatch(
+        old_logprob=nothing, behaviour_logprob=nothing, advantage=nothing, weight=nothing, ref_logprob=nothing,
+        episode=index, turn=index, group=torch.zeros_like(index), **columns,
+    )  # fmt: skip
+    return [round(value, 3) for value in objective(batch)[0].tolist()]
+
+
+def preferences(run: Run) -> list[dict[str, Any]]:
+    """The lines of a stage of preferences."""
+    return [line for line in run.reader.metrics() if line.get("split") == "preference"]
+
+
+def separated(run: Run) -> None:
+    """Asserts that the preferences had a gradient, and moved the policy."""
+    lines = preferences(run)
+    assert all(line["grad_norm"] > 0 for line in lines)
+    assert lines[-1]["loss"] < lines[0]["loss"]
+
+
 BABYAI = Path(__file__).parents[2] / "recipes" / "babyai"
 
 
@@ -284,6 +315,15 @@ METHODS = [
         [[-1.5, -1.6416, -1.0], [0.0, 12.5, 0.0, 0.0, 0.0]],
         sized=("warm_start.episodes=128", "warm_start.steps=150"),
         warmed=None,
+    ),
+    # -log sigmoid(0.2 * 1) + 2, the mean of the first reply's cross-entropy.
+    Method(
+        "tpo",
+        lambda run: [line["loss"] for line in preferences(run)],
+        preferred,
+        [2.598] * 4,
+        warmed=None,
+        learns=separated,
     ),
     Method("t1", lambda run: steps(run, "kl_ref"), followed, ("ema_reference", 0.01)),
 ]
