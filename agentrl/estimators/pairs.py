@@ -51,6 +51,25 @@ def best_and_worst(
     return pairs
 
 
+def best_two_and_worst(
+    members: Iterable[R], reward: Callable[[R], float | None], *, min_gap: float = 1e-6
+) -> list[tuple[R, R, R]]:
+    """Returns the best, the second best and the worst of every group in which the last two have a reward gap of at
+    least `min_gap`, in order of ids. Ties and errors are as for `best_and_worst`."""
+    groups: dict[str, list[tuple[float, R]]] = {}
+    for member in sorted(members, key=lambda each: each.id):
+        if (value := reward(member)) is not None:
+            groups.setdefault(member.group_id, []).append((value, member))
+    ranked = [sorted(known, key=lambda each: -each[0]) for known in groups.values() if len(known) > 2]
+    found = [(known[0][1], known[1][1], known[-1][1]) for known in ranked if known[1][0] - known[-1][0] >= min_gap]
+    if not found:
+        raise TrainError(
+            f"none of {len(groups)} groups has three episodes of which the second best is better than the worst",
+            remedy="collect several episodes a task, at a temperature above 0",
+        )
+    return found
+
+
 def check_prompts(chosen: Episode, rejected: Episode) -> None:
     """Raises TrainError unless two episodes of a group answer the same prompt."""
     if chosen.prompt != rejected.prompt:

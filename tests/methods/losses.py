@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ import numpy as np
 import torch
 
 from agentrl.config.recipe import Recipe
+from agentrl.curriculum import CreditedEpisode
+from agentrl.estimators.registry import EpisodeCredit
 from agentrl.rewards.groups import score_group
 from agentrl.rollouts.builder import build
 from agentrl.training.batch.kl_reward import with_kl_reward
@@ -145,20 +148,106 @@ def exits(recipe: Recipe) -> list[float]:
     return asyncio.run(scored())
 
 
+def rewarded(recipe: Recipe, episodes: list[Episode]) -> list[float | None]:
+    """What the recipe's rewards make of each episode."""
+    parts = build(recipe)
+
+    async def scored() -> list[float | None]:
+        return [(await parts.rewards.score(each.task, each)).total for each in episodes]
+
+    return asyncio.run(scored())
+
+
+def agreeing(recipe: Recipe) -> list[float | None]:
+    """The rewards of answers whose second is right, another one, and right after a wrong first one."""
+    task = Task.of("t", "4 + 5? A 9 B 8 C 7", answer="A", options=[9, 8, 7])
+    said = [("A", "A"), ("A", "B"), ("B", "A")]
+    return rewarded(recipe, [make_episode(task, turn(), answer=a, info={"second": again}) for a, again in said])
+
+
+def triggered(recipe: Recipe) -> list[Any]:
+    """The rewards of a thought and of none where one is needed, of both where none is, and of no form; and the
+    advantages of the three tokens of a reply with advantage 1."""
+    replies = ["<think>5</think><answer>A</answer>", "<think></think><answer>A</answer>"]
+    hard, easy = (Task.of("t", "?", answer="A", hard=hard) for hard in (True, False))
+    played = [make_episode(task, turn(text=text), answer="A") for task in (hard, easy) for text in replies]
+    rewards = rewarded(recipe, [*played, make_episode(easy, turn(text="A"), answer="A")])
+    (one,) = [make_episode(easy, turn(), tokens=3)]
+    credited = [CreditedEpisode(one, EpisodeCredit(episode_id="e", estimator="grpo", turn_advantages=[1.0]))]
+    for part in build(recipe).make_curriculum():
+        credited = part.refine(credited, None)
+    return [[None if each is None else round(each, 2) for each in rewards], credited[0].credit.token_advantages]
+
+
+def entropic(recipe: Recipe) -> list[list[float]]:
+    """The losses of reinforcement learning, of an episode of two tokens and one of one; and those of the cold start,
+    of tokens with the cross-entropies 1, 2.5, 1, 2, 3 and different entropies."""
+    assert recipe.warm_start is not None
+    first = told(
+        recipe,
+        logprob=[-1.0, -2.5, -2.5],
+        advantage=[1.0, 1.0, -0.5],
+        entropy=[0.1, 0.2, 0.3],
+        episode=[0, 0, 1],
+    )
+    assert recipe.train is not None
+    cold = recipe.with_sections(train=recipe.train.model_copy(update={"loss": recipe.warm_start.loss}))
+    logprob, entropy = [-1.0, -2.5, -1.0, -2.0, -3.0], [0.1, 0.5, 0.5, 0.5, 2.0]
+    return [first, told(cold, logprob=logprob, advantage=[1.0] * 5, entropy=entropy)]
+
+
+def preferred(recipe: Recipe) -> list[float]:
+    """The loss of three replies: two tokens with -1 and -3, one with -1, one with -2; labels 2, 1 and 0. Without the
+    first, that of a pair."""
+    preference = recipe.stages[-1].preference
+    assert preference is not None
+    objective = Objective.alone(preference.loss)
+    logprob, labels = [-1.0, -3.0, -1.0, -2.0], [2.0, 2.0, 1.0, 0.0]
+    keep = slice(0 if preference.loss.use == "tpo" else 2, 4)
+    columns = {name: torch.tensor(values[keep]) for name, values in (("logprob", logprob), ("reward", labels))}
+    nothing = torch.zeros_like(columns["reward"])
+    index = torch.tensor([0, 0, 1, 2][keep])
+    index = index - index.min()
+    batch = TokenBatch(
+        old_logprob=nothing, behaviour_logprob=nothing, advantage=nothing, weight=nothing, ref_logprob=nothing,
+        episode=index, turn=index, group=torch.zeros_like(index), **columns,
+    )  # fmt: skip
+    return [round(value, 3) for value in objective(batch)[0].tolist()]
+
+
+def preferences(run: Run) -> list[dict[str, Any]]:
+    """The lines of a stage of preferences."""
+    return [line for line in run.reader.metrics() if line.get("split") == "preference"]
+
+
+def separated(run: Run) -> None:
+    """Asserts that the preferences had a gradient, and moved the policy."""
+    lines = preferences(run)
+    assert all(line["grad_norm"] > 0 for line in lines)
+    assert lines[-1]["loss"] < lines[0]["loss"]
+
+
+BABYAI = Path(__file__).parents[2] / "recipes" / "babyai"
+
+
 def taught() -> tuple[str, ...]:
-    """A teacher: the policy of the base after a longer warm start."""
-    (kdrl,) = [method for method in METHODS if method.name == "kdrl"]
-    assert kdrl.warmed is not None
-    return (f"train.teacher={warm(kdrl.base, (*kdrl.warmed, 'warm_start.steps=150'))}",)
+    """A teacher: the policy of `babyai-learn` after a longer warm start."""
+    return (f"train.teacher={warm(str(BABYAI / 'learn.yaml'), (*WARMED, 'warm_start.steps=250'))}",)
 
 
-LOOKED_UP = (
-    "model={scratch: {hidden: 32, layers: 2, heads: 2, vocab_size: 400, max_context: 512}, device: cpu}",
-    "warm_start={script: guesser, episodes: 64, steps: 100, batch: 8, lr: 3.0e-3}",
-    "train.trainable=null", "train.precision=float32", "train.lr=1.0e-3", "train.importance=null",
-    "train.kl={coef: 0.01, estimator: k2}",
+LEARNT = (
+    "tasks={source: ../babyai/task.py:missions, args: {level: GoToObj, n: 4096}}",
+    "agent={use: recent_agent, replies: 0, opening: false, max_turns: 12}",
+    "tools=[{game: {library: ../babyai/task.py:Grid, act: text, state: key, actions: [left, right, forward]}}]",
+    "sampling.max_tokens=3", "train.lr=1.0e-3", "train.trainable=null",
 )  # fmt: skip
-"""Overrides that train `lookup-llm` from scratch, in place of a language model."""
+"""Overrides of `babyai` for a policy of `babyai-learn`."""
+
+SUMMED = ("warm_start.script=oracle", "warm_start.episodes=256", "warm_start.steps=400", *WARMED[3:])
+"""Overrides: a warm start of `math-python-learn` after which some answers are right."""
+
+GUESSED = ("warm_start.script=guesser", "warm_start.episodes=256", "warm_start.steps=200", *WARMED[3:])
+"""Overrides: a warm start of `choices`, which is right more often than by chance."""
 
 METHODS = [
     # psi is 0.3 and -0.1. Both episodes are on the right side by 0.4: log(1 + exp(-0.4)).
@@ -173,15 +262,21 @@ METHODS = [
         "trpa", lambda run: [value for value in steps(run, "loss") if value > 0.5], levels, [0.6154, 0.6554, 0.6382]
     ),
     # 0.82 and 0.37, mean 0.59: only the first is consistent. Scores 1.5, 1 and 0, less their mean.
-    Method("grpo-care", lambda run: run.metric("consistent"), consistent, [0.667, 0.667, 0.167, -0.833]),
+    Method(
+        "grpo-care",
+        lambda run: run.metric("consistent"),
+        consistent,
+        [0.667, 0.667, 0.167, -0.833],
+        warmed=SUMMED,
+    ),
     # 0.005 * 0.6^2 / 2 and 0.005 * 0.2^2 / 2.
     Method(
         "kdrl",
         lambda run: steps(run, "kl_ref"),
         distilled,
         [0.0009, 0.0001],
-        sized=LOOKED_UP[2:-1],
-        warmed=(*WARMED[3:], *LOOKED_UP),
+        sized=LEARNT,
+        start=str(BABYAI / "learn.yaml"),
         given=taught,
     ),
     # The ratio e^2 is cut to 5: 5 * 1 * 1; e^0.1 is not: 1.1052 * -1 * 1. Each prompt has the same weight.
@@ -193,6 +288,42 @@ METHODS = [
         exits,
         [0.25, 1.0, 0.0, 0.5],
         sized=("train.group_size=1", "train.groups=8"),
+        warmed=SUMMED,
+    ),
+    # Right twice, right once, wrong.
+    Method(
+        "acre",
+        lambda run: [episode.components["consistent"] for episode in run.played],
+        agreeing,
+        [1.0, 0.5, 0.0],
+        warmed=GUESSED,
+    ),
+    # Right is 1, and each fault costs 0.3: none for a thought on the hard one; for none there; for one on the easy one.
+    Method(
+        "adacot",
+        lambda run: [[episode.components[name] for name in ("miss", "over")] for episode in run.played],
+        triggered,
+        [[1.0, 0.7, 0.7, 1.0, 0.7], [1.0, 0.0, 1.0]],
+        warmed=GUESSED,
+    ),
+    # Weights of the bonus: 5 (10 * 0.68, cut), 3.208 (10 * 0.32) and 5 (10 * 1, cut). The one token in five with the
+    # largest -l - entropy is the second, with five times its cross-entropy.
+    Method(
+        "light-if",
+        lambda run: steps(run, "loss"),
+        entropic,
+        [[-1.5, -1.6416, -1.0], [0.0, 12.5, 0.0, 0.0, 0.0]],
+        sized=("warm_start.episodes=128", "warm_start.steps=150"),
+        warmed=None,
+    ),
+    # -log sigmoid(0.2 * 1) + 2, the mean of the first reply's cross-entropy.
+    Method(
+        "tpo",
+        lambda run: [line["loss"] for line in preferences(run)],
+        preferred,
+        [2.598] * 4,
+        warmed=None,
+        learns=separated,
     ),
     Method("t1", lambda run: steps(run, "kl_ref"), followed, ("ema_reference", 0.01)),
 ]

@@ -95,6 +95,7 @@ class Method:
         sized: overrides of the method and its control, after `SMALL`: sizes that the base needs.
         warmed: overrides that make a warm start of the base; None: the recipe trains from where it says.
         learns: asserts what the run changed.
+        start: the recipe whose warm start the policy is from; default: its base.
         given: further overrides of the method, which are made when it is played: paths of what is made then.
     """
 
@@ -106,6 +107,7 @@ class Method:
     sized: tuple[str, ...] = ()
     warmed: tuple[str, ...] | None = WARMED
     learns: Callable[[Run], None] = learned
+    start: str | None = None
     given: Callable[[], tuple[str, ...]] = tuple
 
     @property
@@ -121,7 +123,7 @@ class Method:
 
     def play(self, folder: Path, profile: str | None = None) -> Run:
         """Trains the method, or its control, for two iterations."""
-        began = None if self.warmed is None else warm(self.base, self.warmed)
+        began = None if self.warmed is None else warm(self.start or self.base, self.warmed)
         policy = () if began is None else (f"model={{path: {began}, device: cpu}}", "warm_start=null")
         given = self.given() if profile is None else ()
         overrides = [*SMALL, *policy, *self.sized, *self._small(profile), *given]

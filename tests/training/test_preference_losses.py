@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from types import SimpleNamespace
 
@@ -223,3 +224,14 @@ def test_unknown_losses_and_settings_are_named(settings, said):
     with pytest.raises(RecipeError) as error:
         load_loss(PreferenceLossSettings.model_validate(settings))
     assert str(error.value).startswith(said)
+
+
+def test_tpo_by_hand() -> None:
+    """Gold: two tokens with -1 and -3; chosen -1, rejected -2. The pair: -log sigmoid(0.5); the gold: 2 * 2."""
+    logprob, index = torch.tensor([-1.0, -3.0, -1.0, -2.0]), torch.tensor([0, 0, 1, 2])
+    zeros, reward = torch.zeros(4), torch.tensor([2.0, 2.0, 1.0, 0.0])
+    batch = TokenBatch(logprob, zeros, zeros, zeros, reward, zeros, index, index, torch.zeros(4, dtype=torch.long))
+    found, _ = Objective.alone(PreferenceLossSettings(use="tpo", beta=0.5, alpha=2.0))(batch)
+    assert found.tolist() == pytest.approx([0.4741 + 4.0] * 4, abs=1e-4)
+    with pytest.raises(TrainError, match="not a gold, a chosen and a rejected"):
+        Objective.alone(PreferenceLossSettings(use="tpo"))(dataclasses.replace(batch, reward=reward.clamp(max=1)))

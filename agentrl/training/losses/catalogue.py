@@ -22,6 +22,7 @@ from agentrl.training.losses.settings import (
     Sapo,
     Simpo,
     Tea,
+    Tpo,
     Trpa,
     WithSft,
 )
@@ -206,6 +207,17 @@ orpo = PreferenceLoss(
     "group",
     "seq_mean_token_mean",
     needs=(),
+)
+tpo = PreferenceLoss(
+    "tpo",
+    "preference:tpo",
+    Tpo,
+    "-log sigmoid(beta (l_c - l_r) - gamma) + alpha * cross-entropy of the gold reply",
+    "arXiv:2405.16681",
+    "group",
+    "seq_mean_token_mean",
+    needs=(),
+    gold=True,
 )
 kto = PreferenceLoss(
     "kto",

@@ -86,11 +86,13 @@ class PreferenceLoss(Loss):
     Attributes:
         paired: whether every group must consist of one good and one bad episode.
         baseline: whether the loss uses the divergence of policy and reference on mismatched episodes (in `advantage`).
+        gold: whether a group has a third episode, to be imitated (reward 2).
     """
 
     needs: Sequence[Need] = ("reference",)
     paired: bool = True
     baseline: bool = False
+    gold: bool = False
 
 
 def read_by(loss: Loss, settings: TrainSettings) -> dict[Need, str]:

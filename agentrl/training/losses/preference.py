@@ -1,6 +1,7 @@
 """Preference losses: they compare a good episode with a bad one, or weigh each episode on its own.
 
-An episode's `reward` is its label: 1 if it was chosen, 0 if it was rejected; a `group` is a pair. Only the sampled
+An episode's `reward` is its label: 1 if it was chosen, 0 if it was rejected; a `group` is a pair. For a loss that takes
+three, the episode to be imitated has label 2. Only the sampled
 tokens of an episode count, on all branches: l is the sum of their log-probabilities, d the sum of their log-ratios to
 the reference policy. Every token carries the loss of its pair, so that the mean over sequences of token means is the
 mean over pairs.
@@ -16,7 +17,7 @@ from torch.nn.functional import logsigmoid
 
 from agentrl.training.losses.batch import TokenBatch, mean_by, sum_by
 from agentrl.training.losses.outcome import first_tokens
-from agentrl.training.losses.settings import Dpo, Kto, Paired, Simpo
+from agentrl.training.losses.settings import Dpo, Kto, Paired, Simpo, Tpo
 from agentrl.types.errors import TrainError
 
 Result = tuple[Tensor, Tensor]
@@ -80,6 +81,32 @@ def orpo(batch: TokenBatch, settings: Paired) -> Result:
     mean = mean_by(batch.logprob, batch.episode)
     odds = mean - torch.log1p(-mean.exp())
     return _of_pairs(batch, settings, -settings.beta * logsigmoid(_by_side(batch, odds).margin))
+
+
+def tpo(batch: TokenBatch, settings: Tpo) -> Result:
+    """-log sigmoid(beta (l_c - l_r) - gamma) + alpha * cross-entropy of the gold reply (Saeidi et al., 2024, Eq. 9).
+
+    The gold reply is a third one, better than the chosen one: the policy imitates it in the same step, without a
+    reference policy. Its cross-entropy is the mean over its tokens, as of `sft` in the other losses.
+    """
+    first = first_tokens(batch.episode)
+    label, group = batch.reward[first], batch.group[first]
+    count = int(group.max()) + 1
+    value = (mean_by if settings.per_token else sum_by)(batch.logprob, batch.episode)
+    level = mean_by(batch.logprob, batch.episode)
+    sides = []
+    for wanted, found in ((2, level), (1, value), (0, value)):
+        of = label == wanted
+        if (torch.bincount(group[of], minlength=count) != 1).any():
+            raise TrainError(
+                "a group is not a gold, a chosen and a rejected episode",
+                place="train.loss",
+                remedy="label one of three with reward 2, one with 1 and one with 0",
+            )
+        sides.append(found.new_zeros(count).index_add(0, group[of], found[of]))
+    gold, chosen, rejected = sides
+    loss = -logsigmoid(settings.beta * (chosen - rejected) - settings.gamma) - settings.alpha * gold
+    return loss[batch.group], torch.zeros_like(batch.logprob, dtype=torch.bool)
 
 
 def kto(batch: TokenBatch, settings: Kto) -> Result:

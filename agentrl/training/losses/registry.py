@@ -85,6 +85,7 @@ PREFERENCE_LOSSES: Registry[Loss] = Registry(
         "cpo",
         "orpo",
         "kto",
+        "tpo",
     ),
     wanted="a PreferenceLoss, or a function mine(batch, settings...) -> (loss of each token, where it was clipped)",
     accept=_accept(PreferenceLoss),

@@ -157,6 +157,16 @@ class WithSft(Paired):
     sft: float = Field(1.0, ge=0)
 
 
+class Tpo(Section):
+    """`alpha`: weight of the cross-entropy of the gold reply. `per_token`: compare mean log-probabilities, with the
+    target margin `gamma` (TPO-L)."""
+
+    beta: float = Field(0.01, gt=0)
+    alpha: float = Field(1.0, ge=0)
+    per_token: bool = False
+    gamma: float = Field(0.0, ge=0)
+
+
 class Kto(Section):
     """`desirable`, `undesirable`: weights of good and bad episodes."""
 

@@ -25,6 +25,7 @@ class Course:
 
     Attributes:
         batch: episodes per step, or groups if `pairs`; drawn in shuffled passes over all samples.
+        members: episodes of a group, with `pairs`.
         lr: peak learning rate, after warm-up; then `schedule` applies.
         seed: seed of the order.
     """
@@ -37,6 +38,7 @@ class Course:
     loss: LossSettings = CROSS_ENTROPY
     pairs: bool = False
     schedule: LrSchedule = "linear"
+    members: int = 2
 
     def steps_from(self, first: int) -> Iterator[tuple[list[TrainingSample], float]]:
         """The samples and the learning rate of each step from `first` on, for `TrainerBackend.fit`."""
@@ -49,7 +51,7 @@ class Course:
         return learning_rate(self.lr, step, warmup, self.schedule, max(step - warmup, 0), max(self.steps - warmup, 1))
 
     def _batches(self, first: int) -> Iterator[tuple[int, list[TrainingSample]]]:
-        size = 2 * self.batch if self.pairs else self.batch
+        size = self.members * self.batch if self.pairs else self.batch
         drawn = endless(self.samples, size, np.random.default_rng(self.seed), self.pairs)
         for step, indices in islice(zip(range(self.steps), drawn, strict=False), first, None):
             yield step, [self.samples[index] for index in indices]

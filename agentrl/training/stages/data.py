@@ -14,7 +14,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.recipe import RlStage
 from agentrl.config.stages import PreferenceStage, SftStage
-from agentrl.estimators.pairs import best_and_worst, check_prompts
+from agentrl.estimators.pairs import best_and_worst, best_two_and_worst, check_prompts
 from agentrl.models.load import chat_tokenizer, find_model
 from agentrl.rollouts.builder import Parts
 from agentrl.store.reader import RunReader
@@ -119,25 +119,28 @@ def _supervised(
 
 
 def _preferred(stage: Stage, settings: PreferenceStage, parser: Parser, stored: Stored | None) -> list[Example]:
-    paired = preference_loss(stage).paired
+    loss = preference_loss(stage)
     if settings.jsonl is not None:
-        found = preferences(_file(stage, settings.jsonl), parser, key_of(stage, "jsonl"), paired=paired)
+        file, key = _file(stage, settings.jsonl), key_of(stage, "jsonl")
+        found = preferences(file, parser, key, paired=loss.paired, gold=loss.gold)
         return [Example(conversation, None, label) for conversation, label in found]
     if stored is None:
         return []
     with _placed(stage, "run"):
-        return _labelled(settings, stored)
+        return _labelled(settings, stored, loss.gold)
 
 
-def _labelled(settings: PreferenceStage, stored: Stored) -> list[Example]:
+def _labelled(settings: PreferenceStage, stored: Stored, gold: bool) -> list[Example]:
     if (threshold := settings.threshold) is not None:
         episodes = _of_one_outcome(stored.episodes(stored.earning(None)))
         return [Example.of(episode, float(reaches(earned(episode) or 0.0, threshold))) for episode in episodes]
     found = []
-    for pair in best_and_worst(stored.rows, attrgetter("reward"), min_gap=settings.min_gap):
-        chosen, rejected = _of_one_outcome(stored.episodes(pair))
-        check_prompts(chosen, rejected)
-        found += [Example.of(chosen, 1.0), Example.of(rejected, 0.0)]
+    choose, labels = (best_two_and_worst, (2.0, 1.0, 0.0)) if gold else (best_and_worst, (1.0, 0.0))
+    for chosen in choose(stored.rows, attrgetter("reward"), min_gap=settings.min_gap):
+        members = list(_of_one_outcome(stored.episodes(chosen)))
+        for other in members[1:]:
+            check_prompts(members[0], other)
+        found += [Example.of(each, label) for each, label in zip(members, labels, strict=True)]
     return found
 
 

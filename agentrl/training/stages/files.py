@@ -40,16 +40,17 @@ def conversations(path: Path, parser: Parser, key: str) -> list[SupervisedConver
     return _all(path, key, lambda row: [_conversation(row, parser)])
 
 
-def preferences(path: Path, parser: Parser, key: str, *, paired: bool) -> list[Labelled]:
+def preferences(path: Path, parser: Parser, key: str, *, paired: bool, gold: bool = False) -> list[Labelled]:
     """The labelled conversations of a file: two per row with `chosen` and `rejected`, one per row with `label`.
 
     Args:
         paired: refuse rows with `label`.
+        gold: rows have a third reply, `gold`, which gets label 2.
 
     Raises:
         TaskError: as `conversations`.
     """
-    return _all(path, key, lambda row: _preferences(row, parser, paired))
+    return _all(path, key, lambda row: _preferences(row, parser, paired, gold))
 
 
 def _all(path: Path, key: str, of: Callable[[JsonRow], Sequence[Any]]) -> list[Any]:
@@ -70,8 +71,19 @@ def _conversation(row: JsonRow, parser: Parser) -> SupervisedConversation:
     return _turns(messages, row, parser)
 
 
-def _preferences(row: JsonRow, parser: Parser, paired: bool) -> list[Labelled]:
+def _preferences(row: JsonRow, parser: Parser, paired: bool, gold: bool) -> list[Labelled]:
     data = row.data
+    if gold:
+        if not {"prompt", "gold", "chosen", "rejected"} <= data.keys():
+            raise TaskError(
+                f"the row has {', '.join(data) or 'no key'}, and the loss compares three replies",
+                place=row.place,
+                remedy="give prompt, gold, chosen and rejected; or use another preference.loss",
+            )
+        messages = _prompt(data["prompt"], row) + _reply(data["gold"], row, "gold")
+        pair = _pair(row, parser)
+        best = _turns(messages, row, parser, "gold", learned_from=len(_prompt(data["prompt"], row)))
+        return [(best, 2.0), *pair]
     if {"chosen", "rejected"} <= data.keys():
         return _pair(row, parser)
     if not {"prompt", "completion", "label"} <= data.keys():

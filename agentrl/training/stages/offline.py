@@ -168,6 +168,7 @@ class OfflineTraining:
             self._loss_settings,
             pairs,
             settings.lr_schedule,
+            3 if self.loss is not None and self.loss.gold else 2,
         )
 
     async def _examples(self) -> list[Example]:

@@ -92,6 +92,8 @@ def preference_metrics(
         sums = {id: value / max(sizes[id], 1) for id, value in sums.items()}
     groups: dict[str, dict[bool, dict[str, float]]] = {}
     for sample in samples:
+        if sample.reward > 1:  # a gold reply is imitated, not compared
+            continue
         sides = groups.setdefault(sample.group_id, {True: {}, False: {}})
         sides[sample.reward > 0][sample.episode_id] = sums[sample.episode_id]
     good, bad = ([v for sides in groups.values() for v in sides[which].values()] for which in (True, False))
