@@ -63,6 +63,8 @@ def _of_lone_episodes(plan: RlPlan, parts: Sequence[Part]) -> Iterator[RecipeErr
             why = f"{part.name} drops groups whose episodes are equal, and those of one episode are"
             yield _refused(f"curriculum.{index}", "train.group_size", why, f"{several}, or no {part.name}")
     for component in plan.parts.rewards.of_group:
+        if not component.weight and component.name not in plan.parts.credit.needs:
+            continue
         why = f"{component.name} compares the episodes of a group, and each has one"
         yield _refused(f"rewards.{component.name}", "train.group_size", why, f"{several}, or another reward")
     if plan.loss.name in OF_OUTCOMES:

@@ -160,7 +160,7 @@ def test_scores_that_an_estimator_cannot_take_are_refused(folder: Path, rewards:
     if says:
         with pytest.raises(CreditError, match=re.escape(f"{WITHIN} {says}")):
             check(str(folder), overrides)
-        assert ": ok" in check(str(folder), [*overrides[:1], "credit=grpo"])
+        assert ": ok" in check(str(folder), [*overrides[:1], "credit=reinforce_pp"])
     else:
         assert "takes scores" not in check(str(folder), overrides)
 

@@ -46,7 +46,9 @@ def undocumented(names: set[str]) -> set[str]:
     """Metrics that docs/metrics.md does not name; those of a curriculum's part by what follows the part's name."""
     page = METRICS.read_text()
     known = set(re.findall(r"`(\w+)`", page))
-    known |= {name for name in names if name.split("/")[0] in re.findall(r"`(\w+)/[A-Z]+`", page)}
+    named = re.findall(r"`(\w+)/[A-Z]+`", page)
+    named += [f"{part}{name.removeprefix('PART')}" for name in named for part in PARTS.built_in if "PART" in name]
+    known |= {name for name in names if name.split("/")[0] in named}
     suffixes = {name.removeprefix("PART") for name in known if name.startswith("PART_")}
     known |= {f"{part}{suffix}" for part in PARTS.built_in for suffix in suffixes}
     return names - known

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from agentrl.curriculum import Group, GroupPlan, Sampler
+from agentrl.curriculum.methods.dart import DartSuccesses, DartTurns
 from agentrl.curriculum.methods.measured import HardFocus, LowLikelihood, OfLevel
 from agentrl.curriculum.methods.mixture import Mixture, best_mixture
 from agentrl.curriculum.methods.recap import Recap
 from agentrl.curriculum.methods.temperature import EntropyTarget
+from agentrl.rollouts.specs import group_specs
+from agentrl.training.rollout_buffer import DrawnGroup
+from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError, TrainError
 from agentrl.types.task import Task
 from tests.curriculum.test_parts import context, credited, episode, group, source
@@ -103,3 +108,35 @@ def test_a_mixture_tries_its_pilots_and_measures_their_gain() -> None:
         part.observe([group("a", a), group("b", b)], context(at))
     assert part._outcome("0", "abc") == pytest.approx(1 / 3)
     assert part.metrics() == {"weight/a": 0.0, "weight/b": 0.0, "weight/c": 1.0}
+
+
+def test_a_drawn_group_keeps_its_temperature_in_a_checkpoint() -> None:
+    plan = GroupPlan(Task.of("t", "go"), 8, 5, temperature=0.7)
+    assert DrawnGroup.from_state(DrawnGroup(3, 0, plan).state_dict()).plan == plan
+    assert [spec.temperature for spec in group_specs(plan, "g", 3)] == [0.7] * 8
+    older = {key: value for key, value in DrawnGroup(3, 0, plan).state_dict().items() if key != "temperature"}
+    assert DrawnGroup.from_state(older).plan.temperature is None
+
+
+def test_dart_knows_the_successes_of_an_earlier_stage() -> None:
+    part = DartSuccesses(DartSuccesses.Settings(stage="collect"))
+    lost, won = episode("collect/a", 0.0), episode("collect/b", 1.0)
+    failed = Group("now", won.task, [episode("c", 0.0)])
+    told: list[str] = []
+
+    def of_stage(name: str) -> list[Episode]:
+        told.append(name)
+        return [won, lost]
+
+    known = replace(context(past={won.id: won}), of_stage=of_stage)
+    for at in range(2):
+        (joined,) = part.select([failed], 1, known)
+        assert [each.id for each in joined.episodes] == ["c", "collect/b"]
+        assert part.metrics() == {"joined": 1.0}, at
+    assert told == ["collect"]  # read once, and then part of the state
+
+
+def test_dart_says_how_many_turns_it_masked() -> None:
+    part = DartTurns(DartTurns.Settings(keep=0.5))
+    part.refine([credited(episode("e", 1.0, turns=4))], context())
+    assert part.metrics() == {"masked": 2.0}

@@ -366,8 +366,8 @@ METHODS = [
         "simplerl-zoo",
         lambda run: [line.get("of_level_tasks") for line in run.reader.metrics() if line.get("split") == "train"],
         of_my_level,
-        ["half", "rare", "half", "rare"],
-        small=("curriculum=[{of_level: {passes: 1, low: 0.1, high: 0.9}}]",),
+        ["half", "rare", "hard", "half"],
+        small=("curriculum=[{of_level: {passes: 1, low: 0.0, high: 0.9}}]",),
         sized=("tasks.args.n=4",),
     ),
     # 1 + (0.3 - 0.6) / 0.6 = 1/2; then 1 + (0.3 - 0.15) / 0.6 = 5/4 of that.

@@ -168,6 +168,7 @@ def test_a_policy_on_a_server_learns_and_resumes(own: str, tmp_path: Path) -> No
         ("scale={use: process, trainer_ranks: 2}", "is one process", "scale.trainer_ranks"),
         ("train.record_tokens=1", "records no numbers of tokens", "train.record_tokens"),
         ("sampling.temperature=0.5", "at temperature 1", "sampling.temperature"),
+        ("curriculum=[entropy_target]", "at temperature 1", "curriculum.0"),
         ("engine=torch", "gives its weights to no built-in engine", "engine"),
         (
             "scripts={told: ./table.py:told}; curriculum=[{use: relift, script: told}]",

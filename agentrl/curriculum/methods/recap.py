@@ -30,7 +30,7 @@ class Recap(Filter):
     c = (1 - m) / (1 - mean of the window), how far the reward m of the last iteration is from 1 against the window: at
     least 1 where it does not improve any more, less where it converges; 0 where it is saturated. i = std / mean of the
     window, the instability. A source that has not been tried twice has the factor 1. The paper replays general tasks
-    beside those of reasoning: list both as sources.
+    together with those of reasoning: list both as sources.
     """
 
     Settings = RecapSettings
