@@ -382,10 +382,10 @@ SCRATCH = (
 )  # fmt: skip
 
 SCREENS = (
-    "warm_start.episodes=8", "warm_start.steps=160", "warm_start.batch=4", "tasks.args.n=2",
+    "warm_start.episodes=8", "warm_start.steps=100", "warm_start.batch=4", "tasks.args.n=2",
     "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
 )  # fmt: skip
-SCREEN = ("tasks.args.n=2", "train.groups=2")
+SCREEN = ("tasks.args.n=2", "train.groups=2", "sampling.temperature=2.0")
 
 METHODS = [
     # Two of three are right: high, within 10 tokens; one of four: low, within 30. Then: high has lengths 7, 9, 15, 20
@@ -542,6 +542,7 @@ METHODS = [
     # The user of the API speaks first, and goes after a reply; a script would tell all of its scenario.
     Asking(
         "mua-rl", openings, dialogue, ["Cancel #W8835847, a mistake.", "###STOP###"],
-        sized=(*DESK, "train.groups=2", "sampling.temperature=1.5"), warmed=SHOP, answer=customer, asks=("policies.user.engine.urls",),
+        sized=(*DESK, "train.groups=2", "sampling.temperature=1.5"), warmed=SHOP,
+        answer=customer, asks=("policies.user.engine.urls",),
     ),
 ]  # fmt: skip
