@@ -140,7 +140,7 @@ def warm(base: str, overrides: tuple[str, ...]) -> Path:
     """Returns the checkpoint after a warm start of a base; made once."""
     folder = Path(mkdtemp(prefix="agentrl-warm-")) / "run"
     agentrl.train(base, overrides=overrides, out=folder, reporters=())
-    return next(folder.glob("checkpoints/0*-warm_start-*"))
+    return next(folder.glob("checkpoints/0*-warm_start-*"), folder / "checkpoints/it-00000")
 
 
 def groups() -> dict[str, list[Method]]:

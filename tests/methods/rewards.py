@@ -9,19 +9,23 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 import msgspec
 
+import agentrl
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.parts import Group
 from agentrl.registry.references import load_object
 from agentrl.rewards.functions.judges.client import Judge
 from agentrl.rewards.groups import score_group
 from agentrl.rollouts.builder import build
+from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
+from agentrl.types.paths import data_path
 from agentrl.types.task import Task
 from tests.curriculum.test_parts import context
 from tests.methods.proofs import Method, Run
@@ -263,6 +267,11 @@ def programs(recipe: Recipe) -> list[float | None]:
     return [None if each.reward is None else round(each.reward, 3) for each in scored(recipe, made)]
 
 
+def executed(run: Run) -> list[Any]:
+    """The terms of the format and of the calls, by episode."""
+    return [[episode.components.get(name) for name in ("format", "tool_success")] for episode in run.played]
+
+
 def queries(recipe: Recipe) -> list[float | None]:
     """The rewards of the gold query, of one with another column, and of none."""
     path = str(Path(mkdtemp(prefix="agentrl-shop-")) / "shop.db")
@@ -311,24 +320,72 @@ def clicks(recipe: Recipe) -> list[float | None]:
     return [None if each.reward is None else round(each.reward, 3) for each in scored(recipe, made)]
 
 
+ADDING = ("tasks.args.n=2", "tasks.args.kinds=[sums]")
+
+
+def customer(body: Any) -> str:
+    """A user in words that vary; goes after the agent's first reply."""
+    if any(message["role"] == "assistant" for message in body["messages"]):
+        return "###STOP###"
+    return f"Cancel #W8835847, a mistake. ({next(WORDS)} days ago)"
+
+
+WORDS = count()
+
+
+def dialogue(recipe: Recipe) -> list[str]:
+    """What the user says in an episode that a script plays as the agent."""
+    out = Path(mkdtemp(prefix="agentrl-talk-")) / "run"
+    agentrl.rollout(recipe, 1, script="oracle", out=out, reporters=())
+    (episode,) = RunDir.read(out).episodes()
+    return [each.text.partition(" (")[0] for each in episode.turns if each.context == "user"]
+
+
+def openings(run: Run) -> list[str]:
+    """The first words of the user, by episode."""
+    return [next(each.text for each in episode.turns if each.context == "user") for episode in run.played]
+
+
+TAU2 = data_path("recipes") / "tau2"
+
+
+def cancelling(domain: str, split: str) -> list[Task]:
+    """The one request of the shop that a single short call fulfils."""
+    return [task for task in load_object("./task.py:requests", TAU2)(domain, split) if task.id == "88"]
+
+
+DESK = (
+    "tasks={source: tests.methods.rewards:cancelling, args: {domain: retail, split: train}}",
+    "train.trainable=null", "agent.format=tags",
+    f"tools=[{{{TAU2}/task.py:Desk: {{policy: false}}}}]", "agent.describe_tools=false", "agent.max_turns=6",
+    "sampling.max_tokens=48",
+)  # fmt: skip
+"""Overrides: one request of the shop, without the policy of the shop in the prompt, which is too long for the tests."""
+
+SHOP = (
+    *DESK, "model={scratch: {hidden: 48, layers: 2, heads: 2, vocab_size: 700, max_context: 1536}, device: cpu}",
+    "warm_start={script: oracle, episodes: 4, steps: 100, batch: 2, lr: 5.0e-3}",
+    "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
+)  # fmt: skip
+
 PYTHON = (
     "model={scratch: {hidden: 64, layers: 2, heads: 2, vocab_size: 320, max_context: 256}, device: cpu}",
-    "train.trainable=null", "agent.format=tags", "agent.system=null", "agent.describe_tools=false", "tasks.args.n=2",
-    "sampling.max_tokens=96", "warm_start={script: oracle, episodes: 8, steps: 120, batch: 8, lr: 2.0e-3}",
+    "train.trainable=null", "agent.format=tags", "agent.system=null", "agent.describe_tools=false", *ADDING,
+    "sampling.max_tokens=48", "warm_start={script: oracle, episodes: 8, steps: 150, batch: 4, lr: 3.0e-3}",
     "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
 )  # fmt: skip
 """Overrides: a warm start of a policy from scratch on programs."""
 
 SCRATCH = (
-    "train.trainable=null", "agent.format=tags", "agent.system=null", "agent.describe_tools=false", "tasks.args.n=2",
-    "sampling.max_tokens=96", "train.groups=2", "train.lr=5.0e-4",
+    "train.trainable=null", "agent.format=tags", "agent.system=null", "agent.describe_tools=false", *ADDING,
+    "sampling.max_tokens=48", "train.groups=2", "train.lr=5.0e-4",
 )  # fmt: skip
 
 SCREENS = (
-    "warm_start.episodes=16", "warm_start.steps=60", "warm_start.batch=8", "tasks.args.n=8",
+    "warm_start.episodes=8", "warm_start.steps=100", "warm_start.batch=4", "tasks.args.n=2",
     "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
 )  # fmt: skip
-SCREEN = ("tasks.args.n=8", "train.groups=2")
+SCREEN = ("tasks.args.n=2", "train.groups=2", "sampling.temperature=2.0")
 
 METHODS = [
     # Two of three are right: high, within 10 tokens; one of four: low, within 30. Then: high has lengths 7, 9, 15, 20
@@ -468,7 +525,7 @@ METHODS = [
     ),
     Method("retool", component("maths"), programs, [1.0, -1.0], sized=SCRATCH, warmed=PYTHON),
     # 1 + .5 x 1 + .5 x 1/2; .5 for the format.
-    Method("artist", component("tool_success"), programs, [1.75, 0.5], sized=SCRATCH, warmed=PYTHON),
+    Method("artist", executed, programs, [1.75, 0.5], sized=(*SCRATCH, "sampling.temperature=1.3"), warmed=PYTHON),
     # A right move pays only with a thought before it.
     Method(
         "think-in-games", component("form"),
@@ -482,4 +539,10 @@ METHODS = [
     Method("ui-r1", component("point"), clicks, [3.0, 1.0, 2.0, 0.0], warmed=SCREENS, sized=SCREEN),
     # All right .8, form .2.
     Method("gui-r1", component("success"), clicks, [1.0, 0.2, 0.2, 0.0], warmed=SCREENS, sized=SCREEN),
+    # The user of the API speaks first, and goes after a reply; a script would tell all of its scenario.
+    Asking(
+        "mua-rl", openings, dialogue, ["Cancel #W8835847, a mistake.", "###STOP###"],
+        sized=(*DESK, "train.groups=2", "sampling.temperature=1.5"), warmed=SHOP,
+        answer=customer, asks=("policies.user.engine.urls",),
+    ),
 ]  # fmt: skip

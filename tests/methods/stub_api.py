@@ -27,7 +27,7 @@ class Asking(Method):
 
     Attributes:
         answer: what the model says.
-        asks: keys of the recipe that hold the `url` of a judge; a key that ends in `.url` is the URL itself.
+        asks: keys of the recipe that hold the `url` of a judge; a key that ends in `.url` or `.urls` is the URL itself.
         kept: those of them that the control has, too.
     """
 
@@ -39,8 +39,8 @@ class Asking(Method):
         ANSWERS[self.name] = self.answer
         url, found = f"{server()}/{self.name}/v1", list(super()._small(profile))
         for key in self.asks if profile is None else self.kept:
-            if key.endswith(".url"):
-                found.append(f"{key}={url}")
+            if key.endswith((".url", ".urls")):
+                found.append(f"{key}={[url] if key.endswith('s') else url}")
             else:
                 found += [f"{key}.url={url}", f"{key}.cache={_verdicts()}"]
         return tuple(found)

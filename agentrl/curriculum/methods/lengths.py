@@ -60,6 +60,7 @@ class LaserD(Schedule):
         own = self.settings
         lengths, size = [length for group in groups for length in group], max(map(len, groups))
         least = {"high": math.floor(size * 2 / 3), "medium": math.floor(size / 3), "low": 1}[level]
+        threshold: int
         for threshold in sorted(own.thresholds):
             share = sum(length <= threshold for length in lengths) / len(lengths)
             if math.floor(share * least) >= own.expected:
