@@ -35,6 +35,7 @@ PARTS: Registry[type[Part]] = Registry(
         "prof": "agentrl.curriculum.methods.prof:Prof",
         "rorecomp": "agentrl.curriculum.methods.rorecomp:RoRecomp",
         "relift": "agentrl.curriculum.methods.relift:Relift",
+        "last_try": "agentrl.curriculum.methods.last_try:LastTry",
     },
     wanted="a Sampler, Schedule or Filter",
     accept=_part,

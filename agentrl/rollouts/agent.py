@@ -83,6 +83,7 @@ AGENTS: Registry[type[Agent]] = Registry(
         "delegating_agent": "agentrl.agents.delegating:DelegatingAgent",
         "reading_agent": "agentrl.agents.reading:ReadingAgent",
         "recent_agent": "agentrl.agents.recent:RecentAgent",
+        "retrying_agent": "agentrl.agents.retrying:RetryingAgent",
         "tree_agent": "agentrl.agents.tree:TreeAgent",
         "program": "agentrl.rollouts.programs.agent:ProgramAgent",
         "guest": "agentrl.rollouts.programs.guest:GuestAgent",
