@@ -42,6 +42,7 @@ PARTS: Registry[type[Part]] = Registry(
         "low_likelihood": "agentrl.curriculum.methods.measured:LowLikelihood",
         "recap": "agentrl.curriculum.methods.recap:Recap",
         "relift": "agentrl.curriculum.methods.relift:Relift",
+        "last_try": "agentrl.curriculum.methods.last_try:LastTry",
     },
     wanted="a Sampler, Schedule or Filter",
     accept=_part,

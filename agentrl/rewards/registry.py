@@ -79,6 +79,7 @@ REWARDS: Registry[Callable[..., Any]] = Registry(
         "cosine_length": "agentrl.rewards.functions.length:cosine_length",
         "overlong": "agentrl.rewards.functions.length:overlong",
         "unary_feedback": "agentrl.rewards.functions.feedback:unary_feedback",
+        "tries": "agentrl.rewards.functions.tries:tries",
         "majority_vote": "agentrl.rewards.functions.siblings:majority_vote",
         "relative_length": "agentrl.rewards.functions.siblings:relative_length",
         "diversity": "agentrl.rewards.functions.siblings:diversity",

@@ -84,6 +84,7 @@ AGENTS: Registry[type[Agent]] = Registry(
         "reading_agent": "agentrl.agents.reading:ReadingAgent",
         "synthesis_agent": "agentrl.agents.synthesis:SynthesisAgent",
         "recent_agent": "agentrl.agents.recent:RecentAgent",
+        "retrying_agent": "agentrl.agents.retrying:RetryingAgent",
         "tree_agent": "agentrl.agents.tree:TreeAgent",
         "program": "agentrl.rollouts.programs.agent:ProgramAgent",
         "guest": "agentrl.rollouts.programs.guest:GuestAgent",

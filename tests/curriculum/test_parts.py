@@ -17,6 +17,7 @@ from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTur
 from agentrl.curriculum.methods.difficulty import Vade, Vas
 from agentrl.curriculum.methods.hints import Seele, rate_for
 from agentrl.curriculum.methods.horizon import ScalingInter
+from agentrl.curriculum.methods.last_try import LastTry
 from agentrl.curriculum.methods.limr import Limr
 from agentrl.curriculum.methods.noise import ZeroSearch
 from agentrl.curriculum.methods.prof import Prof
@@ -193,6 +194,15 @@ def test_dart_gives_easy_tasks_fewer_and_shorter_episodes() -> None:
     part.observe([Group("g", task, [episode(str(k), float(k > 0), turns=3) for k in range(5)])], context())
     # Rate 0.8: (1 - 0.8) / (1 - 0.6) = half the episodes; longest success 3 turns + 2.
     assert plan(part, 1) == GroupPlan(task, 4, 5)
+
+
+def test_the_turns_before_the_last_try_do_not_train() -> None:
+    tries = [{"score": 0.0, "turns": [0, 1]}, {"score": 0.0, "turns": [2]}, {"score": 1.0, "turns": [3]}]
+    again = msgspec.structs.replace(episode("again", 1, turns=4), info={"tries": tries})
+    once = msgspec.structs.replace(episode("once", 1, turns=1), info={"tries": tries[-1:]})
+    each = [credited(again), credited(once), credited(episode("none", 1, turns=1))]
+    assert [sorted(x.masked_turns) for x in LastTry().refine(each, context())] == [[0, 1, 2], [], []]
+    assert [x.episode.id for x in LastTry(LastTry.Settings(retried=True)).refine(each, context())] == ["again"]
 
 
 def test_dart_masks_the_turns_of_least_entropy() -> None:

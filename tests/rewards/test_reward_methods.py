@@ -27,6 +27,7 @@ from agentrl.rewards.functions.reseek import evidence_judgement
 from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.retrieval import retrieval_recall, retrieval_utility
 from agentrl.rewards.functions.sql import sql_execution, sql_ngrams, sql_partial, sql_schema, sql_syntax
+from agentrl.rewards.functions.tries import tries
 from agentrl.rewards.functions.verifiers import format, format_f1, tool_success, turn_format
 from agentrl.sandbox.helper import Helper
 from agentrl.types.episode import Context
@@ -565,6 +566,18 @@ def test_lengths():
     assert overlong(make_episode(task, tokens=90), max_tokens=100, buffer=40) == -0.75
     assert overlong(make_episode(task, tokens=500), max_tokens=100, buffer=40, factor=2.0) == -2.0
     assert overlong(make_episode(task, tokens=60), max_tokens=100, buffer=40) == 0.0
+
+
+def test_the_scores_of_tries_are_paid_at_the_end_or_where_each_try_ends() -> None:
+    task = Task.of("t", "?")
+    episode = make_episode(task, turn(), turn(), turn(), turn())
+    info = {"tries": [{"score": 0.25, "turns": [0, 1]}, {"score": 1.0, "turns": [2]}, {"score": 0.5, "turns": [3]}]}
+    found = {of: tries(episode, info, of=of) for of in ("last", "first", "best", "gain")}
+    assert {of: value.value for of, value in found.items()} == {"last": 0.5, "first": 0.25, "best": 1.0, "gain": 0.25}
+    assert tries(episode, info, turns=True).value == [0.0, 0.25, 1.0, 0.5]
+    assert tries(episode, info, of="gain", turns=True).value == [0.0, 0.25, 0.75, -0.5]
+    assert tries(episode, {}).value == 0.0
+    assert tries(episode, {}, turns=True).value == [0.0] * 4
 
 
 def test_unary_feedback():

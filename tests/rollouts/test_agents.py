@@ -132,6 +132,83 @@ async def test_what_lies_further_back_than_the_last_replies_is_dropped(
     assert len(rows) == 1 + len(prompts)
 
 
+def test_a_template_without_a_critic_or_without_its_word_is_refused(tmp_path: Path) -> None:
+    for agent, what in [
+        ({"feedback": "A critic says: {critique}"}, "nobody speaks"),
+        ({"critic": "policy"}, "nothing shows"),
+        ({"feedback": "{told"}, "not a template"),
+    ]:
+        with pytest.raises(RecipeError, match=what):
+            make_parts(tmp_path, agent={"use": "retrying_agent", **agent}).make_agent()
+
+
+async def test_an_answer_that_is_wrong_is_followed_by_feedback_and_another_try(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def script(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("echo", {"text": "1"})])
+        (feedback,) = yield Say("7")
+        heard.append(feedback["content"])
+        yield Say("0")
+        yield Say("never asked")
+
+    agent = {"use": "retrying_agent", "tries": 3, "feedback": "Not {answer}. {task}"}
+    episode = await play_one(make_context(make_parts(tmp_path, agent=agent), script))
+    assert (episode.status, episode.answer, heard) == ("done", "0", ["Not 7. Task 0."])
+    assert episode.info["tries"] == [
+        {"answer": "7", "score": 0.0, "turns": [0, 1]},
+        {"answer": "0", "score": 1.0, "turns": [2]},
+    ]
+
+
+async def test_a_function_grades_and_a_fresh_try_sees_only_the_task_and_the_feedback(tmp_path: Path) -> None:
+    async def grade(session: Any, answer: str) -> tuple[float, str]:
+        return len(answer) / 2, f"{len(answer)} letters"
+
+    def script(task: Any, rng: Any) -> Any:
+        yield Say("a")
+        yield Say("bb")
+        yield Say("ccc")
+
+    agent = {"use": "retrying_agent", "grade": grade, "tries": 3, "feedback": "{told}", "fresh": True, "always": True}
+    episode = await play_one(make_context(make_parts(tmp_path, agent=agent), script))
+    assert [one["score"] for one in episode.info["tries"]] == [0.5, 1.0, 1.5]
+    prompts = [[message["content"] for message in branch.messages or []] for branch in episode.branches]
+    assert prompts == [["Task 0.", "1 letters"], ["Task 0.", "2 letters"]]
+    assert {branch.reason for branch in episode.branches} == {"rewrite"}
+
+
+async def test_a_critic_of_the_same_policy_speaks_in_a_context_of_its_own(tmp_path: Path) -> None:
+    def script(task: Any, rng: Any, context: str, messages: Any) -> Any:
+        if context != "main":
+            yield Say(f"I read: {messages[-1]['content']}")
+        (feedback,) = yield Say("7")
+        yield Say(feedback["content"])
+
+    agent = {
+        "use": "retrying_agent",
+        "critic": "policy",
+        "feedback": "Critic: {critique}",
+        "critic_prompt": "{answer}!",
+    }
+    episode = await play_one(make_context(make_parts(tmp_path, agent=agent), script))
+    assert episode.answer == "Critic: I read: 7!"
+    assert [(turn.context, turn.agent) for turn in episode.turns] == [
+        ("main", "agent"), ("critic-1", "critic"), ("main", "agent"),
+    ]  # fmt: skip
+    assert [one["turns"] for one in episode.info["tries"]] == [[0], [2]]
+
+
+async def test_feedback_that_names_a_field_that_the_task_lacks_is_an_error_of_the_task(tmp_path: Path) -> None:
+    def script(task: Any, rng: Any) -> Any:
+        yield Say("7")
+
+    agent = {"use": "retrying_agent", "feedback": "{hint}"}
+    episode = await play_one(make_context(make_parts(tmp_path, agent=agent), script))
+    assert episode.error is not None
+    assert "no such field" in episode.error.message
+
+
 @pytest.mark.parametrize(
     ("agent", "said"),
     [
@@ -140,6 +217,7 @@ async def test_what_lies_further_back_than_the_last_replies_is_dropped(
         ({"use": "delegating_agent", "helpers": 3}, "helpers"),
         ({"use": "reading_agent", "http": {"chars": 0}}, "chars"),
         ({"use": "recent_agent", "replies": -1}, "replies"),
+        ({"use": "retrying_agent", "tries": 0}, "tries"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, agent: dict[str, Any], said: str) -> None:
