@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-import itertools
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -324,15 +323,27 @@ METHODS = [
         abstracted,
         ["Use this: Multiply.", 1.0, [{"maths": 1.0}]],
         sized=(
-            "tasks.args={kinds: [powers], n: 4, seed: 3}", "sampling.max_tokens=12", "agent.system=null",
-            "agent.format=tags", "train.trainable=null", "train.lr=1.0e-3", PINNED,
+            "tasks.args={kinds: [powers], n: 4, seed: 3}",
+            "sampling.max_tokens=12",
+            "agent.system=null",
+            "agent.format=tags",
+            "train.trainable=null",
+            "train.lr=1.0e-3",
+            PINNED,
         ),
         small=("policies.abstractor={lora: {rank: 4}, train: true, outcome: {maths: 1.0}, sampling: {max_tokens: 8}}",),
         warmed=(
-            "tasks.args={kinds: [powers], n: 4, seed: 3}", "tools=[]", "agent={max_turns: 1, format: tags}",
+            "tasks.args={kinds: [powers], n: 4, seed: 3}",
+            "tools=[]",
+            "agent={max_turns: 1, format: tags}",
             "model={scratch: {hidden: 32, layers: 1, heads: 1, vocab_size: 300, max_context: 512}, device: cpu}",
-            "warm_start={script: in_the_head, episodes: 16, steps: 60, batch: 4, lr: 1.0e-2}", "train.trainable=null",
-            "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
+            "warm_start={script: in_the_head, episodes: 16, steps: 60, batch: 4, lr: 1.0e-2}",
+            "train.trainable=null",
+            "train.iterations=1",
+            "train.groups=1",
+            "train.group_size=2",
+            "train.minibatch=2",
+            "eval=null",
         ),
     ),
 ]
