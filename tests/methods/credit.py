@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 
 import agentrl
 from agentrl.config.recipe import Recipe
@@ -26,6 +27,8 @@ from agentrl.rollouts.builder import build
 from agentrl.rollouts.passes import passes
 from agentrl.store.codec import StoredCredit
 from agentrl.store.run_dir import RunDir
+from agentrl.training.losses.batch import TokenBatch
+from agentrl.training.losses.objective import Objective
 from agentrl.types.episode import CallRecord, Episode
 from agentrl.types.task import Task
 from tests.estimators.tables import Member, Step, table_of
@@ -321,6 +324,17 @@ def voted(recipe: Recipe) -> list[str | None]:
     return [choose(*case) for case in cases]
 
 
+def lost(recipe: Recipe) -> list[float]:
+    """The recipe's loss of three tokens, and the gradient of each."""
+    ratio, advantage = torch.tensor([1.5, 0.5, 1.5]), torch.tensor([1.0, 1.0, -1.0])
+    logprob, ones = torch.full((3,), -2.0, requires_grad=True), torch.ones(3)
+    old, index = logprob.detach() - ratio.log(), torch.zeros(3, dtype=torch.long)
+    batch = TokenBatch(logprob, old, old, advantage, ones, ones, index, index, index)
+    loss, _ = Objective.of(recipe.train.model_copy(update={"kl": None}), recipe.base)(batch)
+    loss.sum().backward()
+    return rounded([*loss.tolist(), *(logprob.grad if logprob.grad is not None else ones).tolist()])
+
+
 METHODS = [
     # The turn that both a-b episodes share has the mean of 2/3 and -1/3; c is of one episode.
     Method("salt", lambda run: run.metric("merged_edges"), credited, [0.167, 0.167, 0.167, 0.167, -0.333]),
@@ -431,5 +445,12 @@ METHODS = [
         ["4", "5", None],
         sized=(*EIGHT, "eval={episodes: 8, tasks: null}"),
         warmed=(*BY_HEART, "model.scratch.max_context=1024"),
+    ),
+    # The first token has moved too far and is left out; the others are -A l, without the ratio.
+    method(
+        "rec-one-side",
+        lambda run: [each.turn_advantages for each in told(run, "dr_grpo")],
+        lost,
+        [0, 2, -2, 0, -1, 1],
     ),
 ]

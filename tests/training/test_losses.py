@@ -269,6 +269,40 @@ def test_a_lol_weighs_the_whole_episode_against_the_reference():
     assert by_token.tolist() == pytest.approx([1.5 * 0.5, 1.5 * 0.5, 0.5 * 2])
 
 
+def test_rec_drops_tokens_that_moved_too_far():
+    # Ratios 1.5, 0.5, 1.5, 0.5, 1, 4 with l = -1. Beyond the bound in the direction of A: the first and the fourth.
+    ratios, advantages = [1.5, 0.5, 1.5, 0.5, 1.0, 4.0], [1.0, 1.0, -1.0, -1.0, 2.0, -1.0]
+    batch = tokens([-1.0] * 6, [-1 - math.log(ratio) for ratio in ratios], advantages)
+    loss, clipped = objective("rec")(batch)
+    assert loss.tolist() == pytest.approx([0, 1, -1, 0, 2, -1])
+    assert clipped.tolist() == [True, False, False, True, False, False]
+    assert objective("rec", clip="two_side")(batch)[1].tolist() == [True, True, True, True, False, True]
+    # The ring lets back what is at 0.4 or less with A >= 0, or at 3 or more with A <= 0.
+    assert objective("rec", clip="ring")(batch)[1].tolist() == [True, True, True, True, False, False]
+    assert objective("rec", clip="none")(batch)[0].tolist() == pytest.approx(advantages)
+
+
+def test_rec_weighs_tokens_and_adds_a_regulariser():
+    batch = tokens([-1.0, -2.0], [-1 - math.log(2), -2.0], [-1.0, 2.0])
+    assert objective("rec", weight="ratio")(batch)[0].tolist() == pytest.approx([-2, 4])
+    assert objective("rec", weight="advantage", temperature=2.0)(batch)[0].tolist() == pytest.approx(
+        [-math.exp(-0.5), 4 * math.e]
+    )
+    k2, _ = objective("rec", regulariser="k2", coef=0.5)(batch)
+    assert k2.tolist() == pytest.approx([-1 + 0.5 * math.log(2) ** 2, 4])
+    assert objective("rec", regulariser="forward_kl", coef=0.5)(batch)[0].tolist() == pytest.approx([-0.5, 5])
+
+
+def test_rec_by_ratio_has_the_gradient_of_ppo():
+    ratios, advantages = [1.5, 0.5, 1.5, 0.5, 1.1], [1.0, 1.0, -1.0, -1.0, 2.0]
+    found = []
+    for name, more in (("rec", {"weight": "ratio"}), ("ppo_clip", {})):
+        batch = tokens([-1.0] * 5, [-1 - math.log(ratio) for ratio in ratios], advantages)
+        objective(name, **more)(batch)[0].sum().backward()
+        found.append(batch.logprob.grad.tolist())
+    assert found[0] == pytest.approx(found[1])
+
+
 def test_pacs_by_hand():
     """Two episodes of a group: psi = 0.4 + 0.2 and -0.1, so the centred scores are 0.7 and -0.7. BCE of label 1 at
     0.7 and of label 0 at -0.7 is log(1 + e^-0.7) = 0.4032 each."""

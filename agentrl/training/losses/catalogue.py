@@ -19,6 +19,7 @@ from agentrl.training.losses.settings import (
     Pacs,
     Paired,
     PpoClip,
+    Rec,
     Sapo,
     Simpo,
     Tea,
@@ -100,6 +101,14 @@ a_lol = Loss(
     needs=("reference",),
 )
 reinforce = Loss("reinforce", "clipped:reinforce", NoSettings, "-A l", "Williams, 1992", "token")
+rec = Loss(
+    "rec",
+    "clipped:rec",
+    Rec,
+    "-A l, 0 where clipped; plus a regulariser",
+    "arXiv:2509.24203; modelscope/Trinity-RFT rec_policy_loss.py (read in yanxi-chen/Trinity-RFT@17f2a40)",
+    "token",
+)
 gpg = Loss(
     "gpg", "clipped:reinforce", NoSettings, "-A l (its scale is in credit `gpg`)", "arXiv:2504.02546; " + _VERL, "token"
 )

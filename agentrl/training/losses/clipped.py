@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from agentrl.training.losses.batch import TokenBatch
-from agentrl.training.losses.settings import Cispo, Dppo, PpoClip, Sapo
+from agentrl.training.losses.settings import Cispo, Dppo, PpoClip, Rec, Sapo
 
 
 def reinforce(batch: TokenBatch, settings: BaseModel) -> tuple[Tensor, Tensor]:
@@ -49,6 +49,35 @@ def cispo(batch: TokenBatch, settings: Cispo) -> tuple[Tensor, Tensor]:
     low = None if settings.clip_low is None else 1 - settings.clip_low
     clipped = ratio.clamp(low, 1 + settings.clip_high)
     return -clipped * batch.advantage * batch.logprob, clipped != ratio
+
+
+def rec(batch: TokenBatch, settings: Rec) -> tuple[Tensor, Tensor]:
+    """-A log-probability of the tokens that are not clipped: REINFORCE whose updates are kept small, by clipping or by
+    a regulariser. No importance ratio is needed for that (Yao et al., 2025); with `weight: ratio`, `one_side` has
+    PPO's gradient.
+    """
+    ratio, advantage = batch.log_ratio.exp().detach(), batch.advantage
+    above, below = ratio > 1 + settings.clip_high, ratio < 1 - settings.clip_low
+    if settings.clip == "one_side":
+        clipped = (above & (advantage > 0)) | (below & (advantage < 0))
+    elif settings.clip == "two_side":
+        clipped = above | below
+    elif settings.clip == "ring":
+        back = (advantage >= 0) & (ratio <= 1 - settings.ring_low)
+        back |= (advantage <= 0) & (ratio >= 1 + settings.ring_high)
+        clipped = (above | below) & ~back
+    else:
+        clipped = torch.zeros_like(above)
+    if settings.weight == "ratio":
+        advantage = advantage * ratio
+    elif settings.weight == "advantage":
+        advantage = advantage * (advantage / settings.temperature).exp()
+    loss = -advantage * batch.logprob * ~clipped
+    if settings.regulariser == "k2":
+        loss = loss + settings.coef * batch.log_ratio**2
+    elif settings.regulariser == "forward_kl":
+        loss = loss - settings.coef * batch.logprob
+    return loss, clipped
 
 
 def sapo(batch: TokenBatch, settings: Sapo) -> tuple[Tensor, Tensor]:

@@ -58,6 +58,7 @@ LOSSES: Registry[Loss] = Registry(
         "gmpo",
         "a_lol",
         "reinforce",
+        "rec",
         "gpg",
         "cross_entropy",
         "pacs",

@@ -61,6 +61,21 @@ class Alol(Section):
     weight: Literal["episode", "token"] = "episode"
 
 
+class Rec(Clip):
+    """`clip`: tokens without a gradient. `one_side`: whose ratio is beyond the bound towards which A moves it;
+    `two_side`: beyond either bound; `ring`: beyond either bound, unless A moves it back from beyond `ring_low` or
+    `ring_high`; `none`: no token. `weight`: factor of a token: 1, its ratio, or exp(A / temperature), which prefers
+    successes. `regulariser`: times `coef`, (log w)^2 (as OPMD) or -l (as AsymRE) is added to the loss."""
+
+    clip: Literal["one_side", "two_side", "ring", "none"] = "one_side"
+    weight: Literal["none", "ratio", "advantage"] = "none"
+    regulariser: Literal["none", "k2", "forward_kl"] = "none"
+    coef: float = Field(0.1, ge=0)
+    temperature: float = Field(1.0, gt=0)
+    ring_low: float = Field(0.6, gt=0, le=1)
+    ring_high: float = Field(2.0, gt=0)
+
+
 class Sapo(Section):
     """Steepness of the gate for tokens with positive advantage (`tau_pos`) and for the others (`tau_neg`)."""
 
