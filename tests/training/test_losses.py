@@ -305,7 +305,8 @@ def test_losses_of_outcomes_refuse_other_rewards(name):
 
 @pytest.mark.parametrize("name", LOSSES.built_in)
 def test_a_broken_token_cannot_overflow(name):
-    batch = tokens([0.0, -1.0], [-1000.0, -1.0], [-1.0, 1.0], episode=[0, 1], reward=[0.0, 1.0])
+    needed = {"ref_logprob": [-1000.0, -1.0], "entropy": [0.0, 1.0]}
+    batch = tokens([0.0, -1.0], [-1000.0, -1.0], [-1.0, 1.0], episode=[0, 1], reward=[0.0, 1.0], **needed)
     assert torch.isfinite(objective(name)(batch)[0]).all()
 
 

@@ -43,8 +43,7 @@ class DecisionMask(Filter):
     tokens cannot push the decision to one side (selective loss masking)."""
 
     class Settings(Section):
-        """`place`: of the token in the reply: 1 where `<think>` is one token; 0 where `<think></think>` is one token, and
-        another begins a thought."""
+        """`place`: of the token in the reply: 1 where `<think>` is one token; 0 where `<think></think>` is."""
 
         place: int = 1
 
