@@ -83,6 +83,17 @@ def test_the_teacher_pulls_the_policy() -> None:
     assert distances[-1] < 0.5 * distances[0]
 
 
+def test_the_weight_of_kl_moves_over_the_training() -> None:
+    """Without advantages the gradient is that of KL alone: at the end a quarter of it, as of the weight."""
+    rows = [dataclasses.replace(row, advantage=row.advantage * 0) for row in make_rows()]
+    kl = {"coef": 0.4, "final": 0.1, "estimator": "k2", "to": "teacher"}
+    norms = [
+        Trainer(llama(), settings(kl=kl), teacher=llama(3)).update(rows, 0, progress)["grad_norm"]
+        for progress in (0.0, 0.5, 1.0)
+    ]
+    assert [norm / norms[0] for norm in norms] == pytest.approx([1, 0.625, 0.25], rel=1e-4)
+
+
 @pytest.mark.parametrize("scope", ["token", "step"])
 def test_the_gradient_of_an_entropy_is_exact_over_packs(scope: Scope) -> None:
     """In one pack, and pack by pack after a pass without gradient."""
