@@ -126,6 +126,9 @@ class KlSettings(Section):
     """
 
     coef: float = Field(gt=0, description="Weight of the KL term.")
+    final: float | None = Field(
+        None, ge=0, description="Weight at the end of training, to which it moves linearly; null: it stays."
+    )
     to: Anchor = Field(
         "reference",
         description="The other policy. reference: the policy at the start of the stage; teacher: train.teacher; "
@@ -138,6 +141,12 @@ class KlSettings(Section):
         "estimator reads (of the token, of the turn, or the outcome); refused if the estimator reads none.",
     )
     unbiased: bool = Field(False, description="In the loss: multiply by policy / old policy, with gradient.")
+
+    def at(self, progress: float) -> KlSettings:
+        """The settings with the weight after a share of the training."""
+        if self.final is None:
+            return self
+        return self.model_copy(update={"coef": self.coef + progress * (self.final - self.coef)})
 
     @model_validator(mode="after")
     def _makes_sense(self) -> KlSettings:

@@ -1,4 +1,4 @@
-"""The teacher: a frozen model beside the policy. This module does not import torch: a recipe is checked without it."""
+"""The teacher, a frozen model. This module does not import torch: a recipe is checked without it."""
 
 from __future__ import annotations
 

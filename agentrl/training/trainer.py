@@ -191,7 +191,7 @@ class Trainer:
 
         Args:
             seed: seed of the order in which episodes are drawn.
-            progress: finished share of the training, 0 to 1; sets the learning rate by `lr_schedule`.
+            progress: finished share of the training, 0 to 1: for `lr_schedule`, and the weight of KL.
 
         Returns:
             Means over steps: loss (entropy bonus included), grad_norm (before clipping). Means over trained tokens:
@@ -208,15 +208,15 @@ class Trainer:
             TrainError: nothing to train on, or a loss or gradient is not finite. The failed step changes no weight.
         """
         _check(samples)
-        settings, stats = self.settings, Stats()
+        settings, stats, objective = self.settings, Stats(), self.objective.at(progress)
         rng, recorder = np.random.default_rng(seed), TokenRecorder(samples, settings.record_tokens)
-        whole_groups = self.objective.scope == "group"
+        whole_groups = objective.scope == "group"
         batches = [
             batch
             for _ in range(settings.epochs)
             for batch in minibatches(samples, settings.minibatch, rng, whole_groups)
         ]
-        further = self._further(samples, self.objective)
+        further = self._further(samples, objective)
         before = {}  # sample index -> log-probabilities before the first step
         if settings.old_logprobs == "recompute":
             # The first step needs no recomputation: its own forward pass is the old policy's.
@@ -227,10 +227,10 @@ class Trainer:
             old = [sample.behaviour_logprob for sample in chosen] if settings.old_logprobs == "engine" else None
             if number and old is None:
                 old = [before[index] for index in batch]
-            weights = token_weights(chosen, self.objective.aggregation, settings.token_norm)
+            weights = token_weights(chosen, objective.aggregation, settings.token_norm)
             own = {name: [column[index] for index in batch] for name, column in further.items()}
             kept = recorder.columns(batch)
-            seen = self._backward(chosen, weights, old, self.objective, settings.entropy_bonus, stats, own, kept)
+            seen = self._backward(chosen, weights, old, objective, settings.entropy_bonus, stats, own, kept)
             recorder.keep(batch, seen, kept, self.ranks)
             lr = learning_rate(settings.lr, self.steps, settings.warmup_steps, settings.lr_schedule, progress)
             self._apply(self.optimizer, lr, chosen, stats)

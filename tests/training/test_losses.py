@@ -353,7 +353,8 @@ def test_losses_of_outcomes_refuse_other_rewards(name):
 @pytest.mark.parametrize("name", LOSSES.built_in)
 def test_a_broken_token_cannot_overflow(name):
     old = [-1000.0, -1.0]
-    batch = tokens([0.0, -1.0], old, [-1.0, 1.0], episode=[0, 1], reward=[0.0, 1.0], ref_logprob=old)
+    needed = {"ref_logprob": old, "entropy": [0.0, 1.0]}
+    batch = tokens([0.0, -1.0], old, [-1.0, 1.0], episode=[0, 1], reward=[0.0, 1.0], **needed)
     assert torch.isfinite(objective(name)(batch)[0]).all()
 
 

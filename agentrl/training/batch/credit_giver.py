@@ -44,7 +44,8 @@ class CreditGiver:
             policy = await self._trainer.logprobs(rows)
             reference = await measured(self._trainer, COLUMN_OF[self._settings.kl.to], rows)
             place = self._credit.penalty_place()
-            penalised = await self.call(with_kl_reward, chosen, rows, policy, reference, self._settings.kl, place)
+            settings = self._settings.kl.at(iteration / self._settings.iterations)
+            penalised = await self.call(with_kl_reward, chosen, rows, policy, reference, settings, place)
             metrics["kl_ref"] = penalised.kl
         scored = penalised.episodes
         rewarded = {each.id: _rewarded(samples[each.id], each) for each in scored}

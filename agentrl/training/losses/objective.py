@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -68,6 +68,10 @@ class Objective:
         loss, own = load_loss(settings, base)
         function = loss.resolve()
         return cls(lambda batch: function(batch, own), loss.scope, loss.aggregation, needs=frozenset(loss.needs))
+
+    def at(self, progress: float) -> Objective:
+        """The objective after a share of the training: the weight of KL may change."""
+        return self if self.kl is None else replace(self, kl=self.kl.at(progress))
 
     def __call__(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """The loss per token [n], and whether clipping removed its gradient [n]."""

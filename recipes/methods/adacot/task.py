@@ -43,7 +43,7 @@ class DecisionMask(Filter):
     tokens cannot push the decision to one side (selective loss masking)."""
 
     class Settings(Section):
-        """`place`: of the token in the reply: 1 where `<think>` is one token."""
+        """`place`: of the token in the reply: 1 where `<think>` is one token; 0 where `<think></think>` is."""
 
         place: int = 1
 

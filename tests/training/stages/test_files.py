@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +13,9 @@ import pytest
 from agentrl.chat.formats.registry import parser_named
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.estimators.pairs import best_two_and_worst
 from agentrl.training.stages.files import conversations, preferences
-from agentrl.types.errors import TaskError
+from agentrl.types.errors import TaskError, TrainError
 from agentrl.types.sample import TrainingSample
 
 ADD = {
@@ -155,6 +158,29 @@ def test_preferences_share_their_prompt(tmp_path: Path) -> None:
     assert texts[2].endswith("[yes<|im_end|>]")
     assert texts[3].count("[") == 1
     assert "hm<|im_end|>\n" in texts[3]
+
+
+def test_a_row_of_three_replies(tmp_path: Path) -> None:
+    path = written(tmp_path, {"prompt": "a?", "gold": "yes!", "chosen": "yes", "rejected": "no"})
+    found = preferences(path, PARSER, "preference.jsonl", paired=True, gold=True)
+    assert [(each.id, each.group_id, label) for each, label in found] == [
+        ("data:1/gold", "data:1", 2.0), ("data:1/chosen", "data:1", 1.0), ("data:1/rejected", "data:1", 0.0),
+    ]  # fmt: skip
+    two = written(tmp_path, {"prompt": "a?", "chosen": "yes", "rejected": "no"})
+    with pytest.raises(TaskError, match="the loss compares three replies"):
+        preferences(two, PARSER, "preference.jsonl", paired=True, gold=True)
+
+
+def test_three_episodes_of_a_run() -> None:
+    rows = [
+        SimpleNamespace(id=f"{group}{k}", group_id=group, reward=reward)
+        for group, rewards in (("a", [0.5, 1.0, 0.0, 0.2]), ("b", [1.0, 0.0, 0.0]), ("c", [1.0, 0.0]))
+        for k, reward in enumerate(rewards)
+    ]
+    (found,) = best_two_and_worst(rows, attrgetter("reward"))
+    assert [row.id for row in found] == ["a1", "a0", "a2"], "the others have no second best"
+    with pytest.raises(TrainError, match="none of 1 groups has three episodes"):
+        best_two_and_worst(rows[-2:], attrgetter("reward"))
 
 
 MESSAGES = [said("user", "a"), said("assistant", "b")]
