@@ -382,10 +382,14 @@ SCRATCH = (
 )  # fmt: skip
 
 VITAMIN = Task.of("v", "Lack of which vitamin causes scurvy?", answer="B", option="vitamin C")
-LETTER = (
+LETTER = ("train.trainable=null", "tasks.args.n=4", "sampling.max_tokens=16")
+ALPHAMED = data_path("recipes") / "methods/alphamed/task.py"
+LETTERS = (
     "model={scratch: {hidden: 64, layers: 2, heads: 2, vocab_size: 400, max_context: 160}, device: cpu}",
-    "train.trainable=null", "tasks.args.n=4", "sampling.max_tokens=16",
+    f"tasks={{source: {ALPHAMED}:questions}}", f"scripts={{random: {ALPHAMED}:guesser}}", *LETTER,
+    "rewards={right: {use: exact_match}}", "tools=[]", "agent.max_turns=1",
     "warm_start={script: random, episodes: 32, steps: 60, batch: 8, lr: 3.0e-3}",
+    "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
 )  # fmt: skip
 """Overrides: a policy from scratch that has seen how letters are written: it would never write one by chance."""
 
@@ -563,6 +567,6 @@ METHODS = [
     Method(
         "alphamed", component("right"),
         paid(*(Reply(f"<answer>{text}</answer>") for text in ("B", "vitamin C", "B) vitamin C", "A")), task=VITAMIN),
-        [1.0, 0.0, 0.0, 0.0], sized=LETTER, warmed=None,
+        [1.0, 0.0, 0.0, 0.0], sized=LETTER, warmed=LETTERS,
     ),
 ]  # fmt: skip
