@@ -65,7 +65,7 @@ class Run:
 
     def weights(self, iteration: int) -> dict[str, Any]:
         """The policy's weights after an iteration; 0 is where it began."""
-        before = self.began or next(self.path.glob("checkpoints/0*-*"))
+        before = self.began or warm_start_of(self.path)
         folder = self.path / f"checkpoints/it-{iteration:05}" if iteration else before
         return dict(load_file(folder / "model.safetensors"))
 
@@ -140,7 +140,12 @@ def warm(base: str, overrides: tuple[str, ...]) -> Path:
     """Returns the checkpoint after a warm start of a base; made once."""
     folder = Path(mkdtemp(prefix="agentrl-warm-")) / "run"
     agentrl.train(base, overrides=overrides, out=folder, reporters=())
-    return next(folder.glob("checkpoints/0*-warm_start-*"), folder / "checkpoints/it-00000")
+    return warm_start_of(folder)
+
+
+def warm_start_of(run: Path) -> Path:
+    """Returns the checkpoint after the warm start of a run."""
+    return next(run.glob("checkpoints/0*-warm_start-*"), run / "checkpoints/it-00000")
 
 
 def groups() -> dict[str, list[Method]]:

@@ -381,6 +381,18 @@ SCRATCH = (
     "sampling.max_tokens=48", "train.groups=2", "train.lr=5.0e-4",
 )  # fmt: skip
 
+VITAMIN = Task.of("v", "Lack of which vitamin causes scurvy?", answer="B", option="vitamin C")
+LETTER = ("train.trainable=null", "tasks.args.n=4", "sampling.max_tokens=16")
+ALPHAMED = data_path("recipes") / "methods/alphamed/task.py"
+LETTERS = (
+    "model={scratch: {hidden: 64, layers: 2, heads: 2, vocab_size: 400, max_context: 160}, device: cpu}",
+    f"tasks={{source: {ALPHAMED}:questions}}", f"scripts={{random: {ALPHAMED}:guesser}}", *LETTER,
+    "rewards={right: {use: exact_match}}", "tools=[]", "agent.max_turns=1",
+    "warm_start={script: random, episodes: 32, steps: 60, batch: 8, lr: 3.0e-3}",
+    "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
+)  # fmt: skip
+"""Overrides: a policy from scratch that has seen how letters are written: it would never write one by chance."""
+
 SCREENS = (
     "warm_start.episodes=8", "warm_start.steps=100", "warm_start.batch=4", "tasks.args.n=2",
     "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
@@ -544,5 +556,17 @@ METHODS = [
         "mua-rl", openings, dialogue, ["Cancel #W8835847, a mistake.", "###STOP###"],
         sized=(*DESK, "train.groups=2", "sampling.temperature=1.5"), warmed=SHOP,
         answer=customer, asks=("policies.user.engine.urls",),
+    ),
+    # .5 more within 24 tokens, if it is right.
+    Method(
+        "laser", component("short"),
+        paid(Reply("<answer>5</answer>", 24), Reply("<answer>5</answer>", 25), Reply("<answer>4</answer>", 3)),
+        [1.5, 1.0, 0.0], sized=FEW, warmed=SUMS,
+    ),
+    # The letter alone counts: not the option in words, nor the letter with more beside it.
+    Method(
+        "alphamed", component("right"),
+        paid(*(Reply(f"<answer>{text}</answer>") for text in ("B", "vitamin C", "B) vitamin C", "A")), task=VITAMIN),
+        [1.0, 0.0, 0.0, 0.0], sized=LETTER, warmed=LETTERS,
     ),
 ]  # fmt: skip
