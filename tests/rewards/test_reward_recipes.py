@@ -79,6 +79,7 @@ EXPECTED: dict[str, float | list[float | None]] = {
     "search_planning": 0.98, "laser": 0.5, "overlong": 0.0, "unary_feedback": [0.0, 1.0], "rubric_judge": 0.7,
     "pairwise_judge": 0.5, "majority_vote": 1.0, "relative_length": 0.0, "diversity": 0.0, "win_rate": 0.5,
     "critique": [1.0, 0.0], "frequency": 1.0, "answer_entropy": 0.0, "contrast": 0.0, "long_reply": 1.0,
+    "accepted": 0.0, "format_f1": 1.0,
 }  # fmt: skip
 """What one look and a right answer earn; the answer 4 is no code, query, patch or confidence."""
 

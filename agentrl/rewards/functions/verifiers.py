@@ -86,7 +86,7 @@ def tool_success(episode: Episode) -> float | None:
     return sum(call.outcome == "ok" for call in calls) / len(calls) if calls else None
 
 
-@reward(source="IGPO, arXiv:2510.14967 (wrong: -2); DeepResearcher, arXiv:2504.03160, section 3.3 (wrong: -1)")
+@reward(source="IGPO, arXiv:2510.14967 (wrong: -2); DeepResearcher, arXiv:2504.03160 (wrong: -1)")
 def format_f1(task: Task, episode: Episode, *, wrong: float = -1.0, key: str = "answer") -> float:
     """`f1` of the answer, or `wrong` if a call could not be parsed or there is no answer.
 
