@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import agentrl
 from agentrl import Say, Task
 from agentrl.config.recipe import Recipe
-from agentrl.curriculum.parts import CreditedEpisode, CurriculumContext, Filter
+from agentrl.curriculum.parts import CreditedEpisode, CurriculumContext, Filter, Group
 from agentrl.estimators.registry import EpisodeCredit
 from agentrl.registry.references import load_object
 from agentrl.rollouts.builder import build
@@ -249,6 +249,31 @@ def bonuses(run: Run) -> list[Any]:
     return [each.parts.get("entropy") for each in found if each is not None]
 
 
+# --- corrected thoughts ---------------------------------------------------------------------------------------------
+
+
+def corrected(recipe: Recipe) -> list[Any]:
+    """Of two turns, the first of which a corrector accepts: what is imitated, and how many of its tokens get credit."""
+    names = list(recipe.policies)
+    more = {"policies": {name: {"script": "by_hand"} for name in names}} if names else {}
+    said = {
+        "main": ["<think>nothing</think>left", "<think>nothing</think>right"],
+        "corrector-1": ["OK"],
+        "corrector-2": ["it is behind me"],
+    }
+    episode = played(recipe, said, **more, **{"agent.max_turns": 4 if names else 2})
+    context = CurriculumContext(0, 2, random.Random(0), lambda id: episode)
+    parts = [part for part in build(recipe).make_curriculum() if isinstance(part, Filter)]
+    credit = EpisodeCredit(episode_id="e", estimator="", turn_advantages=[1.0] * len(episode.turns))
+    credited = [CreditedEpisode(episode, credit)]
+    taught: list[Any] = []
+    for part in parts:
+        part.observe([Group("g", episode.task, [episode])], context)
+        credited = part.refine(credited, context)
+        taught += [(each.turn, each.text) for each in (part.correct(context) or (0.0, []))[1]]
+    return [taught, credited[0].credit.token_advantages]
+
+
 METHODS = [
     # The third answer pays 1/2^2; two of three answers differ, which costs 1/2 (1 - 2/3).
     Method("ufo", numbers_of_tries, four_four_six, [0.0, 0.0, 0.083], sized=REMAINDERS, warmed=None),
@@ -415,6 +440,16 @@ METHODS = [
             "model={scratch: {hidden: 32, layers: 1, heads: 1, vocab_size: 300, max_context: 512}, device: cpu}",
             "warm_start={script: careless, episodes: 32, steps: 150, batch: 4, lr: 1.0e-2}",
         ),
+        warmed=None,
+    ),
+    # Of 26 and 27 characters the thoughts are 22: they and the end of each turn are tokens, and 22 / 26 * 27 is 22.8.
+    Method(
+        "gtr",
+        lambda run: run.metric("./task.py:ThoughtCloning_loss"),
+        corrected,
+        [[(2, "<think>it is behind me</think>right")], [*[0.0] * 23, *[1.0] * 4, *[0.0] * 23, *[1.0] * 5]],
+        sized=("warm_start.script=wise", "warm_start.episodes=32", "warm_start.steps=100"),
+        small=("policies.corrector={script: corrector}",),
         warmed=None,
     ),
 ]
