@@ -275,6 +275,24 @@ def corrected(recipe: Recipe) -> list[Any]:
 
 
 METHODS = [
+    # GRPO gives +-0.7071 and at most half of that as a bonus; 0.4 times the entropies 2 and 0.5 is 0.8 and 0.2.
+    Method(
+        "egpo",
+        bonuses,
+        called,
+        [[1.0, 0.0, 0.0], [1.061, -0.507]],
+        sized=(
+            "tasks.args={categories: [simple_python], n: 4}",
+            "sampling.max_tokens=64",
+            "train.trainable=null",
+            "train.lr=1.0e-3",
+            "agent={max_turns: 1, format: tags, describe_tools: false}",
+            PINNED,
+            "model={scratch: {hidden: 32, layers: 1, heads: 1, vocab_size: 300, max_context: 512}, device: cpu}",
+            "warm_start={script: careless, episodes: 32, steps: 150, batch: 4, lr: 1.0e-2}",
+        ),
+        warmed=None,
+    ),
     # The third answer pays 1/2^2; two of three answers differ, which costs 1/2 (1 - 2/3).
     Method("ufo", numbers_of_tries, four_four_six, [0.0, 0.0, 0.083], sized=REMAINDERS, warmed=None),
     # 4 is smaller than 6, and the program of the task multiplies. Only the guided try, turn 1, trains.
@@ -423,24 +441,6 @@ METHODS = [
             "train.minibatch=2",
             "eval=null",
         ),
-    ),
-    # GRPO gives +-0.7071 and at most half of that as a bonus; 0.4 times the entropies 2 and 0.5 is 0.8 and 0.2.
-    Method(
-        "egpo",
-        bonuses,
-        called,
-        [[1.0, 0.0, 0.0], [1.061, -0.507]],
-        sized=(
-            "tasks.args={categories: [simple_python], n: 4}",
-            "sampling.max_tokens=64",
-            "train.trainable=null",
-            "train.lr=1.0e-3",
-            "agent={max_turns: 1, format: tags, describe_tools: false}",
-            PINNED,
-            "model={scratch: {hidden: 32, layers: 1, heads: 1, vocab_size: 300, max_context: 512}, device: cpu}",
-            "warm_start={script: careless, episodes: 32, steps: 150, batch: 4, lr: 1.0e-2}",
-        ),
-        warmed=None,
     ),
     # Of 26 and 27 characters the thoughts are 22: they and the end of each turn are tokens, and 22 / 26 * 27 is 22.8.
     Method(
