@@ -27,7 +27,7 @@ class RetryingAgent(ToolAgent):
     turns. The reward `tries` reads it.
 
     `feedback` and `critic_prompt` are templates: `{answer}` is the try's answer, `{task}` the text of the instruction,
-    `{told}` what the grading function said beside its score, `{critique}` the critic's reply, and any other name a
+    `{told}` the text that the grading function returned, `{critique}` the critic's reply, and any other name a
     field of `task.data`.
 
     Args:
@@ -88,7 +88,7 @@ class RetryingAgent(ToolAgent):
                 session.say(heard)
 
     async def _graded(self, session: Session, answer: str) -> tuple[float, str]:
-        """Returns the score of an answer, and what the grading function said beside it."""
+        """Returns the score of an answer, and the text of the grading function."""
         if isinstance(self.grade, str):
             found = among(answer, gold(session.task, self.key), self.grade)
         else:

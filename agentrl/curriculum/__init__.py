@@ -7,6 +7,7 @@ the iteration, the stored episodes and a seed, so that a killed run plans the sa
 
 from agentrl.curriculum.curriculum import Curriculum
 from agentrl.curriculum.parts import (
+    Correction,
     CreditedEpisode,
     CurriculumContext,
     Filter,
@@ -18,6 +19,7 @@ from agentrl.curriculum.parts import (
 )
 
 __all__ = [
+    "Correction",
     "CreditedEpisode",
     "Curriculum",
     "CurriculumContext",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentrl.config.tasks import CurriculumPart
 from agentrl.curriculum.parts import (
+    Correction,
     CreditedEpisode,
     CurriculumContext,
     Filter,
@@ -83,6 +84,13 @@ class Curriculum:
         for part in self.filters:
             credited = part.refine(credited, self._context(part, iteration))
         return credited
+
+    def corrections(self, iteration: int) -> Iterator[tuple[str, float, list[Correction]]]:
+        """Yields the name of each filter that asks for a step on corrected turns, its learning rate, and the turns."""
+        for part in self.filters:
+            asked = part.correct(self._context(part, iteration))
+            if asked is not None and asked[1]:
+                yield part.name, *asked
 
     def observe(self, groups: Sequence[Group], iteration: int) -> dict[str, float]:
         """Reports the results of the iteration to every part. Returns their metrics."""

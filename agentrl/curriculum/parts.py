@@ -116,6 +116,15 @@ class CreditedEpisode:
     masked_turns: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True)
+class Correction:
+    """A turn of a played episode, with the text that it should have had."""
+
+    episode: Episode
+    turn: int
+    text: str
+
+
 class Part:
     """The base class of all parts.
 
@@ -192,6 +201,10 @@ class Filter(Part):
 
     def demonstrate(self) -> tuple[str, float, list[str]] | None:
         """After the update: (script, learning rate, ids of tasks) to play and imitate for one step; None: nothing."""
+        return None
+
+    def correct(self, context: CurriculumContext) -> tuple[float, list[Correction]] | None:
+        """After the update: (learning rate, corrected turns) to imitate for one step; None: nothing."""
         return None
 
 

@@ -153,7 +153,9 @@ def check_offline(plan: StagePlan) -> None:
 def _imitated(plan: RlPlan) -> Iterator[tuple[str, str]]:
     """Yields the loss of demonstrations for each part of the curriculum that asks for some."""
     for index, part in enumerate(plan.parts.make_curriculum()):
-        if isinstance(part, Filter) and type(part).demonstrate is not Filter.demonstrate:
+        if isinstance(part, Filter) and (
+            type(part).demonstrate is not Filter.demonstrate or type(part).correct is not Filter.correct
+        ):
             yield "cross_entropy", f"curriculum.{index}"
 
 

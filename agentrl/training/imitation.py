@@ -15,7 +15,7 @@ from agentrl.types.episode import Episode
 
 
 class Imitation:
-    """One supervised step for each filter that asks for demonstrations."""
+    """One supervised step for each filter that asks for demonstrations, or for turns with other texts."""
 
     def __init__(
         self,
@@ -42,6 +42,11 @@ class Imitation:
             if samples:
                 taught = await self._trainer.fit(samples, CROSS_ENTROPY, lr, fresh=True)
                 metrics |= {f"{part.name}_loss": taught["loss"], f"{part.name}_tasks": float(len(demos))}
+        for name, lr, corrections in self._curriculum.corrections(iteration):
+            told = [SupervisedConversation.of(each.episode).ending(each.turn, each.text) for each in corrections]
+            samples = [sample for each in told for sample in each.samples(self._renderer) if sample.loss_mask.any()]
+            taught = await self._trainer.fit(samples, CROSS_ENTROPY, lr, fresh=True)
+            metrics |= {f"{name}_loss": taught["loss"], f"{name}_turns": float(len(corrections))}
         return metrics
 
     async def _play(self, script: str, prefix: str, ids: list[str], iteration: int) -> list[Episode]:

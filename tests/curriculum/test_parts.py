@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from agentrl.config.credit import CreditSettings
-from agentrl.curriculum import CreditedEpisode, Curriculum, CurriculumContext, Group, GroupPlan
+from agentrl.curriculum import Correction, CreditedEpisode, Curriculum, CurriculumContext, Filter, Group, GroupPlan
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
 from agentrl.curriculum.methods.hints import Seele, rate_for
@@ -203,6 +203,19 @@ def test_the_turns_before_the_last_try_do_not_train() -> None:
     each = [credited(again), credited(once), credited(episode("none", 1, turns=1))]
     assert [sorted(x.masked_turns) for x in LastTry().refine(each, context())] == [[0, 1, 2], [], []]
     assert [x.episode.id for x in LastTry(LastTry.Settings(retried=True)).refine(each, context())] == ["again"]
+
+
+def test_only_filters_with_corrected_turns_ask_for_a_step_on_them() -> None:
+    class Corrects(Filter):
+        name = "corrects"
+
+        def correct(self, context: CurriculumContext) -> tuple[float, list[Correction]] | None:
+            return 0.1, [Correction(episode("a", 0, turns=2), 1, "better")] if context.iteration else []
+
+    curriculum = Curriculum([LastTry(), Corrects()], iterations=2, seed=0)
+    assert list(curriculum.corrections(0)) == []
+    ((name, lr, (each,)),) = curriculum.corrections(1)
+    assert (name, lr, each.turn, each.text) == ("corrects", 0.1, 1, "better")
 
 
 def test_dart_masks_the_turns_of_least_entropy() -> None:

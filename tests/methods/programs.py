@@ -15,12 +15,13 @@ from safetensors.numpy import load_file
 import agentrl
 from agentrl import Say, Task
 from agentrl.config.recipe import Recipe
-from agentrl.curriculum.parts import CreditedEpisode, CurriculumContext, Filter
+from agentrl.curriculum.parts import CreditedEpisode, CurriculumContext, Filter, Group
 from agentrl.estimators.registry import EpisodeCredit
 from agentrl.registry.references import load_object
 from agentrl.rollouts.builder import build
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
+from tests.estimators.tables import Member, Step, table_of
 from tests.methods.proofs import Method, Run, distinct
 
 # --- episodes whose replies are written by hand ---------------------------------------------------------------------
@@ -30,7 +31,7 @@ def played(recipe: Recipe, *replies: Any, task: dict[str, Any] | None = None, **
     """Plays replies (texts, or lists of calls) by the agent, tools and rewards of a recipe.
 
     Args:
-        replies: those of the conversation `main`, or a mapping by context.
+        replies: those of the conversation `main` (texts, calls, or `Say`), or a mapping by context.
         task: instruction and data of the task; default: the first of the recipe.
         more: overrides of the recipe.
     """
@@ -61,7 +62,7 @@ def asked() -> Iterator[Task]:
 def said(task: Task, rng: Any, context: str) -> Iterator[Say]:
     """The replies of `played`."""
     for each in SAID[context]:
-        yield Say(each) if isinstance(each, str) else Say(calls=each)
+        yield each if isinstance(each, Say) else Say(each) if isinstance(each, str) else Say(calls=each)
 
 
 def turn_rewards(episode: Episode) -> list[float]:
@@ -214,7 +215,77 @@ def gated(recipe: Recipe) -> list[Any]:
     return [[episode.reward, turn_rewards(episode)] for episode in found]
 
 
+# --- calls ----------------------------------------------------------------------------------------------------------
+
+ADD = {
+    "name": "add",
+    "description": "Adds.",
+    "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
+}
+RIGHT = {"name": "add", "arguments": {"a": [2, 3]}}
+
+
+def called(recipe: Recipe) -> list[Any]:
+    """Verdicts on a right call, a wrong one, and one without a thought; and the credit of two thoughts."""
+    replies = [Say("<think>2</think>", [("add", {"a": a})]) for a in (2, 4)] + [Say(calls=[("add", {"a": 2})])]
+    task = {"instruction": "Add 2.", "tools": ["Calls", ADD], "right": RIGHT}
+    verdicts = [played(recipe, each, task=task).components["ast_match"] for each in replies]
+    step = [Step(None, 0.5, 4)]
+    table = table_of([Member("g", 1.0, step), Member("g", 0.0, step)])
+    table = table.with_columns(entropy=[1, 3, 0, 0, 0.5, 0.5, 9, 9])
+    return [verdicts, [round(value, 3) for value in build(recipe).credit(table).turn.tolist()]]
+
+
+def bonuses(run: Run) -> list[Any]:
+    """By episode the credit that its thought earns."""
+    found = [run.reader.credit(episode.id) for episode in run.played]
+    return [each.parts.get("entropy") for each in found if each is not None]
+
+
+# --- corrected thoughts ---------------------------------------------------------------------------------------------
+
+
+def corrected(recipe: Recipe) -> list[Any]:
+    """Of two turns, the first of which a corrector accepts: what is imitated, and how many of its tokens get credit."""
+    names = list(recipe.policies)
+    more = {"policies": {name: {"script": "by_hand"} for name in names}} if names else {}
+    said = {
+        "main": ["<think>nothing</think>left", "<think>nothing</think>right"],
+        "corrector-1": ["OK"],
+        "corrector-2": ["it is behind me"],
+    }
+    episode = played(recipe, said, **more, **{"agent.max_turns": 4 if names else 2})
+    context = CurriculumContext(0, 2, random.Random(0), lambda id: episode)
+    parts = [part for part in build(recipe).make_curriculum() if isinstance(part, Filter)]
+    credit = EpisodeCredit(episode_id="e", estimator="", turn_advantages=[1.0] * len(episode.turns))
+    credited = [CreditedEpisode(episode, credit)]
+    taught: list[Any] = []
+    for part in parts:
+        part.observe([Group("g", episode.task, [episode])], context)
+        credited = part.refine(credited, context)
+        taught += [(each.turn, each.text) for each in (part.correct(context) or (0.0, []))[1]]
+    return [taught, credited[0].credit.token_advantages]
+
+
 METHODS = [
+    # GRPO gives +-0.7071 and at most half of that as a bonus; 0.4 times the entropies 2 and 0.5 is 0.8 and 0.2.
+    Method(
+        "egpo",
+        bonuses,
+        called,
+        [[1.0, 0.0, 0.0], [1.061, -0.507]],
+        sized=(
+            "tasks.args={categories: [simple_python], n: 4}",
+            "sampling.max_tokens=64",
+            "train.trainable=null",
+            "train.lr=1.0e-3",
+            "agent={max_turns: 1, format: tags, describe_tools: false}",
+            PINNED,
+            "model={scratch: {hidden: 32, layers: 1, heads: 1, vocab_size: 300, max_context: 512}, device: cpu}",
+            "warm_start={script: careless, episodes: 32, steps: 150, batch: 4, lr: 1.0e-2}",
+        ),
+        warmed=None,
+    ),
     # The third answer pays 1/2^2; two of three answers differ, which costs 1/2 (1 - 2/3).
     Method("ufo", numbers_of_tries, four_four_six, [0.0, 0.0, 0.083], sized=REMAINDERS, warmed=None),
     # 4 is smaller than 6, and the program of the task multiplies. Only the guided try, turn 1, trains.
@@ -339,11 +410,22 @@ METHODS = [
             "model={scratch: {hidden: 32, layers: 1, heads: 1, vocab_size: 300, max_context: 512}, device: cpu}",
             "warm_start={script: in_the_head, episodes: 16, steps: 60, batch: 4, lr: 1.0e-2}",
             "train.trainable=null",
+            PINNED,
             "train.iterations=1",
             "train.groups=1",
             "train.group_size=2",
             "train.minibatch=2",
             "eval=null",
         ),
+    ),
+    # Of 26 and 27 characters the thoughts are 22: they and the end of each turn are tokens, and 22 / 26 * 27 is 22.8.
+    Method(
+        "gtr",
+        lambda run: run.metric("./task.py:ThoughtCloning_loss"),
+        corrected,
+        [[(2, "<think>it is behind me</think>right")], [*[0.0] * 23, *[1.0] * 4, *[0.0] * 23, *[1.0] * 5]],
+        sized=("warm_start.script=wise", "warm_start.episodes=32", "warm_start.steps=100"),
+        small=("policies.corrector={script: corrector}",),
+        warmed=None,
     ),
 ]

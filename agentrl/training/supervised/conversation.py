@@ -76,6 +76,12 @@ class SupervisedConversation:
             instruction=episode.task.instruction,
         )
 
+    def ending(self, turn: int, text: str) -> SupervisedConversation:
+        """Returns the conversation up to a turn, which has another text and is the only one that trains."""
+        last = replace(self.turns[turn], text=text, observations=(), trains=True)
+        before = [replace(each, trains=False) for each in self.turns[:turn] if each.context == last.context]
+        return replace(self, turns=[*before, last])
+
     def texts(self) -> Iterator[str]:
         """The text of each message, to train a tokenizer."""
         yield from (text_of(message["content"]) for message in self.opening)

@@ -13,6 +13,9 @@ from typing import Any
 
 from agentrl import Say, Task
 from agentrl.registry.references import load_object
+from agentrl.rewards.functions.patch import changes
+from agentrl.rewards.functions.verifiers import code_in
+from agentrl.types.episode import Episode
 
 HERE = Path(__file__).parent
 MUTANTS = HERE.parents[1] / "swe-inject"
@@ -60,6 +63,11 @@ def patch(row: dict[str, Any]) -> str:
     path = row["path"]
     before, after = (text.split("\n") for text in (broken(row), code_of(row["package"])[path]))
     return "\n".join(difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", lineterm="", n=0))
+
+
+def same_patch(task: Task, episode: Episode) -> float:
+    """1 if the reply's diff makes the published change, else 0: what there is to learn from without the similarity."""
+    return float(changes(code_in(episode.answer or "")) == changes(task.data["patch"]))
 
 
 # --- scripts --------------------------------------------------------------------------------------------------------
