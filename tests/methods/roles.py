@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
+from safetensors.numpy import load_file
+
+import agentrl
+from agentrl import Say
 from agentrl.config.recipe import Recipe
+from agentrl.store.run_dir import RunDir
 from agentrl.training.stages.stage import stages_of
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
@@ -74,6 +82,66 @@ def critic_stages(recipe: Recipe) -> list[Any]:
     return [(each.name, critiques(each.recipe), bool(each.recipe.train.kl)) for each in stages]
 
 
+# --- played by scripts ----------------------------------------------------------------------------------------------
+
+
+def rolled(recipe: Recipe, script: str, n: int = 1, overrides: Sequence[str] = ()) -> list[Episode]:
+    """Episodes that a script plays, in the order of the tasks."""
+    folder = Path(mkdtemp(prefix="agentrl-rolled-")) / "run"
+    agentrl.rollout(recipe, n, overrides=list(overrides), script=script, out=folder, reporters=())
+    return sorted(RunDir.read(folder).episodes(), key=lambda each: each.task.id)
+
+
+# One planner step with the outcome 1, three with 0: mean 1/4; squares 9/16 + 3/16 over 3, so the deviation is 1/2.
+STEPS = table_of([Member("g", 1.0, [Step(None, 0.0, 1)]), Member("g", 0.0, [Step(None, 0.0, 1)] * 3)])
+
+
+def flow(recipe: Recipe) -> list[Any]:
+    """The credit of planner steps; who speaks in an episode of three numbers, and what its memory holds at the end."""
+    of_three = rolled(recipe, "oracle", 2)[1]
+    memory = of_three.info.get("memory")
+    return [by_trajectory(STEPS)(recipe), [each.agent for each in of_three.turns], memory]
+
+
+TALKERS = (
+    "agent={use: ../comas/task.py:Discussion, agents: [policy, policy], max_turns: 12, format: tags}",
+    "scripts.some=../comas/task.py:some", "model.scratch.max_context=512", "warm_start.script=some",
+    "warm_start.episodes=64", "warm_start.steps=150", "train.iterations=1", "train.groups=1", "train.group_size=2",
+    "train.minibatch=2", "eval=null",
+)  # fmt: skip
+"""Overrides of a warm start in which one policy is every agent of a discussion."""
+SAID = {"0.0": "<score>3</score>", "0.1": "<score>1</score>", "1.0": "It is <score>2</score>", "1.1": "3, I think"}
+
+
+def talker(task: Task, rng: random.Random, context: str) -> Iterator[Say]:
+    """Solves, evaluates, and gives the scores of `SAID`."""
+    act, place = context.split()
+    yield Say({"solver": "<answer>1</answer>", "evaluator": "It is wrong.", "scorer": SAID[place]}[act])
+
+
+def outcomes(of: Episode) -> dict[str, float | None]:
+    """The outcome of each act of a discussion."""
+    return {name: context.outcome for name, context in sorted(of.contexts.items()) if name != "main"}
+
+
+def discussed(recipe: Recipe) -> dict[str, float | None]:
+    """The outcomes of the acts that `talker` plays."""
+    overrides = ["agent.agents=[policy, policy]", f"scripts.talker={__name__}:talker"]
+    return outcomes(rolled(recipe, "talker", 1, overrides)[0])
+
+
+def both_learned(run: Run) -> None:
+    """Asserts that both policies took a step with a gradient, and that they are not the same afterwards."""
+    lines = [line for line in run.reader.metrics() if "grad_norm" in line]
+    assert any(line["grad_norm"] > 0 for line in lines)
+    assert any(line["second/grad_norm"] > 0 for line in lines)
+    last = run.path / "checkpoints/it-00002"
+    before = run.weights(0)
+    first, second = (load_file(folder / "model.safetensors") for folder in (last, last / "policies/second"))
+    for one, other in ((before, first), (before, second), (first, second)):
+        assert any((one[name] != other[name]).any() for name in one)
+
+
 def component(name: str) -> Callable[[Run], Sequence[Any]]:
     """By episode: a component of its reward."""
     return lambda run: [each.components[name] for each in run.played if name in each.components]
@@ -113,5 +181,42 @@ METHODS = [
         sized=(*ACTOR, "warm_start.steps=200", "warm_start.episodes=256", "tasks.args.n=16"),
         warmed=None,
         learns=stages_learned,
+    ),
+    Method(
+        "agentflow",
+        lambda run: [len(each.info.get("memory", [])) for each in run.played],
+        flow,
+        [
+            [1.5, -0.5, -0.5, -0.5],
+            ["planner", "executor", "verifier", "planner", "executor", "verifier", "generator"],
+            ["calculate: 4 + 6 -> 10", "calculate: 10 + 4 -> 14"],
+        ],
+        small=("policies.module={script: module}",),
+        sized=("warm_start.steps=200", "warm_start.episodes=256", "tasks.args.n=16"),
+        warmed=None,
+        learns=stages_learned,
+    ),
+    # Scores 3, 1, 2 and none: s = 1, 0, 1/2 for the solution, 1 - s for the evaluation, 0 for a score and -1 for none.
+    Method(
+        "comas",
+        lambda run: [list(outcomes(each).values()) for each in run.played],
+        discussed,
+        {
+            "evaluator 0.0": 0.0,
+            "evaluator 0.1": 1.0,
+            "evaluator 1.0": 0.5,
+            "evaluator 1.1": 0.0,
+            "scorer 0.0": 0.0,
+            "scorer 0.1": 0.0,
+            "scorer 1.0": 0.0,
+            "scorer 1.1": -1.0,
+            "solver 0.0": 1.0,
+            "solver 0.1": 0.0,
+            "solver 1.0": 0.5,
+            "solver 1.1": 0.0,
+        },
+        sized=("train.lora.rank=4", "policies.second.lora.rank=4", "train.lr=2e-3", "tasks.args.n=16"),
+        warmed=TALKERS,
+        learns=both_learned,
     ),
 ]
