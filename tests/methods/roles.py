@@ -34,7 +34,8 @@ SMALL_PLAYER = (
 """Overrides of a base for a language model: a model from scratch."""
 MOVES = (
     *SMALL_PLAYER, "warm_start={script: random, episodes: 48, steps: 60, batch: 8, lr: 4.0e-3}", "train.lr=1e-3",
-    "train.kl={coef: 0.01}", "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
+    "train.kl={coef: 0.01}", "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2",
+    "eval=null",
 )  # fmt: skip
 
 # Four games of two moves; seat 0 wins three. Rewards less the mean of the role: +-1/2 three times, +-3/2 once; returns
@@ -77,9 +78,9 @@ def critiques(recipe: Recipe) -> list[float]:
 
 
 def critic_stages(recipe: Recipe) -> list[Any]:
-    """By stage of reinforcement learning: its name, the pay of critiques, and the weight of the distance to its start."""
+    """By stage of reinforcement learning: name, pay of critiques, and if it has a KL term."""
     stages = [each for each in stages_of(recipe) if each.kind == "rl"]
-    return [(each.name, critiques(each.recipe), bool(each.recipe.train.kl)) for each in stages]
+    return [(each.name, critiques(each.recipe), bool(each.recipe.train and each.recipe.train.kl)) for each in stages]
 
 
 # --- played by scripts ----------------------------------------------------------------------------------------------

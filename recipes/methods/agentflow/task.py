@@ -85,7 +85,7 @@ def _plans(numbers: Sequence[int]) -> Iterator[Say]:
 
 
 def module(task: Task, rng: random.Random, messages: Sequence[Message]) -> Iterator[Say]:
-    """Calls the calculator for the goal; stops when the memory has a result for each plus; answers with the last one."""
+    """Calls the calculator for the goal; stops when memory has a result for each plus; answers with the last one."""
     told, heard = str(messages[0]["content"]), str(messages[-1]["content"])
     if told == EXECUTOR:
         goal = re.search(r"\d+ \+ \d+", heard)

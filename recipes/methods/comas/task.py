@@ -11,8 +11,8 @@ from agentrl import Agent, Episode, Say, Task
 
 EVALUATE = "{task}\nSolution: {solution}\nPoint out every mistake of the solution."
 SCORE = """{task}\nSolution: {solution}\nEvaluation: {evaluation}
-Score the solution from 1 to 3, as <score>n</score>. 3: it is right, and no mistake in the evaluation is one. 2: there are
-minor mistakes. 1: a mistake is fatal."""
+Score the solution from 1 to 3, as <score>n</score>. 3: it is right, and no mistake in the evaluation is one. 2: there
+are minor mistakes. 1: a mistake is fatal."""
 
 
 class Discussion(Agent):
@@ -71,8 +71,8 @@ class Discussion(Agent):
 
 
 def interaction(text: str) -> tuple[float, float, float]:
-    """The rewards of a solution, its evaluation and its score: s, 1 - s and 0 for s = (score - 1) / 2; 0, 0 and -1 if there
-    is no score from 1 to 3."""
+    """Returns the rewards of a solution, its evaluation and its score: s, 1 - s and 0 for s = (score - 1) / 2; without
+    a score from 1 to 3: 0, 0 and -1."""
     found = re.findall(r"<score>\s*([1-3])\s*</score>", text)
     if not found:
         return 0.0, 0.0, -1.0
@@ -83,7 +83,7 @@ def interaction(text: str) -> tuple[float, float, float]:
 def accuracy(task: Task, episode: Episode) -> float:
     """Share of the solutions of the last round that are right."""
     answers = episode.info.get("answers") or [None]
-    return sum(answer == task.data["answer"] for answer in answers) / len(answers)
+    return float(sum(answer == task.data["answer"] for answer in answers) / len(answers))
 
 
 # --- scripts: one for every act --------------------------------------------------------------------------------------
