@@ -58,7 +58,7 @@ def refined(task: Task, episode: Episode) -> float:
 
 
 def feedback(task: Task, episode: Episode) -> float:
-    """The same where the first answer was wrong and the critic said so, else 0: a critique of a right answer is of no use."""
+    """The same where the first answer was wrong and the critic said so, else 0."""
     found = verdict(episode) is False and not _is_right(task, episode.info["first"])
     return refined(task, episode) if found else 0.0
 
