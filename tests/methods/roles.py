@@ -73,10 +73,6 @@ DOUBTED = critique("<judge>wrong</judge>It is 4.", "4", "4", "4")
 LUCKY = critique("<judge>right</judge>It is 4.", "5", "4", "4")
 
 
-def critiques(recipe: Recipe) -> list[float]:
-    return scores(recipe, FOUND, MISSED, DOUBTED, LUCKY)
-
-
 def critic_stages(recipe: Recipe) -> list[Any]:
     """By stage of reinforcement learning: name, pay of critiques, and if it has a KL term."""
     stages = [each for each in stages_of(recipe) if each.kind == "rl"]
@@ -169,17 +165,6 @@ METHODS = [
             "stages.0.sft.episodes=256",
             "tasks.args.n=16",
         ),
-        warmed=None,
-        learns=stages_learned,
-    ),
-    # A true verdict 1; a fault that was found, the share of right answers after it. A right answer that stays right
-    # pays nothing, nor one that comes out right although its fault was missed.
-    Method(
-        "refcritic",
-        component("refined"),
-        critiques,
-        [1.5, 0.0, 0.0, 0.0],
-        sized=(*ACTOR, "warm_start.steps=200", "warm_start.episodes=256", "tasks.args.n=16"),
         warmed=None,
         learns=stages_learned,
     ),
