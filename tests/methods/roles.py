@@ -76,7 +76,14 @@ LUCKY = critique("<judge>right</judge>It is 4.", "5", "4", "4")
 def critic_stages(recipe: Recipe) -> list[Any]:
     """By stage of reinforcement learning: name, pay of critiques, and if it has a KL term."""
     stages = [each for each in stages_of(recipe) if each.kind == "rl"]
-    return [(each.name, critiques(each.recipe), bool(each.recipe.train and each.recipe.train.kl)) for each in stages]
+    return [
+        (
+            each.name,
+            scores(each.recipe, FOUND, MISSED, DOUBTED, LUCKY),
+            bool(each.recipe.train and each.recipe.train.kl),
+        )
+        for each in stages
+    ]
 
 
 # --- played by scripts ----------------------------------------------------------------------------------------------
