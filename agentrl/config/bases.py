@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config.files import file_of, find_named
-from agentrl.config.origins import Layer, Loc, Origins, line_of, note, spelled_out
+from agentrl.config.origins import Loc, Origins, RecipeLayer, line_of, note, spelled_out
 from agentrl.config.profiles import CONTROL, merge, read_tree
 from agentrl.config.recipe import Recipe
 from agentrl.config.sections import IS_FILE, Section, Short, section_at
@@ -79,7 +79,7 @@ def on_base(tree: dict[str, Any], path: Path, above: tuple[Path, ...] = ()) -> M
     Raises:
         RecipeError: see `read_recipe`.
     """
-    layer = Layer(path)
+    layer = RecipeLayer(path)
     if BASE not in tree:
         origins: Origins = {}
         for key, value in tree.items():

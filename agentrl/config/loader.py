@@ -18,8 +18,8 @@ from ruamel.yaml.error import MarkedYAMLError
 from agentrl.config.bases import Merged, on_base, read_recipe
 from agentrl.config.files import find_recipe
 from agentrl.config.origins import (
-    Layer,
     Origins,
+    RecipeLayer,
     labels,
     line_of,
     note,
@@ -122,7 +122,7 @@ def _overlay(
         apply_profile(tree, origins, profile, file, without=without)
     for override in overrides:
         key, value = _apply(tree, override, Recipe)
-        note(origins, key, value, Layer(f"--set {override}", "--set", Path.cwd()))
+        note(origins, key, value, RecipeLayer(f"--set {override}", "--set", Path.cwd()))
 
 
 def _let_stages_follow(tree: dict[str, Any], changed: Collection[tuple[str, ...]]) -> None:

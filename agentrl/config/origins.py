@@ -22,7 +22,7 @@ Loc = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Layer:
+class RecipeLayer:
     """One of the texts that a recipe is made of.
 
     Attributes:
@@ -40,7 +40,7 @@ class Layer:
 class KeyOrigin:
     """The layer that set a key, and the line (from 0) if it has lines."""
 
-    layer: Layer
+    layer: RecipeLayer
     line: int | None = None
 
     @property
@@ -53,7 +53,7 @@ Origins = dict[Loc, KeyOrigin]
 """By key, in the order in which they were set."""
 
 
-def note(origins: Origins, loc: Loc, value: Any, layer: Layer, line: int | None = None) -> None:
+def note(origins: Origins, loc: Loc, value: Any, layer: RecipeLayer, line: int | None = None) -> None:
     """Notes that a layer set a key, and all keys of its value.
 
     Args:
@@ -142,7 +142,7 @@ def place_in(origins: Origins, loc: Loc, message: str, otherwise: Path) -> str:
     return f"{otherwise}:1" if found is None else found.place
 
 
-def labels(origins: Origins) -> dict[Layer, str]:
+def labels(origins: Origins) -> dict[RecipeLayer, str]:
     """Returns the name of each layer for `agentrl recipe show`: files by as much of their paths as tells them apart."""
     layers = {said.layer for said in origins.values()}
     files = {layer: Path(layer.place).resolve() for layer in layers if layer.name is None}

@@ -17,7 +17,7 @@ from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
-from agentrl.config.origins import Layer, Loc, Origins, line_in, line_of, note, spelled_out
+from agentrl.config.origins import Loc, Origins, RecipeLayer, line_in, line_of, note, spelled_out
 from agentrl.config.recipe import Recipe
 from agentrl.config.sections import section_at
 from agentrl.types.errors import RecipeError, nearest
@@ -78,7 +78,7 @@ def apply_profile(
     conditions = profile.pop(WHEN, None) or {}
     _check(profile, conditions, path)
     overlays = [profile, *(overlay for key, overlay in conditions.items() if _has(tree, key))]
-    layer = Layer(path, f"profile {name}", path.resolve().parent)
+    layer = RecipeLayer(path, f"profile {name}", path.resolve().parent)
     for overlay in overlays:
         merge(tree, overlay, origins, layer, without=without)
 
@@ -92,7 +92,7 @@ def _take_out_the_method(tree: dict[str, Any], origins: Origins, file: Path | No
             place=str(file or f"--profile {CONTROL}"),
             remedy="name the recipe's file, with for example control: {credit: grpo}",
         )
-    layer = Layer(file or CONTROL, f"profile {CONTROL}")
+    layer = RecipeLayer(file or CONTROL, f"profile {CONTROL}")
     merge(tree, control, origins, layer)
     tree["name"] = f"{tree.get('name', 'recipe')}-{CONTROL}"
     note(origins, ("name",), tree["name"], layer)
@@ -159,7 +159,12 @@ def _has(tree: Any, key: str) -> bool:
 
 
 def merge(
-    tree: dict[str, Any], overlay: Mapping[str, Any], origins: Origins, layer: Layer, *, without: Collection[str] = ()
+    tree: dict[str, Any],
+    overlay: Mapping[str, Any],
+    origins: Origins,
+    layer: RecipeLayer,
+    *,
+    without: Collection[str] = (),
 ) -> None:
     """Merges a mapping in place, and notes the origin of every key that it sets.
 

@@ -123,8 +123,10 @@ def _of_the_horizon(plan: RlPlan, parts: Sequence[Part]) -> Iterator[RecipeError
 
 def _of_hints(plan: RlPlan, parts: Sequence[Part]) -> Iterator[RecipeError]:
     for index, part in enumerate(parts):
+        if not isinstance(part, Seele):
+            continue
         bare = next((task.id for task in plan.parts.tasks.tasks if not task.instruction), None)
-        if isinstance(part, Seele) and bare is not None:
+        if bare is not None:
             why = f"{part.name} writes its hint behind the instruction, and task {bare!r} has none: its tools open it"
             yield _refused(f"curriculum.{index}", "tasks", why, "tasks with an instruction")
 

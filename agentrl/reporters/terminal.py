@@ -23,7 +23,7 @@ from agentrl.view.summary import PROGRESS, headline, series
 from agentrl.view.terminal import Visible
 
 SLOW_S = 2.0
-"""Seconds after which work beside the phases of a run is shown; sooner it is not worth a word."""
+"""Seconds after which work outside the phases of a run is shown; sooner it is not worth a word."""
 
 _PLAIN_EVERY_S = 10.0
 _SHOWN_OFFLINE = ("loss", "accuracy", "margin", "grad_norm", "train_s")
@@ -213,7 +213,7 @@ class Terminal(Reporter):
 
 @dataclass
 class _Work:
-    """Work beside the phase: when it began, by the clock, and how far it is."""
+    """Work outside the phase: when it began, by the clock, and how far it is."""
 
     began: float
     done: int

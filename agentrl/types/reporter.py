@@ -2,7 +2,7 @@
 
 started
   phase, then step and episode_stage, episode ...     as often as there are phases
-  work                                                beside the phase, from any thread
+  work                                                apart from the phase, from any thread
   metrics                                             of an iteration or of an evaluation
   watch                                               when an engine, a pool or a scheduler begins
   note, warning                                       at any time

@@ -137,7 +137,7 @@ class TestNothingToCompare:
     def test_duplicates(self, name, score, steps, copies, std):
         table = table_of([Member("g", score, steps)] * copies)
         flat = dict.fromkeys(["win_rate"], [0.5] * copies) | {"action": [0] * table.n_turns}
-        flat |= {"behaviour_logprob": [-1.0] * table.n_tokens, "answer": [0] * copies}
+        flat |= dict.fromkeys(["behaviour_logprob", "ema_logprob"], [-1.0] * table.n_tokens) | {"answer": [0] * copies}
         assert not run(name, with_everything(table).with_columns(**flat), std=std).turn.any()
 
     @pytest.mark.parametrize("name", COMPARES)
@@ -146,7 +146,9 @@ class TestNothingToCompare:
     def test_equal_scores(self, name, lengths, score, std, weighting):
         members = [Member("g", score, [Step(f"{i}.{t}", 0.0, 1) for t in range(n)]) for i, n in enumerate(lengths)]
         table = with_everything(table_of(members)).with_columns(
-            win_rate=[0.5] * len(members), behaviour_logprob=[-1.0] * sum(lengths)
+            win_rate=[0.5] * len(members),
+            behaviour_logprob=[-1.0] * sum(lengths),
+            ema_logprob=[-1.0] * sum(lengths),
         )
         assert not run(name, table, std=std, weighting=weighting).turn.any()
 

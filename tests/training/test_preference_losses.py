@@ -200,7 +200,17 @@ def test_label_smoothing_mixes_the_loss_with_that_of_swapped_labels():
 
 
 def test_every_preference_loss_is_compared():
-    assert {"dpo", "ipo", "hinge", "apo_zero", "simpo", "cpo", "orpo", "kto"} == PREFERENCE_LOSSES.built_in.keys()
+    assert {
+        "dpo",
+        "ipo",
+        "hinge",
+        "apo_zero",
+        "simpo",
+        "cpo",
+        "orpo",
+        "kto",
+        "tpo",
+    } == PREFERENCE_LOSSES.built_in.keys()
 
 
 @pytest.mark.parametrize("use", ["dpo", "simpo"])
@@ -217,7 +227,7 @@ def test_groups_that_are_no_pairs_are_refused(use):
     ("settings", "said"),
     [
         ({"use": "dop"}, "preference.loss: there is no preference loss 'dop'\n  -> did you mean 'dpo'?"),
-        ({"use": "ipo", "gamma": 1}, "preference.loss.gamma: ipo has no setting 'gamma'\n  -> simpo has it"),
+        ({"use": "ipo", "gamma": 1}, "preference.loss.gamma: ipo has no setting 'gamma'\n  -> simpo, tpo have it"),
     ],
 )
 def test_unknown_losses_and_settings_are_named(settings, said):

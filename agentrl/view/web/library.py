@@ -135,7 +135,7 @@ class RunLibrary:
     Args:
         path: a run, or a folder.
         cache: the folder of text indexes; default: that of the user.
-        builds: whether the text index of an open run is built beside what is asked.
+        builds: whether the text index of an open run is built in the background.
 
     Raises:
         StoreError: there is no such folder.

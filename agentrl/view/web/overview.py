@@ -40,7 +40,7 @@ _SCREEN = {
     "throughput": ("tokens_per_s", "episodes_per_minute", "rollout_s", "train_s"),
     "ratio": ("ratio_mean", "clip_fraction", "mismatch_mean"),
 }
-"""Panels of a stage, and the metrics that belong in them, each beside the same of evaluations."""
+"""Panels of a stage, and the metrics that belong in them, each with the same of evaluations."""
 _SUPERVISED = {"loss": ("loss",), "accuracy": ("accuracy",), "gradient": ("grad_norm",)}
 """Panels of a stage that imitates or ranks, as a warm start."""
 

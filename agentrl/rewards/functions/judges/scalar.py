@@ -18,7 +18,7 @@ from agentrl.types.task import Task
 _LARGEST = 8 << 20  # bytes of a reply
 
 
-class Scorer(BaseModel):
+class RewardModelServer(BaseModel):
     """A served reward model: vLLM's `/classify` or `/pooling`, or another server of this form."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -72,7 +72,7 @@ def number_in(content: bytes) -> float | None:
 
 
 @reward(source="RLMT, arXiv:2509.20357: a preference reward model scores the reply", costs=["engine"], required=True)
-async def reward_model(task: Task, episode: Episode, *, scorer: Scorer, thoughts: bool = False) -> Scored:
+async def reward_model(task: Task, episode: Episode, *, scorer: RewardModelServer, thoughts: bool = False) -> Scored:
     """The number that a reward model gives the task and the answer: any scale. 0 without an answer.
 
     Args:
@@ -80,7 +80,7 @@ async def reward_model(task: Task, episode: Episode, *, scorer: Scorer, thoughts
         thoughts: the model reads the text of the last reply, with its thoughts, instead of the answer alone.
 
     Raises:
-        EngineError: as `Scorer.score` does.
+        EngineError: as `RewardModelServer.score` does.
     """
     said = episode.own_turns[-1].text if thoughts and episode.own_turns else episode.answer or ""
     if not said.strip():
