@@ -90,7 +90,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "tempo": "agentrl.estimators.turn.tempo:tempo",
         "capo": "agentrl.estimators.turn.capo:capo",
         "implicit_prm": "agentrl.estimators.turn.implicit_prm:implicit_prm",
-        "a_lol": "agentrl.estimators.outcome.a_lol:a_lol",
+        "a_lol": "agentrl.estimators.turn.a_lol:a_lol",
         "high_entropy": "agentrl.estimators.outcome.entropy:high_entropy",
     },
     wanted="a function of a credit table, mine(table) or mine(table, settings: MySettings)",
