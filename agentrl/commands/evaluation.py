@@ -1,4 +1,4 @@
-"""What `agentrl eval` prints: the metrics, and a table by a field of the tasks."""
+"""Output of `agentrl eval`: the metrics, and a table by a field of the tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each key of a recipe was set: the recipe's file or a base, a profile, or `--set`.
+"""Origins of the keys of a recipe: its file or a base, a profile, or `--set`.
 
 Layers are laid one over the other. Each one notes the keys that it sets; keys below them that were there before are
 forgotten. A key is thus attributed to the layer that set it, also in a section that several layers set.

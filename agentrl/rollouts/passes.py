@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import comb, prod
+from math import comb
 from typing import Any, NamedTuple
 
 from agentrl.types.episode import Episode
@@ -72,15 +72,11 @@ def _metrics(tried: Sequence[Tries], k: int) -> dict[str, float]:
     for j in sizes(k):
         known = [each for each in tried if each.n >= j]
         if known:
-            found[f"pass@{j}"] = sum(1 - _none(each, j) for each in known) / len(known)
+            found[f"pass@{j}"] = sum(1 - comb(each.n - each.successes, j) / comb(each.n, j) for each in known) / len(
+                known
+            )
             found[f"pass^{j}"] = sum(comb(each.successes, j) / comb(each.n, j) for each in known) / len(known)
     return found
-
-
-def _none(tries: Tries, j: int) -> float:
-    """Returns the probability that j tries, drawn without replacement, all fail."""
-    failures = tries.n - tries.successes
-    return prod((failures - i) / (tries.n - i) for i in range(j)) if failures >= j else 0.0
 
 
 def sizes(k: int) -> list[int]:

@@ -101,7 +101,7 @@ class Session(Conversation):
 
     @property
     def split(self) -> str:
-        """What the episode is for: `train`, `eval`, `rollout` or `demo`. An agent may think longer in evaluations."""
+        """Split of the episode: `train`, `eval`, `rollout` or `demo`. An agent may sample more in evaluations."""
         return self.state.split
 
     @property

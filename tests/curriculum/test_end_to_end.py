@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"
 SMALL = {
+    "laser_d": "{thresholds: [4, 8]}",
     "dads": "{every: 1}",
     "vas": "{every: 1}",
     "limr": "{passes: 2, threshold: -100}",

@@ -88,7 +88,7 @@ def tool_success(episode: Episode) -> float | None:
 
 @reward(source="IGPO, arXiv:2510.14967 (wrong: -2); DeepResearcher, arXiv:2504.03160 (wrong: -1)")
 def format_f1(task: Task, episode: Episode, *, wrong: float = -1.0, key: str = "answer") -> float:
-    """`f1` of the answer, or `wrong` if a call could not be parsed or there is no answer.
+    """Returns `f1` of the answer; `wrong` for an episode with no answer, or with a call that does not parse.
 
     Args:
         wrong: the value of an episode with a wrong format.

@@ -96,7 +96,7 @@ class PreferenceLoss(Loss):
 
 
 def read_by(loss: Loss, settings: TrainSettings) -> dict[Need, str]:
-    """What the loss, KL and the entropy bonus read, with the key that asks for it."""
+    """Returns the columns that the loss, KL and the entropy bonus read, each with the key that asks for it."""
     found: dict[Need, str] = dict.fromkeys(loss.needs, "train.loss")
     if settings.kl is not None:
         found.setdefault(settings.kl.to, "train.kl")
