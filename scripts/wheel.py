@@ -172,17 +172,26 @@ def used(command: Path, folder: Path) -> None:
     if not findings[PROJECT["name"]]["ok"]:
         raise WheelError(f"agentrl doctor: {findings[PROJECT['name']]}")
     shipped = {row["name"] for row in json.loads(called(command, "recipe", "list", "--json", cwd=folder))}
-    files = {path.relative_to(ROOT / "recipes") for path in (ROOT / "recipes").glob("*/*.yaml")}
-    wanted = {path.parent.name if path.name == "recipe.yaml" else path.as_posix() for path in files}
     methods = json.loads(called(command, "recipe", "list", "--methods", "--json", cwd=folder))
-    shipped |= {f"methods/{row['name']}.yaml" for row in methods}
-    if shipped != wanted:
+    shipped |= {f"methods/{row['name']}" for row in methods}
+    if shipped != (wanted := recipes()):
         raise WheelError(f"recipes: {sorted(shipped ^ wanted)}")
     called(command.with_name("python"), "-c", LISTED, cwd=folder)  # in one process: each takes seconds to start
     called(command, "init", "toy", "--like", "qa", cwd=folder)
     for recipe in ("toy", *(["quickstart"] if shutil.which("bwrap") else [])):
         called(command, "rollout", recipe, "--script", "oracle", "--n", "4", "--out", f"of-{recipe}", cwd=folder)
         called(command, "check", f"of-{recipe}", cwd=folder)
+
+
+def recipes() -> set[str]:
+    """Returns the recipes of the checkout by the names under which commands list them; `methods/NAME` for a method."""
+    folder = ROOT / "recipes"
+    folders = {
+        path.parent.relative_to(folder) for depth in ("*", "methods/*") for path in folder.glob(f"{depth}/recipe.yaml")
+    }
+    methods = {path.relative_to(folder).with_suffix("") for path in folder.glob("methods/*.yaml")}
+    variants = {path.relative_to(folder) for path in folder.glob("*/*.yaml") if path.name != "recipe.yaml"}
+    return {path.as_posix() for path in folders | methods | {path for path in variants if path.parts[0] != "methods"}}
 
 
 def called(*command: str | Path, cwd: Path | None = None, given: str | None = None) -> str:

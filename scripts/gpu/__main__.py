@@ -29,7 +29,7 @@ BUDGETS = {
 }  # fmt: skip
 """Seconds of each phase on a GPU, in the order of play. The first also waits until torch is read from the disk."""
 
-SMOKE_S = 240
+SMOKE_S = 1200
 """Seconds of each phase without a GPU: only a hang takes so long."""
 
 

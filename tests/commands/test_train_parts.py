@@ -81,7 +81,7 @@ def pulled(batch, settings):
     ratio = batch.ref_log_ratio
     return -batch.advantage * batch.logprob + 0.5 * ratio.pow(2), ratio != ratio
 
-PULLED = Loss("pulled", pulled, reference=True)
+PULLED = Loss("pulled", pulled, needs=("reference",))
 """
 
 

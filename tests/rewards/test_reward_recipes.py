@@ -67,8 +67,14 @@ SETTINGS: dict[str, dict] = {
     "long_reply": {"longest": 1},
     "contrast": {"right": "exact_match", "mark": "never"},
     "tool_reward": {},
+    "cosine_length": {"max_tokens": 10**9},
+    "laser_d": {"right": "exact_match", "first": 10_000},
+    "mean_advantage": {"of": ["exact_match"]},
+    "criteria_judge": {"criteria": ["It is a number."]},
+    "supported_facts": {"key": "evidence"},
 }
-EXPECTED: dict[str, float | list[float | None]] = {
+JUDGED = ("rubric_judge", "pairwise_judge", "win_rate", "critique", "criteria_judge", "supported_facts")
+EXPECTED: dict[str, float | list[float | None] | None] = {
     "exact_match": 1.0, "f1": 1.0, "numeric": 1.0, "maths": 1.0, "code_tests": 0.0, "state_check": 1.0,
     "sql_execution": 0.0, "sql_partial": 0.0, "sql_syntax": 0.0, "sql_schema": 0.0, "sql_ngrams": 0.0,
     "patch_similarity": -1.0, "format": 1.0, "turn_format": [1.0, 1.0],
@@ -79,18 +85,22 @@ EXPECTED: dict[str, float | list[float | None]] = {
     "search_planning": 0.98, "laser": 0.5, "overlong": 0.0, "unary_feedback": [0.0, 1.0], "rubric_judge": 0.7,
     "pairwise_judge": 0.5, "majority_vote": 1.0, "relative_length": 0.0, "diversity": 0.0, "win_rate": 0.5,
     "critique": [1.0, 0.0], "frequency": 1.0, "answer_entropy": 0.0, "contrast": 0.0, "long_reply": 1.0,
-    "accepted": 0.0, "format_f1": 1.0,
+    "accepted": 0.0, "format_f1": 1.0, "tries": 0.0, "cosine_length": 1.0, "laser_d": 0.5, "mean_advantage": 0.0,
+    "lexical_diversity": 0.6875, "token_confidence": None, "bleu": 1.0, "chrf": 1.0, "criteria_judge": 1.0,
+    "reward_model": 0.25, "supported_facts": 1.0,
 }  # fmt: skip
-"""What one look and a right answer earn; the answer 4 is no code, query, patch or confidence."""
+"""What one look and a right answer earn; the answer 4 is no code, query, patch or confidence, and has no log-probs."""
 
 
 class Grader(BaseHTTPRequestHandler):
-    """Grades 7 of 10, finds all pairs equal, and the first turn wrong."""
+    """Grades 7 of 10, finds all pairs equal, the first turn wrong, one fact, supported; as a reward model 0.25."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        content = '{"score": 7} {"better": "tie"} {"wrong": [0]}'
-        reply = json.dumps({"choices": [{"message": {"content": content}}]}).encode()
+        content = (
+            '{"score": 7} {"better": "tie"} {"wrong": [0]} {"met": [1]} {"supported": true} {"facts": ["It is 4."]}'
+        )
+        reply = json.dumps({"score": 0.25, "choices": [{"message": {"content": content}}]}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(reply)))
         self.end_headers()
@@ -120,7 +130,8 @@ def write_recipe(folder: Path, **sections) -> None:
 def test_every_reward_by_name(tmp_path: Path, judge: dict) -> None:
     pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
     assert set(EXPECTED) == set(REWARDS.built_in) - {"harbor", "guest"}  # of other frameworks: tests/integrations
-    judged = {name: {"judge": judge} for name in ("rubric_judge", "pairwise_judge", "win_rate", "critique")}
+    judged: dict[str, dict] = {name: {"judge": judge} for name in JUDGED}
+    judged["reward_model"] = {"scorer": {"url": judge["url"], "model": "m"}}
     rewards = {name: {**SETTINGS.get(name, {}), **judged.get(name, {})} for name in EXPECTED}
     write_recipe(tmp_path, rewards=rewards)
     agentrl("recipe", "check", ".", cwd=tmp_path)

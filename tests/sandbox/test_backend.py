@@ -172,7 +172,7 @@ async def test_closing_leaves_nothing() -> None:
     with pytest.raises(SandboxLost, match="closed"):
         await sandbox.exec("true")
     assert not (await sandbox.health()).alive
-    assert len(os.listdir("/proc/self/fd")) <= descriptors - 2
+    await until_async(lambda: len(os.listdir("/proc/self/fd")) <= descriptors - 2)
     await backend.close()
     await backend.close()
     assert not folder.exists()

@@ -251,7 +251,9 @@ async def test_closing_the_backend_leaves_nothing(docker_host: str) -> None:
     assert folder is not None
     assert len(things_of(backend, backend.owner)) == 5  # two containers, their folders, a network
     await backend.close()
-    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    await until_async(
+        lambda: len(os.listdir("/proc/self/fd")) <= descriptors
+    )  # another thread may have one for a moment
     await backend.close()
     assert things_of(backend, backend.owner) == []
     assert not folder.exists()

@@ -25,8 +25,8 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
 """By name: the model, the unique tokens of a tree, which are the budget of a pass, too, and settings."""
 
 SMALLEST: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "small": ("small", 2048, {}),
-    "small, activation checkpointing": ("small", 2048, {"activation_checkpointing": True}),
+    "small": ("small", 1024, {}),
+    "small, activation checkpointing": ("small", 1024, {"activation_checkpointing": True}),
 }
 NEAR = (0.8, 1.25)
 """Limits of the ratio of measured memory to the estimate."""
