@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 CURVE, VIEWER, TOP = PICTURES / "curve.png", PICTURES / "viewer.png", PICTURES / "top.svg"
 SHOWN_AFTER = 20
-"""Lines of metrics after which `top` is drawn."""
+"""Iterations after which `top` is drawn."""
 WINDOW = {"width": 1280, "height": 800}
 TERMINAL = (140, 40)
 
@@ -46,7 +46,7 @@ def draw_curve(run: Path, out: Path = CURVE) -> None:
 
 
 def draw_viewer(run: Path, out: Path = VIEWER) -> None:
-    """Takes a picture of the viewer, which shows the episode that `instructive` chooses."""
+    """Takes a picture of the viewer: the turns, with their credit, of the episode that `instructive` chooses."""
     from playwright.sync_api import sync_playwright
 
     settings = Launch().settings()
@@ -63,6 +63,7 @@ def draw_viewer(run: Path, out: Path = VIEWER) -> None:
             page.goto(server.url.partition("?")[0] + "#/" + "/".join(quote(part, safe="") for part in place))
             page.wait_for_selector(".turn .credit")
             page.wait_for_load_state("networkidle")
+            page.locator("#turn-0").evaluate("turn => turn.scrollIntoView()")
             page.screenshot(path=out)
         finally:
             browser.close()
@@ -102,23 +103,21 @@ def train(run: Path) -> None:
     with subprocess.Popen(command) as training:
         while training.poll() is None:
             time.sleep(0.5)
-            if lines_of(run / "metrics.jsonl") >= SHOWN_AFTER:
+            if iterations(run / "metrics.jsonl") >= SHOWN_AFTER:
                 TOP.write_text(asyncio.run(picture_of_top(run)))
                 break
     if training.returncode:
         raise subprocess.CalledProcessError(training.returncode, command)
 
 
-def lines_of(path: Path) -> int:
-    """Returns how many lines a file has; 0 if there is none."""
-    return len(path.read_bytes().splitlines()) if path.exists() else 0
+def iterations(metrics: Path) -> int:
+    """Returns how many iterations of training have their line; 0 if there is no file."""
+    return metrics.read_bytes().count(b'"split":"train"') if metrics.exists() else 0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--run", type=Path, default=ROOT / "build" / "pictures" / "quickstart", help="a quickstart's run"
-    )
+    parser.add_argument("--run", type=Path, default=Path("build/pictures/quickstart"), help="a quickstart's run")
     run = parser.parse_args().run
     if not run.is_dir():
         train(run)

@@ -7,6 +7,7 @@ An unknown key is an error that names the file, the line, and the nearest key. V
 from __future__ import annotations
 
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -23,8 +24,9 @@ from agentrl.config.sections import MAY_CHANGE, NAMES_FILE, PlugIn, Section, Sho
 from agentrl.config.stages import PreferenceStage, SftStage, StopSettings
 from agentrl.config.tasks import CurriculumPart, TaskSettings
 from agentrl.config.train import ImitationLossSettings, OptimiserSettings, TrainSettings
+from agentrl.registry.references import load_object
 from agentrl.types.episode import POLICY
-from agentrl.types.errors import RecipeError, StoreError
+from agentrl.types.errors import RecipeError, StoreError, nearest
 from agentrl.types.reporter import UNNAMED
 from agentrl.types.sandbox import SandboxSpec
 
@@ -342,6 +344,17 @@ class Recipe(Section):
     def profile(self) -> str | None:
         """The profile that was merged over the recipe, as it was named."""
         return self._profile
+
+    def script(self, name: str) -> Callable[..., Any]:
+        """Returns the code of one of its scripts, for a script on top of it.
+
+        Raises:
+            RecipeError: it has no such script, or its code cannot be imported.
+        """
+        if name not in self.scripts:
+            raise RecipeError(f"{self.name} has no script {name!r}", remedy=nearest(name, self.scripts, "it has"))
+        code: Callable[..., Any] = load_object(self.scripts[name], self.base)
+        return code
 
     def with_model(self, model: ModelSettings) -> Self:
         """The same recipe with another policy."""

@@ -51,6 +51,30 @@ async def compare(judge: Judge, prompt: str, a: str, b: str, **about: str) -> tu
     return won, len(first) + len(second), stored
 
 
+async def compare_episodes(
+    judge: Judge,
+    task: Task,
+    a: Episode,
+    b: Episode,
+    *,
+    reads: Reads = "answer",
+    rubric: str = CORRECT,
+    prompt: str = PAIRWISE,
+) -> tuple[list[float], int]:
+    """Returns the parsed votes for episode `a` over `b` (1, 0.5, 0), and the number of votes requested.
+
+    An episode with nothing to judge loses without a question.
+
+    Raises:
+        EngineError: as `Judge.ask` does.
+    """
+    left, right = shown(a, reads), shown(b, reads)
+    if not (left and right):
+        return [0.5 + (bool(left) - bool(right)) / 2], 1
+    won, count, _ = await compare(judge, prompt, left, right, task=asked(task), rubric=rubric)
+    return won, count
+
+
 def _better(reply: str) -> str | None:
     found = re.findall(r'"better"\s*:\s*"(A|B|tie)"', reply, re.IGNORECASE)
     return found[-1].lower() if found else None
@@ -123,18 +147,14 @@ async def win_rate(
     if isinstance(judge, Judge):
         judge = judge.seeing(task, read_blob)
     pairs = [*combinations(range(len(group)), 2)]
-    about = {"task": asked(task), "rubric": rubric_of(task, rubric, rubric_key)}
+    criteria = rubric_of(task, rubric, rubric_key)
 
     async def ask(a: Episode, b: Episode) -> tuple[list[float], int]:
         """Returns the votes for `a`, and the number of votes requested."""
-        if not isinstance(judge, Judge):
-            said = judge(task, a, b)
-            return [number(await said if inspect.isawaitable(said) else said, "the comparison")], 1
-        left, right = shown(a, reads), shown(b, reads)
-        if not (left and right):
-            return [0.5 + (bool(left) - bool(right)) / 2], 1
-        won, count, _ = await compare(judge, prompt, left, right, **about)
-        return won, count
+        if isinstance(judge, Judge):
+            return await compare_episodes(judge, task, a, b, reads=reads, rubric=criteria, prompt=prompt)
+        said = judge(task, a, b)
+        return [number(await said if inspect.isawaitable(said) else said, "the comparison")], 1
 
     votes = await asyncio.gather(*(ask(group[a], group[b]) for a, b in pairs))
     read, count = sum(len(won) for won, _ in votes), sum(count for _, count in votes)
