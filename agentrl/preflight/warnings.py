@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from agentrl.agents.compacting import CompactingAgent
+from agentrl.agents.recent import RecentAgent
+from agentrl.agents.retrying import RetryingAgent
 from agentrl.config.recipe import EvalSettings, TrainSection
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
 from agentrl.curriculum.parts import Part, Solving
@@ -12,6 +15,7 @@ from agentrl.estimators.registry import CreditAssigner
 from agentrl.preflight.bounds import unknown_bounds
 from agentrl.preflight.code import in_code
 from agentrl.preflight.signal import reading_turns, unread_turn_rewards
+from agentrl.rollouts.agent import ToolAgent
 from agentrl.rollouts.builder import Parts
 from agentrl.training.stages.plan import RlPlan
 from agentrl.types.errors import nearest
@@ -27,6 +31,10 @@ ON_TURNS = {
     "session.reward(wrong=...), the share of critiques that did",
 }
 """Turn rewards that estimators read by name, and how to provide them."""
+
+
+ONE_ROLE = (ToolAgent, RecentAgent, CompactingAgent, RetryingAgent)
+"""Agents whose turns are all of one role."""
 
 
 def cautions(plan: RlPlan) -> Iterator[str]:
@@ -73,12 +81,27 @@ def _of_rewards(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
             f"{name} takes scores in [0, 1], and stops the training at another; nothing says what {names} gives\n"
             "  -> @reward(bounds=(0, 1)) on the function, or then: [{clip: [0, 1]}]"
         )
+    if "first_turn" in (credit.reads or ()) and not by_turn(parts) and not in_code("rewards", parts):
+        yield (
+            f"{name} reads rewards of turns, but no reward component scores turns, nor does the code of a tool or the "
+            "agent\n  -> a component that returns one number per turn, or ToolResult(..., rewards={...})"
+        )
+    if "role" in credit.needs and type(parts.make_agent()) in ONE_ROLE:
+        yield (
+            f"{name} compares turns of the same role, but {parts.recipe.agent.use} has one role only\n"
+            "  -> agent: {use: delegating_agent}, an agent of your own that opens contexts with roles, or credit=grpo"
+        )
     for column, remedy in ON_TURNS.items():
         if column in credit.needs and column not in parts.recipe.rewards and not in_code(column, parts):
             yield (
                 f"{name} reads the turn reward {column!r}, but neither a reward component nor the code of a tool or "
                 f"the agent has this name\n  -> {remedy}"
             )
+
+
+def by_turn(parts: Parts) -> list[str]:
+    """Returns the reward components with a weight that score turns."""
+    return [each.name for each in parts.rewards.components if each.weight and each.per_turn]
 
 
 def _of_the_loss(plan: RlPlan) -> Iterator[str]:
@@ -96,7 +119,7 @@ def _of_the_loss(plan: RlPlan) -> Iterator[str]:
 
 def _of_the_curriculum(parts: Parts, credit: CreditAssigner, curriculum: Sequence[Part]) -> Iterator[str]:
     rewards = parts.recipe.rewards
-    on_turns = ", ".join(each.name for each in parts.rewards.components if each.weight and each.per_turn)
+    on_turns = ", ".join(by_turn(parts))
     for index, part in enumerate(curriculum):
         for key, verb, special in (("process", "ranks", ()), ("metric", "compares", NAMED)):
             name = getattr(part.settings, key, None)

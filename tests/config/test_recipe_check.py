@@ -212,6 +212,18 @@ def test_a_judgement_that_nothing_gives_gets_a_warning(folder: Path) -> None:
     assert "warning" not in check(str(folder), ["credit=capo", "rewards.wrong={use: tool_reward, weight: 0}"])
 
 
+def test_credit_by_role_or_turn_that_the_recipe_has_not_gets_a_warning(folder: Path) -> None:
+    """An agent with one role; no rewards of turns."""
+    assert "warning: role_grpo compares turns of the same role, but tool_agent has one" in check(
+        str(folder), ["credit=role_grpo"]
+    )
+    helped = ["credit=role_grpo", "agent={use: delegating_agent}"]
+    assert "has one role only" not in check(str(folder), helped)
+    assert "warning: mt_grpo reads rewards of turns, but no reward component" in check(str(folder), ["credit=mt_grpo"])
+    told = ["credit=mt_grpo", "rewards.told=tool_reward"]
+    assert "reads rewards of turns" not in check(str(folder), told)
+
+
 def test_a_loss_that_makes_another_method_of_the_credit_gets_a_warning(folder: Path) -> None:
     said = check(str(folder), ["credit=opmd"])
     assert "warning: opmd was published with the loss reinforce, but train.loss is ppo_clip" in said

@@ -23,8 +23,6 @@ from tests.methods.stub_api import Asking
 from tests.rewards.make import make_episode
 from tests.rewards.make import turn as make_turn
 
-pytestmark = pytest.mark.slow
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -101,7 +99,7 @@ METHODS: list[Method] = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The packages, from their wheels."""
     folder = tmp_path_factory.mktemp("outside")
@@ -119,6 +117,8 @@ def test_each_is_proven() -> None:
     assert sorted(method.name for method in METHODS) == sorted(path.name for path in EXAMPLES.iterdir())
 
 
+@pytest.mark.family("methods")
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_a_package_brings_a_method(method: Method, tmp_path: Path) -> None:
     files = [path for path in (EXAMPLES / method.name / "src").rglob("*.*") if path.suffix in (".py", ".yaml")]
