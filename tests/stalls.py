@@ -30,8 +30,6 @@ CHECKS = PACKAGE / "sandbox" / "conformance"
 """Checks of sandbox backends: they are tests themselves."""
 BETWEEN_STAGES = "train.<locals>.learn"
 """The coroutine that frees the models of a stage: no episode is in flight that could wait."""
-BEFORE_EPISODES = "open_policies"
-"""The coroutine that loads the models of auxiliary policies, before the first episode."""
 
 RUN_FOREVER = asyncio.BaseEventLoop.run_forever
 
@@ -39,7 +37,7 @@ RUN_FOREVER = asyncio.BaseEventLoop.run_forever
 def is_ours(stall: Stall) -> bool:
     """Whether the coroutine that was at work is agentrl's, and not one of a test."""
     at_work = next((frame for frame in stall.stack if frame.waits), None)
-    if at_work is None or at_work.name == BETWEEN_STAGES or any(each.name == BEFORE_EPISODES for each in stall.stack):
+    if at_work is None or at_work.name == BETWEEN_STAGES:
         return False
     return PACKAGE in Path(at_work.file).parents and CHECKS not in Path(at_work.file).parents
 

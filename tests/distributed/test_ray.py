@@ -27,7 +27,7 @@ from .test_pulse import Works
 from .test_trainer_ranks import command, run
 from .test_worker_pool import contents
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("distributed")]
 
 SMALL = 80 << 20
 """Bytes of a node's object store: about the least that Ray takes."""

@@ -19,7 +19,7 @@ from tests.waiting import until
 from .conftest import train_on_two_ranks
 from .test_worker_pool import children
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("distributed")]
 
 TICKETS = """
 

@@ -60,6 +60,7 @@ def killed_at(checkpoint: Path) -> AbstractContextManager[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.family("distributed")
 def test_torchrun_starts_the_ranks_of_one_training(trainable: Path) -> None:
     """Those of agentrl come to the same numbers: test_scale_chaos.py."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -70,6 +71,7 @@ def test_torchrun_starts_the_ranks_of_one_training(trainable: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("distributed")
 def test_a_rank_that_dies_ends_the_training_if_it_may_not_start_again(trainable: Path) -> None:
     first = trainable.parent / "ours" / "checkpoints" / "it-00001"
     held = ("--set", "tools=[./task.py:Held]", "--set", "scale.restarts=0")
@@ -85,6 +87,7 @@ def kill(pid: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("distributed")
 @pytest.mark.parametrize("by", [kill, stop])
 async def test_a_rank_that_is_gone_when_all_is_trained_fails_nothing(
     trainable: Path, monkeypatch: pytest.MonkeyPatch, by: Callable[[int], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator
@@ -45,7 +46,7 @@ class AuxiliaryPolicy:
             AgentRLError: it cannot be opened; the place names the policy.
         """
         try:
-            engine, renderer = self._made()
+            engine, renderer = await asyncio.to_thread(self._made)  # weights are read; episodes may be in flight
             try:
                 await start_to_sample(engine, _log.info)
             except BaseException:
