@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from agentrl.types.sandbox import CapabilityMissing, SandboxSpec, SandboxUnavailable
 
 Want = tuple[bool, str, str, str]
-"""Whether a spec asks for something unavailable; the field; the backend's behaviour; the remedy."""
+"""A test whether a spec asks for something unavailable; the field; the backend's behaviour; the remedy."""
 
 _CORES = os.cpu_count() or 1
 _MEMORY_MB = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20

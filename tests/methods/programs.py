@@ -116,7 +116,7 @@ def masked(recipe: Recipe, episode: Episode) -> list[int]:
 
 
 def restarts(run: Run) -> list[int]:
-    """By episode how often it began anew with guidance."""
+    """Counts by episode how often it began anew with guidance."""
     return [sum(each.reason == "rewrite" for each in episode.branches) for episode in run.played]
 
 

@@ -65,7 +65,7 @@ class Vade(Sampler):
     """
 
     Settings = VadeSettings
-    source = "VADE, by a secondary source"
+    source = "VADE, arXiv:2511.18902, by a secondary source"
     certainty = "B"
 
     def draw(self, tasks: TaskSource, count: int, context: CurriculumContext) -> list[Task]:

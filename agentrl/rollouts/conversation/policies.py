@@ -120,7 +120,7 @@ class MainPolicy(TrainedPolicy):
 
     @property
     def owner(self) -> str:
-        """Nobody: it is the engine of the recipe."""
+        """The empty name: the engine is that of the recipe."""
         return ""
 
     def room(self, prompt: Sequence[int]) -> int:

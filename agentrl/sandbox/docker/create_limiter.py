@@ -21,7 +21,7 @@ class EngineChoked(SandboxUnavailable):
 
 
 class EngineAway(EngineChoked):
-    """Nothing listens at the engine's address."""
+    """The failure of an engine at whose address nothing listens."""
 
 
 class CreateLimiter:

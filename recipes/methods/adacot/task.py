@@ -1,4 +1,4 @@
-"""Where a thought is missing or too much, and the mask of the token that decides whether there is one."""
+"""Penalties for missing and superfluous thoughts, and the mask of the token that decides whether there is one."""
 
 from __future__ import annotations
 

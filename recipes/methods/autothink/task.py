@@ -52,7 +52,7 @@ def thinking(
     alpha: float,
     beta: float,
 ) -> list[float | None]:
-    """1 and 0 for a right and a wrong reply with a thought, 2 and -1 without one, changed by stage.
+    """Pays 1 and 0 for a right and a wrong reply with a thought, 2 and -1 without one, changed by stage.
 
     - Before iteration `second`: with the share z of a kind of reply, d = 2 (z - balance), within 0 and 1, moves its
       rewards towards 0 and -1 (with a thought), 1 and -2 (without): (1 - d) r + d target.
