@@ -164,6 +164,16 @@ def test_zerosearch_against_the_table() -> None:
     assert plan(part, 999).task.data["noise"] == 0.5
 
 
+def test_stepwise_takes_the_next_value_after_each_share() -> None:
+    """Of 40 iterations the first 4 are a tenth, the first 10 a quarter."""
+    part = Stepwise(Stepwise.Settings(key="least", values=[0.85, 0.95, 0.99], until=[0.1, 0.25]))
+    found = [part.plan(GroupPlan(Task.of("t", "go"), 8, 10), context(at, 40)).task.data["least"] for at in range(40)]
+    assert found == [0.85] * 4 + [0.95] * 6 + [0.99] * 30
+    for settings in ({"values": [1.0], "until": [0.5]}, {"values": [1.0, 2.0, 3.0], "until": [0.5, 0.2]}):
+        with pytest.raises(ValueError, match="in rising order"):
+            Stepwise.Settings(key="least", **settings)
+
+
 def test_seele_finds_the_rate_of_the_target() -> None:
     def accuracy(rate: float) -> float:
         return 1 / (1 + math.exp(-8 * (rate - 0.3)))
