@@ -24,6 +24,7 @@ from agentrl.curriculum.methods.prof import Prof
 from agentrl.curriculum.methods.relift import Relift
 from agentrl.curriculum.methods.rorecomp import RoRecomp
 from agentrl.curriculum.methods.sources import Dads, Dump, softmax
+from agentrl.curriculum.methods.stepwise import Stepwise
 from agentrl.curriculum.methods.zero_variance import DynamicSampling, ZeroVariance
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.estimators.registry import EpisodeCredit, load_credit

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from agentrl.config.recipe import Recipe
+from agentrl.training.stages.stage import stages_of
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
+from tests.methods.curricula import stages_learned
 from tests.methods.played import planned
 from tests.methods.proofs import Method, Run
 from tests.methods.rewards import SCREEN, SCREENS, component, scored
@@ -67,6 +69,36 @@ def routed(recipe: Recipe) -> list[Any]:
     return [*rewards(recipe, *made), list(scored(recipe, made[4:5])[0].components)]
 
 
+def by_stage(run: Run) -> list[list[str]]:
+    """The rewards that each stage pays."""
+    found: dict[str, set[str]] = {}
+    for each in run.played:
+        found.setdefault(each.id.partition("/")[0], set()).update(each.components)
+    return [sorted(names) for names in found.values()]
+
+
+def staged(recipe: Recipe) -> dict[str, Any]:
+    """Stage by stage: the rewards of a step that is right, of another step, of a right step in another form, and of the
+    last, which solves the page."""
+    wanted = {"name": "click", "arguments": {"ref": 3}, "box": [10, 20, 30, 40]}
+    info = {"wanted": [wanted], "raw": -1.0}
+    said = "<think>Next.</think><action>click 3</action>"
+    page = Task.of("page", "Click on OK.")
+    made = [
+        make_episode(page, turn(call("click", ref=3), text=said), info=info),
+        make_episode(page, turn(call("click", ref=4), text=said), info=info),
+        make_episode(page, turn(call("left_click", x=15, y=30)), info={**info, "raw": 1.0}),
+    ]
+    stages = [each for each in stages_of(recipe) if each.kind == "rl"]
+    return {each.name: rewards(each.recipe, *made) for each in stages}
+
+
+TINY = (
+    "model={scratch: {hidden: 64, layers: 2, heads: 2, vocab_size: 600, max_context: 1024}, device: cpu}",
+    "train.trainable=null", "train.lr=1.0e-3", "train.groups=2", "agent.describe_tools=false", "agent.format=tags",
+)  # fmt: skip
+"""Overrides: a tiny policy in place of a language model."""
+
 METHODS = [
     # Form + look + action: all; no hit; a place that is named twice; half of the box is not more than half; no blink;
     # a scroll has nothing to look at.
@@ -81,5 +113,16 @@ METHODS = [
         "v-triune", thresholds, routed, [0.91, 0.1, 0.1, 0.586, 1.0, 0.91, ["maths", "form"]],
         sized=("tasks.args.n=6", "train.groups=6", "sampling.temperature=2.0"), warmed=(*SCREENS, "tasks.args.n=6"),
         start="v-triune",
+    ),
+    # Action + form of single steps; then page + form of whole tasks.
+    Method(
+        "mobile-r1", by_stage, staged, {"action": [2.0, 1.0, 1.0], "task": [1.0, 1.0, 1.0]},
+        sized=(
+            *TINY, "sampling.temperature=1.3", "tasks.args.families=[click-button-sequence]", "tasks.args.seeds=2",
+            "stages.0.sft={script: oracle, episodes: 16, steps: 80, batch: 4, lr: 3.0e-3}",
+            "stages.1.rl.train.iterations=2", "stages.2.rl.train.iterations=2",
+            "stages.1.rl.tasks.args={families: [click-button-sequence], seeds: 2}",
+        ),
+        warmed=None, learns=stages_learned,
     ),
 ]  # fmt: skip

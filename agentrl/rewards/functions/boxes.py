@@ -53,7 +53,8 @@ def box_iou(
 def box_look(task: Task, episode: Episode, *, key: str = "box", tag: str = "blink", above: float = 0.5) -> float:
     """1 if a region between `<tag>` and `</tag>` of the first reply overlaps the gold box by more than `above`.
 
-    0 if two regions overlap each other by `above` or more: naming a place twice is no look. A task whose field is null has nothing to look at: 1.
+    0 if two regions overlap each other by `above` or more: naming a place twice is no look. A task
+    whose field is null has nothing to look at: 1.
 
     Args:
         key: field of `task.data` with the box.
