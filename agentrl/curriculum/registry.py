@@ -32,6 +32,7 @@ PARTS: Registry[type[Part]] = Registry(
         "seele": "agentrl.curriculum.methods.hints:Seele",
         "entropy_target": "agentrl.curriculum.methods.temperature:EntropyTarget",
         "laser_d": "agentrl.curriculum.methods.lengths:LaserD",
+        "stepwise": "agentrl.curriculum.methods.stepwise:Stepwise",
         "dart_rollouts": "agentrl.curriculum.methods.dart:DartRollouts",
         "dart_turns": "agentrl.curriculum.methods.dart:DartTurns",
         "dart_successes": "agentrl.curriculum.methods.dart:DartSuccesses",

@@ -24,6 +24,7 @@ from agentrl.curriculum.methods.prof import Prof
 from agentrl.curriculum.methods.relift import Relift
 from agentrl.curriculum.methods.rorecomp import RoRecomp
 from agentrl.curriculum.methods.sources import Dads, Dump, softmax
+from agentrl.curriculum.methods.stepwise import Stepwise
 from agentrl.curriculum.methods.zero_variance import DynamicSampling, ZeroVariance
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.estimators.registry import EpisodeCredit, load_credit
@@ -162,6 +163,16 @@ def test_zerosearch_against_the_table() -> None:
     for step, noise in case["values"].items():
         assert plan(part, int(step)).task.data["noise"] == pytest.approx(noise, abs=1e-6)
     assert plan(part, 999).task.data["noise"] == 0.5
+
+
+def test_stepwise_takes_the_next_value_after_each_share() -> None:
+    """Of 40 iterations the first 4 are a tenth, the first 10 a quarter."""
+    part = Stepwise(Stepwise.Settings(key="least", values=[0.85, 0.95, 0.99], until=[0.1, 0.25]))
+    found = [part.plan(GroupPlan(Task.of("t", "go"), 8, 10), context(at, 40)).task.data["least"] for at in range(40)]
+    assert found == [0.85] * 4 + [0.95] * 6 + [0.99] * 30
+    for settings in ({"values": [1.0], "until": [0.5]}, {"values": [1.0, 2.0, 3.0], "until": [0.5, 0.2]}):
+        with pytest.raises(ValueError, match="in rising order"):
+            Stepwise.Settings(key="least", **settings)
 
 
 def test_seele_finds_the_rate_of_the_target() -> None:

@@ -75,9 +75,9 @@ def curriculum(recipe: Recipe, *past: Episode, iterations: int = 10) -> Curricul
     return Curriculum(parts, seed=0, iterations=iterations, episode=known.__getitem__, of_stage=lambda name: past)
 
 
-def planned(recipe: Recipe, task: Task, at: int = 0, after: Sequence[Group] = ()) -> GroupPlan:
+def planned(recipe: Recipe, task: Task, at: int = 0, after: Sequence[Group] = (), iterations: int = 10) -> GroupPlan:
     """The plan of a task's group, 8 episodes of at most 12 turns, after an iteration with these groups."""
-    found = curriculum(recipe)
+    found = curriculum(recipe, iterations=iterations)
     if after:
         found.observe(after, max(at - 1, 0))
     (plan,) = found.draw(TaskSource([task], shuffle=False, seed=0), 1, 8, 12, at)
