@@ -26,7 +26,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.training.stages.stage import is_of, stages_of
 from agentrl.types.closing import close_all
 from agentrl.types.errors import RecipeError
-from agentrl.types.memory import Memory
+from agentrl.types.memory import TextMemory
 from agentrl.types.reporter import Reporter
 
 
@@ -112,7 +112,7 @@ def evaluated(what: AnyRecipe | Run, overrides: Overrides = (), profile: AnyProf
         trained = recipe_from_run(run.info)
     named = None if profile is None else str(profile)
     recipe = with_overrides(trained, as_lines(overrides), run_folder / "run.json", named, without=("model",))
-    if trained.model is None and Memory.load(newest) is not None:  # an API, whose prompts have the run's text memory
+    if trained.model is None and TextMemory.load(newest) is not None:  # an API with a memory
         recipe = recipe.with_sections(model=ModelSettings(path=str(newest)))
     elif recipe.model is None or trained.model is None:
         raise RecipeError(f"{folder} has no model", remedy="evaluate a training run")

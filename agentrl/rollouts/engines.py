@@ -19,7 +19,7 @@ from agentrl.registry.installed import is_foreign
 from agentrl.rollouts.builder import Parts
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError
-from agentrl.types.memory import Memory
+from agentrl.types.memory import TextMemory
 
 LaunchServers = Callable[..., Any]
 """Launches servers on a recipe's cluster: `agentrl.distributed.servers.LaunchedServers`."""
@@ -38,7 +38,7 @@ def open_engine(parts: Parts, launch_servers: LaunchServers | None = None) -> tu
     opening = opening_of(parts, launch_servers=launch_servers)
     engine, model = opening.engine.plug_in.open(opening), parts.recipe.model
     if model is not None and model.path is not None:
-        engine.memory = Memory.load(Path(model.path))
+        engine.memory = TextMemory.load(Path(model.path))
     return engine, opening.renderer
 
 

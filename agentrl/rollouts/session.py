@@ -15,7 +15,7 @@ from agentrl.tools.toolset import ToolBox
 from agentrl.types import values
 from agentrl.types.episode import POLICY, Node, TurnDraft
 from agentrl.types.errors import nearest
-from agentrl.types.memory import Memory
+from agentrl.types.memory import TextMemory
 from agentrl.types.task import Message
 
 
@@ -67,7 +67,7 @@ class Session(Conversation):
         self._speakers = speakers or EpisodePolicies()
         self._forks = forks
         self.info: dict[str, Any] = {}
-        self.memory: Memory | None = None
+        self.memory: TextMemory | None = None
 
     @property
     def rng(self) -> random.Random:

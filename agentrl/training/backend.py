@@ -84,7 +84,7 @@ class TrainerCapabilities:
             `publish` gives weights, and `open` a model in this process, so that built-in engines can sample;
             token_records: `recorded` gives what `train.record_tokens` asks for.
         unread: keys of `train` that it does not read. A recipe must leave them at their defaults.
-        memory: it changes the policy's text memory, and never weights: `publish` gives a `Memory`. Every engine can
+        memory: it changes the policy's text memory, and never weights: `publish` gives a `TextMemory`. Every engine can
             sample, also an API, and no loss is computed.
     """
 
@@ -250,7 +250,7 @@ class TrainerBackend(ABC):
     @abstractmethod
     async def publish(self, engine: Engine, checkpoint: Path | None = None) -> Any:
         """Gives the policy in a form that the engine's `update` takes: weights in memory, adapters, a path, the name of
-        a server's sampler; or a `Memory`, which the engine's episodes get in their prompts.
+        a server's sampler; or a `TextMemory`, which the engine's episodes get in their prompts.
 
         Args:
             checkpoint: that of an earlier version, to be published instead.

@@ -12,7 +12,6 @@ from agentrl.config.recipe import TrainingRecipe
 from agentrl.training.backend import TrainerBackend
 from agentrl.training.canary import Canary
 from agentrl.types.engine import Engine, NoAdapters
-from agentrl.types.memory import Memory
 from agentrl.types.reporter import Reporter
 
 Follower = Callable[[int], Awaitable[None]]
@@ -78,7 +77,7 @@ class WeightPublisher:
             checkpoint: that of an earlier version, to be sent instead.
         """
         given = await self._trainer.publish(to, checkpoint)
-        if isinstance(given, Memory):
+        if isinstance(given, TextMemory):
             to.memory = msgspec.structs.replace(given, version=version)
             return
         try:

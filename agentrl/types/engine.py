@@ -13,7 +13,7 @@ import msgspec
 
 from agentrl.types.episode import Usage, VersionSpan, gap_in
 from agentrl.types.errors import AgentRLError, DeadPolicy, EngineError, RecipeError
-from agentrl.types.memory import Memory
+from agentrl.types.memory import TextMemory
 from agentrl.types.task import Message, Task
 
 
@@ -125,7 +125,7 @@ class Engine(ABC):
     takes_adapters: bool = False
     checkpoint_names: bool = False
     shares_gpu: bool = False
-    memory: Memory | None = None
+    memory: TextMemory | None = None
 
     # The class, for a recipe that names it. `settings`: its own, checked; `recipe`: an `agentrl.config.recipe.Recipe`.
 

@@ -22,7 +22,7 @@ Operation = Literal["add", "update", "delete"]
 OPERATIONS: tuple[Operation, ...] = ("add", "update", "delete")
 
 
-class Change(msgspec.Struct, frozen=True):
+class MemoryChange(msgspec.Struct, frozen=True):
     """One change of a memory.
 
     Attributes:
@@ -35,7 +35,7 @@ class Change(msgspec.Struct, frozen=True):
     id: str | None = None
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class TextMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Entries by id. Ids are never used again.
 
     Attributes:
@@ -65,7 +65,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         own = f"{self.heading}\n{self.text}"
         return f"{system}\n\n{own}" if system else own
 
-    def changed(self, changes: Iterable[Change | None]) -> tuple[Self, dict[str, float]]:
+    def changed(self, changes: Iterable[MemoryChange | None]) -> tuple[Self, dict[str, float]]:
         """Returns the memory after some changes, made in their order, and their counts.
 
         Skipped are changes that could not be read (None), that name an unknown id or have no text, and additions to a

@@ -17,7 +17,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.parts import Group
 from agentrl.store.checkpoints import checkpoints
 from agentrl.training.backends import TRAINERS
-from agentrl.types.memory import Memory
+from agentrl.types.memory import TextMemory
 from agentrl.types.task import Task
 from tests.methods.proofs import Run
 from tests.methods.stub_api import Asking, between, said
@@ -32,9 +32,9 @@ def openings(run: Run) -> list[str]:
     return [str(first["content"]) if first["role"] == "system" else "" for first in firsts]
 
 
-def memories(run: Run) -> list[Memory]:
+def memories(run: Run) -> list[TextMemory]:
     """The memory of every checkpoint."""
-    found = [Memory.load(folder) for folder in checkpoints(run.path / "checkpoints")]
+    found = [TextMemory.load(folder) for folder in checkpoints(run.path / "checkpoints")]
     return [memory for memory in found if memory is not None]
 
 

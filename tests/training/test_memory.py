@@ -18,7 +18,7 @@ from agentrl.preflight.plan import plan
 from agentrl.store.run_dir import RunDir
 from agentrl.training.memory.experiences import change_of, operations_in
 from agentrl.types.errors import AgentRLError, StoreError, TrainError
-from agentrl.types.memory import Change, Memory
+from agentrl.types.memory import MemoryChange, TextMemory
 from tests.counting import TINY, metrics, write
 from tests.engines.http_server import serving, status
 
@@ -26,7 +26,9 @@ TRAIN = "train: {iterations: 2, groups: 3, group_size: 4}\n"
 
 
 def test_changes_are_made_in_order_and_ids_are_never_used_again() -> None:
-    memory, told = Memory().changed([Change("add", "a"), Change("add", "b"), Change("delete", id="G1")])
+    memory, told = TextMemory().changed(
+        [MemoryChange("add", "a"), MemoryChange("add", "b"), MemoryChange("delete", id="G1")]
+    )
     assert memory.entries == {"G0": "a"}
     assert told == {
         "memory_entries": 1,
@@ -35,19 +37,19 @@ def test_changes_are_made_in_order_and_ids_are_never_used_again() -> None:
         "memory_deleted": 1,
         "memory_skipped": 0,
     }
-    memory, told = memory.changed([Change("add", "c"), Change("update", "A", "G0")])
+    memory, told = memory.changed([MemoryChange("add", "c"), MemoryChange("update", "A", "G0")])
     assert memory.entries == {"G0": "A", "G2": "c"}
     assert told["memory_updated"] == 1
 
 
 def test_what_cannot_be_done_is_skipped_and_counted() -> None:
-    full = Memory(entries={"G0": "a"}, numbered=1, most=1)
+    full = TextMemory(entries={"G0": "a"}, numbered=1, most=1)
     lost = [
         None,
-        Change("update", "x", "G7"),
-        Change("delete", id="G7"),
-        Change("update", "", "G0"),
-        Change("add", "b"),
+        MemoryChange("update", "x", "G7"),
+        MemoryChange("delete", id="G7"),
+        MemoryChange("update", "", "G0"),
+        MemoryChange("add", "b"),
     ]
     memory, told = full.changed(lost)
     assert memory == full
@@ -55,32 +57,32 @@ def test_what_cannot_be_done_is_skipped_and_counted() -> None:
 
 
 def test_the_entries_stand_at_the_end_of_the_system_message() -> None:
-    memory = Memory(entries={"G0": "Count by one.", "G3": "Stop in time."}, heading="Read:")
+    memory = TextMemory(entries={"G0": "Count by one.", "G3": "Stop in time."}, heading="Read:")
     assert memory.under("Count.") == "Count.\n\nRead:\n[G0] Count by one.\n[G3] Stop in time."
     assert memory.under(None) == "Read:\n[G0] Count by one.\n[G3] Stop in time."
-    assert Memory().under("Count.") == "Count."
-    assert Memory(entries={"G0": "a"}, shown=False).under("Count.") == "Count."
+    assert TextMemory().under("Count.") == "Count."
+    assert TextMemory(entries={"G0": "a"}, shown=False).under("Count.") == "Count."
 
 
 def test_a_folder_holds_it(tmp_path: Path) -> None:
-    assert Memory.load(tmp_path) is None
-    memory = Memory(entries={"G0": "ä"}, version=3, numbered=1)
+    assert TextMemory.load(tmp_path) is None
+    memory = TextMemory(entries={"G0": "ä"}, version=3, numbered=1)
     memory.save(tmp_path)
-    assert Memory.load(tmp_path) == memory
+    assert TextMemory.load(tmp_path) == memory
     (tmp_path / "memory.json").write_text("[")
     with pytest.raises(StoreError, match="no text memory"):
-        Memory.load(tmp_path)
+        TextMemory.load(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("reply", "found"),
     [
-        ('[{"operation": "ADD", "id": null, "content": "x"}]', [Change("add", "x")]),
+        ('[{"operation": "ADD", "id": null, "content": "x"}]', [MemoryChange("add", "x")]),
         (
             'Sure:\n```json\n[{"operation": "UPDATE", "id": "G0",\n "content": "x\\n y"}]\n```',
-            [Change("update", "x y", "G0")],
+            [MemoryChange("update", "x y", "G0")],
         ),
-        ('[{"operation": "DELETE", "id": "G0"}]', [Change("delete", "", "G0")]),
+        ('[{"operation": "DELETE", "id": "G0"}]', [MemoryChange("delete", "", "G0")]),
         ('[{"operation": "MERGE", "id": "G0"}]', [None]),
         ('[{"operation": "ADD", "content": 3}]', [None]),
         ("I would add one.", None),
@@ -231,11 +233,11 @@ def remembering(folder: Path, more: str = "") -> str:
 
 NOTES = """
 from agentrl.training.memory.trainer import MemoryTrainer
-from agentrl.types.memory import Change
+from agentrl.types.memory import MemoryChange
 
 class Notes(MemoryTrainer):
     async def write(self, groups, seed):
-        return [Change("add", f"{group.task.id} {group.mean_reward:.2f}") for group in groups]
+        return [MemoryChange("add", f"{group.task.id} {group.mean_reward:.2f}") for group in groups]
 """
 
 
@@ -248,11 +250,11 @@ def test_weights_stay_and_a_resumed_run_has_the_same_memory(tmp_path: Path) -> N
     halves, whole = (metrics(tmp_path / name) for name in ("halves", "whole"))
     assert [line for line in halves if line["split"] == "train"] == [line for line in whole if line["split"] == "train"]
     folders = sorted((tmp_path / "halves/checkpoints").glob("*"))
-    memories = [Memory.load(folder) for folder in folders]
+    memories = [TextMemory.load(folder) for folder in folders]
     last = memories[-1]
     assert last is not None
     assert len(last.entries) == 6
-    assert last == Memory.load(sorted((tmp_path / "whole/checkpoints").glob("*"))[-1])
+    assert last == TextMemory.load(sorted((tmp_path / "whole/checkpoints").glob("*"))[-1])
     first, *others = [load_file(folder / "model.safetensors") for folder in folders]
     assert all((each[name] == first[name]).all() for each in others for name in first)
     assert (folders[-1] / "model.safetensors").stat().st_nlink > 1

@@ -20,7 +20,7 @@ from agentrl.training.memory.writers import ApiWriter, OwnSampling, OwnWriter, W
 from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import earned
 from agentrl.types.figures.sums import vary
-from agentrl.types.memory import OPERATIONS, Change
+from agentrl.types.memory import OPERATIONS, MemoryChange
 
 AIM = "Solve more tasks of this kind."
 
@@ -143,7 +143,7 @@ class ExperienceTrainer(MemoryTrainer):
             variable(self._own.model.api_key_env, "train.backend.model.api_key_env")
         return await super().open()
 
-    async def write(self, groups: Sequence[Group], seed: int) -> list[Change | None]:
+    async def write(self, groups: Sequence[Group], seed: int) -> list[MemoryChange | None]:
         """Returns the merged operations."""
         different = [group for group in groups if vary(earned(each) or 0.0 for each in group.episodes)]
         writer = self._writer()
@@ -184,9 +184,9 @@ class ExperienceTrainer(MemoryTrainer):
         ]
         return [None if said is None else _between(said) for said in await writer.ask(questions, seed + 1)]
 
-    async def _operations(self, writer: Writer, found: Sequence[str | None], seed: int) -> list[Change | None]:
+    async def _operations(self, writer: Writer, found: Sequence[str | None], seed: int) -> list[MemoryChange | None]:
         """Operations for the experiences of each group, merged. None stands for each reply that could not be read."""
-        lost: list[Change | None] = [None for each in found if each is None]
+        lost: list[MemoryChange | None] = [None for each in found if each is None]
         memory = self.memory.text or "(empty)"
         questions = [
             question(OPERATIONS_ASKED, {"aim": self._own.aim}, memory=memory, new=each) for each in found if each
@@ -226,18 +226,18 @@ def operations_in(reply: str | None) -> list[Mapping[str, Any]] | None:
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else None
 
 
-def changes_of(operations: Iterable[Mapping[str, Any]]) -> list[Change | None]:
+def changes_of(operations: Iterable[Mapping[str, Any]]) -> list[MemoryChange | None]:
     """Returns the changes of operations, without those that change nothing."""
     return [change_of(each) for each in operations if each.get("operation") != "NONE"]
 
 
-def change_of(operation: Mapping[str, Any]) -> Change | None:
+def change_of(operation: Mapping[str, Any]) -> MemoryChange | None:
     """Returns the change of one operation; None if it is none."""
     name, id, text = (operation.get(key) for key in ("operation", "id", "content"))
     kind = next((each for each in OPERATIONS if each.upper() == name), None)
     if kind is None or not isinstance(text or "", str) or not isinstance(id, str | None):
         return None
-    return Change(kind, " ".join((text or "").split()), id)
+    return MemoryChange(kind, " ".join((text or "").split()), id)
 
 
 def _between(reply: str) -> str | None:

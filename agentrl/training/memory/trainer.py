@@ -24,7 +24,7 @@ from agentrl.store.checkpoints import STATE
 from agentrl.training.backend import Floats, TrainerBackend, TrainerCapabilities, TrainingJob
 from agentrl.types.engine import Engine
 from agentrl.types.errors import TrainError
-from agentrl.types.memory import FILE, HEADING, Change, Memory
+from agentrl.types.memory import FILE, HEADING, MemoryChange, TextMemory
 from agentrl.types.sample import TrainingSample
 
 LONGEST = 1_000_000_000
@@ -75,13 +75,13 @@ class MemoryTrainer(TrainerBackend):
 
     def __init__(self, job: TrainingJob, settings: MemorySettings) -> None:
         self.job, self.settings = job, settings
-        self.memory = Memory(heading=settings.heading, shown=settings.shown, most=settings.entries)
+        self.memory = TextMemory(heading=settings.heading, shown=settings.shown, most=settings.entries)
         self.engine: Engine | None = None
         self.loaded: LoadedModel
         self._written: Path | None = None
 
     @abstractmethod
-    async def write(self, groups: Sequence[Group], seed: int) -> Sequence[Change | None]:
+    async def write(self, groups: Sequence[Group], seed: int) -> Sequence[MemoryChange | None]:
         """Returns the changes that the groups of an iteration teach; None for each that could not be read.
 
         Args:
@@ -102,7 +102,7 @@ class MemoryTrainer(TrainerBackend):
             self.loaded = await self.job.compute.call(lambda: load_model(own, texts=start.texts, seed=recipe.seed))
         given = None if recipe.model is None else recipe.model.path
         path = given if start.weights is None else start.weights
-        if path is not None and (known := Memory.load(Path(path))) is not None:
+        if path is not None and (known := TextMemory.load(Path(path))) is not None:
             version = known.version if start.resumes else 0
             entries = {"entries": known.entries, "numbered": known.numbered, "version": version}
             self.memory = msgspec.structs.replace(self.memory, **entries)
@@ -120,12 +120,12 @@ class MemoryTrainer(TrainerBackend):
         self.memory = msgspec.structs.replace(changed, version=changed.version + 1)
         return told
 
-    async def publish(self, engine: Engine, checkpoint: Path | None = None) -> Memory:
+    async def publish(self, engine: Engine, checkpoint: Path | None = None) -> TextMemory:
         """Returns the memory, or that of a checkpoint."""
         if checkpoint is None:
             self.engine = engine
             return self.memory
-        return Memory.load(checkpoint) or Memory()
+        return TextMemory.load(checkpoint) or TextMemory()
 
     async def save(self, folder: Path, *, resumes: bool = True) -> Mapping[str, Any]:
         """Writes the memory, and the policy once. The state for `load` is empty: the files are all of it."""
