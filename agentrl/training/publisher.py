@@ -12,6 +12,7 @@ from agentrl.config.recipe import TrainingRecipe
 from agentrl.training.backend import TrainerBackend
 from agentrl.training.canary import Canary
 from agentrl.types.engine import Engine, NoAdapters
+from agentrl.types.memory import TextMemory
 from agentrl.types.reporter import Reporter
 
 Follower = Callable[[int], Awaitable[None]]
