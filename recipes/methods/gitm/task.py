@@ -33,11 +33,11 @@ ITEMS = {
     "crafting_table": Item("craft", None, {"planks": 4}),
     "wooden_pickaxe": Item("craft", "crafting_table", {"stick": 2, "planks": 3}),
     "cobblestone": Item("mine", "wooden_pickaxe"),
-    "stone_pickaxe": Item("craft", "crafting_table", {"stick": 2, "cobblestone": 3}),
+    "stone_pickaxe": Item("craft", "crafting_table", {"cobblestone": 3, "stick": 2}),
     "furnace": Item("craft", "crafting_table", {"cobblestone": 8}),
     "iron_ore": Item("mine", "stone_pickaxe"),
     "iron_ingot": Item("craft", "furnace", {"iron_ore": 1}),
-    "iron_pickaxe": Item("craft", "crafting_table", {"stick": 2, "iron_ingot": 3}),
+    "iron_pickaxe": Item("craft", "crafting_table", {"iron_ingot": 3, "stick": 2}),
     "diamond": Item("mine", "iron_pickaxe"),
 }
 
