@@ -10,6 +10,7 @@ from agentrl.api.recipes import AnyProfile, AnyRecipe, Overrides, as_lines, give
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing, free_folder, newest_checkpoint
 from agentrl.config.loader import with_overrides
+from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import EvalSettings, Recipe, recipe_from_run
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.distributed.servers import LaunchedServers
@@ -25,6 +26,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.training.stages.stage import is_of, stages_of
 from agentrl.types.closing import close_all
 from agentrl.types.errors import RecipeError
+from agentrl.types.memory import TextMemory
 from agentrl.types.reporter import Reporter
 
 
@@ -110,9 +112,11 @@ def evaluated(what: AnyRecipe | Run, overrides: Overrides = (), profile: AnyProf
         trained = recipe_from_run(run.info)
     named = None if profile is None else str(profile)
     recipe = with_overrides(trained, as_lines(overrides), run_folder / "run.json", named, without=("model",))
-    if recipe.model is None or trained.model is None:
+    if trained.model is None and TextMemory.load(newest) is not None:  # an API with a memory
+        recipe = recipe.with_sections(model=ModelSettings(path=str(newest)))
+    elif recipe.model is None or trained.model is None:
         raise RecipeError(f"{folder} has no model", remedy="evaluate a training run")
-    if (recipe.model.path, recipe.model.scratch) != (trained.model.path, trained.model.scratch):
+    elif (recipe.model.path, recipe.model.scratch) != (trained.model.path, trained.model.scratch):
         raise RecipeError(
             f"--set names another model than the checkpoint to evaluate, {newest}",
             place="--set model",
@@ -120,5 +124,6 @@ def evaluated(what: AnyRecipe | Run, overrides: Overrides = (), profile: AnyProf
         )
     said = about(newest)
     stage = next((stage for stage in stages_of(recipe) if is_of(stage, said)), None)
+    assert recipe.model is not None
     seen = (stage.recipe if stage is not None else recipe).with_sections(stages=[], model=recipe.model.at(newest))
     return seen, int(said["iteration"])

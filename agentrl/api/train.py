@@ -78,7 +78,7 @@ def train(
                 engine = chosen_engine(each.recipe)
                 engine.plug_in.check_machine(engine.settings, each.recipe)
         _make_tasks(planned)
-    cuda = on_cuda(planned.recipe.required_model)
+    cuda = planned.recipe.model is not None and on_cuda(planned.recipe.model)
     how: dict[str, Any] = {"replay": None if repeated is None else str(repeated), "from_run": None}
     if recorded is not None:
         how = {"replay": None, "from_run": str(recorded), "passes": passes}

@@ -497,16 +497,22 @@ class TrainingRecipe(Recipe):
     train: TrainSection
 
     @classmethod
-    def of(cls, recipe: Recipe) -> TrainingRecipe:
+    def of(cls, recipe: Recipe, *, served: bool = False) -> TrainingRecipe:
         """The recipe as a training recipe.
+
+        Args:
+            served: the model is behind the engine, an API: the section `model` may be missing, and nothing loads it.
 
         Raises:
             RecipeError: a section is missing.
         """
+        sections = dict(recipe)
+        if served and recipe.model is None:
+            sections["model"] = ModelSettings(path=f"(behind the engine {recipe.engine.use})")
         for section in ("train", "model"):
-            if getattr(recipe, section) is None:
+            if sections[section] is None:
                 raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
-        whole = cls.model_construct(recipe.model_fields_set, **dict(recipe))
+        whole = cls.model_construct(recipe.model_fields_set, **sections)
         whole._base, whole._bases, whole._profile = recipe.base, recipe.bases, recipe.profile
         return whole
 

@@ -45,7 +45,7 @@ def check_stages(stages: Sequence[StagePlan]) -> None:
         RecipeError: a stage takes something from another one that it does not give.
     """
     for plan in stages:
-        for error in (*_of_preferences(plan, stages), *_of_collections(plan, stages)):
+        for error in (*_of_preferences(plan, stages), *_of_collections(plan, stages), *_of_memories(plan, stages)):
             raise error
 
 
@@ -190,6 +190,16 @@ def _of_collections(plan: StagePlan, stages: Sequence[StagePlan]) -> Iterator[Re
             why = f"{part.name} reads the episodes of {part.settings.stage!r}, which is no rl stage before this one"
             remedy = f"one of: {', '.join(earlier)}" if earlier else "an rl stage before this one"
             yield _refused(f"curriculum.{index}.stage", "stages", why, remedy)
+
+
+def _of_memories(plan: StagePlan, stages: Sequence[StagePlan]) -> Iterator[RecipeError]:
+    """Only its trainer carries a text memory on."""
+    if plan.stage.index and not plan.trainer.plug_in.capabilities.memory:
+        before = stages[plan.stage.index - 1]
+        if before.trainer.plug_in.capabilities.memory:
+            why = f"{before.trainer.name} writes a text memory, which {plan.trainer.name} does not carry on"
+            remedy = "the stages that train weights first"
+            yield _refused(f"stages.{plan.stage.index}", f"stages.{before.stage.index}", why, remedy)
 
 
 def _alone(plan: RlPlan) -> bool:

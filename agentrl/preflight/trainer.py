@@ -115,8 +115,12 @@ def check_rl(plan: RlPlan) -> None:
         RecipeError: it does not.
     """
     train, credit = plan.recipe.train, plan.parts.credit
-    for loss, place in [(name_of(train.loss.use), "train.loss"), *_imitated(plan)]:
+    own = [] if _can(plan.trainer).memory else [(name_of(train.loss.use), "train.loss")]
+    for loss, place in [*own, *_imitated(plan)]:
         _check_loss(plan.trainer, loss, place)
+    if _can(plan.trainer).memory and plan.recipe.agent.is_program:
+        lacks = "writes into prompts, and a program makes its own"
+        raise _refused(plan.trainer, lacks, "agent", "an agent that agentrl drives")
     columns: list[tuple[Column, str]] = [(name, "credit.estimator") for name in COLUMNS if name in credit.needs]
     columns += [(COLUMN_OF[need], place) for need, place in read_by(plan.loss, train).items()]
     for column, place in columns:

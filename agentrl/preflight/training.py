@@ -40,7 +40,7 @@ def rl_plan(stage: Stage, parts: Parts) -> RlPlan:
         TrainError: the loss or one of its settings is unknown.
         CreditError: the estimator needs something that the tools do not provide.
     """
-    recipe = TrainingRecipe.of(parts.recipe)
+    recipe = TrainingRecipe.of(parts.recipe, served=chosen_engine(parts.recipe).plug_in.weights == "own")
     loss, _ = load_loss(recipe.train.loss, recipe.base)
     plan = RlPlan(stage, parts, chosen_trainer(recipe, recipe.train), recipe, loss)
     for check in CHECKS:
@@ -50,7 +50,7 @@ def rl_plan(stage: Stage, parts: Parts) -> RlPlan:
 
 def _engine(plan: RlPlan) -> None:
     engine = chosen_engine(plan.recipe)
-    if not engine.plug_in.trainable:
+    if not engine.plug_in.trainable and not plan.trainer.plug_in.capabilities.memory:
         raise not_trainable(plan.recipe.engine)
     engine.plug_in.check_training(engine.settings, plan.recipe)
 

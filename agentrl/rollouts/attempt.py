@@ -35,6 +35,7 @@ from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.engine import Sampling
 from agentrl.types.episode import POLICY, Episode, ErrorRecord
 from agentrl.types.errors import EngineError, StoreError, asked_to_stop
+from agentrl.types.parts.content import text_of
 from agentrl.types.parts.intake import Images
 from agentrl.types.sandbox import (
     Backend,
@@ -106,7 +107,7 @@ class Attempt:
         self.most_forks = agent.forks
         session, shown = await self.open(agent.tools(), agent)
         self.enter("agent")
-        session.begin(agent.opening(session, self.context.system), shown)
+        session.begin(agent.opening(session, self._system), shown)
         session.begin_engine()
         async with self.driven(session):
             await agent.run(session)
@@ -141,8 +142,13 @@ class Attempt:
             saves=savers(box.instances),
             split=self.spec.split,
         )  # fmt: skip
-        speaker = MainPolicy(POLICY, context.engine, context.renderer, self.sampling, reserve=self._reserve)
+        memory = self.spec.memory
+        version = None if memory is None else memory.version
+        speaker = MainPolicy(
+            POLICY, context.engine, context.renderer, self.sampling, reserve=self._reserve, memory=version
+        )
         self.session = session = Session(state, box, speaker, source, self.speakers, self.forkable)
+        session.memory = memory
         state.seats = agent is None or agent.seats
         source.begin(state)
         context.conversations.states[self.spec.id] = state
@@ -167,6 +173,19 @@ class Attempt:
                 self.opened.append(tool)
                 await called(tool, tool.open, task, self.sandbox)
             return await openings(box.environments, images.take)
+
+    @property
+    def _system(self) -> str | None:
+        """The system message: the recipe's, with the policy's text memory.
+
+        An episode that resumes a stored one has the memory of its parent, which its prompt contains.
+        """
+        if self.spec.memory is None:
+            return self.context.system
+        if self.spec.resumes is None:
+            return self.spec.memory.under(self.context.system)
+        first = next(iter(self.spec.resumes.record.prompt), None)
+        return text_of(first["content"]) if first is not None and first["role"] == "system" else None
 
     @property
     def sampling(self) -> Sampling:

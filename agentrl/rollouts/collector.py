@@ -15,7 +15,7 @@ from agentrl.rollouts.faults.stalls import Stalls
 from agentrl.rollouts.groups.scorer import GroupScorer
 from agentrl.rollouts.groups.stored import StoredGroups, unscored_groups
 from agentrl.rollouts.passes import passes, require_field
-from agentrl.rollouts.runner import EpisodeRunners
+from agentrl.rollouts.runner import EpisodeRunners, RememberingRunner
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec, eval_specs, missing
 from agentrl.rollouts.summary import summary
@@ -66,7 +66,7 @@ class Collector:
             self.reporter.watch("sandboxes", self.runners.backend.stats)
         recipe, record = self.parts.recipe, StoredGroups(self.run, self.reporter.episode, self.reporter.warning)
         scheduler = RolloutScheduler(
-            self.runners.for_context(context),
+            RememberingRunner(self.runners.for_context(context), engine),
             concurrency=recipe.concurrency,
             limits=recipe.limits,
             store=record.keep,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from agentrl.registry.installed import is_foreign
 from agentrl.rollouts.builder import Parts
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError
+from agentrl.types.memory import TextMemory
 
 LaunchServers = Callable[..., Any]
 """Launches servers on a recipe's cluster: `agentrl.distributed.servers.LaunchedServers`."""
@@ -34,7 +36,10 @@ def open_engine(parts: Parts, launch_servers: LaunchServers | None = None) -> tu
         EngineError: servers cannot be started.
     """
     opening = opening_of(parts, launch_servers=launch_servers)
-    return opening.engine.plug_in.open(opening), opening.renderer
+    engine, model = opening.engine.plug_in.open(opening), parts.recipe.model
+    if model is not None and model.path is not None:
+        engine.memory = TextMemory.load(Path(model.path))
+    return engine, opening.renderer
 
 
 def engine_of(parts: Parts, loaded: LoadedModel, launch_servers: LaunchServers | None = None) -> Engine:
@@ -48,7 +53,7 @@ def engine_of(parts: Parts, loaded: LoadedModel, launch_servers: LaunchServers |
     """
     opening = opening_of(parts, loaded.chat(), loaded=loaded, launch_servers=launch_servers)
     engine = opening.engine.plug_in.open(opening)
-    if not engine.trainable:
+    if not engine.trainable and loaded.model is not None:
         raise not_trainable(parts.recipe.engine)
     return engine
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ from agentrl.rollouts.conversation.policies import EpisodePolicies
 from agentrl.rollouts.forking import ForkingAttempt
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.sandbox.pool import Pool
+from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode, ErrorRecord, in_order
 from agentrl.types.sandbox import Backend
 
@@ -88,6 +90,21 @@ class LocalRunner:
         self.context.on_failure(
             {"episode": spec.id, "attempt": attempt, "status": status, "final": final, **msgspec.structs.asdict(error)}
         )
+
+
+class RememberingRunner:
+    """Gives each episode the text memory that the engine's policy has when the episode begins."""
+
+    def __init__(self, runner: EpisodeRunner[EpisodeSpec], engine: Engine) -> None:
+        self._runner, self._engine = runner, engine
+
+    def expect(self, items: Sequence[EpisodeSpec]) -> None:
+        """Announces the specs."""
+        self._runner.expect(items)
+
+    async def play(self, item: EpisodeSpec) -> Sequence[Episode]:
+        """Runs one episode."""
+        return await self._runner.play(replace(item, memory=self._engine.memory))
 
 
 class LocalRunners:

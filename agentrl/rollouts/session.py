@@ -15,6 +15,7 @@ from agentrl.tools.toolset import ToolBox
 from agentrl.types import values
 from agentrl.types.episode import POLICY, Node, TurnDraft
 from agentrl.types.errors import nearest
+from agentrl.types.memory import TextMemory
 from agentrl.types.task import Message
 
 
@@ -48,6 +49,7 @@ class Session(Conversation):
 
     Attributes:
         info: data of the agent for reward functions, as JSON; environments override equal keys.
+        memory: the policy's text memory; None: it has none.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Session(Conversation):
         self._speakers = speakers or EpisodePolicies()
         self._forks = forks
         self.info: dict[str, Any] = {}
+        self.memory: TextMemory | None = None
 
     @property
     def rng(self) -> random.Random:

@@ -10,6 +10,7 @@ from agentrl.curriculum.task_source import TaskSource
 from agentrl.rollouts.conversation.resumption import Prefix
 from agentrl.store.reader import RunReader
 from agentrl.types.episode import Episode, Parent
+from agentrl.types.memory import TextMemory
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
 
@@ -26,6 +27,7 @@ class EpisodeSpec:
     max_turns: int | None = None  # None: the context's
     resumes: Prefix | None = None  # None: from the beginning
     temperature: float | None = None  # None: the context's
+    memory: TextMemory | None = None  # that of the policy when the episode begins
 
 
 def rollout_specs(

@@ -226,8 +226,9 @@ class _Assembly:
         return self._closed(trainer)
 
     def _canary(self, engine: Engine, renderer: Renderer, loaded: LoadedModel) -> Canary | None:
-        """The canary; None if it is turned off, and for an engine that takes no weights (a replay)."""
-        if not self.recipe.train.canary or not engine.takes_weights:
+        """The canary; None if it is turned off, for an engine that takes no weights (a replay), and if none change."""
+        unchanged = self.plan.trainer.plug_in.capabilities.memory
+        if not self.recipe.train.canary or not engine.takes_weights or unchanged:
             return None
         # If the environment gives all messages, the prompt is not known yet: any text will do.
         openings = [self.parts.opening(t) or [{"role": "user", "content": t.id}] for t in self.tasks.tasks[:ROWS]]

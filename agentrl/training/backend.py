@@ -39,6 +39,7 @@ from agentrl.types.errors import TrainError
 from agentrl.types.sample import TrainingSample
 
 if TYPE_CHECKING:
+    from agentrl.curriculum import Group
     from agentrl.training.compute_thread import Compute
     from agentrl.training.parallel.ranks import Ranks
 
@@ -83,6 +84,8 @@ class TrainerCapabilities:
             `publish` gives weights, and `open` a model in this process, so that built-in engines can sample;
             token_records: `recorded` gives what `train.record_tokens` asks for.
         unread: keys of `train` that it does not read. A recipe must leave them at their defaults.
+        memory: it changes the policy's text memory, and never weights: `publish` gives a `TextMemory`. Every engine can
+            sample, also an API, and no loss is computed.
     """
 
     losses: frozenset[str] = frozenset()
@@ -90,6 +93,7 @@ class TrainerCapabilities:
     columns: frozenset[Column] = frozenset()
     features: frozenset[Feature] = frozenset()
     unread: frozenset[str] = frozenset()
+    memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,20 @@ class TrainerBackend(ABC):
             TrainError: nothing to train on, or a loss is not finite.
         """
 
+    async def learn(
+        self, samples: Sequence[TrainingSample], groups: Sequence[Group], *, seed: int, progress: float
+    ) -> dict[str, float]:
+        """One iteration of learning. Default: `update` on the samples, or nothing without samples.
+
+        Args:
+            groups: all groups of the iteration, for a trainer that reads episodes.
+            seed, progress: as for `update`.
+
+        Returns:
+            Metrics.
+        """
+        return await self.update(samples, seed=seed, progress=progress) if samples else {}
+
     def recorded(self) -> Sequence[TokenRecord]:
         """Numbers of the tokens of `train.record_tokens` groups in the last update. Default: none."""
         return ()
@@ -232,7 +250,7 @@ class TrainerBackend(ABC):
     @abstractmethod
     async def publish(self, engine: Engine, checkpoint: Path | None = None) -> Any:
         """Gives the policy in a form that the engine's `update` takes: weights in memory, adapters, a path, the name of
-        a server's sampler.
+        a server's sampler; or a `TextMemory`, which the engine's episodes get in their prompts.
 
         Args:
             checkpoint: that of an earlier version, to be published instead.

@@ -32,7 +32,7 @@ from agentrl.training.model.lora import save_adapters
 from agentrl.types.errors import StoreError
 
 TRAINER = "trainer.pt"
-_UNFINISHED, _DROPPED = ".new-", ".gone-"
+UNFINISHED, _DROPPED = ".new-", ".gone-"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def writing(folder: Path) -> Iterator[Path]:
     root = folder.parent
     root.mkdir(parents=True, exist_ok=True)
     _settle(root)
-    new = root / f"{_UNFINISHED}{folder.name}"
+    new = root / f"{UNFINISHED}{folder.name}"
     try:
         new.mkdir()
         yield new
@@ -144,7 +144,7 @@ def _settle(root: Path) -> None:
     for folder in root.glob(f"{REPLACED}*"):
         if not (place := root / folder.name.removeprefix(REPLACED)).exists():
             folder.rename(place)
-    for prefix in (_UNFINISHED, REPLACED, _DROPPED):
+    for prefix in (UNFINISHED, REPLACED, _DROPPED):
         for folder in root.glob(f"{prefix}*"):
             shutil.rmtree(folder, ignore_errors=True)
 

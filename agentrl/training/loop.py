@@ -133,9 +133,9 @@ class TrainingLoop:
         seed = derive_seed(self.recipe.seed, "update", self.iteration)
         progress = self.iteration / self.recipe.train.iterations
         policies_learn = self.iteration >= self.recipe.train.warmup
-        if batch.samples and policies_learn:
-            found |= await self.trainer.update(batch.samples, seed=seed, progress=progress)
-            if self.recipe.train.record_tokens:
+        if policies_learn:
+            found |= await self.trainer.learn(batch.samples, batch.groups, seed=seed, progress=progress)
+            if batch.samples and self.recipe.train.record_tokens:
                 self.state.record.add_tokens(self.iteration + 1, self.trainer.recorded())
         for name, each in self.second_policies.items() if policies_learn else ():
             found |= await each.update(batch.beside[name], seed, progress)

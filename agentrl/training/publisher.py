@@ -6,10 +6,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from agentrl.config.recipe import TrainingRecipe
 from agentrl.training.backend import TrainerBackend
 from agentrl.training.canary import Canary
 from agentrl.types.engine import Engine, NoAdapters
+from agentrl.types.memory import TextMemory
 from agentrl.types.reporter import Reporter
 
 Follower = Callable[[int], Awaitable[None]]
@@ -50,7 +53,8 @@ class WeightPublisher:
 
     async def rest(self) -> None:
         """Frees what the engine shares with the trainer until the next update."""
-        await self._engine.rest()
+        if not self._trainer.capabilities.memory:
+            await self._engine.rest()
 
     async def publish(self, version: int) -> None:
         """Sends the current policy to the engine.
@@ -73,8 +77,12 @@ class WeightPublisher:
         Args:
             checkpoint: that of an earlier version, to be sent instead.
         """
+        given = await self._trainer.publish(to, checkpoint)
+        if isinstance(given, TextMemory):
+            to.memory = msgspec.structs.replace(given, version=version)
+            return
         try:
-            await to.update(await self._trainer.publish(to, checkpoint), version)
+            await to.update(given, version)
         except NoAdapters as refusal:  # from now on the engine takes none
             dtype = self._recipe.model.dtype
             self._reporter.note(f"LoRA: the engine gets weights merged in {dtype}, because {refusal.message}")

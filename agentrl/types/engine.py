@@ -13,6 +13,7 @@ import msgspec
 
 from agentrl.types.episode import Usage, VersionSpan, gap_in
 from agentrl.types.errors import AgentRLError, DeadPolicy, EngineError, RecipeError
+from agentrl.types.memory import TextMemory
 from agentrl.types.task import Message, Task
 
 
@@ -104,6 +105,7 @@ class Engine(ABC):
         shares_gpu: whether it and the trainer take turns on a GPU: weights for it are kept off the GPU.
         spreads_scores: whether several calls of `score` at the same time run on several servers.
         rounds_apart: whether log-probabilities in half precision differ from the trainer's, which computes otherwise.
+        memory: text memory of the policy that it samples, which stands in the prompt of episodes; None: it has none.
     """
 
     Settings: ClassVar[type[Any]]
@@ -123,6 +125,7 @@ class Engine(ABC):
     takes_adapters: bool = False
     checkpoint_names: bool = False
     shares_gpu: bool = False
+    memory: TextMemory | None = None
 
     # The class, for a recipe that names it. `settings`: its own, checked; `recipe`: an `agentrl.config.recipe.Recipe`.
 

@@ -322,7 +322,7 @@ class Conversation:
         key = state.key() if speaker.trains else None
         saved = await state.saved() if state.saves else None
         started = time.perf_counter()
-        completion = await self._sampled(prompt.tokens)
+        completion = speaker.stamped(await self._sampled(prompt.tokens))
         seconds = time.perf_counter() - started
         state.seconds["generate"] += seconds
         text, reply = renderer.read(prompt.tokens, completion.token_ids, list(self.methods))

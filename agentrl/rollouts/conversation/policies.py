@@ -10,7 +10,7 @@ import msgspec
 
 from agentrl.chat.renderer import Renderer
 from agentrl.types.engine import Completion, Engine, Sampling
-from agentrl.types.episode import Branch, Drift
+from agentrl.types.episode import Branch, Drift, VersionSpan
 from agentrl.types.errors import RecipeError
 from agentrl.types.recording import Recording
 from agentrl.types.trajectory import Trajectory
@@ -57,6 +57,10 @@ class EpisodePolicy:
     def room(self, prompt: Sequence[int]) -> int:
         """Returns the number of tokens that a prompt must leave free, besides the reply."""
         return 0
+
+    def stamped(self, completion: Completion) -> Completion:
+        """Returns a completion with the versions to record."""
+        return completion
 
     def trajectory(self, recording: Recording) -> Trajectory:
         """Returns the trajectory of its prompts and replies."""
@@ -112,9 +116,12 @@ class MainPolicy(TrainedPolicy):
 
     Attributes:
         reserve: returns the number of tokens that a prompt must leave free, besides the reply.
+        memory: version of the text memory in the episode's prompt; None: the policy has none. Its updates change the
+            memory, and not the engine's weights.
     """
 
     reserve: Callable[[Sequence[int]], int] = _nothing
+    memory: int | None = None
 
     further = False
 
@@ -126,6 +133,12 @@ class MainPolicy(TrainedPolicy):
     def room(self, prompt: Sequence[int]) -> int:
         """Returns the result of `reserve`."""
         return self.reserve(prompt)
+
+    def stamped(self, completion: Completion) -> Completion:
+        """Returns a completion with the version of the text memory, if there is one."""
+        if self.memory is None:
+            return completion
+        return msgspec.structs.replace(completion, versions=[VersionSpan(self.memory, 0, len(completion.token_ids))])
 
 
 class Opponents(Protocol):

@@ -1,0 +1,1 @@
+"""Trainers that change a policy's text memory instead of its weights."""
