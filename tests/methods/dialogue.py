@@ -9,13 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from agentrl import Say
+from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.recipe import Recipe
+from agentrl.config.stages import SftStage
 from agentrl.registry.references import load_object
 from agentrl.rollouts.builder import build
+from agentrl.training.stages.course import Course
+from agentrl.training.stages.files import raw_texts
+from agentrl.training.stages.stage import stages_of
 from agentrl.types.episode import Episode
 from agentrl.types.paths import data_path
 from agentrl.types.task import Task
 from tests.methods.credit import rounded
+from tests.methods.curricula import stages_learned
 from tests.methods.proofs import Method, Run
 from tests.methods.roles import rolled
 from tests.methods.stub_api import Asking
@@ -94,8 +100,8 @@ def consulted(recipe: Recipe) -> list[Any]:
     return found
 
 
-# One answer, one "Sorry": 1 - 1. A repetition, no tags, two questions: 3 x -2. The name is right: 5; of the treatment one
-# word of five is said: 5 x 2 / (1 + 5). Then two answers, and no diagnosis in the last turn.
+# One answer, one "Sorry": 1 - 1. A repetition, no tags, two questions: 3 x -2. The name is right: 5; of the treatment
+# one word of five is said: 5 x 2 / (1 + 5). Then two answers, and no diagnosis in the last turn.
 CONSULTED = [
     "[2, 10]",
     {"solved": 0.0, "information": 0.0, "compliance": -6.0, "diagnosis": 6.667, "reward": 0.667},
@@ -164,6 +170,28 @@ DIAGNOSED = [
     [0, 1, 0, 0, 0],
 ]  # fmt: skip
 
+# --- OctoThinker ------------------------------------------------------------------------------------------------------
+
+
+def text_stages(recipe: Recipe) -> list[Any]:
+    """By stage of raw text: the rate after the warm-up and half way from there, and if the whole text trains."""
+    found = []
+    for stage in stages_of(recipe):
+        if not isinstance(stage.settings, SftStage) or stage.settings.text is None:
+            continue
+        (first, *_) = raw_texts(stage.settings.text, recipe.base, None, "text")
+        (sample,) = first.samples(ByteTokenizer(), 4096)
+        told = ByteTokenizer().decode(sample.token_ids[sample.loss_mask][:-1].tolist())
+        course = Course([sample], 105, 1, 1.0, 0, schedule=stage.settings.lr_schedule)
+        found.append((stage.name, [round(course.rate(step), 3) for step in (5, 55)], told == first.text))
+    return found
+
+
+def text_losses(run: Run) -> list[Any]:
+    """The losses of the stages of raw text."""
+    return [line["loss"] for line in run.reader.metrics() if line.get("stage") in ("stable", "decay")]
+
+
 METHODS: Sequence[Method] = [
     Asking(
         "doctor-agent",
@@ -189,5 +217,15 @@ METHODS: Sequence[Method] = [
             "sampling.max_tokens=64",
         ),
         warmed=None,
+    ),
+    # A twentieth of 105 steps is a warm-up of 5; half way of the other 100, a cosine is at a half.
+    Method(
+        "octothinker",
+        text_losses,
+        text_stages,
+        [("stable", [1.0, 1.0], True), ("decay", [1.0, 0.5], True)],
+        small=("stages.0.sft.steps=40", "stages.1.sft.steps=20", "stages.2.sft.steps=60", "stages.2.sft.episodes=64"),
+        warmed=None,
+        learns=stages_learned,
     ),
 ]
