@@ -95,7 +95,7 @@ class WarmStart(Section, Short):
 Kind = Literal["sft", "preference", "rl"]
 KINDS: tuple[Kind, ...] = typing.get_args(Kind)
 _SOURCES: dict[Kind, str] = {
-    "sft": "{script: NAME}, {jsonl: ./file.jsonl} or {run: NAME}",
+    "sft": "{script: NAME}, {jsonl: ./file.jsonl}, {run: NAME} or {text: ./file.jsonl}",
     "preference": "{jsonl: ./file.jsonl} or {run: NAME}",
 }
 SPLITS = ("train", "eval", "demo", "rollout")
@@ -211,7 +211,7 @@ class StageSettings(Section):
     name: str = Field(
         pattern=r"^[A-Za-z0-9_-]+$", description="Name of the stage in episode ids, metrics and checkpoints."
     )
-    sft: SftStage | None = Field(None, description="Supervised training on a script, a file or a run.")
+    sft: SftStage | None = Field(None, description="Supervised training on a script, a file, a run or raw text.")
     preference: PreferenceStage | None = Field(None, description="Training on preferences from a file or a run.")
     rl: RlStage | None = Field(None, description="Reinforcement learning.")
 

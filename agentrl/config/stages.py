@@ -73,7 +73,7 @@ class OfflineStage(Section):
 
 
 class SftStage(OfflineStage, Short):
-    """Supervised training on exactly one of `script`, `jsonl` and `run`."""
+    """Supervised training on exactly one of `script`, `jsonl`, `run` and `text`."""
 
     script: str | None = Field(None, description="Name of a script (under `scripts`) that plays demonstrations.")
     episodes: int = Field(256, gt=0, description="With script: number of demonstrations.")
@@ -85,6 +85,12 @@ class SftStage(OfflineStage, Short):
         None, description="Stored episodes: the name of an earlier stage, or a run directory."
     )
     min_reward: float | None = Field(None, description="With run: only episodes with at least this reward.")
+    text: Annotated[str | None, IS_FILE] = Field(
+        None, description='Raw text without a chat template: a file of rows {"text": ...}, or ./file.py:function.'
+    )
+    length: int | None = Field(
+        None, gt=1, description="With text: tokens of the pieces that texts are cut into; default: the model's context."
+    )
     loss: ImitationLossSettings = Field(
         default_factory=ImitationLossSettings, description="A name, or {use: NAME, ...} with its settings."
     )
@@ -96,9 +102,10 @@ class SftStage(OfflineStage, Short):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        _exactly_one(self, "script", "jsonl", "run")
+        _exactly_one(self, "script", "jsonl", "run", "text")
         _only_with(self, "script", "episodes", "tasks")
         _only_with(self, "run", "min_reward")
+        _only_with(self, "text", "length")
         return self
 
 

@@ -33,7 +33,7 @@ def offline_plan(stage: Stage, parts: Parts) -> StagePlan:
         if stored is None and getattr(settings, "run", None) is not None and _chooses(stage):
             if parts.make_agent().seats:  # the run's episodes will be of this recipe's agent
                 raise seats_refused(key_of(stage, "run"))
-        elif getattr(settings, "jsonl", None) is not None or stored is not None:
+        elif any(getattr(settings, key, None) is not None for key in ("jsonl", "text")) or stored is not None:
             examples_of(stage, parser_of(parts, fetch=False), stored, [])
     return plan
 

@@ -19,7 +19,8 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
 TEST = ("--set", "tasks.args.split=test")
 CERTIFIED = {
     "agentdojo": 69, "agentdojo/attacked.yaml": 100, "alfworld": 50, "babyai": 50, "bfcl": 696,
-    "bfcl/short.yaml": 164, "desktop-notes": 50, "docs-browse": 50, "games": 50, "games/self-play.yaml": 50,
+    "bfcl/short.yaml": 164, "clinic": 50, "clinic/records.yaml": 50,
+    "desktop-notes": 50, "docs-browse": 50, "games": 50, "games/self-play.yaml": 50,
     "grounding": 50, "kernel": 50, "lookup-llm": 50, "math-python": 50, "miniwob": 50, "mixed": 50,
     "picture-maze": 50, "puzzles": 50, "quickstart": 8, "scienceworld": 50, "search-qa": 50,
     "search-qa/fiction.yaml": 50, "self-play/scripted.yaml": 34, "sql-chinook": 50, "sql-spider": 50, "staged": 7,

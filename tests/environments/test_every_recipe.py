@@ -25,8 +25,8 @@ N = 16
 IN_SANDBOXES = {"kernel": "swe", "math-python": "base", "quickstart": "base", "swe-inject": "swe", "terminal": "base"}
 """Recipes that need a sandbox, and its image."""
 WITH_SMOLLM2 = (
-    "agentdojo", "agentdojo/attacked.yaml", "alfworld", "babyai", "bfcl", "bfcl/short.yaml", "docs-browse", "games",
-    "games/self-play.yaml",
+    "agentdojo", "agentdojo/attacked.yaml", "alfworld", "babyai", "bfcl", "bfcl/short.yaml", "clinic",
+    "clinic/records.yaml", "docs-browse", "games", "games/self-play.yaml",
     "kernel", "math-python", "puzzles", "scienceworld", "search-qa", "search-qa/fiction.yaml", "sql-chinook",
     "sql-spider", "swe-inject", "tau2/telecom.yaml", "terminal", "textworld", "textworld-express", "webshop",
 )  # fmt: skip

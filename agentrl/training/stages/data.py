@@ -21,10 +21,11 @@ from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.training.losses.loss import Loss, PreferenceLoss
 from agentrl.training.losses.registry import load_loss
-from agentrl.training.stages.files import conversations, preferences
+from agentrl.training.stages.files import conversations, preferences, raw_texts
 from agentrl.training.stages.runs import Stored, samples_of
 from agentrl.training.stages.stage import Stage
 from agentrl.training.supervised.conversation import SupervisedConversation
+from agentrl.training.supervised.raw_text import RawText
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, RenderError, TrainError
 from agentrl.types.figures.of_episodes import earned
@@ -34,14 +35,14 @@ from agentrl.types.sample import TrainingSample
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation to train on, with advantage 1 or with a label.
+    """A conversation or a raw text to train on, with advantage 1 or with a label.
 
     Attributes:
-        episode: the recorded episode; None for a conversation from a file.
+        episode: the recorded episode; None for a conversation or a text from a file.
         label: 1 for a good conversation, 0 for a bad one.
     """
 
-    conversation: SupervisedConversation
+    conversation: SupervisedConversation | RawText
     episode: Episode | None = None
     label: float = 0.0
 
@@ -50,8 +51,8 @@ class Example:
         """A stored episode."""
         return cls(SupervisedConversation.of(episode), episode, label)
 
-    def samples(self, renderer: Renderer) -> list[TrainingSample]:
-        """The training samples under the renderer's tokenizer.
+    def samples(self, renderer: Renderer, max_context: int) -> list[TrainingSample]:
+        """The training samples under the renderer's tokenizer. Raw texts are cut to the context.
 
         Raises:
             RenderError: the chat template refuses the conversation.
@@ -59,6 +60,8 @@ class Example:
         try:
             if self.episode is not None:
                 return samples_of(self.episode, renderer, self.label)
+            if isinstance(self.conversation, RawText):
+                return self.conversation.samples(renderer.tokenizer, max_context)
             return self.conversation.samples(renderer, self.label)
         except RenderError as error:
             raise RenderError(error.message, place=self.conversation.place, remedy=error.remedy) from None
@@ -110,6 +113,9 @@ def _supervised(
     if settings.jsonl is not None:
         file = _file(stage, settings.jsonl)
         return [Example(each) for each in conversations(file, parser, key_of(stage, "jsonl"))]
+    if settings.text is not None:
+        texts = raw_texts(settings.text, stage.recipe.base, settings.length, key_of(stage, "text"))
+        return [Example(each) for each in texts]
     if stored is None:
         return [Example.of(episode) for episode in demonstrations]
     with _placed(stage, "run"):
@@ -224,7 +230,7 @@ def fitting(
         TrainError: no example fits.
     """
     longest: dict[str, int] = {}  # by unit
-    every = [(_unit(each, paired), each.samples(renderer)) for each in examples]
+    every = [(_unit(each, paired), each.samples(renderer, max_context)) for each in examples]
     silent = {unit for unit, samples in every if not samples}
     made = [(unit, samples) for unit, samples in every if unit not in silent]
     if not made:

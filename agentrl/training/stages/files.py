@@ -1,15 +1,17 @@
-"""Conversations and preferences in JSONL files, in the formats of TRL and of fine-tuning APIs."""
+"""Conversations and preferences in JSONL files, in the formats of TRL and of fine-tuning APIs; and raw texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from agentrl.chat.formats.native_calls import answers, ids_of, in_call_order, read_arguments, rounds
 from agentrl.chat.formats.parser import Parser
+from agentrl.registry.references import is_reference, load_object
 from agentrl.training.supervised.conversation import Said, SupervisedConversation
+from agentrl.training.supervised.raw_text import RawText
 from agentrl.types import values
 from agentrl.types.errors import TaskError
 from agentrl.types.jsonl import JsonRow, read_rows
@@ -51,6 +53,37 @@ def preferences(path: Path, parser: Parser, key: str, *, paired: bool, gold: boo
         TaskError: as `conversations`.
     """
     return _all(path, key, lambda row: _preferences(row, parser, paired, gold))
+
+
+def raw_texts(source: str, base: Path, length: int | None, key: str) -> list[RawText]:
+    """The documents of a file of `text`, or those that a function yields.
+
+    Args:
+        source: a JSONL file, or `./file.py:function`, relative to `base`.
+        length: maximum number of tokens of a piece.
+        key: the recipe's key that names the source.
+
+    Raises:
+        TaskError: a row or a value is no text (with its place), or there is none.
+    """
+    found = []
+    for number, place, text in _texts(source, base, key):
+        if not isinstance(text, str) or not text.strip():
+            raise TaskError(f"the text is {text!r:.60}", place=place, remedy='give {"text": "..."}, or a string')
+        found.append(RawText(f"{Path(source.partition(':')[0]).stem}:{number}", text, place, length))
+    if not found:
+        raise TaskError(f"{source} has no text", place=key)
+    return found
+
+
+def _texts(source: str, base: Path, key: str) -> Iterator[tuple[int, str, Any]]:
+    """Number, place and text of each document."""
+    if is_reference(source):
+        for number, text in enumerate(load_object(source, base)(), 1):
+            yield number, f"{key}: {source}, text {number}", text
+    else:
+        for row in read_rows((base / source).resolve(), key):
+            yield row.number, row.place, row.data.get("text")
 
 
 def _all(path: Path, key: str, of: Callable[[JsonRow], Sequence[Any]]) -> list[Any]:

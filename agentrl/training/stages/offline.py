@@ -110,7 +110,8 @@ class OfflineTraining:
 
     def _title(self, course: Course) -> str:
         episodes = len({sample.episode_id for sample in course.samples})
-        what = f"{episodes // 2} pairs" if course.pairs else f"{episodes} conversations"
+        single = "conversations" if getattr(self.settings, "text", None) is None else "texts"
+        what = f"{episodes // 2} pairs" if course.pairs else f"{episodes} {single}"
         return f"{self.stage.name}: {self.stage.kind} on {what}"
 
     def _why(self) -> str:

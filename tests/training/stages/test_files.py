@@ -14,7 +14,7 @@ from agentrl.chat.formats.registry import parser_named
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.estimators.pairs import best_two_and_worst
-from agentrl.training.stages.files import conversations, preferences
+from agentrl.training.stages.files import conversations, preferences, raw_texts
 from agentrl.types.errors import TaskError, TrainError
 from agentrl.types.sample import TrainingSample
 
@@ -266,3 +266,38 @@ def test_a_file_that_is_not_there_names_the_key(tmp_path: Path) -> None:
         conversations(tmp_path / "none.jsonl", PARSER, "stages.0.sft.jsonl")
     with pytest.raises(TaskError, match="has no row"):
         conversations(written(tmp_path, ""), PARSER, "stages.0.sft.jsonl")
+
+
+def test_a_raw_text_trains_whole_and_has_no_template(tmp_path: Path) -> None:
+    path = written(tmp_path, {"text": "a\nb <|im_end|>", "id": 7})
+    (found,) = raw_texts(path.name, tmp_path, None, "text")
+    (sample,) = found.samples(ByteTokenizer(), 64)
+    end = ByteTokenizer().decode([ByteTokenizer().stop_ids[0]])
+    assert shown(sample) == f"{end}[a\nb <|im_end|>{end}]"
+    assert sample.token_ids.size == 1 + len("a\nb <|im_end|>") + 1, "text that looks like a control token is text"
+    assert sample.advantage.tolist() == sample.loss_mask.astype(float).tolist()
+
+
+@pytest.mark.parametrize(("length", "context"), [(4, 64), (None, 4), (9, 4)])
+def test_a_long_text_is_cut_and_each_token_trains_once(tmp_path: Path, length: int | None, context: int) -> None:
+    written(tmp_path, {"text": "abcdefg"})
+    (found,) = raw_texts("data.jsonl", tmp_path, length, "text")
+    samples = found.samples(ByteTokenizer(), context)
+    end = ByteTokenizer().decode([ByteTokenizer().stop_ids[0]])
+    assert [shown(each) for each in samples] == [f"{end}[abc]", "c[def]", f"f[g{end}]"]
+    assert [each.episode_id for each in samples] == ["data:1/0", "data:1/1", "data:1/2"]
+
+
+def test_raw_texts_come_from_a_function(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text("def told():\n    yield 'one'\n    yield 'two'\n\ndef wrong():\n    yield 3\n")
+    assert [each.text for each in raw_texts("./task.py:told", tmp_path, None, "text")] == ["one", "two"]
+    with pytest.raises(TaskError, match=r"the text is 3") as error:
+        raw_texts("./task.py:wrong", tmp_path, None, "stages.0.sft.text")
+    assert "stages.0.sft.text: ./task.py:wrong, text 1" in str(error.value)
+
+
+@pytest.mark.parametrize("rows", [[{"texts": "a"}], [{"text": " "}], []])
+def test_a_row_without_text_is_refused(tmp_path: Path, rows: list[Any]) -> None:
+    written(tmp_path, *rows)
+    with pytest.raises(TaskError, match="the text is|has no text"):
+        raw_texts("data.jsonl", tmp_path, None, "text")
