@@ -40,11 +40,11 @@ def test_overlap_of_two_boxes() -> None:
     ("[0, 0, 10, 8]", {}, 0.8),
     ("[0, 0, 10, 8]", {"at_least": 0.8}, 0.8),
     ("[0, 0, 10, 8]", {"at_least": 0.81}, 0.0),
-    ("[0, 0, 10, 8] [20, 20, 30, 30]", {"surplus": 0.6}, 0.48),
-    ("[0, 0, 10, 8] [20, 20, 30, 30]", {}, 0.8),
-    ("[0, 0, 10, 8] [0, 0, 10, 10]", {}, 1.0),
+    ("[0, 0, 10, 8] [20, 20, 30, 30]", {}, 0.48),
+    ("[0, 0, 10, 8] [20, 20, 30, 30]", {"surplus": 1}, 0.8),
+    ("[0, 0, 10, 8] [0, 0, 10, 10]", {"surplus": 1}, 1.0),
     ("left of it", {}, 0.0),
-    (None, {"surplus": 0.6}, 0.0),
+    (None, {}, 0.0),
 ])  # fmt: skip
 def test_overlap_with_one_box(answer: str | None, settings: dict[str, Any], value: float) -> None:
     assert box_iou(ONE, answered(ONE, answer), **settings) == pytest.approx(value)
@@ -54,7 +54,7 @@ def test_a_box_is_matched_once() -> None:
     # The second box is the best of both; the first has nothing left to match but the other gold box, which it misses.
     assert box_iou(TWO, answered(TWO, "[0, 0, 10, 8] [0, 0, 10, 10]")) == 0.5
     assert box_iou(TWO, answered(TWO, "[20, 0, 30, 5] [0, 0, 10, 10]")) == 0.75
-    assert box_iou(TWO, answered(TWO, "[0, 0, 10, 10]"), surplus=0.6) == 0.3
+    assert box_iou(TWO, answered(TWO, "[0, 0, 10, 10]")) == 0.3
 
 
 def test_the_threshold_of_a_task_replaces_that_of_the_recipe() -> None:
