@@ -33,6 +33,7 @@ PARTS: Registry[type[Part]] = Registry(
         "entropy_target": "agentrl.curriculum.methods.temperature:EntropyTarget",
         "laser_d": "agentrl.curriculum.methods.lengths:LaserD",
         "stepwise": "agentrl.curriculum.methods.stepwise:Stepwise",
+        "expert_budget": "agentrl.curriculum.methods.budget:ExpertBudget",
         "dart_rollouts": "agentrl.curriculum.methods.dart:DartRollouts",
         "dart_turns": "agentrl.curriculum.methods.dart:DartTurns",
         "dart_successes": "agentrl.curriculum.methods.dart:DartSuccesses",

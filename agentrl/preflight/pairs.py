@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from agentrl.config.stages import PreferenceStage, SftStage
+from agentrl.curriculum.methods.budget import ExpertBudget
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses
 from agentrl.curriculum.methods.hints import Seele
 from agentrl.curriculum.methods.horizon import ScalingInter
@@ -113,7 +114,11 @@ def _of_the_temperature(plan: RlPlan, parts: Sequence[Part]) -> Iterator[RecipeE
 
 
 def _of_the_horizon(plan: RlPlan, parts: Sequence[Part]) -> Iterator[RecipeError]:
-    limits = [(index, part) for index, part in enumerate(parts) if isinstance(part, (DartRollouts, ScalingInter))]
+    limits = [
+        (index, part)
+        for index, part in enumerate(parts)
+        if isinstance(part, (DartRollouts, ExpertBudget, ScalingInter))
+    ]
     for (first, before), (second, after) in itertools.pairwise(limits):
         if isinstance(after, ScalingInter):
             why = f"{after.name} replaces the limit of turns that {before.name} has set"

@@ -26,6 +26,7 @@ SMALL = {
     "limr": "{passes: 2, threshold: -100}",
     "scaling_inter": "{max_turns: [2, 4], every: 1}",
     "stepwise": "{key: least, values: [0.5, 0.9], until: [0.5]}",
+    "expert_budget": "{key: to}",
     "rorecomp": "{every: 2}",
     "relift": "{script: oracle, buffer: 1, lr: 1.0e-3}",
 }

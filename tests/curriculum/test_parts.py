@@ -13,6 +13,7 @@ import pytest
 
 from agentrl.config.credit import CreditSettings
 from agentrl.curriculum import Correction, CreditedEpisode, Curriculum, CurriculumContext, Filter, Group, GroupPlan
+from agentrl.curriculum.methods.budget import ExpertBudget
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
 from agentrl.curriculum.methods.hints import Seele, rate_for
@@ -173,6 +174,15 @@ def test_stepwise_takes_the_next_value_after_each_share() -> None:
     for settings in ({"values": [1.0], "until": [0.5]}, {"values": [1.0, 2.0, 3.0], "until": [0.5, 0.2]}):
         with pytest.raises(ValueError, match="in rising order"):
             Stepwise.Settings(key="least", **settings)
+
+
+def test_the_budget_of_an_expert() -> None:
+    part = ExpertBudget(ExpertBudget.Settings(times=1.5, least=2))
+    found = [plan(part, 0, Task.of("t", "go", expert_turns=turns)).max_turns for turns in (0, 1, 2, 3, 9)]
+    assert found == [2, 2, 3, 5, 10]  # ceil(4.5) = 5; 10 is the limit of the recipe
+    for data in ({}, {"expert_turns": "long"}, {"expert_turns": -1}, {"expert_turns": math.nan}):
+        with pytest.raises(TaskError, match="expert_turns"):
+            plan(part, 0, Task(id="t", instruction=[], data=data))
 
 
 def test_seele_finds_the_rate_of_the_target() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from agentrl.config.recipe import Recipe
+from agentrl.registry.references import load_object
+from agentrl.rollouts.builder import build
 from agentrl.training.stages.stage import stages_of
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
@@ -12,7 +16,10 @@ from tests.methods.curricula import stages_learned
 from tests.methods.played import planned
 from tests.methods.proofs import Method, Run
 from tests.methods.rewards import SCREEN, SCREENS, component, scored
+from tests.methods.stub_api import Asking, between, said
 from tests.rewards.make import call, make_episode, turn
+
+LENGTHS = load_object("./mobile-r1/task.py:LENGTHS", Path(__file__).parents[2] / "recipes" / "methods")
 
 CLICK = Task.of("s", "Click on OK.", actions=[{"type": "left_click", "box": [10, 20, 30, 40]}], box=[10, 20, 30, 40])
 SCROLL = Task.of("d", "Scroll down.", actions=[{"type": "scroll", "direction": "down"}], box=None)
@@ -93,11 +100,70 @@ def staged(recipe: Recipe) -> dict[str, Any]:
     return {each.name: rewards(each.recipe, *made) for each in stages}
 
 
+def curriculum(recipe: Recipe) -> list[Any]:
+    """Stage by stage: the lengths of the ways, and the share of questions; then the rewards of a step that is right, of
+    the right tool at another element, of another tool, and of two answers to a question."""
+    stages = [each for each in stages_of(recipe) if each.kind == "rl"]
+    plan = []
+    for each in stages:
+        tasks = build(each.recipe).tasks.tasks
+        lengths = sorted({LENGTHS[str(task.data["family"])] for task in tasks})
+        plan.append((lengths, round(sum("asked" in task.data for task in tasks) / len(tasks), 2)))
+    wanted = [{"name": "click", "arguments": {"ref": 3}, "box": [10, 20, 30, 40]}]
+    asked = {"question": "Question: what does element [3] say?", "reference": "OK"}
+    step = Task.of("s", "Click on OK.", family="click-button", scored_by=["tool", "arguments", "form"])
+    question = Task.of("q", "Click on OK.", family="click-button", scored_by=["understood"])
+    said = "<think>Next.</think><action>click 3</action>"
+    made = [
+        make_episode(step, turn(call("click", ref=3), text=said), info={"wanted": wanted}),
+        make_episode(step, turn(call("click", ref=4), text=said), info={"wanted": wanted}),
+        make_episode(step, turn(call("key", keys="Enter")), info={"wanted": wanted}),
+    ]
+    if recipe.reward_of is None:
+        return [*plan, rewards(recipe, *made)]
+    made += [make_episode(question, turn(), answer=answer, info=asked) for answer in ("It says OK.", "No")]
+    return [*plan, rewards(recipe, *made)]
+
+
+def by_length(run: Run) -> list[Any]:
+    """By stage: the families, and the rewards that were paid."""
+    found: dict[str, set[str]] = {}
+    for each in run.played:
+        family = str(each.task.data["family"])
+        found.setdefault(each.id.partition("/")[0], set()).update([family, *each.components])
+    return [sorted(names) for names in found.values()]
+
+
+def grader(body: Any) -> str:
+    """Ten for an answer that has the words of the reference, three for another."""
+    prompt = said(body)
+    return json.dumps({"score": 10 if between(prompt, "reference") in between(prompt, "answer") else 3})
+
+
+def cut_off(run: Run) -> list[int]:
+    """The turns of the episodes that a limit of turns ended."""
+    return [len(each.turns) for each in run.played if each.stop == "turns"]
+
+
+def walked(recipe: Recipe) -> list[Any]:
+    """The limits of turns of walks that take an expert one turn, three, nine; the rewards of a walk that was stopped
+    beside the thing, one cell off, and three cells off, and of one beside it that was not stopped."""
+    rl = stages_of(recipe)[-1].recipe
+    turns = [planned(rl, Task.of("w", "go", expert_turns=turns)).max_turns for turns in (1, 3, 9)]
+    ends = [(0, True), (1, True), (3, True), (0, False)]
+    task = Task.of("w", "go", expert_turns=1)
+    infos = [{"distance": distance, "stopped": stopped} for distance, stopped in ends]
+    return [*turns, rewards(rl, *(make_episode(task, turn(), info=info) for info in infos))]
+
+
 TINY = (
     "model={scratch: {hidden: 64, layers: 2, heads: 2, vocab_size: 600, max_context: 1024}, device: cpu}",
     "train.trainable=null", "train.lr=1.0e-3", "train.groups=2", "agent.describe_tools=false", "agent.format=tags",
 )  # fmt: skip
 """Overrides: a tiny policy in place of a language model."""
+
+PAGES = "[click-button, click-button-sequence, form-sequence-2]"
+"""Families of ways of one turn, of two and of three."""
 
 METHODS = [
     # Form + look + action: all; no hit; a place that is named twice; half of the box is not more than half; no blink;
@@ -122,6 +188,33 @@ METHODS = [
             "stages.0.sft={script: oracle, episodes: 16, steps: 80, batch: 4, lr: 3.0e-3}",
             "stages.1.rl.train.iterations=2", "stages.2.rl.train.iterations=2",
             "stages.1.rl.tasks.args={families: [click-button-sequence], seeds: 2}",
+        ),
+        warmed=None, learns=stages_learned,
+    ),
+    # The pages of one length a stage, one question to four steps. Tool 1 + arguments 1 + form .5; tool + form; nothing;
+    # 2 x the grade.
+    Asking(
+        "craft-gui", by_length, curriculum,
+        [([1], 0.2), ([2], 0.2), ([3], 0.2), [2.5, 1.5, 0.0, 2.0, 0.6]],
+        sized=(
+            *TINY, "sampling.max_tokens=48", "agent.max_turns=4",
+            "stages.0.sft={script: oracle, episodes: 12, steps: 60, batch: 4, lr: 3.0e-3,"
+            f" tasks: {{source: ./task.py:shown, args: {{families: {PAGES}, seeds: 2}}}}}}",
+            *(
+                f"stages.{k}.rl={{train: {{iterations: 2}}, tasks: {{source: ./task.py:samples,"
+                f" args: {{families: {PAGES}, lengths: [{k}], seeds: 2, questions: 2}}}}}}"
+                for k in (1, 2, 3)
+            ),
+        ),
+        warmed=None, learns=stages_learned, answer=grader, asks=("rewards.understood.judge",),
+    ),
+    # Half of the expert's turns, one at least; 15 (1 - distance / 3).
+    Method(
+        "activevln", cut_off, walked, [1, 2, 5, [15.0, 10.0, 0.0, 0.0]],
+        small=("curriculum=[{expert_budget: {times: 0.5, least: 1}}]",),
+        sized=(
+            "tasks.args.n=8", "stages.0.sft={script: oracle, episodes: 8, steps: 60, batch: 4, lr: 3.0e-3}",
+            "stages.1.rl.train.iterations=2", "sampling.temperature=1.0",
         ),
         warmed=None, learns=stages_learned,
     ),

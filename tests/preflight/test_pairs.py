@@ -67,6 +67,7 @@ PAIRS = [
         "curriculum.0.start", "sampling.temperature", "from 0.8 on, and 0.6 is never used",
     ),
     (["curriculum=[dart_rollouts, scaling_inter]"], "curriculum.0", "curriculum.1", "replaces the limit of turns"),
+    (["curriculum=[expert_budget, scaling_inter]"], "curriculum.0", "curriculum.1", "replaces the limit of turns"),
     (["curriculum=[scaling_inter, scaling_inter]"], "curriculum.0", "curriculum.1", "replaces the limit of turns"),
     (["curriculum=[seele]", "tasks.args.said=''"], "curriculum.0", "tasks", "task 't0' has none"),
     (["curriculum=[dump]", "tasks.args.sources=a"], "curriculum.0.key", "tasks", "all tasks have the source 'a'"),

@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agentrl import Message, Say, Task, ToolResult
@@ -48,30 +49,37 @@ def steps(
 
 
 class OneStep(MiniWob):  # type: ignore[misc]
-    """A page before a step of its way. The first call ends the episode.
+    """A page before a step of its way, where the first call ends the episode; a task without `step` is the whole way.
 
     `info` holds the calls that the script makes there: `wanted`.
     """
 
     judged = False
-    wanted: Sequence[dict[str, Any]] = ()
+    gold: Mapping[str, Any] = MappingProxyType({})
+    done: Sequence[str] = ()
 
     async def open(self, task: Task, sandbox: Any) -> None:
         await super().open(task, sandbox)
+        if "step" not in task.data:
+            return
         way = FAMILIES[self.family].play([{"role": "tool", "content": full(self.state)}], random.Random(task.seed))
-        said, self.done = next(way), []
+        said, done = next(way), list[str]()
         for _ in range(task.data["step"]):
             for name, arguments in said.calls:
                 await getattr(self, name)(**arguments)
-                self.done.append(_in_words(name, arguments))
+                done.append(_in_words(name, arguments))
             said = way.send([{"role": "tool", "content": full(self.state)}])
         boxes = {line[1]: line[6] for line in self.state["lines"]}
-        self.wanted = [_gold(name, arguments, boxes) for name, arguments in said.calls]
-        self.info, self.judged = {**self.info, "wanted": self.wanted}, True
+        self.done = done
+        self.judge({"wanted": [_gold(name, arguments, boxes) for name, arguments in said.calls]})
+
+    def judge(self, gold: Mapping[str, Any]) -> None:
+        """From now on a call ends the episode; `info` keeps what it is judged by."""
+        self.gold, self.judged, self.info = gold, True, {**self.info, **gold}
 
     async def _after(self, *steps: Any, **at: Any) -> ToolResult:
         found: ToolResult = await super()._after(*steps, **at)
-        self.info = {**self.info, "wanted": self.wanted}  # the end of the page writes `info` anew
+        self.info = {**self.info, **self.gold}  # the end of the page writes `info` anew
         return dataclasses.replace(found, done=True) if self.judged else found
 
     def _shown(self) -> str:
