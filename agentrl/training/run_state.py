@@ -86,11 +86,11 @@ class RunState:
 
     def _best(self, iteration: int) -> str | None:
         """Returns the checkpoint with the highest value of `train.best`, the first of equals; None without one."""
-        name = self._recipe.train.best
-        lines = self.record.lines(iteration) if name is not None else ()
+        if (name := self._recipe.train.best) is None:
+            return None
         rated = {
             self.record.folder(line["iteration"]): float(line[name])
-            for line in lines
+            for line in self.record.lines(iteration)
             if line["split"] == "eval" and line.get(name) is not None
         }
         kept = [folder for folder in rated if folder.exists() or folder == self.record.folder(iteration)]
