@@ -148,6 +148,11 @@ class TrainSection(TrainSettings):
     stop: Annotated[StopSettings | None, MAY_CHANGE] = Field(
         None, description="Rule that ends training before the last iteration."
     )
+    best: str | None = Field(
+        None,
+        description="A metric of the evaluations (success): the next stage starts from the checkpoint with its highest "
+        "value, instead of the last one. null: from the last one.",
+    )
 
     @property
     def corrects_stale_tokens(self) -> bool:

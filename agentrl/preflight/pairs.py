@@ -46,7 +46,12 @@ def check_stages(stages: Sequence[StagePlan]) -> None:
         RecipeError: a stage takes something from another one that it does not give.
     """
     for plan in stages:
-        for error in (*_of_preferences(plan, stages), *_of_collections(plan, stages), *_of_memories(plan, stages)):
+        for error in (
+            *_of_preferences(plan, stages),
+            *_of_collections(plan, stages),
+            *_of_memories(plan, stages),
+            *_of_the_best(plan, stages),
+        ):
             raise error
 
 
@@ -205,6 +210,17 @@ def _of_memories(plan: StagePlan, stages: Sequence[StagePlan]) -> Iterator[Recip
             why = f"{before.trainer.name} writes a text memory, which {plan.trainer.name} does not carry on"
             remedy = "the stages that train weights first"
             yield _refused(f"stages.{plan.stage.index}", f"stages.{before.stage.index}", why, remedy)
+
+
+def _of_the_best(plan: StagePlan, stages: Sequence[StagePlan]) -> Iterator[RecipeError]:
+    if not isinstance(plan, RlPlan) or plan.recipe.train.best is None:
+        return
+    place = f"stages.{plan.stage.index}.rl.train.best" if plan.stage.listed else "train.best"
+    if plan.stage.index == len(stages) - 1:
+        yield _refused(place, "stages", "no stage follows that could start from the best checkpoint", "leave it out")
+    if plan.recipe.eval is None:
+        why = "the best checkpoint is known by evaluations, and there are none"
+        yield _refused(place, "eval", why, "eval={every: 10}")
 
 
 def _alone(plan: RlPlan) -> bool:

@@ -84,6 +84,18 @@ class RunState:
         first = iteration - 1 if self._recipe.train.max_staleness else iteration
         return {k for selves in self._selves for at in (first, iteration) for k in selves.at(at)}
 
+    def _best(self, iteration: int) -> str | None:
+        """Returns the checkpoint with the highest value of `train.best`, the first of equals; None without one."""
+        if (name := self._recipe.train.best) is None:
+            return None
+        rated = {
+            self.record.folder(line["iteration"]): float(line[name])
+            for line in self.record.lines(iteration)
+            if line["split"] == "eval" and line.get(name) is not None
+        }
+        kept = [folder for folder in rated if folder.exists() or folder == self.record.folder(iteration)]
+        return max(kept, key=rated.__getitem__).name if kept else None
+
     async def commit(
         self,
         iteration: int,
@@ -98,6 +110,7 @@ class RunState:
             parts: JSON values of the loop's other parts.
         """
         folder = self.record.folder(iteration)
+        self.record.best = self._best(iteration)
         self.record.selves = {self.record.folder(k).name for k in self._playing(iteration)}
         if self._refers and self.record.pins["reference"] is None:
             self.record.pins["reference"] = folder.name  # the first stage starts from it

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,13 +14,16 @@ import msgspec
 import numpy as np
 from safetensors.numpy import load_file
 
+from agentrl import Say
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.parts import Group
 from agentrl.rewards.groups import score_group
-from agentrl.store.checkpoints import checkpoints
+from agentrl.store.checkpoints import about, checkpoints
 from agentrl.training.backends import TRAINERS
+from agentrl.training.stages.stage import stages_of
 from agentrl.types.memory import TextMemory
 from agentrl.types.task import Task
+from tests.methods.curricula import stages_learned
 from tests.methods.played import rewards_of
 from tests.methods.proofs import Method, Run
 from tests.methods.roles import both_learned, rolled
@@ -138,6 +142,19 @@ def steve(body: Any) -> str:
     return f'<tool_call>\n{{"name": "{verb[0]}", "arguments": {{"item": "{item}"}}}}\n</tool_call>'
 
 
+def restarted(run: Run) -> None:
+    """Asserts that both stages took steps, and that the second one started from the best checkpoint of the first."""
+    stages_learned(run)
+    rated = {
+        line["iteration"]: line["success"]
+        for line in run.reader.metrics()
+        if line.get("stage") == "first" and line["split"] == "eval"
+    }
+    best = max(rated, key=rated.__getitem__)
+    pins = about(checkpoints(run.path / "checkpoints")[-1])["pins"]
+    assert pins["reference"] == f"01-first-{best:06d}"
+
+
 def planned(run: Run) -> None:
     """Asserts that the memory has plans after an iteration, that episodes of the next saw them, and that no weights
     are kept."""
@@ -146,6 +163,31 @@ def planned(run: Run) -> None:
     assert all(each.info["recalled"] for each in run.played if each.iteration == 1)
     assert all(each.reward == 1 for each in run.played)
     assert not list(run.path.rglob("*.safetensors"))
+
+
+QUERIES = {"candidate 1": "SELECT count(*) FROM album", "candidate 2": "SELECT 1 AS one, 2 AS two"}
+SCORES = {
+    "score 1.0": "8",
+    "score 1.1": "10 of 10",
+    "score 1.2": "9",
+    "score 2.0": "3",
+    "score 2.1": "?",
+    "score 2.2": "5",
+}
+
+
+def coder(task: Task, rng: random.Random, context: str) -> Iterator[Say]:
+    """Writes two queries that run among four, and scores them."""
+    yield Say(QUERIES.get(context) or SCORES.get(context) or "SELECT FROM WHERE nothing")
+
+
+def evaluated(recipe: Recipe) -> list[Any]:
+    """The mean scores of the queries of `coder`, the chosen one, its reward; and what the second stage starts from."""
+    best = [stage.recipe.train.best for stage in stages_of(recipe) if stage.kind == "rl" and stage.recipe.train]
+    one = ["agent.always=true", f"scripts.coder={__name__}:coder", "tasks.args={kinds: [count_rows]}"]
+    played = rolled(recipe, "coder", 8, one)
+    found = next(each for each in played if str(each.task.data["sql"]).lower().endswith("from album"))
+    return [found.info["verbal"], found.answer, found.components.get("sql_partial"), *best]
 
 
 SUMS = (
@@ -218,5 +260,21 @@ METHODS = [
         sized=("tasks.args.items=[planks, stick, crafting_table, wooden_pickaxe]",),
         warmed=None,
         learns=planned,
+    ),
+    # Means of 8, 10, 9 and of 3, 5; the first returns all of the gold result.
+    Method(
+        "paverl-sql",
+        lambda run: [each.info["verbal"] for each in run.reader.episodes(split="eval")],
+        evaluated,
+        [[[1, 9.0], [2, 4.0]], "SELECT count(*) FROM album", 10.0, "success", None],
+        sized=(
+            "stages.0.sft.steps=150",
+            "stages.1.rl.train.iterations=2",
+            "stages.2.rl.train.iterations=2",
+            "eval={episodes: 4, every: 1}",
+            "model.scratch.max_context=512",
+        ),
+        warmed=None,
+        learns=restarted,
     ),
 ]

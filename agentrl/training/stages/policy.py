@@ -20,6 +20,8 @@ def start_of(
 ) -> tuple[Start, checkpoint.Saved | None]:
     """The policy that a stage starts or resumes from, and the states in its checkpoint. Sets the pins of the record.
 
+    A new stage starts from the newest checkpoint, or from the best one of the stage before (`train.best`).
+
     A stage with the same adapter settings as the previous stage continues to train its adapters. A stage with other
     settings, or without adapters, starts from the merged weights.
 
@@ -32,6 +34,9 @@ def start_of(
         return Start(refers=refers, texts=texts), None
     saved = checkpoint.load_state(newest)
     resumes = is_of(record.stage, saved.extra)
+    if not resumes and (best := saved.extra.get("best")) is not None:
+        newest = record.checkpoints / best
+        saved = checkpoint.load_state(newest)
     carries = lora is not None and saved.extra["lora"] == lora.model_dump(mode="json")
     base = saved.extra["pins"]["base"] if carries else newest.name
     own = {"base": None if lora is None else base, "reference": newest.name if refers else None}

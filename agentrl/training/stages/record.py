@@ -29,6 +29,7 @@ class StageRecord:
         pins: `base`: the weights below the adapters; `reference`: the policy that the stage started from. None: not
             needed, or the recipe's model.
         selves: checkpoints that play as earlier selves.
+        best: checkpoint that the next stage starts from; None: the last one.
     """
 
     def __init__(self, run: RunDir, stage: Stage) -> None:
@@ -36,6 +37,7 @@ class StageRecord:
         self.checkpoints = run.path / "checkpoints"
         self.pins: Pins = {"base": None, "reference": None}
         self.selves: set[str] = set()
+        self.best: str | None = None
         # This object alone writes lines of the stage: the file is read once.
         self._lines = [line for line in run.metrics() if line.get("stage", UNNAMED) == stage.name]
 
@@ -90,11 +92,12 @@ class StageRecord:
             "stage": self.stage.name,
             "iteration": step,
             "pins": self.pins,
+            "best": self.best,
             "lora": None if lora is None else lora.model_dump(mode="json"),
             **more,
         }
 
     def prune(self) -> None:
         """Removes old checkpoints that are not needed."""
-        pinned = {name for name in self.pins.values() if name} | self.selves
+        pinned = {name for name in (*self.pins.values(), self.best) if name} | self.selves
         checkpoint.prune(self.checkpoints, keep=2, pinned=pinned)

@@ -1,0 +1,55 @@
+"""`train.best`: a stage starts from the best checkpoint of the stage before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+import agentrl
+from agentrl.config.loader import load_recipe
+from agentrl.preflight.plan import plan
+from agentrl.store.checkpoints import about
+from agentrl.types.errors import RecipeError
+from tests.counting import TINY, write
+
+STAGES = """\
+train: {groups: 2, group_size: 4, minibatch: 8, canary: false}
+eval: {episodes: 8, every: 1}
+stages:
+- {name: imitate, sft: {script: hasty, episodes: 24, steps: 60, batch: 8, lr: 3.0e-3}}
+- {name: spoil, rl: {train: {iterations: 3, lr: 0.5, best: sampled_tokens}}}
+- {name: go_on, rl: {train: {iterations: 1, lr: 1.0e-6, kl: {coef: 0.01}}}}
+"""
+
+
+@pytest.mark.slow
+def test_the_next_stage_starts_from_the_best_checkpoint(tmp_path: Path) -> None:
+    recipe = write(tmp_path / "counting", TINY.replace("warm_start", "#") + STAGES)
+    run = agentrl.train(str(recipe), out=tmp_path / "run", reporters=())
+    assert run is not None
+    lines = [line for line in run.metrics if line.get("stage") == "spoil" and line["split"] == "eval"]
+    rated = {line["iteration"]: line["sampled_tokens"] for line in lines}
+    best = max(rated, key=rated.__getitem__)
+    assert [sorted(rated), best < 3] == [[0, 1, 2, 3], True]
+    folders = tmp_path / "run/checkpoints"
+    assert about(folders / "02-go_on-000001")["pins"]["reference"] == f"01-spoil-00000{best}"
+    first, start = (
+        load_file(folders / name / "model.safetensors") for name in (f"01-spoil-00000{best}", "02-go_on-000000")
+    )
+    assert all((start[name] == first[name]).all() for name in first)
+
+
+@pytest.mark.parametrize(
+    ("sets", "why"),
+    [
+        (["stages.2.rl.train.best=success"], "no stage follows"),
+        (["eval=null"], "known by evaluations"),
+    ],
+)
+def test_a_best_checkpoint_that_nothing_knows_or_reads_is_refused(sets: list[str], why: str, tmp_path: Path) -> None:
+    recipe = str(write(tmp_path / "counting", TINY.replace("warm_start", "#") + STAGES))
+    plan(load_recipe(recipe))
+    with pytest.raises(RecipeError, match=why):
+        plan(load_recipe(recipe, sets))
