@@ -23,6 +23,8 @@ from agentrl.types.task import Task
 from tests.methods.credit import rounded
 from tests.methods.curricula import stages_learned
 from tests.methods.proofs import Method, Run
+from tests.methods.rewards import BOATS, OWN, Reply
+from tests.methods.rewards import paid as of_group
 from tests.methods.roles import rolled
 from tests.methods.stub_api import Asking
 from tests.rewards.make import call, make_episode, turn
@@ -227,5 +229,22 @@ METHODS: Sequence[Method] = [
         small=("stages.0.sft.steps=40", "stages.1.sft.steps=20", "stages.2.sft.steps=60", "stages.2.sft.episodes=64"),
         warmed=None,
         learns=stages_learned,
+    ),
+    # All four words; three of four, two of three pairs, one of two triples, none of one (1/2): .125^(1/4). Both words,
+    # no pair of one (1/2), half as long as the reference: e^(1 - 4/2) / 2^(1/2). Without an answer 0.
+    Method(
+        "tensor-bleu",
+        component("bleu"),
+        of_group(
+            *(
+                Reply(f"<answer>{said}</answer>")
+                for said in ("zwei rote Boote hier", "zwei rote Boote dort", "zwei Boote")
+            ),
+            Reply("no"),
+            task=BOATS,
+        ),
+        [1.0, 0.595, 0.26, 0.0],
+        sized=("tasks.args.n=8", *OWN),
+        warmed=None,
     ),
 ]
