@@ -95,6 +95,7 @@ REWARDS: Registry[Callable[..., Any]] = Registry(
         "token_confidence": "agentrl.rewards.functions.calibration:token_confidence",
         "bleu": "agentrl.rewards.functions.translation:bleu",
         "chrf": "agentrl.rewards.functions.translation:chrf",
+        "group_bleu": "agentrl.rewards.functions.batch_bleu:group_bleu",
         "criteria_judge": "agentrl.rewards.functions.judges.criteria:criteria_judge",
         "reward_model": "agentrl.rewards.functions.judges.scalar:reward_model",
         "supported_facts": "agentrl.rewards.functions.judges.facts:supported_facts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -20,11 +21,15 @@ from agentrl.training.stages.stage import stages_of
 from agentrl.types.episode import Episode
 from agentrl.types.paths import data_path
 from agentrl.types.task import Task
+from tests.estimators.tables import Member, Step, table_of
+from tests.estimators.tables import run as run_credit
 from tests.methods.credit import rounded
 from tests.methods.curricula import stages_learned
 from tests.methods.proofs import Method, Run
+from tests.methods.rewards import BOATS, OWN, Reply
+from tests.methods.rewards import paid as of_group
 from tests.methods.roles import rolled
-from tests.methods.stub_api import Asking
+from tests.methods.stub_api import Asking, between
 from tests.rewards.make import call, make_episode, turn
 
 HERE = "tests.methods.dialogue"
@@ -170,6 +175,31 @@ DIAGNOSED = [
     [0, 1, 0, 0, 0],
 ]  # fmt: skip
 
+# --- Sotopia-RL -------------------------------------------------------------------------------------------------------
+
+
+def company(body: Any) -> str:
+    """Plays the partner, who agrees if asked kindly, and the judge, to whom kind utterances matter most."""
+    text = str(body["messages"][-1]["content"])
+    if "You judge" not in text:
+        return "agreed" if "please" in text.lower() else "No."
+    heard = between(text, "conversation")
+    utterances = [part.partition("[observation")[0] for part in re.split(r"\[turn \d+\]", heard)[1:]]
+    score = {"goal": 10, "relationship": 5, "knowledge": 0}[text.partition("one dimension: ")[2].partition(",")[0]]
+    return json.dumps({"score": score, "utterances": [3 if "Please" in each else 1 for each in utterances]})
+
+
+def scene(recipe: Recipe) -> list[Any]:
+    """What each utterance of a conversation of two is paid, and what they are credited in a group of two."""
+    task = Task.of("t", "You are Ana. Your goal: get the tent.")
+    turns = [turn(text="Please, the tent."), turn(text="Goodbye")]
+    written = make_episode(task, *turns, answer="Goodbye", info={"partner": ["No.", "agreed"]})
+    score = asyncio.run(build(recipe).rewards.score(task, written))
+    members = [Member("g", 0.0, [Step("a", reward, 1) for reward in rewards]) for rewards in ([0.5, 0.25], [0.25, 0.0])]
+    credit = run_credit(str(recipe.credit.use), table_of(members), **{**recipe.credit.settings, "std": "none"})
+    return [rounded(each or 0.0 for each in score.turn_totals), score.total, rounded(credit.turn)]
+
+
 # --- OctoThinker ------------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +220,12 @@ def text_stages(recipe: Recipe) -> list[Any]:
 def text_losses(run: Run) -> list[Any]:
     """The losses of the stages of raw text."""
     return [line["loss"] for line in run.reader.metrics() if line.get("stage") in ("stable", "decay")]
+
+
+def utterances(run: Run) -> list[Any]:
+    """By utterance of the policy: what it had to do with the goal and the relationship."""
+    own = [turn for each in run.played for turn in each.own_turns]
+    return [[turn.rewards.get(name) for name in ("goal", "relationship", "knowledge")] for turn in own]
 
 
 METHODS: Sequence[Method] = [
@@ -227,5 +263,40 @@ METHODS: Sequence[Method] = [
         small=("stages.0.sft.steps=40", "stages.1.sft.steps=20", "stages.2.sft.steps=60", "stages.2.sft.episodes=64"),
         warmed=None,
         learns=stages_learned,
+    ),
+    # All four words; three of four, two of three pairs, one of two triples, none of one (1/2): .125^(1/4). Both words,
+    # no pair of one (1/2), half as long as the reference: e^(1 - 4/2) / 2^(1/2). Without an answer 0.
+    Method(
+        "tensor-bleu",
+        component("bleu"),
+        of_group(
+            *(
+                Reply(f"<answer>{said}</answer>")
+                for said in ("zwei rote Boote hier", "zwei rote Boote dort", "zwei Boote")
+            ),
+            Reply("no"),
+            task=BOATS,
+        ),
+        [1.0, 0.595, 0.26, 0.0],
+        sized=("tasks.args.n=8", *OWN),
+        warmed=None,
+    ),
+    # Goal 10/10, relationship 5/10, knowledge 0; the kind utterance counts 3/3 in each, the other 1/3: means of 1.5 / 3
+    # and 0.5 / 3. Of four utterances with 0.5, 0.25, 0.25 and 0 the mean is 0.25; later ones do not count.
+    Asking(
+        "sotopia",
+        utterances,
+        scene,
+        [[0.5, 0.167], 0.0, [0.25, 0.0, 0.0, -0.25]],
+        sized=(*TINY, "tasks.args.n=8", "agent.turns=3", "sampling.max_tokens=24"),
+        warmed=None,
+        answer=company,
+        asks=(
+            "policies.partner.engine.urls",
+            "rewards.goal.judge",
+            "rewards.relationship.judge",
+            "rewards.knowledge.judge",
+        ),
+        kept=("policies.partner.engine.urls",),
     ),
 ]

@@ -27,8 +27,8 @@ def bleu(task: Task, episode: Episode, *, key: str = "answer", order: int = 4) -
     Args:
         key: the field of `task.data` with the reference translation, or a list of them.
     """
-    references = [_TOKENS.findall(text) for text in gold(task, key)]
-    tokens = _TOKENS.findall(said(episode) or "")
+    references = [words_of(text) for text in gold(task, key)]
+    tokens = words_of(said(episode) or "")
     if not tokens:
         return 0.0
     logs, zeros = [], 0
@@ -55,6 +55,11 @@ def chrf(task: Task, episode: Episode, *, key: str = "answer", order: int = 6, b
     """
     answer = "".join((said(episode) or "").split())
     return max(_chrf(answer, "".join(text.split()), order, beta) for text in gold(task, key))
+
+
+def words_of(text: str) -> list[str]:
+    """The tokens of a text: words, marks, and Chinese and Japanese characters."""
+    return _TOKENS.findall(text)
 
 
 def _chrf(answer: str, reference: str, order: int, beta: float) -> float:
