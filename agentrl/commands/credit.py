@@ -13,7 +13,7 @@ from agentrl.api.credit import CreditedRun
 from agentrl.types.episode import Turn
 from agentrl.types.figures.of_episodes import earned
 from agentrl.view.show import signed_bar
-from agentrl.view.terminal import Visible
+from agentrl.view.terminal import Visible, visible
 
 
 def print_credit(results: Sequence[CreditedRun], limit: int) -> None:
@@ -42,6 +42,8 @@ def print_credit(results: Sequence[CreditedRun], limit: int) -> None:
     _wide().print(Visible(table))
     if len(ids) > limit:
         print(f"({limit} of {len(ids)} episodes; --limit shows more, --json all)")
+    for result in results:
+        _print_extremes(result)
     if (comparing := next((each for each in results if each.credit.needs_members), None)) is not None:
         # Evaluations run every task once and are not trained on.
         _print_groups_without_signal([b for b in comparing.batches if b["split"] != "eval"])
@@ -94,6 +96,21 @@ def _did(turn: Turn) -> str:
         for call in turn.calls
     ]
     return " ".join((" ".join(calls) or turn.text).split())
+
+
+def _print_extremes(result: CreditedRun) -> None:
+    """Prints the turns with the highest and the lowest credit, evaluations aside."""
+    turns = [
+        (value, credit.episode_id, turn)
+        for credit in result.credits
+        if result.episodes[credit.episode_id].split != "eval"
+        for turn, value in enumerate(credit.turn_advantages)
+    ]
+    if not turns:
+        return
+    for what, (value, id, turn) in (("highest", max(turns)), ("lowest", min(turns))):
+        did = _did(result.episodes[id].turns[turn])[:48]
+        print(visible(f"{result.credit.estimator.name}, {what} credit: {value:+.3f}  {id} turn {turn}  {did}"))
 
 
 def _print_groups_without_signal(batches: list[dict[str, Any]]) -> None:

@@ -27,17 +27,21 @@ def token_text(run: RunReader) -> Callable[[int], str] | None:
     """Returns a decoder of single tokens of this run; None if the tokenizer is not available."""
     if run.info.get("script") is not None:
         return lambda token: _unless_image(token, ByteTokenizer().decode)
-    folders = [folder for folder in checkpoints(run.path / "checkpoints") if (folder / "tokenizer.json").exists()]
-    if not folders or find_spec("tokenizers") is None:
+    if not _tokenizers(run.path) or find_spec("tokenizers") is None:
         return None
 
     @cache
     def tokenizer() -> Any:
         from tokenizers import Tokenizer  # a tenth of what transformers takes, and it imports no code of a model
 
-        return Tokenizer.from_file(str(folders[-1] / "tokenizer.json"))
+        return Tokenizer.from_file(str(_tokenizers(run.path)[-1]))  # of now: a training deletes old checkpoints
 
     return lambda token: _unless_image(token, lambda ids: tokenizer().decode(ids, skip_special_tokens=False))
+
+
+def _tokenizers(run: Path) -> list[Path]:
+    """Returns the tokenizers of the run's checkpoints, the newest last."""
+    return [file for folder in checkpoints(run / "checkpoints") if (file := folder / "tokenizer.json").exists()]
 
 
 def check(path: Path, *, as_json: bool) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -50,11 +52,16 @@ def quickstart(seed: int, out: Path | None, overrides: list[str], *, as_json: bo
     if as_json:
         write_json({"run": path, "before": before, "after": after})
         return require_whole(path)
-    console.print(
-        f"\nNext:\n  agentrl view {path}                  in a browser: curves, episodes, credit turn by turn\n"
-        f"  agentrl eval {path} --n 256           measure the newest checkpoint\n"
-        "  agentrl recipe show quickstart        the recipe, every key; docs/your-first-task.md for your own"
-    )
+    agentrl = "agentrl" if shutil.which("agentrl") else sys.argv[0]  # of an environment that is not activated
+    following = {
+        f"view {path}": "in a browser: curves, episodes, credit turn by turn",
+        f"credit {path} --limit 5": "the credit of every turn, the highest and the lowest",
+        f"eval {path} --n 256": "measure the newest checkpoint",
+        "recipe show quickstart": "the recipe, every key; docs/your-first-task.md for your own",
+    }
+    wide = max(map(len, following))
+    lines = [f"  {agentrl} {command:<{wide}}  {what}" for command, what in following.items()]
+    console.print("\nNext:", *lines, sep="\n", highlight=False, soft_wrap=True)
     require_whole(path)
 
 

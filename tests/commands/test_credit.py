@@ -38,6 +38,10 @@ def test_a_stored_run_is_credited_again(counting: Path) -> None:
     assert "episode" in table
     assert "step" in table
     assert "(2 of 8 episodes" in table
+    keyed = json.loads(agentrl("credit", "keyed", "--set", "gamma=0.9", "--json", cwd=here).stdout)["episodes"]
+    of_turns = [value for each in keyed for value in each["turn_advantages"]]
+    assert f"gigpo, highest credit: {max(of_turns):+.3f}  " in table
+    assert f"gigpo, lowest credit: {min(of_turns):+.3f}  " in table
 
     found = json.loads(agentrl("credit", "run", "--json", "--set", "singleton=raw", cwd=here).stdout)
     assert (found["estimator"], found["settings"]["weighting"]) == ("dr_grpo", "turn"), "the run's own"

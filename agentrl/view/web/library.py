@@ -72,7 +72,7 @@ class ViewedRun:
     texts: TextIndex
     seen: dict[str, Any]
     _cached: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
-    _decoder: list[Decode | None] = field(default_factory=list)
+    _decoder: Decode | None = None
     _mutex: threading.RLock = field(default_factory=threading.RLock)
     _looked_at: float = field(default_factory=time.monotonic)
 
@@ -118,11 +118,10 @@ class ViewedRun:
         return value
 
     def decoder(self, helpers: Helpers) -> Decode | None:
-        """The decoder of its tokens."""
+        """The decoder of its tokens. A run that has just begun may have none yet."""
         with self._mutex:
-            if not self._decoder:
-                self._decoder.append(helpers.decoder(self.reader))
-        return self._decoder[0]
+            self._decoder = self._decoder or helpers.decoder(self.reader)
+        return self._decoder
 
     def close(self) -> None:
         self.texts.close()
