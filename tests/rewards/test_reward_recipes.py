@@ -89,7 +89,7 @@ EXPECTED: dict[str, float | list[float | None] | None] = {
     "lexical_diversity": 0.6875, "token_confidence": 1.0, "bleu": 1.0, "chrf": 1.0, "criteria_judge": 1.0,
     "reward_model": 0.25, "supported_facts": 1.0, "box_iou": 0.0, "box_look": 0.0, "box_distance": 0.0,
 }  # fmt: skip
-"""What one look and a right answer earn; the answer 4 is no code, query, patch or confidence; a script is sure of it."""
+"""What one look and a right answer earn; the answer 4 is no code, query, patch or confidence; scripts are sure."""
 
 
 class Grader(BaseHTTPRequestHandler):
