@@ -289,6 +289,11 @@ def test_a_fork_has_the_memory_of_its_parent(tmp_path: Path) -> None:
         ("train.loss=reinforce", "does not read train.loss", "train.loss"),
         ("train.record_tokens=1", "does not read train.record_tokens", "train.record_tokens"),
         ("credit=turn_gae; train.critic={}", "does not compute value", "credit.estimator"),
+        (
+            "agent={use: program, command: ['true']}; tools=[]; credit=grpo; stages=[{name: remember, rl: {}}]",
+            "a program makes its own",
+            "agent",
+        ),
     ],
 )
 def test_what_no_memory_reads_is_refused(sets: str, why: str, place: str, tmp_path: Path) -> None:
