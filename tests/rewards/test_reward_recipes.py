@@ -86,10 +86,10 @@ EXPECTED: dict[str, float | list[float | None] | None] = {
     "pairwise_judge": 0.5, "majority_vote": 1.0, "relative_length": 0.0, "diversity": 0.0, "win_rate": 0.5,
     "critique": [1.0, 0.0], "frequency": 1.0, "answer_entropy": 0.0, "contrast": 0.0, "long_reply": 1.0,
     "accepted": 0.0, "format_f1": 1.0, "tries": 0.0, "cosine_length": 1.0, "laser_d": 0.5, "mean_advantage": 0.0,
-    "lexical_diversity": 0.6875, "token_confidence": None, "bleu": 1.0, "chrf": 1.0, "criteria_judge": 1.0,
+    "lexical_diversity": 0.6875, "token_confidence": 1.0, "bleu": 1.0, "chrf": 1.0, "criteria_judge": 1.0,
     "group_bleu": 1.0, "reward_model": 0.25, "supported_facts": 1.0,
 }  # fmt: skip
-"""What one look and a right answer earn; the answer 4 is no code, query, patch or confidence, and has no log-probs."""
+"""What one look and a right answer earn; the answer 4 is no code, query, patch or confidence. A script is sure."""
 
 
 class Grader(BaseHTTPRequestHandler):
