@@ -1,8 +1,8 @@
 """Settings of plug-ins, and the errors for invalid ones.
 
 A plug-in declares its settings as parameters of its function or constructor: those that the framework does not fill.
-Each is a setting, its annotation the type and its default the default. Or one of them takes all settings: it is
-annotated with a pydantic model, or is called `settings` and its class has a model as the attribute `Settings`.
+Each is a setting, its annotation the type and its default the default. Or one of them takes all settings: it is the
+only one and annotated with a pydantic model (not behind `*`: then it is one setting), or it is called `settings`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def _whole(plug_in: Any, own: Sequence[inspect.Parameter]) -> tuple[str, type[Ba
         model = attribute if attribute is not NoSettings else _model_in(each.annotation)
         if each.name == "settings" and model is None and each.annotation is each.empty:
             model = NoSettings
-        if model is not None and (each.name == "settings" or len(own) == 1):
+        alone = len(own) == 1 and each.kind is not each.KEYWORD_ONLY  # `*, judge: Judge` is the setting `judge`
+        if model is not None and (each.name == "settings" or alone):
             return each.name, NoSettings if model is BaseModel else model
     return None
 

@@ -225,6 +225,17 @@ def test_odd_parameters_are_settings_or_none() -> None:
     assert found.arguments(settings) == {"schema": {"a": 1}, "talker": object, "x": 2}
 
 
+def test_a_lone_model_is_all_settings_unless_it_is_given_by_name_alone() -> None:
+    def whole(limits: Limits) -> Any:
+        return limits
+
+    def named(*, limits: Limits) -> Any:
+        return limits
+
+    assert list(declared(whole).model.model_fields) == ["low", "high"]
+    assert list(declared(named).model.model_fields) == ["limits"]
+
+
 def test_annotations_that_exist_for_type_checkers_only(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n\n"
