@@ -215,7 +215,7 @@ def test_a_fork_and_its_parent_are_compared_over_all_they_said(tmp_path: Path, r
     said = [
         ByteTokenizer().decode(sample.token_ids[sample.loss_mask].tolist()).replace("<|im_end|>", " ")
         for each in examples
-        for sample in each.samples(RENDERER)
+        for sample in each.samples(RENDERER, 1024)
     ]
     assert said == ["same ok ", "same bad "]
 
