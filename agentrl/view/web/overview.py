@@ -28,7 +28,7 @@ _SCREEN = {
     "success": ("success",),
     "reward": ("reward",),
     "turns": ("turns",),
-    "length": ("sampled_tokens",),
+    "length": ("tokens_per_episode",),
     "entropy": ("entropy",),
     "kl": ("kl_old", "kl_ref"),
     "gradient": ("grad_norm",),
@@ -276,9 +276,15 @@ def curves_of(run: ViewedRun) -> tuple[list[Json], dict[str, list[tuple[float, f
 
     def read() -> tuple[list[Json], dict[str, list[tuple[float, float]]]]:
         lines = run.reader.metrics()
-        return lines, series(lines)
+        return lines, series(map(_by_episode, lines))
 
     return run.cached(("metrics",), "curves", read)
+
+
+def _by_episode(line: Json) -> Json:
+    """Adds the sampled tokens of an episode, so that batches of different sizes can be compared."""
+    tokens, episodes = line.get("sampled_tokens"), line.get("episodes")
+    return line if tokens is None or not episodes else {**line, "tokens_per_episode": tokens / episodes}
 
 
 def updates(library: RunLibrary, ask: Query) -> Json:

@@ -135,6 +135,17 @@ def test_panels_of_stages_are_named_and_a_warm_start_is_told(tmp_path):
     library.close()
 
 
+def test_lengths_are_those_of_an_episode(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        for split, episodes in (("train", 2), ("eval", 4)):
+            run.add_metrics({"split": split, "iteration": 1, "episodes": episodes, "sampled_tokens": 10})
+    library = RunLibrary(tmp_path / "run", cache=tmp_path / "cache")
+    found = ask(library, "metrics")
+    assert found["screen"]["length"] == ["tokens_per_episode", "eval/tokens_per_episode"]
+    assert [found["series"][name] for name in found["screen"]["length"]] == [[[1, 5]], [[1, 2.5]]]
+    library.close()
+
+
 def test_metrics_are_curves_and_panels(library):
     metrics = ask(library, "metrics")
     assert metrics["series"]["reward"] == [[0, 0], [1, 0.1], [2, 0.2]]
