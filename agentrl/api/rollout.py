@@ -18,7 +18,7 @@ from agentrl.reporters.reporting import preparing, reporting
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollouts.builder import Parts, build
 from agentrl.rollouts.collector import Collector
-from agentrl.rollouts.engines import open_engine, start_to_sample
+from agentrl.rollouts.engines import memory_of, open_engine, start_to_sample
 from agentrl.rollouts.groups.stored import unscored_groups
 from agentrl.rollouts.specs import EpisodeSpec, missing, rollout_specs
 from agentrl.sandbox.pool import Pool
@@ -112,7 +112,9 @@ def named_engine(parts: Parts, script: str | None, replay: Path | None = None) -
         from agentrl.engines.replay import ReplayEngine
 
         source = RunDir.read(replay)
-        return ReplayEngine(source), parts.renderer(_tokenizer_of(source))
+        engine = ReplayEngine(source)
+        engine.memory = memory_of(parts)
+        return engine, parts.renderer(_tokenizer_of(source))
     return open_engine(parts, LaunchedServers)
 
 

@@ -105,6 +105,7 @@ def _print_extremes(result: CreditedRun) -> None:
         for credit in result.credits
         if result.episodes[credit.episode_id].split != "eval"
         for turn, value in enumerate(credit.turn_advantages)
+        if turn in {own.index for own in result.episodes[credit.episode_id].own_turns}
     ]
     if not turns:
         return

@@ -15,11 +15,14 @@ OTHER_SIGNALS = frozenset({"gold_logprob", "process", "progress", "wrong", "prm_
 """Columns of the credit table that provide a training signal without any reward."""
 
 
-def check_signal(recipe: TrainingRecipe, parts: Parts, curriculum: Collection[Part]) -> None:
+def check_signal(
+    recipe: TrainingRecipe, parts: Parts, curriculum: Collection[Part], *, probabilities: bool = True
+) -> None:
     """Refuses recipes whose training would learn nothing, or would not follow the rewards.
 
     Args:
         curriculum: the loaded parts of the recipe's curriculum.
+        probabilities: whether the trainer computes those of tokens.
 
     Raises:
         RecipeError: tokens are sampled from a truncated distribution, or the loss does not correct for tokens of older
@@ -28,7 +31,7 @@ def check_signal(recipe: TrainingRecipe, parts: Parts, curriculum: Collection[Pa
             that contains the KL penalty; or the scores of the recipe exceed its bounds.
     """
     credit = parts.credit
-    if recipe.sampling.top_p < 1:
+    if recipe.sampling.top_p < 1 and probabilities:
         raise RecipeError(
             f"sampling.top_p is {recipe.sampling.top_p:g}: the trainer computes probabilities over the whole "
             "vocabulary, which would differ from those that tokens were sampled with",
@@ -48,7 +51,7 @@ def check_signal(recipe: TrainingRecipe, parts: Parts, curriculum: Collection[Pa
             remedy=reading_turns(credit),
         )
     replaying = [part.name for part in curriculum if part.trains_older_episodes]
-    if replaying and not recipe.train.corrects_stale_tokens:
+    if replaying and probabilities and not recipe.train.corrects_stale_tokens:
         raise RecipeError(
             f"{', '.join(replaying)} trains on episodes of older policies, and the loss does not correct for that",
             place="train.importance",

@@ -118,6 +118,9 @@ def check_rl(plan: RlPlan) -> None:
     own = [] if _can(plan.trainer).memory else [(name_of(train.loss.use), "train.loss")]
     for loss, place in [*own, *_imitated(plan)]:
         _check_loss(plan.trainer, loss, place)
+    if _can(plan.trainer).memory and any(each.selves is not None for each in plan.recipe.policies.values()):
+        lacks = "changes a text memory, which earlier selves do not have"
+        raise _refused(plan.trainer, lacks, "policies", "opponents that are not earlier selves")
     if _can(plan.trainer).memory and plan.recipe.agent.is_program:
         lacks = "writes into prompts, and a program makes its own"
         raise _refused(plan.trainer, lacks, "agent", "an agent that agentrl drives")

@@ -166,7 +166,8 @@ def _trainer(plan: RlPlan) -> None:
 
 
 def _signal(plan: RlPlan) -> None:
-    check_signal(plan.recipe, plan.parts, plan.parts.make_curriculum())
+    weights = not plan.trainer.plug_in.capabilities.memory
+    check_signal(plan.recipe, plan.parts, plan.parts.make_curriculum(), probabilities=weights)
 
 
 def _pairs(plan: RlPlan) -> None:

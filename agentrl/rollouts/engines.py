@@ -36,10 +36,15 @@ def open_engine(parts: Parts, launch_servers: LaunchServers | None = None) -> tu
         EngineError: servers cannot be started.
     """
     opening = opening_of(parts, launch_servers=launch_servers)
-    engine, model = opening.engine.plug_in.open(opening), parts.recipe.model
-    if model is not None and model.path is not None:
-        engine.memory = TextMemory.load(Path(model.path))
+    engine = opening.engine.plug_in.open(opening)
+    engine.memory = memory_of(parts)
     return engine, opening.renderer
+
+
+def memory_of(parts: Parts) -> TextMemory | None:
+    """Returns the text memory that the model of a recipe was saved with; None without one."""
+    model = parts.recipe.model
+    return None if model is None or model.path is None else TextMemory.load(Path(model.path))
 
 
 def engine_of(parts: Parts, loaded: LoadedModel, launch_servers: LaunchServers | None = None) -> Engine:

@@ -120,6 +120,7 @@ class TrainingLoop:
         parts = {"curriculum": self.curriculum.state_dict(), **self.buffer.state_dict()}
         await self.state.commit(self.iteration, parts, self.trainer, self.second_policies, self.compute)
         if not self.evaluator.busy:
+            self.state.rate(self.iteration)  # an evaluation may have ended while the checkpoint was written
             await self.compute.call(self.state.record.prune)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from agentrl.training.stages.policy import start_of
 from agentrl.training.stages.record import StageRecord
 from agentrl.training.stages.stage import Stage
 from agentrl.training.stages.stopping import reached
+from agentrl.types.errors import TrainError, nearest
 
 
 class RunState:
@@ -84,17 +85,25 @@ class RunState:
         first = iteration - 1 if self._recipe.train.max_staleness else iteration
         return {k for selves in self._selves for at in (first, iteration) for k in selves.at(at)}
 
-    def _best(self, iteration: int) -> str | None:
-        """Returns the checkpoint with the highest value of `train.best`, the first of equals; None without one."""
-        if (name := self._recipe.train.best) is None:
-            return None
-        rated = {
-            self.record.folder(line["iteration"]): float(line[name])
-            for line in self.record.lines(iteration)
-            if line["split"] == "eval" and line.get(name) is not None
-        }
+    def rate(self, iteration: int) -> None:
+        """Notes the checkpoint with the highest value of `train.best`, the first of equals; none without evaluations.
+
+        Raises:
+            TrainError: the evaluations have no such number.
+        """
+        if self._recipe.train.best is None:
+            return
+        name = self._recipe.train.best.removeprefix("eval/")
+        lines = [line for line in self.record.lines(iteration) if line["split"] == "eval"]
+        values = {line["iteration"]: line.get(name, line.get(f"rewards/{name}")) for line in lines}
+        rated = {self.record.folder(k): float(v) for k, v in values.items() if isinstance(v, int | float)}
+        if lines and not rated:
+            known = [key for key, value in lines[-1].items() if isinstance(value, int | float)]
+            raise TrainError(
+                f"no evaluation has the number {name!r}", place="train.best", remedy=nearest(name, known, "it has")
+            )
         kept = [folder for folder in rated if folder.exists() or folder == self.record.folder(iteration)]
-        return max(kept, key=rated.__getitem__).name if kept else None
+        self.record.best = max(kept, key=rated.__getitem__).name if kept else None
 
     async def commit(
         self,
@@ -110,7 +119,7 @@ class RunState:
             parts: JSON values of the loop's other parts.
         """
         folder = self.record.folder(iteration)
-        self.record.best = self._best(iteration)
+        self.rate(iteration)
         self.record.selves = {self.record.folder(k).name for k in self._playing(iteration)}
         if self._refers and self.record.pins["reference"] is None:
             self.record.pins["reference"] = folder.name  # the first stage starts from it

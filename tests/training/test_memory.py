@@ -83,6 +83,12 @@ def test_a_folder_holds_it(tmp_path: Path) -> None:
             [MemoryChange("update", "x y", "G0")],
         ),
         ('[{"operation": "DELETE", "id": "G0"}]', [MemoryChange("delete", "", "G0")]),
+        ('```\n[{"operation": "DELETE", "id": "[G0]"}]\n```', [MemoryChange("delete", "", "G0")]),
+        (
+            'I refine [G1]: [{"operation": "ADD", "content": "Write ```sh``` first."}]. Good?',
+            [MemoryChange("add", "Write ```sh``` first.")],
+        ),
+        ("Nothing: []", []),
         ('[{"operation": "MERGE", "id": "G0"}]', [None]),
         ('[{"operation": "ADD", "content": 3}]', [None]),
         ("I would add one.", None),
@@ -157,7 +163,11 @@ def prompts(run: agentrl.Run) -> list[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("writer", [WRITER, "null"], ids=["another model", "the policy itself"])
+@pytest.mark.parametrize(
+    "writer",
+    [WRITER, WRITER.replace("retries: 0", "votes: 2"), "null"],
+    ids=["another model", "another model, asked twice", "the policy itself"],
+)
 def test_a_policy_behind_an_api_learns_by_its_prompt_alone(writer: str, tmp_path: Path) -> None:
     model = Model(lambda said: ADD)
     run = trained(tmp_path, model, writer=writer)
@@ -289,6 +299,7 @@ def test_a_fork_has_the_memory_of_its_parent(tmp_path: Path) -> None:
         ("train.loss=reinforce", "does not read train.loss", "train.loss"),
         ("train.record_tokens=1", "does not read train.record_tokens", "train.record_tokens"),
         ("credit=turn_gae; train.critic={}", "does not compute value", "credit.estimator"),
+        ("policies={other: {checkpoint: {every: 1}}}", "which earlier selves do not have", "policies"),
         (
             "agent={use: program, command: ['true']}; tools=[]; credit=grpo; stages=[{name: remember, rl: {}}]",
             "a program makes its own",

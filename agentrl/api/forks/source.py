@@ -13,11 +13,13 @@ from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import code_beside, newest_checkpoint
 from agentrl.api.run_stages import RunStages
 from agentrl.config.loader import with_overrides
+from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
 from agentrl.rewards.bare import bare_turns, scoring_functions
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import MAIN, Episode
 from agentrl.types.errors import StoreError
+from agentrl.types.memory import TextMemory
 from agentrl.types.task import Task
 
 
@@ -85,9 +87,9 @@ class Source:
         """
         recipe = self.recipe
         if checkpoint is not None:
-            recipe = recipe.with_model(recipe.required_model.at(Path(checkpoint)))
+            recipe = recipe.with_model(_model_at(recipe, Path(checkpoint)))
         elif self._dir.info.get("command") == "train" and self.script is None:
-            recipe = recipe.with_model(recipe.required_model.at(newest_checkpoint(self.path)))
+            recipe = recipe.with_model(_model_at(recipe, newest_checkpoint(self.path)))
         recipe = recipe.with_sections(stages=[])
         return with_overrides(recipe, as_lines(overrides), self.path / "run.json") if overrides else recipe
 
@@ -139,3 +141,10 @@ def _with_files(task: Task, read: Callable[[str], bytes]) -> Task:
 
     said = [{**message, "content": shown(message["content"])} for message in task.instruction]
     return msgspec.structs.replace(task, instruction=said)
+
+
+def _model_at(recipe: Recipe, checkpoint: Path) -> ModelSettings:
+    """Returns the model of a checkpoint: its weights, or only its text memory where the policy is an API."""
+    if recipe.model is None and TextMemory.load(checkpoint) is not None:
+        return ModelSettings(path=str(checkpoint))
+    return recipe.required_model.at(checkpoint)

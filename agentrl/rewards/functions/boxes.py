@@ -87,9 +87,17 @@ def box_distance(task: Task, episode: Episode, *, key: str = "box", size: str = 
         TaskError: no gold box.
     """
     (gold, *_), said = _gold(task, key), boxes_in(episode.answer or "")
+    try:
+        width, height = map(float, task.data[size])
+        diagonal = math.hypot(width, height)
+    except (KeyError, TypeError, ValueError):
+        diagonal = 0.0
+    if not diagonal > 0:
+        message = f"no size of the picture: {size!r} is {task.data.get(size)!r}"
+        raise TaskError(message, place=f"task {task.id}", remedy="[width, height]")
     if not said:
         return 0.0
-    return max(0.0, 1.0 - math.dist(_centre(said[0]), _centre(gold)) / math.hypot(*task.data[size]))
+    return max(0.0, 1.0 - math.dist(_centre(said[0]), _centre(gold)) / diagonal)
 
 
 def boxes_in(text: str) -> list[Box]:

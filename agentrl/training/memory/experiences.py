@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -21,6 +22,8 @@ from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import earned
 from agentrl.types.figures.sums import vary
 from agentrl.types.memory import OPERATIONS, MemoryChange
+
+_TRIES = 100  # brackets of a reply at which a list may begin
 
 AIM = "Solve more tasks of this kind."
 
@@ -214,16 +217,17 @@ class ExperienceTrainer(MemoryTrainer):
 
 
 def operations_in(reply: str | None) -> list[Mapping[str, Any]] | None:
-    """Returns the objects of a JSON list in a reply, also in a fenced block; None without one."""
-    if reply is None:
-        return None
-    text = reply.rpartition("```json")[2].partition("```")[0]
-    begin, end = text.find("["), text.rfind("]")
-    try:
-        found = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
-    except (ValueError, RecursionError):
-        return None
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else None
+    """Returns the objects of the first JSON list of objects in a reply, wherever it stands; None without one."""
+    empty: list[Mapping[str, Any]] | None = None
+    for bracket in islice(re.finditer(r"\[", reply or ""), _TRIES):
+        try:
+            found, _ = json.JSONDecoder().raw_decode(reply or "", bracket.start())
+        except (ValueError, RecursionError):
+            continue
+        if objects := [each for each in found if isinstance(each, Mapping)]:
+            return objects
+        empty = [] if not found else empty
+    return empty
 
 
 def changes_of(operations: Iterable[Mapping[str, Any]]) -> list[MemoryChange | None]:
@@ -237,7 +241,7 @@ def change_of(operation: Mapping[str, Any]) -> MemoryChange | None:
     kind = next((each for each in OPERATIONS if each.upper() == name), None)
     if kind is None or not isinstance(text or "", str) or not isinstance(id, str | None):
         return None
-    return MemoryChange(kind, " ".join((text or "").split()), id)
+    return MemoryChange(kind, " ".join((text or "").split()), id and id.strip("[] "))
 
 
 def _between(reply: str) -> str | None:

@@ -44,7 +44,7 @@ class ApiWriter:
 
     async def _reply(self, question: Question) -> str | None:
         try:
-            (reply,), _ = await self._judge.ask([question], str)
+            replies, _ = await self._judge.ask([question], str)
         except Unverified:
             return None
         except EngineError as error:
@@ -53,7 +53,7 @@ class ApiWriter:
                 place=error.place or self._judge.url,
                 remedy="start it, or correct train.backend.model; the same command continues from the last checkpoint",
             ) from error
-        return str(reply)
+        return next((str(reply) for reply in replies if reply is not None), None)
 
 
 class OwnSampling(BaseModel):

@@ -282,9 +282,9 @@ def curves_of(run: ViewedRun) -> tuple[list[Json], dict[str, list[tuple[float, f
 
 
 def _by_episode(line: Json) -> Json:
-    """Adds the sampled tokens of an episode, so that batches of different sizes can be compared."""
-    tokens, episodes = line.get("sampled_tokens"), line.get("episodes")
-    return line if tokens is None or not episodes else {**line, "tokens_per_episode": tokens / episodes}
+    """Adds the sampled tokens of a scored episode, so that batches of different sizes can be compared."""
+    tokens, scored = line.get("sampled_tokens"), line.get("episodes", 0) - line.get("failed", 0)
+    return line if tokens is None or scored <= 0 else {**line, "tokens_per_episode": tokens / scored}
 
 
 def updates(library: RunLibrary, ask: Query) -> Json:

@@ -234,13 +234,18 @@ class Plans(MemoryTrainer):
         asked = [
             lambda most, item=item: SUMMARISE.format(item=item, plans="\n".join(plans[item]))[:most] for item in full
         ]
-        said = dict(zip(full, await writer.ask(asked, seed), strict=True))
-        kept = [each for each in changes if each is None or each.text.partition(": ")[0] not in full]
-        old = [id for id, text in self.memory.entries.items() if text.partition(": ")[0] in full]
+        replies = zip(full, await writer.ask(asked, seed), strict=True)
+        said = {item: text for item, reply in replies if (text := " ".join((reply or "").split()))}
+        kept = [each for each in changes if each is None or each.text.partition(": ")[0] not in said]
+        old = [id for id, text in self.memory.entries.items() if text.partition(": ")[0] in said]
         dropped: list[MemoryChange | None] = [MemoryChange("delete", id=id) for id in old]
-        texts = [(item, " ".join((reply or "").split())) for item, reply in said.items()]
-        added = [MemoryChange("add", f"{item}{COMMON}: {text}") if text else None for item, text in texts]
-        return [*dropped, *kept, *added]
+        added = [MemoryChange("add", f"{item}{COMMON}: {text}") for item, text in said.items()]
+        return [
+            *dropped,
+            *kept,
+            *added,
+            *[None] * (len(full) - len(said)),
+        ]  # the plans of an item stay without a summary
 
 
 # --- script ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import agentrl
 from agentrl.config.loader import load_recipe
 from agentrl.preflight.plan import plan
 from agentrl.store.checkpoints import about
-from agentrl.types.errors import RecipeError
+from agentrl.types.errors import RecipeError, TrainError
 from tests.counting import TINY, write
 
 STAGES = """\
@@ -19,7 +19,7 @@ train: {groups: 2, group_size: 4, minibatch: 8, canary: false}
 eval: {episodes: 8, every: 1}
 stages:
 - {name: imitate, sft: {script: hasty, episodes: 24, steps: 60, batch: 8, lr: 3.0e-3}}
-- {name: spoil, rl: {train: {iterations: 3, lr: 0.5, best: sampled_tokens}}}
+- {name: spoil, rl: {train: {iterations: 3, lr: 0.5, best: eval/sampled_tokens}}}
 - {name: go_on, rl: {train: {iterations: 1, lr: 1.0e-6, kl: {coef: 0.01}}}}
 """
 
@@ -53,3 +53,13 @@ def test_a_best_checkpoint_that_nothing_knows_or_reads_is_refused(sets: list[str
     plan(load_recipe(recipe))
     with pytest.raises(RecipeError, match=why):
         plan(load_recipe(recipe, sets))
+
+
+@pytest.mark.slow
+def test_a_number_that_no_evaluation_has_ends_the_training(tmp_path: Path) -> None:
+    recipe = write(tmp_path / "counting", TINY.replace("warm_start", "#") + STAGES)
+    with pytest.raises(TrainError, match="no evaluation has the number 'sampled_token'") as error:
+        agentrl.train(
+            str(recipe), overrides=["stages.1.rl.train.best=sampled_token"], out=tmp_path / "run", reporters=()
+        )
+    assert "sampled_tokens" in str(error.value.remedy)

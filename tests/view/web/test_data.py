@@ -137,8 +137,9 @@ def test_panels_of_stages_are_named_and_a_warm_start_is_told(tmp_path):
 
 def test_lengths_are_those_of_an_episode(tmp_path):
     with RunDir.create(tmp_path / "run") as run:
-        for split, episodes in (("train", 2), ("eval", 4)):
-            run.add_metrics({"split": split, "iteration": 1, "episodes": episodes, "sampled_tokens": 10})
+        for split, episodes in (("train", 3), ("eval", 5)):  # one failed, and sampled nothing that counts
+            line = {"split": split, "iteration": 1, "episodes": episodes, "failed": 1, "sampled_tokens": 10}
+            run.add_metrics(line)
     library = RunLibrary(tmp_path / "run", cache=tmp_path / "cache")
     found = ask(library, "metrics")
     assert found["screen"]["length"] == ["tokens_per_episode", "eval/tokens_per_episode"]

@@ -28,3 +28,8 @@ def graded(task: Task, rng: Random, messages: list[Message]) -> Generator[Say, l
     """Plays as the goal asks for: the oracle, or one who strolls about."""
     name = "oracle" if messages[0]["content"] == GOALS[0] else "stroller"
     yield from grids().script(name)(task, rng)
+
+
+def mixed(task: Task, rng: Random) -> Generator[Say, list[Message], None]:
+    """Plays as either of them, and the prompt does not tell."""
+    yield from grids().script(rng.choice(["oracle", "stroller"]))(task, rng)
