@@ -84,8 +84,8 @@ class TrainerCapabilities:
             `publish` gives weights, and `open` a model in this process, so that built-in engines can sample;
             token_records: `recorded` gives what `train.record_tokens` asks for.
         unread: keys of `train` that it does not read. A recipe must leave them at their defaults.
-        memory: it changes the policy's text memory, and never weights: `publish` gives a `TextMemory`. Every engine can
-            sample, also an API, and no loss is computed.
+        memory: it changes the policy's text memory, and never weights: `publish` gives a `TextMemory`. Each
+            built-in engine can sample, also an API, and no loss is computed.
     """
 
     losses: frozenset[str] = frozenset()
