@@ -18,6 +18,10 @@ AXE = (Path(__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 
 LONG_MS = 240_000
 """For what is to succeed: the limit only ends a hang."""
+PARTS = 12
+"""Looks during `LONG_MS` whether a page has to be loaded again."""
+CHANGED = "ERR_NETWORK_CHANGED"
+"""Chromium gives up what it loads when an interface of the machine changes, as that of a container's network does."""
 
 
 @contextmanager
@@ -47,14 +51,17 @@ class Screen:
 
     def __init__(self, page: Any, url: str, refused: int = 0) -> None:
         self.page, self.base, self.wrong, self._refused = page, url.partition("?")[0], [], refused
+        self._given_up = False
         page.set_default_timeout(LONG_MS)
         page.on("console", self._hear)
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
         page.on("request", self._check)
+        page.on("requestfailed", self._fail)
         page.goto(url)
 
     def _hear(self, said: Any) -> None:
-        if said.type in ("error", "warning") and f"with a status of {self._refused} " not in said.text:
+        known = CHANGED in said.text or f"with a status of {self._refused} " in said.text
+        if said.type in ("error", "warning") and not known:
             self.wrong.append(said.text)
 
     def _check(self, request: Any) -> None:
@@ -62,19 +69,37 @@ class Screen:
         if parts.scheme not in ("data", "blob", "file") and parts.netloc != urlsplit(self.base).netloc:
             self.wrong.append(f"external request: {request.url}")
 
+    def _fail(self, request: Any) -> None:
+        self._given_up |= CHANGED in (request.failure or "")
+
+    def _waits_for(self, element: Any) -> Screen:
+        """Waits for an element, and loads a page again that Chromium gave up."""
+        from playwright.sync_api import TimeoutError
+
+        for part in range(PARTS):
+            try:
+                element.wait_for(timeout=LONG_MS / PARTS)
+            except TimeoutError:
+                if part == PARTS - 1:
+                    raise
+                if self._given_up:
+                    self._given_up = False
+                    self.page.reload()
+            else:
+                break
+        return self
+
     def go(self, *place: str, query: str = "") -> Screen:
         self.page.goto(self.base + "#/" + "/".join(quote(part, safe="") for part in place) + query)
         return self
 
     def sees(self, text: str) -> Screen:
         """Waits for a text."""
-        self.page.get_by_text(text).locator("visible=true").first.wait_for()
-        return self
+        return self._waits_for(self.page.get_by_text(text).locator("visible=true").first)
 
     def holds(self, selector: str, text: str | None = None) -> Screen:
         """Waits for an element."""
-        self.page.locator(selector, has_text=text).first.wait_for()
-        return self
+        return self._waits_for(self.page.locator(selector, has_text=text).first)
 
     def keys(self, *keys: str) -> Screen:
         for key in keys:
