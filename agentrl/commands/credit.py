@@ -101,11 +101,10 @@ def _did(turn: Turn) -> str:
 def _print_extremes(result: CreditedRun) -> None:
     """Prints the turns with the highest and the lowest credit, evaluations aside."""
     turns = [
-        (value, credit.episode_id, turn)
+        (credit.turn_advantages[turn.index], credit.episode_id, turn.index)
         for credit in result.credits
-        if result.episodes[credit.episode_id].split != "eval"
-        for turn, value in enumerate(credit.turn_advantages)
-        if turn in {own.index for own in result.episodes[credit.episode_id].own_turns}
+        if (episode := result.episodes[credit.episode_id]).split != "eval"
+        for turn in episode.own_turns
     ]
     if not turns:
         return

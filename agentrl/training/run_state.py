@@ -16,7 +16,7 @@ from agentrl.training.compute_thread import Compute
 from agentrl.training.stages.policy import start_of
 from agentrl.training.stages.record import StageRecord
 from agentrl.training.stages.stage import Stage
-from agentrl.training.stages.stopping import reached
+from agentrl.training.stages.stopping import number_in, reached
 from agentrl.types.errors import TrainError, nearest
 
 
@@ -91,12 +91,11 @@ class RunState:
         Raises:
             TrainError: the evaluations have no such number.
         """
-        if self._recipe.train.best is None:
+        if (name := self._recipe.train.best) is None:
             return
-        name = self._recipe.train.best.removeprefix("eval/")
         lines = [line for line in self.record.lines(iteration) if line["split"] == "eval"]
-        values = {line["iteration"]: line.get(name, line.get(f"rewards/{name}")) for line in lines}
-        rated = {self.record.folder(k): float(v) for k, v in values.items() if isinstance(v, int | float)}
+        values = {self.record.folder(line["iteration"]): number_in(line, name) for line in lines}
+        rated = {folder: value for folder, value in values.items() if value is not None}
         if lines and not rated:
             known = [key for key, value in lines[-1].items() if isinstance(value, int | float)]
             raise TrainError(

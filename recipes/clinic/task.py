@@ -118,7 +118,7 @@ class Consultation(Agent):
         session.finish("answer", "")
 
     def _refused(self, said: str | None, asked: set[str]) -> tuple[str, str]:
-        """What is wrong with what the doctor said, and what the doctor hears instead of the patient; "": nothing."""
+        """Returns the fault of a reply, and what the doctor hears instead of the patient; "" without a fault."""
         if said is None:
             return "form", "Write <think>[thought]</think><answer>[question or diagnosis]</answer>, and nothing else."
         if said.count("?") != 1:
@@ -129,7 +129,7 @@ class Consultation(Agent):
 
 
 def _tagged(text: str) -> str | None:
-    """What stands between the tags of the answer; None: the reply has another form."""
+    """Returns the text between the tags of the answer; None if the reply has another form."""
     found = re.fullmatch(r"\s*<think>.*?</think>\s*<answer>((?:(?!</?answer>).)*)</answer>\s*", text, re.DOTALL)
     return found and found[1].strip()
 
@@ -140,7 +140,7 @@ def _topics(question: str) -> set[str]:
 
 
 def answer(symptoms: Sequence[str], test: str, result: str, question: str) -> str:
-    """What a patient says who follows rules: about the first symptom or test of the question."""
+    """Plays a patient by rules: answers for the first symptom or test that the question names."""
     for topic in named(question):
         if topic.endswith(" test"):
             return f"The {topic} is {result if topic == f'{test} test' else 'normal'}."

@@ -29,7 +29,7 @@ RECORDS = 8  # patients of a disease
 
 @dataclass(frozen=True)
 class Disease:
-    """What the guideline of a disease says. `twin` has the same symptoms, and another result of the same test."""
+    """The guideline of a disease. `twin` has the same symptoms, and another result of the same test."""
 
     name: str
     twin: str

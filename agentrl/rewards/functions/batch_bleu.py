@@ -20,7 +20,7 @@ Ids = NDArray[np.int64]
 
 @reward(source="TensorBLEU, arXiv:2510.05485: BLEU of each sentence of a batch of token ids", bounds=(0, 1))
 def group_bleu(task: Task, group: list[Episode], *, key: str = "answer", order: int = 4) -> list[float | None]:
-    """What `bleu` gives to each member, of the whole group in one pass over arrays.
+    """BLEU of each member, as `bleu` gives it, for the whole group in one pass over arrays.
 
     Args:
         key: the field of `task.data` with the reference translation, or a list of them.

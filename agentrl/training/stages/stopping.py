@@ -43,13 +43,19 @@ def missing(stop: StopSettings, line: Mapping[str, Any]) -> str | None:
 
 
 def _values(stop: StopSettings, lines: Iterable[Mapping[str, Any]]) -> list[float]:
-    """The metric in the lines that have it: evaluation lines for `eval/NAME`, else training lines.
+    """The metric in the lines that have it: evaluation lines for `eval/NAME`, else training lines."""
+    own = (number_in(line, stop.metric) for line in lines if (line["split"] == "eval") == stop.evaluates)
+    return [value for value in own if value is not None]
+
+
+def number_in(line: Mapping[str, Any], metric: str) -> float | None:
+    """Returns a metric of a line, with or without `eval/` before its name; None if the line has no such number.
 
     The name of a reward component alone is the mean of its values, the metric `rewards/NAME`.
     """
-    name = stop.metric.removeprefix("eval/")
-    own = (line.get(name, line.get(f"rewards/{name}")) for line in lines if (line["split"] == "eval") == stop.evaluates)
-    return [float(value) for value in own if isinstance(value, int | float)]
+    name = metric.removeprefix("eval/")
+    value = line.get(name, line.get(f"rewards/{name}"))
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _means(values: Sequence[float], window: int) -> list[float]:
