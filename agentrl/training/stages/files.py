@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,11 @@ def raw_texts(source: str, base: Path, length: int | None, key: str) -> list[Raw
 def _texts(source: str, base: Path, key: str) -> Iterator[tuple[int, str, Any]]:
     """Number, place and text of each document."""
     if is_reference(source):
-        for number, text in enumerate(load_object(source, base)(), 1):
+        code = load_object(source, base)
+        texts = code() if callable(code) else code
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
+            raise TaskError(f"{source} gives {texts!r:.60}", place=key, remedy="a function that yields strings")
+        for number, text in enumerate(texts, 1):
             yield number, f"{key}: {source}, text {number}", text
     else:
         for row in read_rows((base / source).resolve(), key):

@@ -296,6 +296,14 @@ def test_raw_texts_come_from_a_function(tmp_path: Path) -> None:
     assert "stages.0.sft.text: ./task.py:wrong, text 1" in str(error.value)
 
 
+@pytest.mark.parametrize("given", ["'one text'", "None"])
+def test_a_function_that_gives_no_texts_is_refused(tmp_path: Path, given: str) -> None:
+    (tmp_path / "task.py").write_text(f"def told():\n    return {given}\n")
+    with pytest.raises(TaskError, match="told gives") as error:
+        raw_texts("./task.py:told", tmp_path, None, "stages.0.sft.text")
+    assert error.value.place == "stages.0.sft.text"
+
+
 @pytest.mark.parametrize("rows", [[{"texts": "a"}], [{"text": " "}], []])
 def test_a_row_without_text_is_refused(tmp_path: Path, rows: list[Any]) -> None:
     written(tmp_path, *rows)
