@@ -116,7 +116,7 @@ def masked(recipe: Recipe, episode: Episode) -> list[int]:
 
 
 def restarts(run: Run) -> list[int]:
-    """Counts by episode how often it began anew with guidance."""
+    """Returns for each episode how often it restarted with guidance."""
     return [sum(each.reason == "rewrite" for each in episode.branches) for episode in run.played]
 
 

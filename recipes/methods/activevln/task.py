@@ -70,7 +70,7 @@ class Walk(Environment):
         return min(abs(int(a) - int(x)) + abs(int(b) - int(y)) - 1 for a, b in self.inner.instrs.desc.obj_poss)
 
     def picture(self) -> Any:
-        """What is ahead, as a PIL image."""
+        """Returns the view ahead, as a PIL image."""
         from PIL import Image
 
         return Image.fromarray(self.inner.get_pov_render(tile_size=self.cell))

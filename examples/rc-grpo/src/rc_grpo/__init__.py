@@ -11,7 +11,7 @@ GOALS = ("<|high_reward|>", "<|low_reward|>")
 
 
 class Conditioned(RecentAgent):
-    """Says a goal in the system message: drawn anew for each episode, in evaluations the high reward."""
+    """Puts a goal into the system message: drawn at random for each episode, always the high reward in evaluations."""
 
     def opening(self, session: Session, system: str | None) -> list[Message]:
         goal = GOALS[0] if session.split == "eval" else session.rng.choice(GOALS)
