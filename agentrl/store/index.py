@@ -22,7 +22,7 @@ from agentrl.types.figures.notes import kinds_of
 from agentrl.types.figures.of_episodes import earned, turns_of
 from agentrl.types.figures.openings import opening_of
 
-FORMAT = 8
+FORMAT = 9
 """Increased when a column changes; an index of another format is rebuilt."""
 
 
@@ -83,11 +83,18 @@ class EpisodeRow(Located, frozen=True, kw_only=True):
 
 
 class CreditRow(Located, frozen=True, kw_only=True):
-    """The location of a credit of episode `id`. An episode that was credited again has several; the last one counts."""
+    """A credit of episode `id`. An episode that was credited again has several; the last one counts.
+
+    Attributes:
+        advantage, advantage_max, advantage_min: mean, largest and smallest advantage of its turns; None: it has none.
+    """
 
     id: str
     estimator: str
     iteration: int
+    advantage: float | None
+    advantage_max: float | None
+    advantage_min: float | None
     shard: str
     offset: int
     length: int
@@ -123,6 +130,10 @@ _SQL_TYPES = {str: "TEXT", int: "INTEGER", float: "REAL"}
 _INDEXED = {"episodes": ("group_id", "iteration", "created_at"), "credit": ("id",), "scores": ("id", "group_id")}
 LAST = "ORDER BY shard DESC, offset DESC LIMIT 1"
 """Of the records of one episode: the one that counts."""
+CREDITED = ("advantage", "advantage_max", "advantage_min")
+"""Columns of `all_episodes` that come from the credit of an episode."""
+SORTS = (*EpisodeRow.__struct_fields__, *CREDITED)
+"""Columns of `all_episodes`."""
 
 
 def row_of(episode: Episode, location: Location) -> EpisodeRow:
@@ -183,10 +194,14 @@ def where(conditions: Mapping[str, Any]) -> tuple[str, list[Any]]:
 
 
 def _credit_row(credit: StoredCredit, location: Location) -> CreditRow:
+    advantages = credit.turn_advantages
     return CreditRow(
         id=credit.episode_id,
         estimator=credit.estimator,
         iteration=credit.iteration,
+        advantage=sum(advantages) / len(advantages) if advantages else None,
+        advantage_max=max(advantages, default=None),
+        advantage_min=min(advantages, default=None),
         shard=location.shard,
         offset=location.offset,
         length=location.length,
@@ -246,7 +261,7 @@ class Index:
                 none = f"NOT EXISTS (SELECT 1 FROM temp.{table})"  # asked once, so that no row is looked up for nothing
                 view += f" WHERE {none} OR NOT EXISTS ({twice}) UNION ALL SELECT * FROM temp.{table}"
             self._db.execute(view)
-        self._db.execute(f"CREATE TEMP VIEW all_episodes AS SELECT {_with_last_score()} FROM stored_episodes e")
+        self._db.execute(f"CREATE TEMP VIEW all_episodes AS SELECT {_joined_columns()} FROM stored_episodes e")
 
     def put(self, rows: Mapping[str, Sequence[Record]]) -> None:
         """Adds rows by table and commits. Later rows of an existing key are ignored."""
@@ -293,11 +308,12 @@ def _columns(table: str) -> tuple[str, ...]:
     return _TABLES[table].__struct_fields__
 
 
-def _with_last_score() -> str:
-    """The columns of an episode, with the reward that it got with its group."""
+def _joined_columns() -> str:
+    """The columns of an episode, with the reward that it got with its group, and those of its credit."""
     last = f"(SELECT s.reward FROM all_scores s WHERE s.id = e.id {LAST})"
     reward = f"CASE WHEN EXISTS (SELECT 1 FROM all_scores) THEN COALESCE({last}, e.reward) ELSE e.reward END"
     names = {name: f"e.{name}" for name in _columns("episodes")} | {"reward": reward}
+    names |= {name: f"(SELECT c.{name} FROM all_credit c WHERE c.id = e.id {LAST})" for name in CREDITED}
     return ", ".join(f"{column} AS {name}" for name, column in names.items())
 
 

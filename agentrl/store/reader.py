@@ -13,7 +13,7 @@ from agentrl.store.blobs import Blobs
 from agentrl.store.codec import StoredCredit, decode_credit, decode_episode, line_of
 from agentrl.store.full_disk import told_if_full
 from agentrl.store.group_scores import GroupScores, decode_group_scores
-from agentrl.store.index import LAST, CreditRow, EpisodeRow, Index, Record, ScoreRow, rows_of, where
+from agentrl.store.index import LAST, SORTS, CreditRow, EpisodeRow, Index, Record, ScoreRow, rows_of, where
 from agentrl.store.info import read_info, run_folder
 from agentrl.store.lines import read_lines
 from agentrl.store.shards import Frame, Location, Shards
@@ -129,13 +129,13 @@ class RunReader:
 
         Args:
             but_split: without the episodes of this split.
-            order: a field of `EpisodeRow`; rows without a value come last.
+            order: a field of `EpisodeRow`, or a column of credit (`index.CREDITED`); rows without a value come last.
 
         Raises:
-            StoreError: `order` is not a field.
+            StoreError: `order` is no column.
         """
-        if order not in EpisodeRow.__struct_fields__:
-            known = ", ".join(EpisodeRow.__struct_fields__)
+        if order not in SORTS:
+            known = ", ".join(SORTS)
             raise StoreError(f"episodes cannot be sorted by {order!r}", remedy=f"sort by one of: {known}")
         chosen, values = where(
             {

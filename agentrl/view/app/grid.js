@@ -15,7 +15,7 @@ const TALLEST = 15_000_000; // a browser's elements may not be taller than about
  * @property {string} label
  * @property {string} width a track of CSS grid
  * @property {boolean} [number]
- * @property {string | null} [sort] the field that a click sorts by
+ * @property {string} sort the field that a click sorts by
  * @property {string} [title]
  * @property {(row: Json) => any} cell
  */
@@ -49,8 +49,8 @@ export function Grid({ columns, total, at, need, chosen, onChoose, href, sort, d
   return h("div", { class: "window", ref: box, role: "grid", "aria-label": label, "aria-rowcount": total + 1, tabIndex: 0,
       style: { height: `${height}px` }, onScroll: (/** @type {any} */ event) => setTop(event.currentTarget.scrollTop) },
     h("div", { class: "head", role: "row", "aria-rowindex": 1, style: tracks }, columns.map((column) => h("span", { key: column.name, role: "columnheader", class: column.number ? "num" : "", style: { overflow: "hidden" },
-      "aria-sort": column.sort && column.sort === sort ? (down ? "descending" : "ascending") : undefined },
-      column.sort ? h("button", { class: column.number ? "num" : "", title: column.title ?? `sort by ${column.label}`, onClick: () => onSort(/** @type {string} */ (column.sort)) },
-        column.label, column.sort === sort ? (down ? " ↓" : " ↑") : "") : h("span", { class: "fixed cut", title: column.title }, column.label)))),
+      "aria-sort": column.sort === sort ? (down ? "descending" : "ascending") : undefined },
+      h("button", { class: column.number ? "num" : "", title: column.title ?? `sort by ${column.label}`, onClick: () => onSort(column.sort) },
+        column.label, column.sort === sort ? (down ? " ↓" : " ↑") : "")))),
     h("div", { role: "rowgroup", style: { position: "relative", height: `${lines * LINE}px` } }, visible));
 }

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from agentrl.store import heartbeat, rescored
-from agentrl.store.index import EpisodeRow
+from agentrl.store.index import CREDITED, SORTS
 from agentrl.store.info import read_info
 from agentrl.store.lines import read_lines
 from agentrl.store.reader import RunReader
@@ -44,10 +44,15 @@ _SCREEN = {
 _SUPERVISED = {"loss": ("loss",), "accuracy": ("accuracy",), "gradient": ("grad_norm",)}
 """Panels of a stage that imitates or ranks, as a warm start."""
 
-_COLUMNS = (
+_FIRST = (
     ("id", "episode", "name"),
     ("reward", "reward", "number"),
+)
+"""Columns before those of the reward components: name, title and kind."""
+_COLUMNS = (
     ("advantage", "credit", "signed"),
+    ("advantage_max", "best turn", "signed"),
+    ("advantage_min", "worst turn", "signed"),
     ("status", "status", "text"),
     ("stop", "stop", "text"),
     ("turns", "turns", "count"),
@@ -62,19 +67,19 @@ _COLUMNS = (
     ("calls", "calls", "count"),
     ("group_id", "group", "text"),
 )
+"""Columns behind them."""
 _IF_ANY = {
     "error": "error IS NOT NULL",
     "answer": "answer IS NOT NULL",
     "group_id": "instr(id, group_id || '#') != 1",
+    **dict.fromkeys(CREDITED, "EXISTS (SELECT 1 FROM all_credit)"),
 }
 """Columns that are left out unless an episode fits their condition: none failed, none answered, the name of each begins
-with that of its group."""
+with that of its group, none was credited."""
 _FLIGHTS = 20
 """Episodes in flight that are sent."""
 _LISTED = 100
 """Entries of a list of run.json that are sent."""
-_AFTER = 2
-"""Place of the reward components among the columns."""
 
 
 def runs(library: RunLibrary, ask: Query) -> Json:
@@ -204,18 +209,16 @@ def summary_of(run: ViewedRun) -> Any:
 
 
 def columns_of(run: ViewedRun) -> list[Json]:
-    """Columns of the grid of episodes: name, title, kind, and whether they sort; those of the reward components among
-    them.
-    """
+    """Columns of the grid of episodes: name, title and kind; those of the reward components among them."""
     names: list[str] = []
     if run.texts.usable:
         names = [name for (name,) in run.reader.select(f"DISTINCT name FROM {SCHEMA}.component ORDER BY name")]
-    empty = run.cached(("episodes",), "empty columns", lambda: _empty_columns(run))
-    own = [column for column in _COLUMNS if column[0] not in empty]
-    found = [(f"components.{name}", name, "number") for name in names]
+    empty = run.cached(("episodes", "credit"), "empty columns", lambda: _empty_columns(run))
+    of_components = [(f"components.{name}", name, "number") for name in names]
     return [
-        {"name": name, "title": title, "kind": kind, "sorts": name in sortable() or kind == "number"}
-        for name, title, kind in (*own[:_AFTER], *found, *own[_AFTER:])
+        {"name": name, "title": title, "kind": kind}
+        for name, title, kind in (*_FIRST, *of_components, *_COLUMNS)
+        if name not in empty
     ]
 
 
@@ -230,7 +233,7 @@ def _empty_columns(run: ViewedRun) -> set[str]:
 
 def sortable() -> frozenset[str]:
     """Names of the columns of an index row that can sort episodes."""
-    return frozenset(EpisodeRow.__struct_fields__) - {"shard", "offset", "length", "opening"}
+    return frozenset(SORTS) - {"shard", "offset", "length", "opening"}
 
 
 def metrics(library: RunLibrary, ask: Query) -> Json:

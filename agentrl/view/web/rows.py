@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from agentrl.store.codec import StoredCredit
+from agentrl.store.index import CREDITED
 from agentrl.types.errors import StoreError
 from agentrl.view.summary import STAGE
 from agentrl.view.web.library import Json, RunLibrary, ViewedRun
@@ -19,6 +20,7 @@ _COLUMNS = (
     *("id", "group_id", "task_id", "iteration", "split", "status", "stop", "attempt", "reward", "turns", "calls"),
     *("malformed", "unknown", "refused", "timeouts", "raised", "first_raised", "sampled_tokens", "drift", "branches"),
     *("contexts", "duration_s", "created_at", "answer", "error", "notes"),
+    *CREDITED,
 )
 _SHOWN = 200
 """Characters of an answer in a row."""
@@ -61,7 +63,8 @@ def ordered(run: ViewedRun, ask: Query) -> Sequence[str]:
     # One row of JSON, kept as such: 50,000 rows would take ten times the time, and their strings four times the room.
     what = f"json_group_array(id) FROM (SELECT id FROM all_episodes e {chosen} ORDER BY {order}, id)"
     key = (what, *values, *more, run.texts.progress().done if SCHEMA + "." in what else 0)
-    listed = run.cached(("episodes",), key, lambda: str(run.reader.select(what, [*values, *more])[0][0]))
+    parts = ("episodes", "credit") if any(name in order for name in CREDITED) else ("episodes",)
+    listed = run.cached(parts, key, lambda: str(run.reader.select(what, [*values, *more])[0][0]))
     return msgspec.json.decode(listed, type=list[str])
 
 
@@ -125,7 +128,6 @@ def rows_of(run: ViewedRun, ids: Sequence[str]) -> list[Json]:
     for id, row in rows.items():
         row |= {"components": None, "tools": None, "versions": None} | more.get(id, {})
         row |= {"answer": _cut(row["answer"]), "first_raised": _cut(row["first_raised"]), "notes": _cut(row["notes"])}
-        row["advantage"] = _mean(credit_of(run, id))
     return [rows[id] for id in ids if id in rows]
 
 
@@ -149,11 +151,6 @@ def credit_of(run: ViewedRun, id: str) -> StoredCredit | None:
         return run.reader.credit(id)
     except StoreError:
         return None
-
-
-def _mean(credit: StoredCredit | None) -> float | None:
-    values = [] if credit is None else credit.turn_advantages
-    return sum(values) / len(values) if values else None
 
 
 def _cut(text: str | None) -> str | None:

@@ -1,5 +1,6 @@
 import json
 import shutil
+import statistics
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -46,6 +47,17 @@ def test_rows_are_filtered_and_sorted_and_cut_into_pages(library):
     everything = ids(library, sort="id")
     assert ids(library, sort="id", offset=5, limit=3) == everything[5:8]
     assert ids(library, id="g0/", turns_min=5) == []
+
+
+def test_rows_are_sorted_by_the_credit_of_their_turns(library):
+    credits = [library.run("run").reader.credit(id) for id in ids(library)]
+    turns = {credit.episode_id: credit.turn_advantages for credit in credits if credit is not None}
+    for name, of in {"advantage": statistics.fmean, "advantage_max": max, "advantage_min": min}.items():
+        for down in ("", 1):
+            rows = ask(library, "episodes", sort=name, desc=down)["rows"]
+            values = [row[name] for row in rows if row["id"] in turns]
+            assert values == pytest.approx(sorted(map(of, turns.values()), reverse=bool(down)))
+            assert {row[name] for row in rows[len(values) :]} == {None}
 
 
 def test_an_unscored_episode_is_last_and_has_no_reward(library):
@@ -111,11 +123,11 @@ def test_columns_without_a_value_are_left_out(library, tmp_path):
         return [column["title"] for column in ask(library, "head")["columns"]]
 
     assert {"failure", "answer", "group"} <= set(titles(library))  # one failed, and the ids do not begin with a group
-    assert [column["sorts"] for column in ask(library, "head")["columns"] if column["title"] == "credit"] == [False]
+    assert {"credit", "best turn", "worst turn"} <= set(titles(library))
     with RunDir.create(tmp_path / "plain" / "run") as run:
         run.add(make_episode("a#0", group="a", answer=None))
     plain = RunLibrary(tmp_path / "plain" / "run", cache=tmp_path / "cache")
-    assert not {"failure", "answer", "group"} & set(titles(plain))
+    assert not {"failure", "answer", "group", "credit", "best turn", "worst turn"} & set(titles(plain))
     plain.close()
 
 

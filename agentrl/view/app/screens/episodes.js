@@ -28,11 +28,14 @@ function values(facets, name) {
 }
 
 /** Widths by the name of a column, else by its kind. @type {Record<string, string>} */
-const WIDTHS = { id: "minmax(190px, 2fr)", task_id: "minmax(70px, 1fr)", group_id: "minmax(110px, 1fr)", answer: "minmax(80px, 1.4fr)", notes: "minmax(120px, 1.4fr)", status: "26px", split: "50px", stop: "72px", iteration: "44px", reward: "72px", advantage: "62px", turns: "50px", calls: "48px", first_raised: "minmax(120px, 1fr)", error: "110px" };
+const WIDTHS = { id: "minmax(190px, 2fr)", task_id: "minmax(70px, 1fr)", group_id: "minmax(110px, 1fr)", answer: "minmax(80px, 1.4fr)", notes: "minmax(120px, 1.4fr)", status: "26px", split: "50px", stop: "72px", iteration: "44px", reward: "72px", advantage: "62px", advantage_max: "74px", advantage_min: "82px", turns: "50px", calls: "48px", first_raised: "minmax(120px, 1fr)", error: "110px" };
 /** @type {Record<string, string>} */
 const KINDS = { text: "minmax(80px, 1fr)", number: "70px", count: "56px", time: "106px", duration: "60px" };
 /** @type {Record<string, string>} */
 const LABELS = { status: "●", iteration: "iter.", sampled_tokens: "tokens", duration_s: "time", id: "episode", task_id: "task" };
+
+/** @type {Record<string, string>} */
+const TITLES = { advantage: "sort by the mean advantage of the turns", advantage_max: "sort by the largest advantage of a turn", advantage_min: "sort by the smallest advantage of a turn" };
 
 /** @param {Json} row @param {string} name */
 const field = (row, name) => (name.startsWith("components.") ? row.components?.[name.slice("components.".length)] : row[name]);
@@ -47,7 +50,7 @@ function drawn(column, range) {
   const cell = name === "status" ? (/** @type {Json} */ row) => h(Status, { status: row.status })
     : name === "reward" && range && range[1] > range[0] ? (/** @type {Json} */ row) => h(Bar, { value: row.reward, range })
       : (/** @type {Json} */ row) => draw(field(row, name));
-  return { name, label: LABELS[name] ?? visible(column.title), title: name === "advantage" ? "mean advantage of the turns" : `sort by ${visible(column.title)}`, width: WIDTHS[name] ?? KINDS[kind] ?? KINDS.text, number: numeric, sort: column.sorts === false ? null : name, cell };
+  return { name, label: LABELS[name] ?? visible(column.title), title: TITLES[name] ?? `sort by ${visible(column.title)}`, width: WIDTHS[name] ?? KINDS[kind] ?? KINDS.text, number: numeric, sort: name, cell };
 }
 
 /** A name of which the number among siblings is never cut. @param {{ id: string }} props */
