@@ -39,6 +39,7 @@ IN_TRL: dict[str, tuple[str, str]] = {
     "gemma": ("hermes", "<eos>"),
     "gemma3": ("hermes", "<eos>"),
     "gemma4_v5": ("gemma4", "<eos>"),
+    "muse_glimmer": ("atem", "<|eot|>"),
     "phi3": ("hermes", "<|endoftext|>"),
     "phi3_5": ("hermes", "<|endoftext|>"),
     "cohere": ("hermes", "<|END_OF_TURN_TOKEN|>"),
@@ -258,7 +259,59 @@ _HUNYUAN = """{%- for m in messages %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<｜hy_Assistant｜>' }}{%- endif %}"""
 
+# Results come from the user, in the order of the calls; a message without tools ends in an empty thought.
+_DEEPSEEK_V41 = """{{- '<｜begin▁of▁sentence｜><｜System｜>' }}
+{%- if messages[0].role == 'system' %}{{- messages[0].content }}{%- endif %}
+{%- if tools %}{{- '\n\n## Tools\n\n<｜DSML｜ calls>\n' }}
+    {%- for t in tools %}{{- t.function | tojson + '\n' }}{%- endfor %}
+{%- endif %}
+{%- for m in messages %}
+    {%- if m.role == 'assistant' %}{{- '<｜Assistant｜></think>' + m.content }}
+        {%- if m.tool_calls %}{{- '\n\n<｜DSML｜ calls>\n' }}{%- for c in m.tool_calls %}
+            {{- '<｜DSML｜ invoke name="' + c.function.name + '">\n' }}{%- for k, v in c.function.arguments.items() %}
+                {{- '<｜DSML｜ parameter name="' + k + '" string="' + ('true' if v is string else 'false') + '">' }}
+                {{- (v if v is string else v | tojson) + '</｜DSML｜ parameter>\n' }}{%- endfor %}
+            {{- '</｜DSML｜ invoke>\n' }}{%- endfor %}{{- '</｜DSML｜ calls>' }}{%- endif %}
+        {{- '<｜end▁of▁sentence｜>' }}
+    {%- elif m.role == 'tool' %}{{- '<｜User｜><tool_result>' + m.content + '</tool_result>' }}
+    {%- elif m.role == 'user' %}{{- '<｜User｜>' + m.content }}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<｜Assistant｜></think>' }}{%- endif %}"""
+
+_GLM53 = """{{- '[gMASK]<sop><|system|>Reasoning Effort: Max' }}
+{%- if tools %}{{- '<|system|>\n# Tools\n<tools>\n' }}
+    {%- for t in tools %}{{- t.function | tojson + '\n' }}{%- endfor %}
+    {{- '</tools>\n<tool_call>{function-name}<arg_key>{arg-key}</arg_key>' }}{%- endif %}
+{%- for m in messages %}
+    {%- if m.role == 'assistant' %}{{- '<|assistant|><think></think>' + m.content }}
+        {%- for c in m.tool_calls or [] %}{{- '<tool_call>' + c.function.name }}
+            {%- for k, v in c.function.arguments.items() %}
+                {{- '<arg_key>' + k + '</arg_key><arg_value>' + (v if v is string else v | tojson) + '</arg_value>' }}
+            {%- endfor %}{{- '</tool_call>' }}{%- endfor %}
+    {%- elif m.role == 'tool' %}
+        {%- if messages[loop.index0 - 1].role != 'tool' %}{{- '<|observation|>' }}{%- endif %}
+        {{- '<tool_response>' + m.content + '</tool_response>' }}
+    {%- else %}{{- '<|' + m.role + '|>' + m.content }}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|assistant|><think>' }}{%- endif %}"""
+
+# The model opens its own message; the end of sampling is a token of its own.
+_INKLING = """{%- for m in messages %}
+    {%- if m.role == 'assistant' %}
+        {%- if m.content %}{{- '<|message_model|><|content_text|>' + m.content + '<|end_message|>' }}{%- endif %}
+        {%- for c in m.tool_calls or [] %}
+            {{- '<|message_model|>' + c.function.name + '<|content_invoke_tool_json|>' }}
+            {{- {'name': c.function.name, 'args': c.function.arguments} | tojson + '<|end_message|>' }}{%- endfor %}
+        {{- '<|content_model_end_sampling|>' }}
+    {%- else %}{{- '<|message_' + m.role + '|><|content_text|>' + m.content + '<|end_message|>' }}{%- endif %}
+    {%- if loop.first and tools %}
+        {{- '<|message_system|><|content_text|>' + tools | tojson + '<|end_message|>' }}{%- endif %}
+{%- endfor %}"""
+
 WRITTEN: dict[str, tuple[str, str, str]] = {
+    "deepseek-v4.1": ("deepseek-v4.1", "<｜end▁of▁sentence｜>", _DEEPSEEK_V41),
+    "glm-5.3": ("glm-4.5", "<|endoftext|>", _GLM53),
+    "inkling": ("inkling", "<|content_model_end_sampling|>", _INKLING),
     "mistral-v3": ("mistral-v3", "</s>", _MISTRAL.replace("CALLS{{", _V3_CALLS + "{{")),
     "mistral-v11": ("mistral", "</s>", _MISTRAL.replace("CALLS{{", _V11_CALLS + "{{")),
     "kimi-k2": ("kimi-k2", "<|im_end|>", _KIMI),

@@ -73,6 +73,32 @@ WRITTEN = [
         '{"query": "a"}<|tool_call_end|><|tool_calls_section_end|>',
         {},
     ),
+    (
+        "deepseek-v4.1",
+        '<｜DSML｜ calls>\n<｜DSML｜ invoke name="search">\n<｜DSML｜ parameter name="query" string="true">a'
+        '</｜DSML｜ parameter>\n<｜DSML｜ parameter name="k" string="false">3</｜DSML｜ parameter>\n'
+        "</｜DSML｜ invoke>\n</｜DSML｜ calls>",
+        {"k": 3},
+    ),
+    (
+        "atem",
+        ' to=search<|message|><atem:function_calls>\n<atem:invoke name="search">\n<atem:parameter name="query">a'
+        '</atem:parameter>\n<atem:parameter name="k">3</atem:parameter>\n</atem:invoke>\n</atem:function_calls>',
+        {"k": 3},
+    ),
+    (
+        "kimi-k3",
+        '<|open|>tools<|sep|><|open|>call tool="search" index="1"<|sep|><|open|>argument key="query" type="string"'
+        '<|sep|>a<|close|>argument<|sep|><|open|>argument key="k" type="number"<|sep|>3<|close|>argument<|sep|>'
+        "<|close|>call<|sep|><|close|>tools<|sep|>",
+        {"k": 3},
+    ),
+    (
+        "inkling",
+        '<|message_model|>search<|content_invoke_tool_json|>{"name":"search","args":{"k":3,"query":"a"}}<|end_message|>',
+        {"k": 3},
+    ),
+    ("json-fence", '```json\n{"name": "search", "arguments": {"query": "a", "k": 3}}\n```', {"k": 3}),
     ("mistral", '[TOOL_CALLS]search[ARGS]{"query": "a"}', {}),
     ("mistral", '[TOOL_CALLS]search[CALL_ID]aB3dE6gH9[ARGS]{"query": "a"}', {}),
     ("mistral-v3", '[TOOL_CALLS] [{"name": "search", "arguments": {"query": "a"}, "id": "aB3dE6gH9"}]', {}),

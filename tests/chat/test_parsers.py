@@ -241,7 +241,8 @@ def test_call_ids_are_kept() -> None:
 CALL = {name: parser.format("", [("look", {})]) for name, parser in PARSER.items()}
 
 
-@pytest.mark.parametrize("format", FORMATS.built_in)
+# In frames, the mark behind a thought ends other frames, too: tests/strangers/replies has their thoughts.
+@pytest.mark.parametrize("format", [name for name in FORMATS.built_in if name not in ("atem", "inkling")])
 def test_thought_is_split_off(format: str) -> None:
     call, (opened, closed) = CALL[format], PARSER[format].thought
     for text, thought, said, calls in [
@@ -330,7 +331,14 @@ FRAGMENTS = [
     "</answer>", '{"name": "look"}', '{"name": "search", "arguments": {"query": "x"}}', "{", "}", '"', "\\", "\\ud800",
     "\x00", "<", ">", "=", " ", "\n", "é🙂", "\ud800", "[" * 99, "9" * 50,
 ]  # fmt: skip
-WRITTEN = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=25).map("".join)
+FRAMES = [
+    " to=search<|message|>", " to=self<|message|>", "<|eom|>", '<atem:invoke name="search">', "</atem:function_calls>",
+    "<|open|>tools<|sep|>", '<|open|>call tool="search" index="1"<|sep|>', "<|close|>call<|sep|>",
+    "<|open|>think<|sep|>", "<|message_model|>", "<|content_text|>", "<|content_thinking|>", "<|content_invoke_tool_json|>",
+    "<|end_message|>", '<｜DSML｜ invoke name="search">', '```json\n{"name": "look", "arguments": {}}',
+]  # fmt: skip
+"""Marks of the formats whose replies are frames."""
+WRITTEN = st.lists(st.sampled_from([*FRAGMENTS, *FRAMES]) | st.text(max_size=5), max_size=25).map("".join)
 
 
 @pytest.mark.slow
@@ -357,6 +365,17 @@ def test_parsing_never_raises(format: str) -> None:
     "fragment", [*FRAGMENTS, "<a>", "<tool_call>{", "<function ", "``` ", "< ", "<function=a><parameter=b>"]
 )
 def test_long_hostile_text_is_read_in_linear_time(format: str, fragment: str) -> None:
+    assert_linear(format, fragment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["atem", "kimi-k3", "inkling", "deepseek-v4.1", "json-fence"])
+@pytest.mark.parametrize("fragment", FRAMES)
+def test_long_hostile_frames_are_read_in_linear_time(format: str, fragment: str) -> None:
+    assert_linear(format, fragment)
+
+
+def assert_linear(format: str, fragment: str) -> None:
     """A quadratic scan takes minutes here, and the test run's time limit ends it."""
     parse(format, fragment * (200_000 // len(fragment)))
     parse(format, fragment + " " * 200_000 + "x")

@@ -54,10 +54,14 @@ Not in the table:
 
 - **Models that see** (Qwen2-VL, Qwen2.5-VL, Qwen3-VL, LLaVA, Idefics3, SmolVLM): docs/images.md. `tests/vision` tests them with the
   embedded engine and the trainer; all of them batch and train on trees.
-- **Kimi K3** is not in transformers. **MiniMax-M3** is there only as a vision-language model, which agentrl does not train. No format
-  parses their tool calls (`<|open|>call tool="NAME"...`, `]<]minimax[>[<invoke name="NAME">...`): `auto` selects `hermes`, the system
-  message teaches it to the model, and a note at the start says so. You can use these models through an API (`engine: openai`, text
-  only), or write a parser for their calls with `agent.format: ./file.py:Parser` (docs/templates.md).
+- **Kimi K3, Muse Glimmer, Inkling, DeepSeek V4.1, GLM-5.3**: their calls are read (docs/templates.md: `kimi-k3`, `atem`, `inkling`,
+  `deepseek-v4.1`, `glm-5.3`), from their templates or the renderers of tml-renderers; of Kimi K3, from the tests of other
+  implementations. Training them is not tried: of their architectures, transformers 5.17 has Muse Glimmer and Inkling. Train them
+  where they are served (docs/trainers.md), or take rollouts through an API.
+- **MiniMax-M3** is in transformers only as a vision-language model, which agentrl does not train. No format parses its tool calls
+  (`]<]minimax[>[<invoke name="NAME">...`): `auto` selects `hermes`, the system message teaches it to the model, and a note at the
+  start says so. You can use it through an API (`engine: openai`, text only), or write a parser for its calls with
+  `agent.format: ./file.py:Parser` (docs/templates.md).
 - **Nemotron 3, MiniMax-M2 and Laguna on vLLM**: their mixtures of experts have gates or activations that vLLM's CPU backend does not
   have. On a GPU they are not tried.
 """

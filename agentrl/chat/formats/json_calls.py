@@ -197,6 +197,35 @@ class MistralV3Parser(JsonParser):
     mark = re.compile(r"\[TOOL_CALLS\]\s*[\[{]")
 
 
+class JsonFenceParser(JsonParser):
+    """A block of JSON with `{"name": ..., "arguments": {...}}`: Qwen2.5-Coder. A block of other JSON is text."""
+
+    name = "json-fence"
+    opening, closing, many, margin = "```json", "```", False, "\n"
+    _opened = re.compile(r"^[ \t]*+```[ \t]*+(?:json)?[ \t]*+\n\s*+(?=\{)", re.MULTILINE | re.IGNORECASE)
+    _begun = re.compile(r'\{\s*+"(?:name|arguments)"\s*+:')
+
+    def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
+        at = 0
+        while (begin := self._opened.search(text, at)) is not None:
+            value, end, why = None, begin.end(), None
+            try:
+                value, end = read_json(text, end)
+            except ValueError as error:
+                why = f"the JSON is wrong: {error}" if self._begun.match(text, end) else None
+            else:
+                why = self._not_closed(text[end:].lstrip()) if _named(value) else None
+            at = self._end_of_call(text, end)
+            written = text[begin.start() : at]
+            if why is not None:
+                yield Found(begin.start(), at, self._fault(written, why, tools))
+            elif _named(value):
+                yield Found(begin.start(), at, self._read(value, written, tools))
+
+    def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
+        return None if acted else bare_json_fault(self, prose, tools, f"the JSON is not in a {self.opening} block")
+
+
 class Llama3Parser(JsonParser):
     """`{"name": ..., "parameters": {...}}` on a separate line, after `<|python_tag|>` or bare: Llama 3.1 to 3.3.
 
@@ -288,8 +317,12 @@ def _is_call(text: str) -> dict[str, Any] | None:
         value = read_json(text)
     except ValueError:
         return None
-    called = isinstance(value, dict) and "name" in value and ("arguments" in value or "parameters" in value)
-    return value if called else None
+    return value if _named(value) else None
+
+
+def _named(value: Any) -> bool:
+    """Returns True if a JSON value has the keys of a call."""
+    return isinstance(value, dict) and "name" in value and ("arguments" in value or "parameters" in value)
 
 
 def _kind(value: Any) -> str:

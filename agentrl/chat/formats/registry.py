@@ -27,6 +27,10 @@ FORMATS: Registry[type[Parser]] = Registry(
         "deepseek-v3": "agentrl.chat.formats.named_calls:DeepSeekV3Parser",
         "deepseek-v3.1": "agentrl.chat.formats.named_calls:DeepSeekV31Parser",
         "deepseek-v3.2": "agentrl.chat.formats.xml:DeepSeekV32Parser",
+        "deepseek-v4.1": "agentrl.chat.formats.xml:DeepSeekV41Parser",
+        "atem": "agentrl.chat.formats.framed:AtemParser",
+        "kimi-k3": "agentrl.chat.formats.framed:KimiK3Parser",
+        "inkling": "agentrl.chat.formats.framed:InklingParser",
         "kimi-k2": "agentrl.chat.formats.named_calls:KimiK2Parser",
         "harmony": "agentrl.chat.formats.harmony:HarmonyParser",
         "gemma4": "agentrl.chat.formats.gemma4:Gemma4Parser",
@@ -42,6 +46,7 @@ FORMATS: Registry[type[Parser]] = Registry(
         "olmo3": "agentrl.chat.formats.pythonic:Olmo3Parser",
         "pythonic": "agentrl.chat.formats.pythonic:PythonicParser",
         "llama3": "agentrl.chat.formats.json_calls:Llama3Parser",
+        "json-fence": "agentrl.chat.formats.json_calls:JsonFenceParser",
         "fenced": "agentrl.chat.formats.fenced:FencedParser",
         "tags": "agentrl.chat.formats.tags:TagsParser",
     },
@@ -50,7 +55,15 @@ FORMATS: Registry[type[Parser]] = Registry(
     contracts=[Parser],
     leading=["definitions"],
     also=[AUTO],
-    aliases={"qwen": "hermes", "qwen3-coder": "xml", "gpt-oss": "harmony", "llama": "llama3"},
+    aliases={
+        "qwen": "hermes",
+        "qwen2.5-coder": "json-fence",
+        "qwen3-coder": "xml",
+        "glm-5.3": "glm-4.5",
+        "muse-glimmer": "atem",
+        "gpt-oss": "harmony",
+        "llama": "llama3",
+    },
 )
 
 

@@ -19,11 +19,13 @@ class XmlParser(Parser):
     Attributes:
         wrapper: the tags around calls, which may be missing in a reply; "" if the format has none.
         together: whether one wrapper holds all calls of a reply.
+        between: text that `format` writes between a wrapper and a call, and between calls of one wrapper.
         begin, end: of a call; `begin` has the group `name`.
-        key: matches the text before a value; the group `key` and, if the format has one, `string`: whether the value
-            is declared as text.
+        key: matches the text before a value; the group `key` and, if the format has one, `string`: "true" or "string"
+            if the value is declared as text.
         value_end: of a value. Values may contain tags: it looks ahead to the next argument or the end of the call.
-        written, argument: a call with {name} and {arguments}; an argument with {key} and {value}.
+        written, argument: a call with {name}, {arguments} and {number} (of the calls in a reply, from 1); an argument
+            with {key}, {value}, {string} (true or false) and {type} (its JSON type).
         shape: an argument, the end of a call, and the tag around both, for messages.
         padded: whether a value is on separate lines.
         stray: matches a tag that is valid only in a call.
@@ -34,6 +36,7 @@ class XmlParser(Parser):
     mark = re.compile(r"<function=[^<>\n]*>")
     wrapper: ClassVar[tuple[str, str]] = ("<tool_call>", "</tool_call>")
     together: ClassVar[bool] = False
+    between: ClassVar[str] = "\n"
     begin: ClassVar[re.Pattern[str]] = re.compile(r"<function(?![\w-])(?P<name>[^<>\n]*)>")
     end: ClassVar[re.Pattern[str]] = re.compile(r"\s*</function>")
     key: ClassVar[re.Pattern[str]] = re.compile(r"\s*<parameter=(?P<key>[^<>\n]*)>")
@@ -50,25 +53,35 @@ class XmlParser(Parser):
         Raises:
             ValueError: the text would not be read as these calls.
         """
-        written = [self._written(name, arguments) for name, arguments in calls]
+        return "\n".join(filter(None, [text, *self._blocks(calls)]))
+
+    def _blocks(self, calls: Sequence[Call]) -> list[str]:
+        """Writes the calls of a reply: one text for each, or one for all.
+
+        Raises:
+            ValueError: they would not be read as these calls.
+        """
+        written = [self._written(number, *call) for number, call in enumerate(calls, 1)]
         if self.together and written:
-            written = ["\n".join(written)]
-        opening, closing = (f"{self.wrapper[0]}\n", f"\n{self.wrapper[1]}") if self.wrapper[0] else ("", "")
-        shown = "\n".join(f"{opening}{call}{closing}" for call in written)
-        read = [found.outcome for found in self._find(shown, [name for name, _ in calls])]
+            written = [self.between.join(written)]
+        opening, closing = (f"{self.wrapper[0]}{self.between}", f"{self.between}{self.wrapper[1]}")
+        shown = [f"{opening}{call}{closing}" if self.wrapper[0] else call for call in written]
+        read = [found.outcome for found in self._find("\n".join(shown), [name for name, _ in calls])]
         if len(read) != len(calls) or not all(map(_is_call, read, calls)):
             raise ValueError(f"{self.name} cannot express a call of {calls[0][0]!r}: it would be read as another")
-        return "\n".join(filter(None, [text, shown]))
+        return shown
 
-    def _written(self, name: str, arguments: Mapping[str, Any]) -> str:
+    def _written(self, number: int, name: str, arguments: Mapping[str, Any]) -> str:
         shown = [self._shown(name, key, value) for key, value in arguments.items()]
-        return self.written.format(name=name, arguments="".join(shown))
+        return self.written.format(name=name, arguments="".join(shown), number=number)
 
     def _shown(self, name: str, key: str, value: Any) -> str:
         """Writes an argument, as text if that is read as the value, else as JSON."""
         for form in [*([value] if isinstance(value, str) else []), json.dumps(value, ensure_ascii=False)]:
-            shown = self.argument.format(key=key, value=form, string=str(form is value).lower())
-            call = self.written.format(name=name, arguments=shown)
+            is_text = form is value
+            declared = "string" if is_text else _TYPES[type(value)]
+            shown = self.argument.format(key=key, value=form, string=str(is_text).lower(), type=declared)
+            call = self.written.format(name=name, arguments=shown, number=1)
             read = [found.outcome for found in self._find(call, [name])]
             if len(read) == 1 and _is_call(read[0], (name, {key: value})):
                 return shown
@@ -109,7 +122,7 @@ class XmlParser(Parser):
             # The layout puts a line break on either side of a value.
             shown = shown.removeprefix("\n").removesuffix("\n") if self.padded else shown
             told = head.groupdict().get("string")
-            arguments[key] = self._typed(name, key, shown, is_text=None if told is None else told == "true")
+            arguments[key] = self._typed(name, key, shown, is_text=None if told is None else told in ("true", "string"))
             at = end.end()
         closed = self.end.match(text, at)
         if why is None and closed is not None:
@@ -218,6 +231,29 @@ class DeepSeekV32Parser(XmlParser):
     shape = ('<｜DSML｜parameter name="..." string="true">', "</｜DSML｜invoke>", '<｜DSML｜invoke name="...">')
     padded = False
     stray = re.compile(r"</?｜DSML｜(?:invoke|parameter)\b[^<>\n]*>")
+
+
+class DeepSeekV41Parser(DeepSeekV32Parser):
+    """The same with a space behind the mark, and another name of the block: DeepSeek V4.1."""
+
+    name = "deepseek-v4.1"
+    native = mark = re.compile(r"<｜DSML｜ (?:calls|invoke)")
+    wrapper = ("<｜DSML｜ calls>", "</｜DSML｜ calls>")
+    begin = re.compile(r'<｜DSML｜ invoke name="(?P<name>[^"<>\n]*)">')
+    end = re.compile(r"\s*</｜DSML｜ invoke>")
+    key = re.compile(r'\s*<｜DSML｜ parameter name="(?P<key>[^"<>\n]*)"(?: string="(?P<string>true|false)")?>')
+    value_end = re.compile(r'</｜DSML｜ parameter>(?=\s*(?:<｜DSML｜ parameter name="|</｜DSML｜ invoke>))')
+    written = '<｜DSML｜ invoke name="{name}">\n{arguments}</｜DSML｜ invoke>'
+    argument = '<｜DSML｜ parameter name="{key}" string="{string}">{value}</｜DSML｜ parameter>\n'
+    shape = ('<｜DSML｜ parameter name="..." string="true">', "</｜DSML｜ invoke>", '<｜DSML｜ invoke name="...">')
+    stray = re.compile(r"</?｜DSML｜ (?:invoke|parameter)\b[^<>\n]*>")
+
+
+_TYPES = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object"} | {
+    tuple: "array",
+    type(None): "null",
+}
+"""JSON types of values."""
 
 
 @cache
