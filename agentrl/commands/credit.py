@@ -26,7 +26,7 @@ def print_credit(results: Sequence[CreditedRun], limit: int) -> None:
     for heading in ("episode", "reward", "turn", "role", *columns, "did"):
         left = heading in ("episode", "role", "credit", "did")
         table.add_column(heading, no_wrap=True, justify="left" if left else "right")
-    ids = _informative_first(results)
+    ids, evaluated = _informative_first(results)
     for id in ids[:limit]:
         record = results[0].episodes[id]
         for turn in (own := record.own_turns):
@@ -42,10 +42,11 @@ def print_credit(results: Sequence[CreditedRun], limit: int) -> None:
     _wide().print(Visible(table))
     if len(ids) > limit:
         print(f"({limit} of {len(ids)} episodes; --limit shows more, --json all)")
+    if evaluated:
+        print(f"({evaluated} episodes of evaluations, which are not trained on, are not listed; --json has them)")
     for result in results:
         _print_extremes(result)
     if (comparing := next((each for each in results if each.credit.needs_members), None)) is not None:
-        # Evaluations run every task once and are not trained on.
         _print_groups_without_signal([b for b in comparing.batches if b["split"] != "eval"])
 
 
@@ -75,16 +76,20 @@ def _one_each(results: Sequence[CreditedRun]) -> dict[str, Cell]:
     return {name: lambda id, turn, of=of: f"{of[id][turn]:+.3f}" for name, of in given.items()}  # type: ignore[misc]
 
 
-def _informative_first(results: Sequence[CreditedRun]) -> list[str]:
-    """Returns the ids of the credited episodes: first the groups in which an estimator gives some turn credit."""
+def _informative_first(results: Sequence[CreditedRun]) -> tuple[list[str], int]:
+    """Returns the ids of the credited episodes, and the number of those of evaluations, which are left out.
+
+    First come the groups in which an estimator gives some turn credit. Of a run with evaluations only, they are listed.
+    """
     telling = {
         results[0].episodes[credit.episode_id].group_id
         for result in results
         for credit in result.credits
         if any(credit.turn_advantages)
     }
-    ids = [credit.episode_id for credit in results[0].credits]
-    return sorted(ids, key=lambda id: results[0].episodes[id].group_id not in telling)
+    credited = [credit.episode_id for credit in results[0].credits]
+    ids = [id for id in credited if results[0].episodes[id].split != "eval"] or credited
+    return sorted(ids, key=lambda id: results[0].episodes[id].group_id not in telling), len(credited) - len(ids)
 
 
 def _did(turn: Turn) -> str:

@@ -332,10 +332,11 @@ FRAGMENTS = [
     "\x00", "<", ">", "=", " ", "\n", "é🙂", "\ud800", "[" * 99, "9" * 50,
 ]  # fmt: skip
 FRAMES = [
-    " to=search<|message|>", " to=self<|message|>", "<|eom|>", '<atem:invoke name="search">', "</atem:function_calls>",
-    "<|open|>tools<|sep|>", '<|open|>call tool="search" index="1"<|sep|>', "<|close|>call<|sep|>",
-    "<|open|>think<|sep|>", "<|message_model|>", "<|content_text|>", "<|content_thinking|>",
-    "<|content_invoke_tool_json|>", "<|end_message|>", '<｜DSML｜ invoke name="search">', '```json\n{"name": "look", "arguments": {}}',
+    " to=search<|message|>", " to=self<|message|>", "<|eom|>", '<atem:invoke name="search">',
+    "</atem:function_calls>", "<|open|>tools<|sep|>", '<|open|>call tool="search" index="1"<|sep|>',
+    "<|close|>call<|sep|>", "<|open|>think<|sep|>", "<|message_model|>", "<|content_text|>",
+    "<|content_thinking|>", "<|content_invoke_tool_json|>", "<|end_message|>", '<｜DSML｜ invoke name="search">',
+    '```json\n{"name": "look", "arguments": {}}',
 ]  # fmt: skip
 """Marks of the formats whose replies are frames."""
 WRITTEN = st.lists(st.sampled_from([*FRAGMENTS, *FRAMES]) | st.text(max_size=5), max_size=25).map("".join)

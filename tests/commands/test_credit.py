@@ -107,6 +107,17 @@ def test_evaluations_come_last(tmp_path: Path) -> None:
     assert ordered == ["rollout/0", "rollout/1", "train/0", "train/1", "eval/0", "eval/1"]
 
 
+def test_evaluations_are_not_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunDir.create(tmp_path / "run") as run:
+        for split, reward in (("eval", 1.0), ("eval", 0.0), ("train", 0.5)):
+            run.add(make_episode(f"{split}/{reward}", split=split, reward=reward, turns=1))
+    print_credit([credit(tmp_path / "run", "returns")], 10)
+    shown = capsys.readouterr().out
+    assert "train/0.5" in shown
+    assert "eval/" not in shown
+    assert "(2 episodes of evaluations, which are not trained on, are not listed; --json has them)" in shown
+
+
 def test_groups_that_teach_nothing_are_counted(counting: Path) -> None:
     here = counting.parent
     roll = ["rollout", "counting", "--n", "8", "--script"]

@@ -88,7 +88,7 @@ export function Chart({ title, lines, theme, marks = [], unit = "", missing, at 
       width: element.clientWidth || 280, height, legend: { show: false }, padding: [8, 16, 0, 0],
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: { x: { time: false, range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => (low === high ? [low - 0.5, high + 0.5] : [low, high]) }, y: { range: (/** @type {any} */ _, /** @type {number | null} */ low, /** @type {number | null} */ high) => ends(low, high) } },
-      axes: [{ ...axis, size: 26, gap: 7, incrs: STEPS, values: (/** @type {any} */ _, /** @type {number[]} */ splits, /** @type {number} */ __, /** @type {number} */ ___, /** @type {number} */ step) => ticks(splits, step) },
+      axes: [{ ...axis, size: 22, gap: 5, label: at, labelFont: axis.font, labelSize: 14, labelGap: 0, incrs: STEPS, values: (/** @type {any} */ _, /** @type {number[]} */ splits, /** @type {number} */ __, /** @type {number} */ ___, /** @type {number} */ step) => ticks(splits, step) },
         { ...axis, gap: 4, size: (/** @type {any} */ _, /** @type {string[] | null} */ labels) => Math.max(34, 14 + 6.5 * Math.max(...(labels ?? [""]).map((label) => label.length))),
           values: (/** @type {any} */ _, /** @type {number[]} */ splits, /** @type {number} */ __, /** @type {number} */ ___, /** @type {number} */ step) => ticks(splits, step) }],
       series: [{}, ...known.map((line) => ({ label: line.name, stroke: css(`--c${(line.colour % COLOURS) + 1}`), width: 1.75, spanGaps: true,

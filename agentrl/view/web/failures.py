@@ -71,5 +71,8 @@ def _count(one: Json, id: str, at: float | None) -> None:
 
 
 def _extremes(run: ViewedRun, column: str) -> list[Json]:
-    found = run.reader.select(f"id FROM all_episodes ORDER BY {column} DESC, id LIMIT {_EXTREMES}")
+    """The episodes with the largest values of a column, demonstrations aside."""
+    found = run.reader.select(
+        f"id FROM all_episodes WHERE split <> 'demo' ORDER BY {column} DESC, id LIMIT {_EXTREMES}"
+    )
     return rows_of(run, [id for (id,) in found])

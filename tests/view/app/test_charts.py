@@ -31,6 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
         run.add(make_episode("train/000000-first#0", split="train"))
         for k in range(1, 41):
             run.add_metrics({"iteration": k, "success": 0.5, "tokens": 27_500 + 100 * k})
+        run.add_metrics({"iteration": 40, "measured_once": 7})
     with served(folder, folder / "cache") as server:
         yield server
 
@@ -104,6 +105,12 @@ def test_axes_are_readable(page: Screen) -> None:
     assert page.page.evaluate(labels, [[1.00001, 1.00002], 0.00001]) == ["1.00001", "1.00002"]
     assert page.page.evaluate(labels, [[0, 2e-6], 2e-6]) == ["0", "2e-6"]
     assert page.page.evaluate(labels, [[0, 2_000_000], 1_000_000]) == ["0", "2M"]
+
+
+def test_one_value_is_a_figure_and_no_curve(page: Screen) -> None:
+    page.go("run", "run", "compare", query="?with=other").sees("Metrics with one value").holds("td", "measured_once")
+    assert page.page.locator(".chart", has_text="measured_once").count() == 0
+    page.is_clean()
 
 
 def test_two_runs_keep_their_colours(page: Screen) -> None:

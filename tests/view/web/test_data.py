@@ -322,6 +322,15 @@ def test_failures_by_class(library):
     assert failures["zero"] == ask(library, "episodes", reward_min=0, reward_max=0)["total"]
 
 
+def test_demonstrations_are_not_among_the_longest(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(make_episode("train/0", split="train", turns=1))
+        run.add(make_episode("demo/0", split="demo", turns=4))
+    library = RunLibrary(tmp_path / "run", cache=tmp_path / "cache")
+    assert [row["id"] for row in ask(library, "failures")["longest"]] == ["train/0"]
+    library.close()
+
+
 def test_episodes_without_reward_are_counted_by_the_filter_that_lists_them(tmp_path):
     with RunDir.create(tmp_path / "run") as run:
         for member, reward in enumerate([0.0, 0.0, 1.0]):

@@ -37,7 +37,9 @@ function Runs({ run, other, split, theme, place }) {
   if (!answer) return h("div", {}, pending(state));
   const inBoth = (/** @type {string} */ name) => answer.metrics[name].a.length > 0 && answer.metrics[name].b.length > 0;
   const others = Object.keys(answer.metrics).filter((name) => !PANELS.includes(name));
-  const names = [...PANELS.filter((name) => answer.metrics[name]), ...others.filter(inBoth), ...others.filter((name) => !inBoth(name))];
+  const drawn = (/** @type {string} */ name) => ["a", "b"].some((side) => answer.metrics[name][side].length > 1);
+  const all = [...PANELS.filter((name) => answer.metrics[name]), ...others.filter(inBoth), ...others.filter((name) => !inBoth(name))];
+  const names = all.filter(drawn), figures = all.filter((name) => !drawn(name)); // a rollout has one value of each metric
   const chart = (/** @type {string} */ name) => h(Chart, { key: name, title: visible(name), theme, lines: ["a", "b"].map((side) => ({ name: side.toUpperCase(), points: answer.metrics[name][side], dots: ofEvaluations(name) })) });
   const tasks = answer.tasks.filter((/** @type {Json} */ task) => task.task_id.toLowerCase().includes(words.toLowerCase()));
   return h("div", { class: "stack" }, state.error ? h(Failed, { error: state.error }) : null,
@@ -45,6 +47,8 @@ function Runs({ run, other, split, theme, place }) {
       h("label", { class: "row small soft" }, "split ", h("select", { value: split, onChange: (/** @type {any} */ event) => place({ split: event.currentTarget.value }) }, h("option", { value: "" }, "all"), answer.splits.map((/** @type {string} */ name) => h("option", { key: name, value: name }, visible(name)))))), h(Share, { won: answer.won })),
     h("div", { class: "charts" }, names.slice(0, CHARTS).map(chart)),
     names.length > CHARTS ? h(Details, { title: `${names.length - CHARTS} more metrics`, children: () => h("div", { class: "charts" }, names.slice(CHARTS).map(chart)) }) : null,
+    figures.length ? h("section", { class: "card pad" }, h("h2", {}, "Metrics with one value"), h("div", { class: "scroll-x" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["metric", "A", "B"].map((name, k) => h("th", { key: name, class: k ? "num" : "" }, name)))),
+      h("tbody", {}, figures.map((name) => h("tr", { key: name }, h("td", { class: "mono" }, visible(name)), ["a", "b"].map((side) => h("td", { key: side, class: "num" }, answer.metrics[name][side].length ? number(answer.metrics[name][side][0][1]) : h("span", { class: "none" }, "not recorded"))))))))) : null,
     h("section", { class: "card pad" }, h("h2", {}, "Configuration"), answer.config.length ? h("div", { class: "scroll-x" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["key", "A", "B"].map((name) => h("th", { key: name }, name)))), h("tbody", {}, answer.config.map((/** @type {Json} */ row) => h("tr", { key: row.path }, h("td", { class: "mono" }, visible(row.path)), [row.a, row.b].map((value, k) => h("td", { key: k, class: "mono" }, value == null ? h("span", { class: "soft" }, "–") : visible(flat(value))))))))) : h("p", { class: "soft" }, "The recipes are equal.")),
     h("section", { class: "card" }, h("div", { class: "filters" }, h("h2", { class: "grow" }, `Tasks (${number(tasks.length)})`), h("input", { type: "search", placeholder: "find a task", "aria-label": "find a task", onInput: (/** @type {any} */ event) => setWords(event.currentTarget.value) })),
       h("div", { class: "scroll-x" }, h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["task", "A", "B", "difference", "better"].map((name, k) => h("th", { key: name, class: k && k < 4 ? "num" : "" }, name)))),
