@@ -19,7 +19,12 @@ from agentrl.types.errors import EngineError, InfraError
 from .http_server import serving
 
 MIB = 1 << 20
-BOMB = gzip.compress(bytes(256 * MIB), 6)  # 256 KiB; of a fourth of it comes all that is taken
+
+
+@pytest.fixture(scope="module")
+def packed() -> bytes:
+    """A bomb of 256 KiB. Of a fourth of it comes all that is taken."""
+    return gzip.compress(bytes(256 * MIB), 6)
 
 
 async def engine(url: str, folder: Path) -> Any:
@@ -44,9 +49,9 @@ CLIENTS: list[Callable[[str, Path], Awaitable[Any]]] = [engine, tool, judge]
 
 @pytest.mark.parametrize("code", [200, 400, 500])
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_a_packed_bomb_is_an_error_of_the_server(client: Any, code: int, tmp_path: Path) -> None:
+async def test_a_packed_bomb_is_an_error_of_the_server(client: Any, code: int, packed: bytes, tmp_path: Path) -> None:
     async def bomb(path: str, body: Any) -> web.Response:
-        return web.Response(body=BOMB, status=code, headers={"Content-Encoding": "gzip"})
+        return web.Response(body=packed, status=code, headers={"Content-Encoding": "gzip"})
 
     async with serving(bomb) as url:
         tracemalloc.start()

@@ -19,8 +19,8 @@ chinook: Callable[[str], Any] = functools.partial(load_object, base=RECIPES / "s
 
 
 def needs(package: str) -> pytest.MarkDecorator:
-    installed = {(each.metadata["Name"] or "").lower() for each in metadata.distributions()}
-    return pytest.mark.skipif(package not in installed, reason=f"pip install --no-deps {package} (make setup does)")
+    missing = not any(metadata.Distribution.discover(name=package))
+    return pytest.mark.skipif(missing, reason=f"pip install --no-deps {package} (make setup does)")
 
 
 def played(tmp_path: Path, recipe: str, script: str, n: int, *more: str) -> list[float | None]:

