@@ -240,23 +240,45 @@ async def test_a_create_that_the_engine_is_slow_with_is_waited_for(
     assert over.is_set()
 
 
-@pytest.mark.slow
-async def test_closing_the_backend_leaves_nothing(docker_host: str) -> None:
-    backend = DockerBackend(docker_host)
-    descriptors = len(os.listdir("/proc/self/fd"))
+CLOSING = """
+import asyncio, os, sys
+from agentrl.sandbox.docker.backend import DockerBackend
+from agentrl.types.sandbox import SandboxSpec
+async def main():
+    backend = DockerBackend(sys.argv[1])
+    print(backend.owner)
+    before = len(os.listdir("/proc/self/fd"))
     sandbox = await backend.create(SandboxSpec(snapshots=True))
     await backend.create(SandboxSpec(network="public"))
     await sandbox.snapshot()
-    folder = backend._folder
-    assert folder is not None
-    assert len(things_of(backend, backend.owner)) == 5  # two containers, their folders, a network
+    print(backend._folder)
+    print("closing", flush=True)
+    sys.stdin.readline()
     await backend.close()
-    await until_async(
-        lambda: len(os.listdir("/proc/self/fd")) <= descriptors
-    )  # another thread may have one for a moment
+    print(len(os.listdir("/proc/self/fd")) - before)
     await backend.close()
-    assert things_of(backend, backend.owner) == []
-    assert not folder.exists()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_closing_the_backend_leaves_nothing(docker_host: str) -> None:
+    """In a process of its own: in that of the tests, others open and close descriptors meanwhile."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CLOSING, docker_host], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        owner, folder, closing = (program.stdout.readline().strip() for _ in range(3))
+        assert closing == "closing"
+        backend = DockerBackend(docker_host)
+        assert len(things_of(backend, owner)) == 5  # two containers, their folders, a network
+        assert Path(folder).exists()
+        descriptors, _ = program.communicate("\n")
+    assert int(descriptors) <= 0
+    assert program.returncode == 0
+    assert things_of(backend, owner) == []
+    assert not Path(folder).exists()
 
 
 DRIVER = """
