@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agentrl.chat.foreign import Talk, tool_definitions
+from agentrl.chat.foreign import ROLES, Talk, tool_definitions
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Message
 
@@ -44,7 +44,7 @@ def _of_step(step: Any, where: str) -> Iterator[Message]:
     results = observation.get("results") if isinstance(observation, Mapping) else None
     if step["source"] != "agent":
         if content or not results:
-            yield {"role": step["source"], "content": content}
+            yield {"role": _role(step, step["source"]), "content": content}
         calls: list[dict[str, Any]] = []
     else:
         calls = [_call(call, where) for call in step.get("tool_calls") or ()]
@@ -56,19 +56,29 @@ def _of_step(step: Any, where: str) -> Iterator[Message]:
         if step.get("is_copied_context") or step.get("llm_call_count") == 0:
             message["weight"] = 0
         yield message
+    names = {call["id"]: call["function"]["name"] for call in calls}
     for result in results or ():
         if not isinstance(result, Mapping):
             raise TaskError(f"a result of {where} is {result!r:.60}", remedy="{source_call_id, content}")
         id, said = result.get("source_call_id"), _content(result.get("content"))
         # A result that names no call was shown to the model as a message, unless its step has calls.
-        yield (
-            {"role": "tool", "tool_call_id": id, "content": said}
-            if id
-            else {
-                "role": "tool" if calls else "user",
-                "content": said,
-            }
-        )
+        if id:
+            yield {"role": "tool", "tool_call_id": id, "content": said, **({"name": names[id]} if id in names else {})}
+        else:
+            yield {"role": _role(result, "tool" if calls else "user"), "content": said, **_name(result)}
+
+
+def _role(part: Mapping[str, Any], usual: str) -> str:
+    """The role that our own export notes where the format has none for it."""
+    extra = part.get("extra")
+    noted = extra.get("role") if isinstance(extra, Mapping) else None
+    return noted if noted in ROLES else usual
+
+
+def _name(result: Mapping[str, Any]) -> dict[str, str]:
+    extra = result.get("extra")
+    name = extra.get("name") if isinstance(extra, Mapping) else None
+    return {"name": name} if isinstance(name, str) else {}
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:
