@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from agentrl.chat.formats.parser import Parser
 from agentrl.integrations.exchange.told import ToldEpisode
 from agentrl.types.task import Message
 
@@ -13,20 +14,20 @@ _FROM = {"user": "human", "assistant": "gpt", "tool": "observation"}
 
 
 def row(told: ToldEpisode) -> dict[str, Any]:
-    """The row of an episode. Its tools are JSON text; reasoning is a part of the reply's text."""
+    """The row of an episode. Its tools are JSON text; reasoning is a part of the text, as the model writes it."""
     episode = told.episode
     return {
-        "conversations": [turn for message in told.messages for turn in _turns(message)],
+        "conversations": [turn for message in told.messages for turn in _turns(message, told.parser)],
         "tools": json.dumps([tool["function"] for tool in told.tools], ensure_ascii=False),
         "id": episode.id,
         "reward": episode.reward,
     }
 
 
-def _turns(message: Message) -> Iterator[dict[str, str]]:
+def _turns(message: Message, parser: Parser) -> Iterator[dict[str, str]]:
     text, calls = message["content"], message.get("tool_calls") or []
     if thought := message.get("reasoning_content"):
-        text = f"<think>\n{thought}\n</think>\n\n{text}"
+        text = parser.thinking(thought, text)
     if text or not calls:
         role = str(message["role"])
         yield {"from": _FROM.get(role, role), "value": text}

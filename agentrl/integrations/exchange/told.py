@@ -28,12 +28,14 @@ class ToldEpisode:
 
     Attributes:
         said: messages; a reply has `reasoning_content` and `tool_calls`, whose arguments are objects.
+        parser: of the recipe's call format.
         tools: definitions of its tools.
         lost: number of things that the messages do not hold, by name.
     """
 
     episode: Episode
     said: list[tuple[Message, Turn | None]]
+    parser: Parser
     tools: list[dict[str, Any]]
     lost: Counter[str]
 
@@ -68,7 +70,7 @@ def told(episode: Episode, parser: Parser) -> ToldEpisode:
                 id = plain.pop("tool_call_id", None)
                 plain |= {"tool_call_id": ids[id]} if id in ids else {}
             said.append((plain, None))
-    return ToldEpisode(episode, said, tools, +lost)
+    return ToldEpisode(episode, said, parser, tools, +lost)
 
 
 def _reply(turn: Turn, parser: Parser, lost: Counter[str]) -> tuple[Message, dict[str, str]]:
