@@ -337,6 +337,28 @@ def probe(
     write_json(result) if as_json else print_probe(result)
 
 
+@app.command()
+def export(
+    run: Run,
+    to: Annotated[str, typer.Option("--to", help="A format of episodes: openai, sharegpt, atif, inspect.")],
+    out: Annotated[Path, typer.Option("--out", help="A new file; of atif, a new folder.")],
+    stage: Annotated[str | None, typer.Option(help="Only its episodes; required if several stages have some.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only train, eval, demo or rollout; default: all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the episodes of a run in the format of another tool, and say what that format does not hold."""
+    from agentrl.api.export_episodes import export_episodes
+
+    done = export_episodes(run, to, out, stage=stage, split=split)
+    if as_json:
+        write_json(done)
+        return
+    write_line(f"{done.episodes} episodes in {done.place}")
+    write_line(f"  {to} does not hold: {', '.join(done.lost)}")
+    for what, count in done.changed.items():
+        write_line(f"  lost: {count} {what}")
+
+
 @app.command("list")
 def list_plug_ins(
     kind: Annotated[str | None, typer.Argument(help="tools, estimators, ...; default: the kinds.")] = None,

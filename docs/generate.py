@@ -29,6 +29,7 @@ from agentrl.commands.plug_ins import kinds, plug_ins
 from agentrl.config.bases import recipe_schema
 
 DOCS = Path(__file__).parent
+_ROOMS = ("coming-from", "reference", "results")
 ROOT = DOCS.parent
 NOTE = "<!-- Written by docs/generate.py: change the code, then run it again. -->\n"
 
@@ -305,7 +306,7 @@ def _letters(title: str) -> str:
 def titles() -> dict[Path, tuple[str, str]]:
     """Returns title and first sentence of every page, by its path below docs/."""
     found = {}
-    for path in sorted([*DOCS.glob("*.md"), *DOCS.glob("reference/*.md"), *DOCS.glob("results/*.md")]):
+    for path in sorted([*DOCS.glob("*.md"), *(each for room in _ROOMS for each in DOCS.glob(f"{room}/*.md"))]):
         lines = path.read_text().splitlines()
         title = lines[0].removeprefix("# ")
         text = "\n".join(line for line in lines[1:] if not line.startswith("<!--")).strip()
@@ -322,7 +323,7 @@ def llms_txt() -> str:
         "> Multi-turn agentic reinforcement learning: rollouts with tools in sandboxes, token-exact records, "
         "credit for turns, a trainer.\n",
     ]
-    groups = {"Docs": ".", "Reference": "reference", "Results": "results"}
+    groups = {"Docs": ".", "Coming from": "coming-from", "Reference": "reference", "Results": "results"}
     for heading, folder in groups.items():
         rows = [
             f"- [{title}](docs/{path}): {first}" for path, (title, first) in pages.items() if str(path.parent) == folder

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.formats.registry import AUTO, FORMATS, parser_of, prepared
-from agentrl.chat.samples import STAND_IN, USER
+from agentrl.chat.samples import PROBE, REPLY, STAND_IN, USER
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.registry.registry import PlugInSection
 from agentrl.types.errors import RenderError
@@ -99,6 +99,24 @@ def writes_unknown_calls(tokenizer: Tokenizer, parser: Parser) -> bool:
         if "probe" in written and STAND_IN in written:
             return not parser.parse(written, ["probe"]).calls
     return False
+
+
+def around_thoughts(tokenizer: Tokenizer, parser: Parser) -> tuple[str, str] | None:
+    """Returns the text that the template writes before the reasoning of the last reply, from the mark on, and between
+    it and the content; None if it shows none in the parser's marks.
+    """
+    opened, closed = parser.thought
+    for key in ("reasoning_content", "reasoning"):
+        try:
+            text = tokenizer.render([USER, {**REPLY, key: PROBE}], None, False)
+        except RenderError:
+            continue
+        before, _, behind = text.partition(PROBE)
+        between, said, _ = behind.partition(STAND_IN)
+        mark = before.rfind(opened)
+        if said and mark >= 0 and before[mark:].strip() == opened and between.strip() == closed:
+            return before[mark:], between
+    return None
 
 
 @cache

@@ -22,7 +22,7 @@ from agentrl.chat.formats.parser import Parser, Reply
 from agentrl.chat.guard import Guard, frames
 from agentrl.chat.presence import Presence
 from agentrl.chat.processor import Processor, as_template_content, expanded, sampled_image
-from agentrl.chat.recognise import called_message, writes_calls_of
+from agentrl.chat.recognise import around_thoughts, called_message, writes_calls_of
 from agentrl.chat.roles import Roles
 from agentrl.chat.samples import MARK, PROBE, REPLY, STAND_IN, USER, result
 from agentrl.chat.template import KEEP_TURNS
@@ -116,6 +116,7 @@ class Renderer:
         before = scaffold[: scaffold.index(STAND_IN)]
         lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
         self._leads = {_opened_in(prompt, parser.thought[0]): lead}
+        self.parser = parser.with_around(around_thoughts(tokenizer, parser))
 
     def for_tools(self, definitions: Sequence[dict[str, Any]]) -> Renderer:
         """Returns this renderer for other tools; findings about the template are reused: they do not depend on tools.

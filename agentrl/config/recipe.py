@@ -95,8 +95,9 @@ class WarmStart(Section, Short):
 Kind = Literal["sft", "preference", "rl"]
 KINDS: tuple[Kind, ...] = typing.get_args(Kind)
 _SOURCES: dict[Kind, str] = {
-    "sft": "{script: NAME}, {jsonl: ./file.jsonl}, {run: NAME} or {text: ./file.jsonl}",
-    "preference": "{jsonl: ./file.jsonl} or {run: NAME}",
+    "sft": "{script: NAME}, {jsonl: ./file.jsonl}, {parquet: ./file.parquet}, {hf: NAME}, {run: NAME} or "
+    "{text: ./file.jsonl}",
+    "preference": "{jsonl: ./file.jsonl}, {parquet: ./file.parquet}, {hf: NAME} or {run: NAME}",
 }
 SPLITS = ("train", "eval", "demo", "rollout")
 """Prefixes of episode ids in a recipe without named stages."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from agentrl.config.sections import IS_FILE, MAY_CHANGE, NAMES_FILE, Section, Short, alone, misplaced
-from agentrl.config.tasks import TaskSettings
+from agentrl.config.tasks import ROWS, TaskSettings
 from agentrl.config.train import ImitationLossSettings, LrSchedule, OptimiserSettings, PreferenceLossSettings
 
 
@@ -72,14 +72,41 @@ class OfflineStage(Section):
         return self.steps or math.ceil((self.epochs or 1) * math.ceil(samples / self.batch))
 
 
-class SftStage(OfflineStage, Short):
-    """Supervised training on exactly one of `script`, `jsonl`, `run` and `text`."""
+class RowStage(OfflineStage):
+    """Settings of stages that may train on rows: of `jsonl`, `parquet` or `hf`."""
+
+    jsonl: Annotated[str | None, IS_FILE] = Field(
+        None, description="File with one JSON object per line, a .json file, or a folder of them (docs/stages.md)."
+    )
+    parquet: Annotated[str | None, IS_FILE] = Field(None, description="Parquet file, or a folder of such files.")
+    hf: Annotated[str | None, NAMES_FILE] = Field(
+        None, description="Data set for the package datasets: a folder, or a hub name."
+    )
+    split: str | None = Field(None, description="With hf: the split; needed if there are several.")
+    subset: str | None = Field(None, description="With hf: the configuration of the data set.")
+    tools: str | None = Field(
+        None, description="With rows: field with the definitions of a row's tools; dots lead inside; default: tools."
+    )
+
+    @property
+    def rows(self) -> str | None:
+        """The key of the source of rows, or None."""
+        return next((key for key in ROWS if getattr(self, key) is not None), None)
+
+    @model_validator(mode="after")
+    def _of_rows(self) -> Self:
+        _only_with(self, "hf", "split", "subset")
+        return self
+
+
+class SftStage(RowStage, Short):
+    """Supervised training on exactly one of `script`, `jsonl`, `parquet`, `hf`, `run` and `text`."""
 
     script: str | None = Field(None, description="Name of a script (under `scripts`) that plays demonstrations.")
     episodes: int = Field(256, gt=0, description="With script: number of demonstrations.")
     tasks: TaskSettings | None = Field(None, description="With script: their tasks; default: the recipe's tasks.")
-    jsonl: Annotated[str | None, IS_FILE] = Field(
-        None, description="File of conversations, one JSON object per line (docs/stages.md)."
+    messages: str | None = Field(
+        None, description="With rows: field with the conversation; dots lead inside; default: messages, conversations."
     )
     run: Annotated[str | None, NAMES_FILE] = Field(
         None, description="Stored episodes: the name of an earlier stage, or a run directory."
@@ -102,19 +129,17 @@ class SftStage(OfflineStage, Short):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        _exactly_one(self, "script", "jsonl", "run", "text")
+        _exactly_one(self, "script", *ROWS, "run", "text")
+        _only_with_rows(self, "messages", "tools")
         _only_with(self, "script", "episodes", "tasks")
         _only_with(self, "run", "min_reward")
         _only_with(self, "text", "length")
         return self
 
 
-class PreferenceStage(OfflineStage):
-    """Training on preferences, from exactly one of `jsonl` and `run`."""
+class PreferenceStage(RowStage):
+    """Training on preferences, from exactly one of `jsonl`, `parquet`, `hf` and `run`."""
 
-    jsonl: Annotated[str | None, IS_FILE] = Field(
-        None, description="File of chosen and rejected replies, one JSON object per line (docs/stages.md)."
-    )
     run: Annotated[str | None, NAMES_FILE] = Field(
         None, description="The name of an earlier stage, or a run directory: the best and worst episode of each group."
     )
@@ -129,7 +154,8 @@ class PreferenceStage(OfflineStage):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        _exactly_one(self, "jsonl", "run")
+        _exactly_one(self, *ROWS, "run")
+        _only_with_rows(self, "tools")
         _only_with(self, "run", "min_gap", "threshold")
         return self
 
@@ -146,3 +172,8 @@ def _only_with(section: Section, key: str, *others: str) -> None:
     for other in others:
         if getattr(section, key) is None and getattr(section, other) != fields[other].default:
             raise ValueError(f"{other!r} needs {key!r}")
+
+
+def _only_with_rows(stage: RowStage, *keys: str) -> None:
+    if stage.rows is None and (given := [key for key in keys if getattr(stage, key) is not None]):
+        raise ValueError(f"{given[0]!r} needs 'jsonl', 'parquet' or 'hf'")

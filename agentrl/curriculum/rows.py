@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from agentrl.chat.foreign import chat_messages, from_json, tool_definitions
 from agentrl.config.tasks import TaskSettings
-from agentrl.types.errors import TaskError, needs
-from agentrl.types.jsonl import read_rows
+from agentrl.curriculum.tables import Row, RowSource, inside, rows_of
+from agentrl.types.errors import TaskError
 from agentrl.types.parts.schemas import complaint
 from agentrl.types.task import Task
-
-_BATCH = 512  # rows that are turned into Python values at a time
-
-
-class Row(NamedTuple):
-    """A row with its place for messages; `stem` and `number` make its id, `folder` is that of its paths."""
-
-    stem: str
-    number: int
-    place: str
-    folder: Path
-    data: dict[str, Any]
 
 
 def tasks_of_rows(kind: str, settings: TaskSettings, base: Path) -> Iterator[Task]:
@@ -37,7 +24,8 @@ def tasks_of_rows(kind: str, settings: TaskSettings, base: Path) -> Iterator[Tas
         MissingExtra: the package that reads it is not installed.
     """
     asked, places = _Asked(settings), dict[str, str]()
-    for row in _READERS[kind](getattr(settings, kind), settings, base):
+    source = RowSource(kind, getattr(settings, kind), "tasks", settings.split, settings.subset)
+    for row in rows_of(source, base):
         try:
             task = asked.task(row)
         except TaskError as error:
@@ -75,7 +63,7 @@ class _Asked:
         for name, why in self.needed.items():
             if name not in data:
                 raise TaskError(f"the row has no field {name!r}", remedy=f"it has: {', '.join(data)}; {why}")
-        held = {key: _inside(data, path, key) for key, path in self.named.items()}
+        held = {key: inside(data, path, f"tasks.{key}") for key, path in self.named.items()}
         for name in self.prompt:
             if data[name] is None:
                 raise TaskError(f"{name!r} is empty (null), and the prompt shows it", remedy="drop or fill such rows")
@@ -88,21 +76,34 @@ class _Asked:
         instruction = self._instruction(row, held)
         if "images" in held:
             data = {name: value for name, value in data.items() if not _holds_bytes(value)}
-        data |= {name: _inside(row.data, path, f"fields.{name}") for name, path in settings.fields.items()}
-        seed, tools, sandbox = data.get("seed") or 0, held.get("tools"), held.get("sandbox")
+        data |= {name: inside(row.data, path, f"tasks.fields.{name}") for name, path in settings.fields.items()}
+        seed, sandbox = data.get("seed") or 0, held.get("sandbox")
+        tools = _tools(held["tools"], str(settings.tools)) if "tools" in held else None
         return Task(id=id, instruction=instruction, data=data, seed=seed, tools=tools, sandbox=sandbox).checked()
 
     def _instruction(self, row: Row, held: Mapping[str, Any]) -> list[dict[str, Any]]:
         settings, data = self.settings, row.data
         images = _images(held["images"], str(settings.images), row.folder) if "images" in held else None
         if settings.messages:
-            messages = _messages(held["messages"], settings.messages)
+            messages = chat_messages(held["messages"], settings.messages)
             return [*messages[:-1], {**messages[-1], "content": _with(messages[-1].get("content"), images)}]
         try:
             text = (settings.prompt or "").format(**data)
         except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:  # e.g. {price:d} of a text
             raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}") from None
         return [{"role": "user", "content": _with(text, images)}]
+
+
+def _tools(given: Any, field: str) -> Any:
+    """Names of tools as they are; definitions checked, in any form; both also as JSON text."""
+    listed = from_json(given)
+    if not isinstance(listed, list):
+        return listed
+    return [each if _is_name(each) else tool_definitions([each], field, start=k)[0] for k, each in enumerate(listed)]
+
+
+def _is_name(given: Any) -> bool:
+    return isinstance(given, str) and not given.strip().startswith("{")
 
 
 _NAMING = ("messages", "id", "tools", "sandbox", "images")
@@ -117,29 +118,11 @@ def _held(wrong: str, data: Mapping[str, Any]) -> str:
     return f"{data.get(name)!r:.80}"
 
 
-def _messages(given: Any, field: str) -> list[dict[str, Any]]:
-    """Chat messages; keys without a value, which tables have for every message, are left out."""
-    if not isinstance(given, Sequence) or not given or not all(isinstance(each, Mapping) for each in given):
-        raise TaskError(f"{field!r} is {given!r:.80}", remedy='give messages: [{"role": "user", "content": ...}]')
-    return [{name: value for name, value in each.items() if value is not None} for each in given]
-
-
 def _with(content: Any, images: list[Any] | None) -> Any:
     """The content of the instruction; with images, and where a row could have some, a list of parts."""
     if images is None:
         return content
     return [*([content] if isinstance(content, str) else content), *images]
-
-
-def _inside(data: Mapping[str, Any], path: str, key: str) -> Any:
-    """Returns the value at a dotted path. `key`: the key of `tasks` that names it."""
-    found: Any = data
-    for step in [path] if path in data else path.split("."):
-        if not isinstance(found, Mapping) or step not in found:
-            there = f"it has: {', '.join(map(str, found))}" if isinstance(found, Mapping) else f"there is {found!r:.60}"
-            raise TaskError(f"tasks.{key}: the row has no {path!r} (at {step!r})", remedy=there)
-        found = found[step]
-    return found
 
 
 def _images(given: Any, field: str, folder: Path) -> list[Any]:
@@ -175,93 +158,3 @@ def _fields(prompt: str) -> list[str]:
     if "" in names:
         raise TaskError(f"{prompt!r} has a {{}} without a name", place="tasks.prompt", remedy=_BRACES)
     return names
-
-
-def _files(given: str, base: Path, suffix: str, key: str) -> list[Path]:
-    """Returns the file, or all files of a folder with this ending, recursively and sorted by name."""
-    path = (base / given).resolve()
-    if not path.is_dir():
-        return [path]
-    if not (found := sorted(path.rglob(f"*{suffix}"))):
-        raise TaskError(f"the folder {path} holds no {suffix} file", place=f"tasks.{key}")
-    return found
-
-
-def _jsonl(name: str, settings: TaskSettings, base: Path) -> Iterator[Row]:
-    for path in _files(name, base, ".jsonl", "jsonl"):
-        for number, place, data in read_rows(path, "tasks.jsonl"):
-            yield Row(path.stem, number, place, path.parent, data)
-
-
-def _parquet(name: str, settings: TaskSettings, base: Path) -> Iterator[Row]:
-    with needs("tables"):
-        import pyarrow
-        import pyarrow.parquet as parquet
-    for path in _files(name, base, ".parquet", "parquet"):
-        if not path.is_file():
-            raise TaskError(
-                f"there is no file {path}", place="tasks.parquet", remedy="paths are relative to the recipe"
-            )
-        number = 0
-        try:
-            for batch in parquet.ParquetFile(path).iter_batches(_BATCH):
-                for data in batch.to_pylist():
-                    number += 1
-                    yield Row(path.stem, number, f"{path}, row {number}", path.parent, _plain(data))
-        except (pyarrow.ArrowException, OSError) as error:
-            remedy = "is it whole, and Parquet? tasks.jsonl reads JSON lines"
-            raise TaskError(f"cannot be read as Parquet: {error}", place=str(path), remedy=remedy) from None
-
-
-def _hf(name: str, settings: TaskSettings, base: Path) -> Iterator[Row]:
-    local = (base / name).resolve()
-    if name.startswith(("./", "../", "/")) and not local.exists():  # a name of the hub does not begin so
-        raise TaskError(f"there is no folder {local}", place="tasks.hf", remedy="paths are relative to the recipe")
-    with needs("hf"):
-        import datasets
-    there = str(local) if local.exists() else name
-    try:
-        if local.is_dir() and any((local / file).exists() for file in ("dataset_dict.json", "state.json")):
-            found = datasets.load_from_disk(there)
-        else:
-            found = datasets.load_dataset(there, settings.subset)
-    except Exception as error:  # the package raises all kinds: of the hub, of scripts, of files
-        remedy = "give a folder beside the recipe, or the hub name of a data set that this machine can reach"
-        if "onfig" in str(error) and settings.subset is None:
-            remedy = "name the configuration: tasks: {hf: ..., subset: ...}"
-        raise TaskError(f"{type(error).__name__}: {error}"[:600], place=f"tasks.hf {there}", remedy=remedy) from None
-    chosen = _split(found, settings, there)
-    stem, number = Path(there).name, 0
-    for table in chosen.with_format("arrow").iter(_BATCH):
-        for data in table.to_pylist():
-            number += 1
-            yield Row(stem, number, f"{name}, row {number}", local if local.is_dir() else base, _plain(data))
-
-
-def _split(found: Any, settings: TaskSettings, name: str) -> Any:
-    """Returns the split of the recipe, or the only one."""
-    if not isinstance(found, Mapping):
-        if settings.split is not None:
-            raise TaskError(f"{name} has no splits", place="tasks.split", remedy="leave it out")
-        return found
-    if settings.split is None and len(found) == 1:
-        return next(iter(found.values()))
-    if settings.split not in found:
-        what = "has several splits" if settings.split is None else f"has no split {settings.split!r}"
-        raise TaskError(f"{name} {what}", place="tasks.split", remedy=f"take one of {', '.join(map(str, found))}")
-    return found[settings.split]
-
-
-def _plain(value: Any) -> Any:
-    """A value of a table in JSON types: times as ISO text, decimals as text."""
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, datetime.date | datetime.time):  # a datetime is a date
-        return value.isoformat()
-    return str(value) if isinstance(value, decimal.Decimal | datetime.timedelta) else value
-
-
-_Reader = Callable[[str, TaskSettings, Path], Iterator[Row]]
-_READERS: dict[str, _Reader] = {"jsonl": _jsonl, "parquet": _parquet, "hf": _hf}

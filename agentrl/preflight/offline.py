@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentrl.config.stages import PreferenceStage
+from agentrl.config.tasks import ROWS
 from agentrl.preflight.trainer import check_offline, chosen_trainer
 from agentrl.preflight.training import check_model
 from agentrl.rollouts.builder import Parts
@@ -33,7 +34,7 @@ def offline_plan(stage: Stage, parts: Parts) -> StagePlan:
         if stored is None and getattr(settings, "run", None) is not None and _chooses(stage):
             if parts.make_agent().seats:  # the run's episodes will be of this recipe's agent
                 raise seats_refused(key_of(stage, "run"))
-        elif any(getattr(settings, key, None) is not None for key in ("jsonl", "text")) or stored is not None:
+        elif any(getattr(settings, key, None) is not None for key in (*ROWS, "text")) or stored is not None:
             examples_of(stage, parser_of(parts, fetch=False), stored, [])
     return plan
 

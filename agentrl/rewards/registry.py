@@ -49,6 +49,7 @@ REWARDS: Registry[Callable[..., Any]] = Registry(
         "state_check": "agentrl.rewards.functions.state:state_check",
         "harbor": "agentrl.integrations.harbor.verifier:harbor",
         "guest": "agentrl.integrations.guests:guest",
+        "trl_environment": "agentrl.integrations.trl_environment:trl_environment",
         "sql_execution": "agentrl.rewards.functions.sql:sql_execution",
         "sql_partial": "agentrl.rewards.functions.sql:sql_partial",
         "sql_syntax": "agentrl.rewards.functions.sql:sql_syntax",

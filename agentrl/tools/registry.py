@@ -49,6 +49,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "harbor": "agentrl.integrations.harbor.tool:Harbor",
         "gui": "agentrl.tools.builtin.gui.gui:Gui",
         "game": "agentrl.tools.builtin.games.game:Game",
+        "trl_environment": "agentrl.integrations.trl_environment:TrlEnvironment",
     },
     wanted="a Tool or Environment subclass, a @tool function or tool.from_schema(...)",
     accept=_tool,

@@ -1,4 +1,4 @@
-"""Reads JSON Lines files of users, each row with its place for messages."""
+"""Reads JSON Lines and JSON files of users, each row with its place for messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class JsonRow(NamedTuple):
 
 
 def read_rows(path: Path, key: str) -> Iterator[JsonRow]:
-    """Yields the objects of a file; empty lines are skipped.
+    """Yields the objects of a file; empty lines are skipped. A file `*.json` may also be one object, or a list of them.
 
     Args:
         key: key of the recipe that names the file.
@@ -29,6 +29,11 @@ def read_rows(path: Path, key: str) -> Iterator[JsonRow]:
     """
     if not path.is_file():
         raise TaskError(f"there is no file {path}", place=key, remedy="paths are relative to the recipe")
+    if path.suffix == ".json" and (whole := _whole(path)) is not None:
+        for number, row in enumerate(whole, 1):
+            place = f"{path}, row {number}"
+            yield JsonRow(number, place, _object(row, place))
+        return
     with path.open("rb") as lines:
         for number, written in enumerate(lines, 1):
             place = f"{path}:{number}"
@@ -54,6 +59,19 @@ def _row(line: str, place: str) -> dict[str, Any]:
         raise TaskError(f"not valid JSON: {error.msg} at column {error.colno}", place=place) from None
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits, lists thousands deep
         raise TaskError(f"the row cannot be read: {error}", place=place) from None
+    return _object(row, place)
+
+
+def _object(row: Any, place: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise TaskError(f"a row is an object, found {type(row).__name__}", place=place)
     return row
+
+
+def _whole(path: Path) -> list[Any] | None:
+    """Returns the rows of a file of one JSON value; None if it is none: it may hold JSON lines."""
+    try:
+        value = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else [value]

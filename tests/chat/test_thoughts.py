@@ -6,6 +6,10 @@ import pytest
 
 from agentrl.chat.formats.parser import ParsedCall
 from agentrl.chat.formats.registry import FORMATS
+from agentrl.chat.recognise import parser_for
+from agentrl.chat.renderer import Renderer
+from agentrl.config.agent import FormatSettings
+from tests.chat.families import tokenizer_of
 from tests.chat.test_parsers import CALL, PARSER, parse
 
 LOOK = [ParsedCall("look", {})]
@@ -77,3 +81,23 @@ def test_many_thoughts_are_read_in_linear_time() -> None:
     for text in ("<think></think>", "<think>a</think>b\n<tool_call>", "<think><tool_call>{</think>", "a<think>"):
         for format in ("hermes", "xml", "glm-4.5"):
             parse(format, text * (100_000 // len(text)))
+
+
+@pytest.mark.parametrize("format", FORMATS.built_in)
+def test_a_thought_that_is_written_is_read_back(format: str) -> None:
+    reply = parse(format, PARSER[format].thinking("I must look.", PARSER[format].format("", [("look", {})])))
+    assert (reply.thought, [call.name for call in reply.calls], reply.errors) == ("I must look.", ["look"], [])
+    reply = parse(format, PARSER[format].thinking("Easy.", "Four."))
+    assert (reply.thought, reply.text, reply.calls) == ("Easy.", "Four.", [])
+
+
+@pytest.mark.parametrize("family", ["qwen3", "glm4moe", "nemotron_3_nano", "gemma4_v5"])
+def test_a_thought_is_written_as_the_template_writes_it(family: str) -> None:
+    tokenizer = tokenizer_of(family)
+    renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, []), [])
+    said = renderer.parser.thinking("Easy.", "Four.")
+    messages = [
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "Four.", "reasoning_content": "Easy.", "reasoning": "Easy."},
+    ]
+    assert said in tokenizer.render(messages, None, False)

@@ -71,6 +71,9 @@ def stored(loud: Path) -> Path:
 @pytest.mark.slow
 def test_what_is_said_of_a_stored_run(stored: Path) -> None:
     assert document("check", "run", cwd=stored)["ok"]
+    rows = document("export", "run", "--to", "openai", "--out", "talks.jsonl", cwd=stored)
+    assert (rows["place"], rows["episodes"], rows["changed"]) == ("talks.jsonl", 4, {})
+    assert len((stored / "talks.jsonl").read_text().splitlines()) == 4
     rewards = document("rescore", "run", "--recipe", "counting", cwd=stored)
     assert rewards["components"]["loud"] == {"recorded": 1.0, "new": 1.0, "unscored": 0}
     assert len(document("credit", "run", "--estimator", "grpo", cwd=stored)["episodes"]) == 4

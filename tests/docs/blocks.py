@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "results").glob("*.md"))]
+_FOLDERS = [ROOT / "docs", ROOT / "docs" / "coming-from", ROOT / "docs" / "results"]
+PAGES = [ROOT / "README.md", *(page for folder in _FOLDERS for page in sorted(folder.glob("*.md")))]
 """Pages that people write. docs/reference is written by docs/generate.py."""
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)

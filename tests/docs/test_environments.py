@@ -106,7 +106,7 @@ def test_the_built_in_tools_have_the_arguments_of_the_page() -> None:
     told: dict[str, list[str]] = defaultdict(list)
     for names, said in re.findall(r"^\| (`[^|]*`) \| (.*) \|$", page, re.MULTILINE):
         for name in re.findall(r"\w+", names):
-            told[name] += re.findall(r"`(\w+\(.*?\)|\w+: .*?|models|app|library|of)`", said)
+            told[name] += re.findall(r"`(\w+\(.*?\)|\w+: .*?|models|app|library|of|factory)`", said)
     for row in plug_ins("tools"):
         lines = signature_lines(row["about"]["functions"]).splitlines()
         functions = [line[2:].partition("): ")[0] + ")" for line in lines if line.startswith("- ")]

@@ -12,6 +12,7 @@ from agentrl.chat.formats.registry import parser_named
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.tasks import TaskSettings
+from agentrl.curriculum.tables import RowSource
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.tools.schema import inner_definition
 from agentrl.training.stages.files import conversations, preferences
@@ -36,7 +37,7 @@ RIGHT = ("trains", "shown", "controls", "instruction", "refused")
 the number of control tokens; the instruction as roles and texts, in order; words of the refusal."""
 
 
-@pytest.mark.parametrize(("file", "case"), played("rows", ["row"], [*RIGHT, "tasks", "data", "id", "tools"]))
+@pytest.mark.parametrize(("file", "case"), played("rows", ["row"], [*RIGHT, "tasks", "data", "id", "tools", "fields"]))
 def test_a_row(file: str, case: Case, tmp_path: Path) -> None:
     assert set(case) & set(RIGHT), "a case says what is right"
     path = tmp_path / "rows.jsonl"
@@ -52,12 +53,13 @@ def test_a_row(file: str, case: Case, tmp_path: Path) -> None:
 
 def checked(file: str, case: Case, path: Path) -> None:
     """Reads the row, and compares it with what the case says."""
+    source = RowSource("jsonl", str(path), file)
     if file == "tasks":
         task_of(case, path)
     elif file == "sft":
-        told(case, conversations(path, PARSER, "sft.data"))
+        told(case, conversations(source, Path(), PARSER, **case.get("fields", {})))
     else:
-        told(case, [one for one, _ in preferences(path, PARSER, "preference.data", paired=False)])
+        told(case, [one for one, _ in preferences(source, Path(), PARSER, paired=False)])
 
 
 def told(case: Case, found: list[SupervisedConversation]) -> None:

@@ -53,6 +53,11 @@ class HarmonyParser(Parser):
         shown = json.dumps(dict(arguments), ensure_ascii=False)
         return f"{preamble}{CHANNEL}commentary to=functions.{name} <|constrain|>json{BODY}{shown}"
 
+    def thinking(self, thought: str, reply: str) -> str:
+        """Writes a reply that begins with a message in the channel `analysis`."""
+        said = reply if reply.startswith(CHANNEL) else f"{CHANNEL}final{BODY}{reply}"
+        return f"{CHANNEL}analysis{BODY}{thought}{END}<|start|>assistant{said}"
+
     def parse(self, text: str, tools: Collection[str]) -> Reply:
         """Parses a reply. Never raises. Text outside of messages is read as in the final channel."""
         thought, said = _split(text)

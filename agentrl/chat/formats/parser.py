@@ -97,6 +97,8 @@ class Parser(ABC):
         ends: the control tokens that end a reply and a reply with calls, if the model samples others than the chat
             template writes; None: those of the template.
         thought: marks before and behind a thought. In a reply without these marks, `<think>` is one, too.
+        around: text before a thought, and between it and the rest of the reply, as the chat template writes them; None:
+            the marks on lines of their own.
         others: formats that are searched in a reply without a call, so that their calls are faults and not answers.
     """
 
@@ -105,6 +107,7 @@ class Parser(ABC):
     mark: ClassVar[re.Pattern[str] | None] = None
     ends: ClassVar[tuple[str, str] | None] = None
     thought: ClassVar[tuple[str, str]] = ("<think>", "</think>")
+    around: tuple[str, str] | None = None
     others: Sequence[type[Parser]] = ()
 
     def __init__(self, definitions: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -156,6 +159,18 @@ class Parser(ABC):
         Raises:
             ValueError: the format cannot express an argument.
         """
+
+    def thinking(self, thought: str, reply: str) -> str:
+        """Writes a reply that begins with a thought. `parse` reads the thought back."""
+        opened, closed = self.thought
+        before, behind = self.around or (f"{opened}\n", f"\n{closed}\n\n")
+        return f"{before}{thought}{behind}{reply}"
+
+    def with_around(self, around: tuple[str, str] | None) -> Self:
+        """Returns this parser with the text around thoughts."""
+        other = copy.copy(self)
+        other.around = around
+        return other
 
     def instructions(self, tools: Sequence[Mapping[str, Any]]) -> str:
         """Returns the part of a system prompt about the tools (definitions) and how to call them.

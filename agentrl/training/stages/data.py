@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from pathlib import Path
 
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.recipe import RlStage
 from agentrl.config.stages import PreferenceStage, SftStage
+from agentrl.curriculum.tables import RowSource
 from agentrl.estimators.pairs import best_and_worst, best_two_and_worst, check_prompts
 from agentrl.models.load import chat_tokenizer, find_model
 from agentrl.rollouts.builder import Parts
@@ -110,9 +110,9 @@ def examples_of(
 def _supervised(
     stage: Stage, settings: SftStage, parser: Parser, stored: Stored | None, demonstrations: Sequence[Episode]
 ) -> list[Example]:
-    if settings.jsonl is not None:
-        file = _file(stage, settings.jsonl)
-        return [Example(each) for each in conversations(file, parser, key_of(stage, "jsonl"))]
+    if (source := _rows(stage, settings)) is not None:
+        found = conversations(source, stage.recipe.base, parser, settings.messages, settings.tools)
+        return [Example(each) for each in found]
     if settings.text is not None:
         texts = raw_texts(settings.text, stage.recipe.base, settings.length, key_of(stage, "text"))
         return [Example(each) for each in texts]
@@ -126,9 +126,9 @@ def _supervised(
 
 def _preferred(stage: Stage, settings: PreferenceStage, parser: Parser, stored: Stored | None) -> list[Example]:
     loss = preference_loss(stage)
-    if settings.jsonl is not None:
-        file, key = _file(stage, settings.jsonl), key_of(stage, "jsonl")
-        found = preferences(file, parser, key, paired=loss.paired, gold=loss.gold)
+    if (source := _rows(stage, settings)) is not None:
+        base, tools = stage.recipe.base, settings.tools
+        found = preferences(source, base, parser, tools, paired=loss.paired, gold=loss.gold)
         return [Example(conversation, None, label) for conversation, label in found]
     if stored is None:
         return []
@@ -264,8 +264,12 @@ def key_of(stage: Stage, key: str) -> str:
     return f"stages.{stage.index}.{stage.kind}.{key}" if stage.listed else f"{stage.name}.{key}"
 
 
-def _file(stage: Stage, name: str) -> Path:
-    return (stage.recipe.base / name).resolve()
+def _rows(stage: Stage, settings: SftStage | PreferenceStage) -> RowSource | None:
+    """The source of rows of a stage; None if it has another source."""
+    if (kind := settings.rows) is None:
+        return None
+    section = key_of(stage, kind).removesuffix(f".{kind}")
+    return RowSource(kind, getattr(settings, kind), section, settings.split, settings.subset)
 
 
 @contextmanager

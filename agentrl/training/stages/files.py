@@ -1,58 +1,100 @@
-"""Conversations and preferences in JSONL files, in the formats of TRL and of fine-tuning APIs; and raw texts."""
+"""Conversations and preferences in rows of files and data sets, in the forms of TRL, of APIs, of ShareGPT and of ATIF;
+and raw texts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from agentrl.chat import atif
+from agentrl.chat.foreign import ROLES, chat_messages, tool_definitions
 from agentrl.chat.formats.native_calls import answers, ids_of, in_call_order, read_arguments, rounds
 from agentrl.chat.formats.parser import Parser
+from agentrl.curriculum.tables import Row, RowSource, inside, rows_of
 from agentrl.registry.references import is_reference, load_object
 from agentrl.training.supervised.conversation import Said, SupervisedConversation
 from agentrl.training.supervised.raw_text import RawText
 from agentrl.types import values
 from agentrl.types.errors import TaskError
-from agentrl.types.jsonl import JsonRow, read_rows
+from agentrl.types.jsonl import read_rows
 from agentrl.types.parts import schemas
 from agentrl.types.task import Message
 
 Labelled = tuple[SupervisedConversation, float]
 """A conversation, and its label: 1 for a good one, 0 for a bad one."""
 
-_KEYS = ("role", "content", "name", "tool_calls", "tool_call_id", "weight")
+_KEYS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "weight")
 _FORMS = {
-    "sft": '{"messages": [...]}, or {"prompt": ..., "completion": ...}',
+    "sft": '{"messages": [...]}, {"conversations": [...]}, {"prompt": ..., "completion": ...}, or a trajectory of '
+    "ATIF; sft.messages names another field (responses_create_params.input)",
     "preference": '{"prompt": ..., "chosen": ..., "rejected": ...}, or {"prompt": ..., "completion": ..., "label": '
     "true | false} for the loss kto",
 }
 
 
-def conversations(path: Path, parser: Parser, key: str) -> list[SupervisedConversation]:
-    """The conversations of a file of `messages`, or `prompt` and `completion`.
+class _Told(NamedTuple):
+    """A row that is read, and how its replies are written.
+
+    Attributes:
+        parser: of the row's tools.
+        tools: the row's tools; None: those of the recipe.
+    """
+
+    row: Row
+    parser: Parser
+    tools: list[dict[str, Any]] | None
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self.row.data
+
+
+def conversations(
+    source: RowSource, base: Path, parser: Parser, messages: str | None = None, tools: str | None = None
+) -> list[SupervisedConversation]:
+    """The conversations of rows of `messages` or `conversations`, of `prompt` and `completion`, or of ATIF.
 
     Args:
+        base: folder of the recipe.
         parser: writes tool calls in the policy's format.
-        key: the recipe's key that names the file.
+        messages, tools: the rows' fields, dots lead inside; default: the usual ones.
 
     Raises:
-        TaskError: a row is wrong (with file and line), or the file has no row.
+        TaskError: a row is wrong (with file and row), or there is none.
+        MissingExtra: the package that reads the source is not installed.
     """
-    return _all(path, key, lambda row: [_conversation(row, parser)])
+
+    def read(row: Row) -> list[SupervisedConversation]:
+        if messages is None and atif.is_trajectory(row.data):
+            talk = atif.talk_of(row.data)
+            told = _told(row, parser, talk.tools)
+            return [_turns(_checked(talk.messages, "steps"), told)]
+        told = _told(row, parser, _tools(row, tools, source.section))
+        return [_turns(_conversation(told, messages, source.section), told)]
+
+    return _all(source, base, read)
 
 
-def preferences(path: Path, parser: Parser, key: str, *, paired: bool, gold: bool = False) -> list[Labelled]:
-    """The labelled conversations of a file: two per row with `chosen` and `rejected`, one per row with `label`.
+def preferences(
+    source: RowSource, base: Path, parser: Parser, tools: str | None = None, *, paired: bool, gold: bool = False
+) -> list[Labelled]:
+    """The labelled conversations of rows: two per row with `chosen` and `rejected`, one per row with `label`.
 
     Args:
         paired: refuse rows with `label`.
         gold: rows have a third reply, `gold`, which gets label 2.
 
     Raises:
-        TaskError: as `conversations`.
+        TaskError, MissingExtra: as `conversations`.
     """
-    return _all(path, key, lambda row: _preferences(row, parser, paired, gold))
+
+    def read(row: Row) -> list[Labelled]:
+        return _preferences(_told(row, parser, _tools(row, tools, source.section)), paired, gold)
+
+    return _all(source, base, read)
 
 
 def raw_texts(source: str, base: Path, length: int | None, key: str) -> list[RawText]:
@@ -90,106 +132,147 @@ def _texts(source: str, base: Path, key: str) -> Iterator[tuple[int, str, Any]]:
             yield row.number, row.place, row.data.get("text")
 
 
-def _all(path: Path, key: str, of: Callable[[JsonRow], Sequence[Any]]) -> list[Any]:
-    found = [each for row in read_rows(path, key) for each in of(row)]
+def _all(source: RowSource, base: Path, read: Callable[[Row], Sequence[Any]]) -> list[Any]:
+    found: list[Any] = []
+    for row in rows_of(source, base):
+        try:
+            found += read(row)
+        except TaskError as error:
+            raise TaskError(error.message, place=row.place, remedy=error.remedy) from None
     if not found:
-        raise TaskError(f"{path} has no row", place=key)
+        raise TaskError(f"{source.name} has no row", place=source.key)
     return found
 
 
-def _conversation(row: JsonRow, parser: Parser) -> SupervisedConversation:
-    data = row.data
+def _tools(row: Row, path: str | None, section: str) -> list[dict[str, Any]] | None:
+    """The tools of a row; None if it names none."""
+    given = row.data.get("tools") if path is None else inside(row.data, path, f"{section}.tools")
+    return tool_definitions(given, path or "tools") or None
+
+
+def _told(row: Row, parser: Parser, tools: list[dict[str, Any]] | None) -> _Told:
+    if tools is None:
+        return _Told(row, parser, None)
+    own = parser.for_tools(tools)
+    for name in own.functions:
+        try:
+            own.example(name)
+        except ValueError as error:
+            raise TaskError(f"the tool {name!r} cannot be called in the format {own.name}: {error}") from None
+    return _Told(row, own, tools)
+
+
+def _conversation(told: _Told, path: str | None, section: str) -> list[Message]:
+    data = told.data
+    if path is not None:
+        return _messages(inside(data, path, f"{section}.messages"), path)
     if "messages" in data:
-        messages = _messages(data["messages"], row, "messages")
-    elif {"prompt", "completion"} <= data.keys():
-        messages = _prompt(data["prompt"], row) + _reply(data["completion"], row, "completion")
-    else:
-        raise _other_form(row, "sft")
-    return _turns(messages, row, parser)
+        return _messages(data["messages"], "messages")
+    if "conversations" in data:
+        return _shared(data)
+    if {"prompt", "completion"} <= data.keys():
+        return _prompt(data) + _reply(data["completion"], "completion")
+    raise _other_form(data, "sft")
 
 
-def _preferences(row: JsonRow, parser: Parser, paired: bool, gold: bool) -> list[Labelled]:
-    data = row.data
+def _shared(data: Mapping[str, Any]) -> list[Message]:
+    """Messages of ShareGPT, whose system message may be a field of its own."""
+    messages, system = _messages(data["conversations"], "conversations"), data.get("system")
+    if not isinstance(system, str) or not system:
+        return messages
+    if messages[0]["role"] == "system":
+        raise TaskError("the row has a system message, and a field system", remedy="leave one of them out")
+    return [{"role": "system", "content": system}, *messages]
+
+
+def _preferences(told: _Told, paired: bool, gold: bool) -> list[Labelled]:
+    data = told.data
     if gold:
         if not {"prompt", "gold", "chosen", "rejected"} <= data.keys():
             raise TaskError(
                 f"the row has {', '.join(data) or 'no key'}, and the loss compares three replies",
-                place=row.place,
                 remedy="give prompt, gold, chosen and rejected; or use another preference.loss",
             )
-        messages = _prompt(data["prompt"], row) + _reply(data["gold"], row, "gold")
-        pair = _pair(row, parser)
-        best = _turns(messages, row, parser, "gold", learned_from=len(_prompt(data["prompt"], row)))
-        return [(best, 2.0), *pair]
+        prompt = _prompt(data)
+        best = _turns(prompt + _reply(data["gold"], "gold"), told, "gold", learned_from=len(prompt))
+        return [(best, 2.0), *_pair(told)]
     if {"chosen", "rejected"} <= data.keys():
-        return _pair(row, parser)
+        return _pair(told)
     if not {"prompt", "completion", "label"} <= data.keys():
-        raise _other_form(row, "preference")
+        raise _other_form(data, "preference")
     if paired:
         raise TaskError(
             "the row has a label, but the loss compares a chosen reply with a rejected one",
-            place=row.place,
             remedy="use preference.loss: kto, or rows with prompt, chosen and rejected",
         )
     if not isinstance(data["label"], bool):
-        raise TaskError(f"label is {data['label']!r}", place=row.place, remedy="true or false")
-    messages = _prompt(data["prompt"], row) + _reply(data["completion"], row, "completion")
-    return [(_turns(messages, row, parser), float(data["label"]))]
+        raise TaskError(f"label is {data['label']!r}", remedy="true or false")
+    messages = _prompt(data) + _reply(data["completion"], "completion")
+    return [(_turns(messages, told), float(data["label"]))]
 
 
-def _pair(row: JsonRow, parser: Parser) -> list[Labelled]:
-    sides = {name: _reply(row.data[name], row, name) for name in ("chosen", "rejected")}
+def _pair(told: _Told) -> list[Labelled]:
+    data = told.data
+    sides = {name: _reply(data[name], name) for name in ("chosen", "rejected")}
     if sides["chosen"] == sides["rejected"]:
-        raise TaskError("chosen and rejected are the same", place=row.place)
-    if "prompt" in row.data:
-        prompt = _prompt(row.data["prompt"], row)
-    else:  # the common beginning of both
+        raise TaskError("chosen and rejected are the same")
+    prompt = _prompt(data) if "prompt" in data or "conversations" in data else []
+    if not prompt or all(messages[: len(prompt)] == prompt for messages in sides.values()):
+        # The common beginning of both, which some data sets also give as the prompt.
         both = list(zip(*sides.values(), strict=False))
         prompt = [message for message, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
         sides = {name: messages[len(prompt) :] for name, messages in sides.items()}
     for name, other in (("chosen", "rejected"), ("rejected", "chosen")):
         if not sides[name]:
             remedy = "give each its own reply after the common beginning, or give the prompt"
-            raise TaskError(f"{name} is the beginning of {other}", place=row.place, remedy=remedy)
-    given = [_turns(prompt + own, row, parser, name, learned_from=len(prompt)) for name, own in sides.items()]
+            raise TaskError(f"{name} is the beginning of {other}", remedy=remedy)
+    given = [_turns(prompt + own, told, name, learned_from=len(prompt)) for name, own in sides.items()]
     return [(given[0], 1.0), (given[1], 0.0)]
 
 
-def _other_form(row: JsonRow, kind: str) -> TaskError:
-    return TaskError(f"the row has {', '.join(row.data) or 'no key'}", place=row.place, remedy=f"give {_FORMS[kind]}")
+def _other_form(data: Mapping[str, Any], kind: str) -> TaskError:
+    return TaskError(f"the row has {', '.join(data) or 'no key'}", remedy=f"give {_FORMS[kind]}")
 
 
-def _prompt(value: Any, row: JsonRow) -> list[Message]:
+def _prompt(data: Mapping[str, Any]) -> list[Message]:
     """Messages. A string becomes a user message."""
-    return [{"role": "user", "content": value}] if isinstance(value, str) else _messages(value, row, "prompt")
+    if "prompt" not in data:
+        return _shared(data)
+    value = data["prompt"]
+    return [{"role": "user", "content": value}] if isinstance(value, str) else _messages(value, "prompt")
 
 
-def _reply(value: Any, row: JsonRow, key: str) -> list[Message]:
-    """Messages. A string becomes an assistant message."""
-    return [{"role": "assistant", "content": value}] if isinstance(value, str) else _messages(value, row, key)
+def _reply(value: Any, key: str) -> list[Message]:
+    """Messages. A string becomes an assistant message, and a single message a list."""
+    if isinstance(value, str):
+        return [{"role": "assistant", "content": value}]
+    return _messages([value] if isinstance(value, Mapping) else value, key)
 
 
-def _messages(value: Any, row: JsonRow, key: str) -> list[Message]:
-    if row.data.get("tools"):
-        remedy = "remove the key and name the tools in the recipe: the policy sees their descriptions"
-        raise TaskError("the row defines its own tools", place=row.place, remedy=remedy)
-    if not isinstance(value, list) or not value:
-        raise TaskError(f"{key} is {value!r:.60}", place=row.place, remedy="a list of messages: {role, content}")
-    return [_message(each, row, f"{key}[{index}]") for index, each in enumerate(value)]
+def _messages(value: Any, key: str) -> list[Message]:
+    return _checked(chat_messages(value, key), key, value)
 
 
-def _message(value: Any, row: JsonRow, where: str) -> Message:
-    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
-        raise TaskError(f"{where} is {value!r:.60}", place=row.place, remedy="a message: {role, content}")
+def _checked(messages: Sequence[Message], key: str, given: Any = None) -> list[Message]:
+    """The messages of a value; items that were joined have no index in it."""
+    where = "{key}[{index}]" if isinstance(given, list) and len(given) == len(messages) else "message {index} of {key}"
+    return [_message(each, where.format(key=key, index=index)) for index, each in enumerate(messages)]
+
+
+def _message(value: Message, where: str) -> Message:
+    if value["role"] not in ROLES:
+        raise TaskError(f"{where} has the role {value['role']!r}", remedy=f"one of {', '.join(ROLES)}")
     if strangers := [key for key, item in value.items() if key not in _KEYS and item not in (None, [], {}, "")]:
-        remedy = f"a message has {', '.join(_KEYS)}; reasoning is part of the content, as the model writes it"
-        raise TaskError(f"{where} has {', '.join(strangers)}, which would be lost", place=row.place, remedy=remedy)
+        remedy = f"a message has {', '.join(_KEYS)}"
+        raise TaskError(f"{where} has {', '.join(strangers)}, which would be lost", remedy=remedy)
     if value.get("weight") not in (None, 0, 1):
-        raise TaskError(f"{where} has weight {value['weight']!r}", place=row.place, remedy="1: learned; 0: context")
+        raise TaskError(f"{where} has weight {value['weight']!r}", remedy="1: learned; 0: context")
+    if value["role"] != "assistant" and (value.get("tool_calls") or value.get("reasoning_content")):
+        raise TaskError(f"{where} has calls or reasoning, and the role {value['role']}", remedy="the assistant's")
     try:
         return {**value, "content": _content(value.get("content"))}
     except ValueError as error:
-        raise TaskError(f"{where}: {error}", place=row.place, remedy="text only") from None
+        raise TaskError(f"{where}: {error}", remedy="text only") from None
 
 
 def _content(value: Any) -> str:
@@ -205,41 +288,38 @@ def _part(part: Any) -> str:
     return str(part["text"])
 
 
-def _turns(
-    messages: Sequence[Message], row: JsonRow, parser: Parser, side: str = "", learned_from: int = 0
-) -> SupervisedConversation:
+def _turns(messages: Sequence[Message], told: _Told, side: str = "", learned_from: int = 0) -> SupervisedConversation:
     """The conversation of the messages.
 
     Args:
         side: side of a pair, chosen or rejected.
         learned_from: index of the first message after the prompt. Replies before it are not learned.
     """
-    messages = _answered(messages, row)
+    messages = _answered(messages)
     starts = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     if not starts or starts[0] == 0:
         why = "the assistant has no message" if not starts else "the first message is the assistant's"
-        raise TaskError(why, place=row.place, remedy="give a prompt, then a reply")
+        raise TaskError(why, remedy="give a prompt, then a reply")
     turns: list[Said] = []
     for start, end in zip(starts, [*starts[1:], len(messages)], strict=True):
         if end == start + 1 < len(messages):
             raise TaskError(
                 f"messages {start} and {end} are both the assistant's",
-                place=row.place,
                 remedy="write them as one message, or add the message between them",
             )
         learned = start >= learned_from and messages[start].get("weight") != 0
-        turns.append(Said(_text(messages[start], row, parser), messages[start + 1 : end], learned))
+        following = [_plain(each) for each in messages[start + 1 : end]]
+        turns.append(Said(_text(messages[start], told), following, learned))
     if not any(turn.trains for turn in turns):
         why = "every reply has weight 0" if starts[-1] >= learned_from else f"{side} has no reply after the prompt"
-        raise TaskError(f"{why}: there is nothing to learn", place=row.place)
-    group = f"{Path(row.place.rpartition(':')[0]).stem}:{row.number}"
+        raise TaskError(f"{why}: there is nothing to learn")
+    group = f"{told.row.stem}:{told.row.number}"
     opening = [_plain(message) for message in messages[: starts[0]]]
     own = f"{group}/{side}" if side else group
-    plain = [Said(turn.text, [_plain(each) for each in turn.observations], turn.trains) for turn in turns]
-    return SupervisedConversation(own, group, opening, plain, row.place)
+    return SupervisedConversation(own, group, opening, turns, told.row.place, told.tools)
 
 
-def _answered(messages: Sequence[Message], row: JsonRow) -> list[Message]:
+def _answered(messages: Sequence[Message]) -> list[Message]:
     """The messages, the results of a reply in the order of its calls.
 
     Raises:
@@ -251,12 +331,18 @@ def _answered(messages: Sequence[Message], row: JsonRow) -> list[Message]:
         stray = next((m["tool_call_id"] for m in others if m["role"] == "tool" and m.get("tool_call_id")), None)
         missing = next((id for id, result in zip(ids, results, strict=True) if result is None), None)
         why = ""
-        if ids and stray is not None:
+        if ids and stray in ids:
+            why = f"the call {stray!r} has more than one result"
+        elif ids and stray is not None:
             why = f"a result names the call {stray!r}; the calls before it are {', '.join(map(repr, ids))}"
         elif any(results) and missing is not None:
             why = f"the call {missing!r} has no result, and another of the same message has one"
+        elif not ids and (calls := (reply or {}).get("tool_calls")):
+            count = sum(message["role"] == "tool" for message in following)
+            if count > len(calls):
+                why = f"{len(calls)} calls have {count} results"
         if why:
-            raise TaskError(why, place=row.place, remedy="give every call one result, with its tool_call_id")
+            raise TaskError(why, remedy="give every call one result, with its tool_call_id")
     return in_call_order(messages)
 
 
@@ -264,25 +350,31 @@ def _plain(message: Message) -> Message:
     return {key: item for key, item in message.items() if key != "weight" and item is not None}
 
 
-def _text(message: Message, row: JsonRow, parser: Parser) -> str:
-    """The text of a reply, with tool calls in the recipe's format."""
-    calls = message.get("tool_calls") or []
+def _text(message: Message, told: _Told) -> str:
+    """The text of a reply: its reasoning, its content, its calls, in the policy's format."""
+    parser, calls, content = told.parser, message.get("tool_calls") or [], str(message["content"])
     try:
-        written = [_call(call, parser) for call in calls]
-        return parser.format(message["content"], written) if written else str(message["content"])
+        written = [_call(call, told) for call in calls]
+        text = parser.format(content, written) if written else content
     except (ValueError, KeyError, TypeError) as error:
         raise TaskError(
             f"a tool call cannot be written in the format {parser.name}: {error}",
-            place=row.place,
             remedy='{"function": {"name": ..., "arguments": {...}}}, or write the call into the content',
         ) from None
+    if not (thought := message.get("reasoning_content")):
+        return text
+    if not isinstance(thought, str) or parser.thought[1] in content:
+        why = "is no text" if not isinstance(thought, str) else "stands in the content, too"
+        raise TaskError(f"the reasoning of a reply {why}", remedy="give it once: reasoning_content, or in the content")
+    return parser.thinking(thought.strip(), text)
 
 
-def _call(call: Any, parser: Parser) -> tuple[str, Mapping[str, Any]]:
-    function = call["function"]
-    if parser.functions and function["name"] not in parser.functions:
-        raise ValueError(f"the recipe's tools have no {function['name']!r}, but {', '.join(parser.functions)}")
+def _call(call: Any, told: _Told) -> tuple[str, Mapping[str, Any]]:
+    function, known_tools = call["function"], told.parser.functions
+    if known_tools and function["name"] not in known_tools:
+        whose = "recipe's" if told.tools is None else "row's"
+        raise ValueError(f"the {whose} tools have no {function['name']!r}, but {', '.join(known_tools)}")
     given = read_arguments(function["arguments"])
-    known = schemas.arguments(parser.functions.get(function["name"], {}).get("parameters"))
+    known = schemas.arguments(known_tools.get(function["name"], {}).get("parameters"))
     # A table has one column for the arguments of all tools, and fills it with nulls.
     return str(function["name"]), {k: v for k, v in given.items() if v is not None or not known or k in known}

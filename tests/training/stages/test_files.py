@@ -8,11 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
+import pyarrow
+import pyarrow.parquet as parquet
 import pytest
 
 from agentrl.chat.formats.registry import parser_named
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.curriculum.tables import RowSource
 from agentrl.estimators.pairs import best_two_and_worst
 from agentrl.training.stages.files import conversations, preferences, raw_texts
 from agentrl.types.errors import TaskError, TrainError
@@ -27,6 +31,10 @@ ADD = {
     },
 }
 PARSER = parser_named("hermes", [ADD])
+
+
+def rows(path: Path, section: str = "stages.0.sft", kind: str = "jsonl") -> RowSource:
+    return RowSource(kind, str(path), section)
 
 
 def said(role: str, content: str | None, **more: Any) -> dict[str, Any]:
@@ -66,7 +74,7 @@ def test_messages_train_every_reply(tmp_path: Path) -> None:
         "",
         {"prompt": "hi", "completion": "ho", "source": "kept out"},
     )
-    first, second = conversations(path, PARSER, "sft.jsonl")
+    first, second = conversations(rows(path, "stages.0.sft"), Path(), PARSER)
     assert (first.id, second.id) == ("data:1", "data:3")
     assert shown(first.samples(RENDERER)[0]) == (
         "<|im_start|>system\nBrief.<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n[4<|im_end|>]\n"
@@ -91,7 +99,7 @@ def test_a_reply_of_weight_0_is_only_read(tmp_path: Path) -> None:
             ]
         },
     )
-    (one,) = conversations(path, PARSER, "sft.jsonl")
+    (one,) = conversations(rows(path, "stages.0.sft"), Path(), PARSER)
     assert shown(one.samples(RENDERER)[0]).count("[") == 1
     assert shown(one.samples(RENDERER)[0]).endswith("[d<|im_end|>]")
     assert "weight" not in str(one.opening)
@@ -111,7 +119,7 @@ def test_calls_are_written_in_the_recipes_format(tmp_path: Path, arguments: Any)
             ]
         },
     )
-    (one,) = conversations(path, PARSER, "sft.jsonl")
+    (one,) = conversations(rows(path, "stages.0.sft"), Path(), PARSER)
     assert PARSER.parse(one.turns[0].text, ["add"]).calls[0].arguments == {"by": 2}
     assert one.turns[0].observations == [said("tool", "2", tool_call_id="1")]
 
@@ -125,7 +133,8 @@ def asks(*ids: str) -> dict[str, Any]:
 def test_results_stand_in_the_order_of_the_calls_that_they_name(tmp_path: Path, order: str) -> None:
     results = {id: said("tool", f"value of {id}", tool_call_id=id) for id in "AB"}
     given = [said("user", "go"), asks("A", "B"), *(results[id] for id in order), said("user", "So?")]
-    (one,) = conversations(written(tmp_path, {"messages": [*given, said("assistant", "ok")]}), PARSER, "sft.jsonl")
+    path = written(tmp_path, {"messages": [*given, said("assistant", "ok")]})
+    (one,) = conversations(rows(path), Path(), PARSER)
     assert [each["content"] for each in one.turns[0].observations] == ["value of A", "value of B", "So?"]
     assert [call.arguments for call in PARSER.parse(one.turns[0].text, ["add"]).calls] == [{}, {}]
 
@@ -133,8 +142,47 @@ def test_results_stand_in_the_order_of_the_calls_that_they_name(tmp_path: Path, 
 def test_results_without_ids_stay_where_they_are(tmp_path: Path) -> None:
     calls = [{"function": {"name": "add", "arguments": {}}}] * 2
     given = [said("user", "go"), said("assistant", "", tool_calls=calls), said("tool", "1"), said("tool", "2")]
-    (one,) = conversations(written(tmp_path, {"messages": given}), PARSER, "sft.jsonl")
+    (one,) = conversations(rows(written(tmp_path, {"messages": given}), "stages.0.sft"), Path(), PARSER)
     assert [each["content"] for each in one.turns[0].observations] == ["1", "2"]
+
+
+WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+TALK = [
+    said("user", "Bonn?"),
+    {"type": "function_call", "call_id": "a", "name": "weather", "arguments": '{"city": "Bonn"}'},
+    {"type": "function_call_output", "call_id": "a", "output": "7"},
+    said("assistant", "Seven."),
+]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet", "hf"])
+def test_rows_are_the_same_from_every_source(tmp_path: Path, kind: str) -> None:
+    row = {"asked": {"input": TALK, "tools": [{"type": "function", **WEATHER}]}, "other": 1}
+    path = tmp_path / f"data.{kind}"
+    if kind == "jsonl":
+        written(tmp_path, row, row)
+    elif kind == "json":
+        path.write_text(json.dumps([row, row], indent=2))
+    elif kind == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist([row, row]), path)
+    else:
+        datasets.DatasetDict({"train": datasets.Dataset.from_list([row, row])}).save_to_disk(path)
+    source = RowSource("jsonl" if kind == "json" else kind, path.name, "stages.0.sft")
+    found = conversations(source, tmp_path, PARSER, "asked.input", "asked.tools")
+    assert len({each.id for each in found}) == 2
+    text = shown(found[0].samples(RENDERER)[0])
+    assert '"name": "weather"' in text.partition("<|im_end|>")[0], "the row's tools are described"
+    assert "add" not in text, "those of the recipe are not"
+    assert text.endswith("assistant\n[Seven.<|im_end|>]")
+    assert PARSER.for_tools(found[0].tools or []).parse(found[0].turns[0].text, ["weather"]).calls
+
+
+def test_a_path_that_leads_nowhere_names_the_key_and_the_row(tmp_path: Path) -> None:
+    path = written(tmp_path, {"asked": {"input": MESSAGES}})
+    with pytest.raises(TaskError, match=r"data.jsonl:1: stages.0.sft.messages: the row has no 'asked.output'"):
+        conversations(rows(path), tmp_path, PARSER, "asked.output")
+    with pytest.raises(TaskError, match=r"data.jsonl:1: stages.0.sft.tools: .*\n.*it has: asked"):
+        conversations(rows(path), tmp_path, PARSER, "asked.input", "tools")
 
 
 def test_preferences_share_their_prompt(tmp_path: Path) -> None:
@@ -147,7 +195,7 @@ def test_preferences_share_their_prompt(tmp_path: Path) -> None:
         },
         {"prompt": "c?", "completion": "well", "label": False},
     )
-    found = preferences(path, PARSER, "preference.jsonl", paired=False)
+    found = preferences(rows(path, "stages.0.preference"), Path(), PARSER, paired=False)
     assert [(each.id, each.group_id, label) for each, label in found] == [
         ("data:1/chosen", "data:1", 1.0), ("data:1/rejected", "data:1", 0.0),
         ("data:2/chosen", "data:2", 1.0), ("data:2/rejected", "data:2", 0.0),
@@ -162,13 +210,13 @@ def test_preferences_share_their_prompt(tmp_path: Path) -> None:
 
 def test_a_row_of_three_replies(tmp_path: Path) -> None:
     path = written(tmp_path, {"prompt": "a?", "gold": "yes!", "chosen": "yes", "rejected": "no"})
-    found = preferences(path, PARSER, "preference.jsonl", paired=True, gold=True)
+    found = preferences(rows(path, "stages.0.preference"), Path(), PARSER, paired=True, gold=True)
     assert [(each.id, each.group_id, label) for each, label in found] == [
         ("data:1/gold", "data:1", 2.0), ("data:1/chosen", "data:1", 1.0), ("data:1/rejected", "data:1", 0.0),
     ]  # fmt: skip
     two = written(tmp_path, {"prompt": "a?", "chosen": "yes", "rejected": "no"})
     with pytest.raises(TaskError, match="the loss compares three replies"):
-        preferences(two, PARSER, "preference.jsonl", paired=True, gold=True)
+        preferences(rows(two, "stages.0.preference"), Path(), PARSER, paired=True, gold=True)
 
 
 def test_three_episodes_of_a_run() -> None:
@@ -198,7 +246,18 @@ MESSAGES = [said("user", "a"), said("assistant", "b")]
         ({"messages": [said("assistant", "a")]}, "the first message is the assistant's", "a prompt"),
         ({"messages": [*MESSAGES, said("assistant", "c")]}, "messages 1 and 2 are both the assistant's", "as one"),
         ({"messages": [said("user", "a"), said("assistant", "b", weight=0)]}, "every reply has weight 0", ""),
-        ({"messages": MESSAGES, "tools": [ADD]}, "its own tools", "name the tools in the recipe"),
+        ({"messages": MESSAGES, "tools": [{"type": "function"}]}, "tools[0] has no name", "a definition"),
+        ({"messages": MESSAGES, "tools": [{"name": "f", "parameters": ["x"]}]}, "not a schema of an object", "type"),
+        ({"messages": MESSAGES, "tools": [{"name": "f", "parameters": {"type": "dict"}}]}, "'dict'", "type"),
+        ({"messages": MESSAGES, "tools": [{"type": "web_search"}]}, "a tool of type 'web_search'", "only functions"),
+        ({"messages": MESSAGES, "tools": [ADD, ADD]}, "tools has the tool 'add' twice", "leave one out"),
+        ({"messages": [said("critic", "a"), *MESSAGES]}, "messages[0] has the role 'critic'", "one of system"),
+        ({"messages": [said("user", "a", reasoning_content="b"), MESSAGES[1]]}, "messages[0] has calls or reasoning",
+         "the assistant's"),
+        ({"messages": [MESSAGES[0], said("assistant", "<think>c</think>b", reasoning_content="c")]},
+         "the reasoning of a reply stands in the content, too", "give it once"),
+        ({"messages": [MESSAGES[0], said("assistant", "b", reasoning_content="c", reasoning="d")]},
+         "messages[1] has two reasonings", "give one"),
         ({"messages": [said("user", "a"), said("assistant", "b", audio={"id": 1})]}, "messages[1] has audio", "lost"),
         ({"messages": [said("user", [{"type": "image_url"}]), said("assistant", "b")]}, "messages[0]", "text only"),
         ({"messages": [said("user", [{"type": "text"}]), said("assistant", "b")]}, "messages[0]: a part", "text only"),
@@ -220,7 +279,13 @@ MESSAGES = [said("user", "a"), said("assistant", "b")]
         ),
         (
             {"messages": [said("user", "a"), asks("A"), *[said("tool", "1", tool_call_id="A")] * 2]},
-            "a result names the call 'A'",
+            "the call 'A' has more than one result",
+            "give every call one result",
+        ),
+        (
+            {"messages": [said("user", "a"), said("assistant", "", tool_calls=[{"function": {"name": "add",
+                                                    "arguments": {}}}]), said("tool", "1"), said("tool", "2")]},
+            "1 calls have 2 results",
             "give every call one result",
         ),
         (
@@ -233,7 +298,7 @@ MESSAGES = [said("user", "a"), said("assistant", "b")]
 def test_what_is_no_conversation_is_named_with_its_line(tmp_path: Path, row: Any, message: str, remedy: str) -> None:
     path = written(tmp_path, {"prompt": "hi", "completion": "ho"}, row)
     with pytest.raises(TaskError) as error:
-        conversations(path, PARSER, "stages.0.sft.jsonl")
+        conversations(rows(path, "stages.0.sft"), Path(), PARSER)
     assert error.value.place == f"{path}:2"
     assert message in str(error.value)
     assert remedy in str(error.value)
@@ -254,18 +319,18 @@ def test_what_is_no_conversation_is_named_with_its_line(tmp_path: Path, row: Any
 )  # fmt: skip
 def test_what_is_no_preference_is_named_with_its_line(tmp_path: Path, row: Any, message: str) -> None:
     with pytest.raises(TaskError, match=message) as error:
-        preferences(written(tmp_path, row), PARSER, "stages.0.preference.jsonl", paired=True)
+        preferences(rows(written(tmp_path, row), "stages.0.preference"), Path(), PARSER, paired=True)
     assert str(error.value.place).endswith("data.jsonl:1")
     odd = written(tmp_path, {"prompt": "a", "completion": "b", "label": "yes"})
     with pytest.raises(TaskError, match="label is 'yes'"):
-        preferences(odd, PARSER, "stages.0.preference.jsonl", paired=False)
+        preferences(rows(odd, "stages.0.preference"), Path(), PARSER, paired=False)
 
 
 def test_a_file_that_is_not_there_names_the_key(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"^stages.0.sft.jsonl: there is no file"):
-        conversations(tmp_path / "none.jsonl", PARSER, "stages.0.sft.jsonl")
+        conversations(rows(tmp_path / "none.jsonl", "stages.0.sft"), Path(), PARSER)
     with pytest.raises(TaskError, match="has no row"):
-        conversations(written(tmp_path, ""), PARSER, "stages.0.sft.jsonl")
+        conversations(rows(written(tmp_path, ""), "stages.0.sft"), Path(), PARSER)
 
 
 def test_a_raw_text_trains_whole_and_has_no_template(tmp_path: Path) -> None:

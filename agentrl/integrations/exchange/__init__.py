@@ -1,0 +1,1 @@
+"""Stored episodes in the formats of other tools: `agentrl export RUN --to FORMAT`."""
