@@ -50,7 +50,8 @@ class Commands(TyperGroup):
 OF_STAGE = "Only the episodes of this stage, with its rewards and credit; required if several stages have episodes."
 
 FORK_SCRIPT = "A script of the recipe that plays on; default: what played the episode."
-FORK_CHECKPOINT = "Checkpoint folder of the policy that plays on; default: the newest of the run."
+KEPT = "last, best (train.keep.best) or an iteration"
+FORK_CHECKPOINT = f"The policy that plays on: {KEPT}, or a folder; default: the last of the run."
 CHANGED_CODE = "Resume although code in the recipe's folder has changed since the run."
 
 app = typer.Typer(
@@ -204,6 +205,7 @@ def eval(
     by: Annotated[
         str | None, typer.Option(help="A field of the tasks' data, such as source: a table by its values.")
     ] = None,
+    checkpoint: Annotated[str | None, typer.Option(help=f"Of a run: {KEPT}; default: last.")] = None,
     out: Out = None,
     as_json: Json = False,
     profile: Profile = None,
@@ -215,7 +217,7 @@ def eval(
     from agentrl.commands.evaluation import evaluation
     from agentrl.commands.look import print_summary
 
-    done = command(what, n, k=k, by=by, overrides=overrides, profile=profile, out=out)
+    done = command(what, n, k=k, by=by, checkpoint=checkpoint, overrides=overrides, profile=profile, out=out)
     path, metrics = done.path, done.metrics[-1]
     if as_json:
         write_json({"run": path, **metrics})
@@ -291,7 +293,7 @@ def fork(
     turn: Annotated[int, typer.Option(help="The first turn that is sampled again; the first of all is 0.")],
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="Episodes.")] = 8,
     script: Annotated[str | None, typer.Option(help=FORK_SCRIPT)] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help=FORK_CHECKPOINT)] = None,
+    checkpoint: Annotated[str | None, typer.Option(help=FORK_CHECKPOINT)] = None,
     changed_code: Annotated[bool, typer.Option("--changed-code", help=CHANGED_CODE)] = False,
     out: Out = None,
     as_json: Json = False,
@@ -320,7 +322,7 @@ def probe(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw it: a .svg or .png file.")] = None,
     script: Annotated[str | None, typer.Option(help=FORK_SCRIPT)] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help=FORK_CHECKPOINT)] = None,
+    checkpoint: Annotated[str | None, typer.Option(help=FORK_CHECKPOINT)] = None,
     changed_code: Annotated[bool, typer.Option("--changed-code", help=CHANGED_CODE)] = False,
     out: Out = None,
     as_json: Json = False,

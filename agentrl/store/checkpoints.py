@@ -32,6 +32,13 @@ def latest(root: Path) -> Path | None:
     return whole[-1] if whole else None
 
 
+def best(root: Path) -> Path | None:
+    """The checkpoint that `train.keep.best` found in the last stage that has one, or None."""
+    newest = latest(root)
+    found = {} if newest is None else about(newest).get("best") or {}
+    return next((root / name for name in reversed(found.values()) if (root / name / STATE).is_file()), None)
+
+
 def about(folder: Path) -> dict[str, Any]:
     """The metadata of a checkpoint: its stage, its iteration, and the state of the loop.
 

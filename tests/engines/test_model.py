@@ -157,7 +157,7 @@ def test_a_name_of_the_hub_is_found_in_the_cache_or_fetched(tmp_path: Path, monk
     name = "agentrl-tests/no-such-model"
     calls: list[tuple[str, bool]] = []
 
-    def snapshot(name: str, *, local_files_only: bool, **settings: object) -> str:
+    def snapshot(name: str, *, local_files_only: bool = False, **settings: object) -> str:
         calls.append((name, local_files_only))
         if local_files_only:
             raise FileNotFoundError(name)
@@ -180,7 +180,8 @@ def test_a_name_of_the_hub_without_a_network_says_how_to_bring_it(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RecipeError, match="is not on this machine and cannot be downloaded") as caught:
         fetch_model("agentrl-tests/no-such-model")
-    assert "hf download agentrl-tests/no-such-model --local-dir models/no-such-model" in str(caught.value)
+    assert "hf download agentrl-tests/no-such-model, " in str(caught.value)
+    assert "--local-dir models/no-such-model, then model.path=models/no-such-model" in str(caught.value)
     (tmp_path / "agentrl-tests").mkdir()
     with pytest.raises(RecipeError, match="there is no folder 'agentrl-tests/no-such-model'"):
         find_model("agentrl-tests/no-such-model")

@@ -1,0 +1,78 @@
+"""Errors of the Hugging Face Hub in words, alike for models, data sets and what is pushed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Literal
+
+Kind = Literal["model", "dataset"]
+
+_LOG_IN = "hf auth login, or HF_TOKEN=..."
+
+
+def page_of(name: str, kind: Kind = "model") -> str:
+    """Returns the address of a repository's page."""
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    return f"{endpoint}/{'datasets/' if kind == 'dataset' else ''}{name}"
+
+
+def download_command(name: str, revision: str | None = None, kind: Kind = "model") -> str:
+    """Returns the command that downloads a repository into the cache of the Hub."""
+    of = " --repo-type dataset" if kind == "dataset" else ""
+    return f"hf download {name}{of}" + (f" --revision {revision}" if revision is not None else "")
+
+
+def explained(error: BaseException, name: str, revision: str | None = None, kind: Kind = "model") -> tuple[str, str]:
+    """Returns the fault and the remedy of an error of huggingface_hub, or of a package that calls it.
+
+    Args:
+        name: the repository that was asked for.
+        revision: of it; None: its main branch.
+    """
+    kinds = {each.__name__: each_error for each_error in _causes(error) for each in type(each_error).__mro__}
+    page = page_of(name, kind)
+    if "HFValidationError" in kinds:
+        return f"{name!r} is no name of the Hugging Face Hub: {kinds['HFValidationError']}", "write OWNER/NAME"
+    if "GatedRepoError" in kinds:
+        return (
+            f"{name} is gated: its owners decide which accounts may read it",
+            f"ask for access at {page}, then give its token: {_LOG_IN}",
+        )
+    if "RevisionNotFoundError" in kinds:
+        return (
+            f"{name} has no revision {revision or 'main'!r}",
+            f"a branch, a tag or a commit of {page}; without 'revision' it is the branch main",
+        )
+    if "RepositoryNotFoundError" in kinds or "DatasetNotFoundError" in kinds:
+        return (
+            f"there is no {kind} {name} that this machine may read at {page}",
+            f"check the name; a private one needs a token: {_LOG_IN}",
+        )
+    answer = getattr(kinds.get("HfHubHTTPError"), "response", None)
+    if (status := getattr(answer, "status_code", None)) in (401, 403):
+        return f"the Hub refuses {name} (status {status})", f"give a token that may do this: {_LOG_IN}"
+    if answer is not None and not unreachable(error):
+        return f"the Hub answers {name} with status {status}: {_last(error)}", "run the same command again later"
+    return (
+        f"{name} is not on this machine and cannot be downloaded: {_last(error)}",
+        f"where there is a network: {download_command(name, revision, kind)}",
+    )
+
+
+def unreachable(error: BaseException) -> bool:
+    """Returns True if the Hub did not answer, or the machine is set to ask nobody (HF_HUB_OFFLINE)."""
+    names = {each.__name__ for one in _causes(error) for each in type(one).__mro__}
+    return bool(names & {"OfflineModeIsEnabled", "ConnectError", "TimeoutException", "TransportError"})
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _last(error: BaseException) -> str:
+    """The innermost exception in a line: the others tell what they could not do because of it."""
+    *_, last = _causes(error) if error.__cause__ is not None else (error,)
+    return " ".join(f"{type(last).__name__}: {last}".split())[:300]
