@@ -339,6 +339,29 @@ def probe(
     write_json(result) if as_json else print_probe(result)
 
 
+@app.command()
+def export(
+    run: Run,
+    to: Annotated[str, typer.Option("--to", help="A new folder; or hf:NAME, a repository of the Hugging Face Hub.")],
+    checkpoint: Annotated[str, typer.Option(help=f"{KEPT}.")] = "last",
+    adapter: Annotated[
+        bool, typer.Option("--adapter", help="Of a training with LoRA, the adapters alone; default: merged weights.")
+    ] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="With hf:NAME, anybody may read it; default: private.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a checkpoint as a plain model of transformers, with a model card, to a folder or the Hugging Face Hub."""
+    from agentrl.api.export.export import export as command
+
+    done = command(run, to, checkpoint=checkpoint, adapter=adapter, public=public)
+    if as_json:
+        write_json(done)
+    else:
+        write_line(f"{done.checkpoint} in {done.place}" + (f", commit {done.commit}" if done.commit else ""))
+
+
 @app.command("list")
 def list_plug_ins(
     kind: Annotated[str | None, typer.Argument(help="tools, estimators, ...; default: the kinds.")] = None,

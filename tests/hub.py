@@ -116,9 +116,10 @@ def environment(**variables: str) -> Iterator[None]:
 
 def reload_constants() -> None:
     """Makes huggingface_hub read its environment variables again."""
-    from huggingface_hub import constants
+    from huggingface_hub import constants, hf_api
 
     importlib.reload(constants)
+    hf_api.api.endpoint = constants.ENDPOINT  # of its functions
 
 
 class _Refused(Exception):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from agentrl.types.errors import StoreError
 
-STATE = "state.json"
+STATE, TRAINER = "state.json", "trainer.pt"
 REPLACED = ".old-"
 POLICIES = "policies"
 """Folder of the auxiliary trained policies in a checkpoint."""

@@ -5,65 +5,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 import agentrl
-from agentrl.config.model import ModelSettings, ScratchModel, ScratchVision
+from agentrl.config.model import ModelSettings
 from agentrl.models.hub import in_cache
 from agentrl.models.load import chat_tokenizer, fetch_model, find_model, load_model
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import RecipeError, StoreError
-from tests.checkpoint import shared
 from tests.command import agentrl as command
 from tests.command import sets
 from tests.counting import write
-from tests.hub import Hub, environment, open_hub
+from tests.hub import Hub, environment
+from tests.hub_models import NAME, RECIPE, hub, models
 
 pytestmark = pytest.mark.slow
 
-NAME = "agentrl-tests/tiny"
-RECIPE = f"""\
-agent: {{format: tags, max_turns: 3, describe_tools: false}}
-model:
-  path: {NAME}
-  revision: v1
-sampling: {{max_tokens: 6}}
-credit: grpo
-concurrency: 4
-train: {{iterations: 1, groups: 1, group_size: 4, minibatch: 4, lr: 1.0e-2, entropy_bonus: 0.01, canary: false}}
-eval: {{episodes: 2}}
-"""
-TEXTS = ["Count to 3.", "<add>1</add><|im_end|>"] * 20
-
-
-def _models(here: Path) -> None:
-    """Two policies of one architecture, and one that sees."""
-    scratch = ScratchModel(hidden=16, layers=1, heads=1, vocab_size=300, max_context=256)
-    eyes = scratch.model_copy(update={"vision": ScratchVision(hidden=16)})
-    for name, model, seed in (("first", scratch, 0), ("second", scratch, 1), ("eyes", eyes, 2)):
-        loaded = load_model(ModelSettings(scratch=model, device="cpu"), texts=TEXTS, seed=seed)
-        loaded.model.save_pretrained(here / name)
-        loaded.save_described(str(here / name))
-
-
-@pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shared(tmp_path_factory, "hub-models", _models)
-
-
-@pytest.fixture
-def hub(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub with the first policy at v1 and the second at main, which this process talks to."""
-    monkeypatch.chdir(tmp_path)
-    with open_hub() as hub:
-        hub.put(NAME, models / "first", "v1")
-        hub.put(NAME, models / "second")
-        with environment(**hub.environment(tmp_path / "hf")):
-            yield hub
+__all__ = ["hub", "models"]
 
 
 def weights(settings: ModelSettings) -> torch.Tensor:

@@ -60,6 +60,25 @@ def explained(error: BaseException, name: str, revision: str | None = None, kind
     )
 
 
+def refused(error: BaseException, name: str) -> tuple[str, str]:
+    """Returns the fault and the remedy of an error of huggingface_hub while a repository is pushed."""
+    kinds = {each.__name__: one for one in _causes(error) for each in type(one).__mro__}
+    if "HFValidationError" in kinds:
+        return f"{name!r} is no name of the Hugging Face Hub: {kinds['HFValidationError']}", "write NAME or OWNER/NAME"
+    if unreachable(error):
+        return (
+            f"the Hub cannot be reached: {_last(error)}",
+            "run it where there is a network (and without HF_HUB_OFFLINE)",
+        )
+    answer = kinds.get("HfHubHTTPError")
+    status = getattr(getattr(answer, "response", None), "status_code", None)
+    if "LocalTokenNotFoundError" in kinds or status == 401:
+        return f"the Hub does not know who pushes {name}", f"give a token that may write: {_LOG_IN}"
+    if status == 403:
+        return f"the Hub refuses {name}: {_last(error)}", f"give a token that may write there: {_LOG_IN}"
+    return f"the Hub does not take {name}: {_last(error)}", "mend that"
+
+
 def unreachable(error: BaseException) -> bool:
     """Returns True if the Hub did not answer, or the machine is set to ask nobody (HF_HUB_OFFLINE)."""
     names = {each.__name__ for one in _causes(error) for each in type(one).__mro__}
@@ -73,6 +92,10 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _last(error: BaseException) -> str:
-    """The innermost exception in a line: the others tell what they could not do because of it."""
+    """The Hub's own words; else the innermost exception in a line: the others tell what they could not do because of
+    it."""
+    said = next((words for each in _causes(error) if (words := getattr(each, "server_message", None))), None)
+    if said is not None:
+        return " ".join(str(said).split())[:300]
     *_, last = _causes(error) if error.__cause__ is not None else (error,)
     return " ".join(f"{type(last).__name__}: {last}".split())[:300]
