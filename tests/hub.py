@@ -248,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
         for each in json.loads(self.body)["objects"]:
             href = f"{self.hub.url}/lfs/{each['oid']}"
             needed = {"upload": {"href": href}, "verify": {"href": f"{href}/verify"}}
-            objects.append({**each, "actions": {} if each["oid"] in self.hub.lfs else needed})
+            objects.append(each if each["oid"] in self.hub.lfs else {**each, "actions": needed})
         self._json({"transfer": "basic", "objects": objects})
 
     def upload(self, oid: str) -> None:

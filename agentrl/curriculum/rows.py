@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from agentrl.config.tasks import TaskSettings
 from agentrl.types.errors import TaskError, needs
+from agentrl.types.http.hub import explained, is_of_hub
 from agentrl.types.jsonl import read_rows
 from agentrl.types.parts.schemas import complaint
 from agentrl.types.task import Task
@@ -229,7 +230,10 @@ def _hf(name: str, settings: TaskSettings, base: Path) -> Iterator[Row]:
         remedy = "give a folder beside the recipe, or the hub name of a data set that this machine can reach"
         if "onfig" in str(error) and settings.subset is None:
             remedy = "name the configuration: tasks: {hf: ..., subset: ...}"
-        raise TaskError(f"{type(error).__name__}: {error}"[:600], place=f"tasks.hf {there}", remedy=remedy) from None
+        fault = f"{type(error).__name__}: {error}"[:600]
+        if not local.exists() and is_of_hub(error):
+            fault, remedy = explained(error, name, kind="dataset")
+        raise TaskError(fault, place=f"tasks.hf {there}", remedy=remedy) from None
     chosen = _split(found, settings, there)
     stem, number = Path(there).name, 0
     for table in chosen.with_format("arrow").iter(_BATCH):

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from agentrl.types.errors import MissingExtra, RecipeError
-from agentrl.types.http.hub import download_command, explained, unreachable
+from agentrl.types.http.hub import explained, unreachable
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _PARTS = [*WEIGHTS, "*.json", "*.model", "*.txt", "*.jinja"]
@@ -65,12 +65,6 @@ def download(name: str, revision: str | None) -> Path:
         if unreachable(error) and (found := in_cache(name, revision)) is not None:
             return found
         fault, remedy = explained(error, name, revision)
-        if unreachable(error):
-            folder = f"models/{name.split('/')[1]}"
-            remedy = (
-                f"where there is a network: {download_command(name, revision)}, with the same HF_HOME; or "
-                f"--local-dir {folder}, then model.path={folder}"
-            )
         raise RecipeError(fault, place="model", remedy=remedy) from error
 
 

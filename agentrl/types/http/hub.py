@@ -17,12 +17,6 @@ def page_of(name: str, kind: Kind = "model") -> str:
     return f"{endpoint}/{'datasets/' if kind == 'dataset' else ''}{name}"
 
 
-def download_command(name: str, revision: str | None = None, kind: Kind = "model") -> str:
-    """Returns the command that downloads a repository into the cache of the Hub."""
-    of = " --repo-type dataset" if kind == "dataset" else ""
-    return f"hf download {name}{of}" + (f" --revision {revision}" if revision is not None else "")
-
-
 def explained(error: BaseException, name: str, revision: str | None = None, kind: Kind = "model") -> tuple[str, str]:
     """Returns the fault and the remedy of an error of huggingface_hub, or of a package that calls it.
 
@@ -30,8 +24,7 @@ def explained(error: BaseException, name: str, revision: str | None = None, kind
         name: the repository that was asked for.
         revision: of it; None: its main branch.
     """
-    kinds = {each.__name__: each_error for each_error in _causes(error) for each in type(each_error).__mro__}
-    page = page_of(name, kind)
+    kinds, page = _kinds(error), page_of(name, kind)
     if "HFValidationError" in kinds:
         return f"{name!r} is no name of the Hugging Face Hub: {kinds['HFValidationError']}", "write OWNER/NAME"
     if "GatedRepoError" in kinds:
@@ -54,15 +47,28 @@ def explained(error: BaseException, name: str, revision: str | None = None, kind
         return f"the Hub refuses {name} (status {status})", f"give a token that may do this: {_LOG_IN}"
     if answer is not None and not unreachable(error):
         return f"the Hub answers {name} with status {status}: {_last(error)}", "run the same command again later"
-    return (
-        f"{name} is not on this machine and cannot be downloaded: {_last(error)}",
-        f"where there is a network: {download_command(name, revision, kind)}",
+    return f"{name} is not on this machine and cannot be downloaded: {_last(error)}", _brought(name, revision, kind)
+
+
+def _brought(name: str, revision: str | None, kind: Kind) -> str:
+    """How a repository comes to a machine without a network."""
+    command, folder = f"where there is a network: hf download {name}", name.rpartition("/")[2]
+    if kind == "dataset":
+        return f"{command} --repo-type dataset --local-dir data/{folder}, then tasks.hf=./data/{folder}"
+    command += "" if revision is None else f" --revision {revision}"
+    return f"{command}, with the same HF_HOME; or --local-dir models/{folder}, then model.path=models/{folder}"
+
+
+def is_of_hub(error: BaseException) -> bool:
+    """Returns True if an error is the Hub's, not one of the files that it gave."""
+    return unreachable(error) or bool(
+        _kinds(error).keys() & {"HfHubHTTPError", "HFValidationError", "DatasetNotFoundError"}
     )
 
 
 def refused(error: BaseException, name: str) -> tuple[str, str]:
     """Returns the fault and the remedy of an error of huggingface_hub while a repository is pushed."""
-    kinds = {each.__name__: one for one in _causes(error) for each in type(one).__mro__}
+    kinds = _kinds(error)
     if "HFValidationError" in kinds:
         return f"{name!r} is no name of the Hugging Face Hub: {kinds['HFValidationError']}", "write NAME or OWNER/NAME"
     if unreachable(error):
@@ -81,8 +87,13 @@ def refused(error: BaseException, name: str) -> tuple[str, str]:
 
 def unreachable(error: BaseException) -> bool:
     """Returns True if the Hub did not answer, or the machine is set to ask nobody (HF_HUB_OFFLINE)."""
-    names = {each.__name__ for one in _causes(error) for each in type(one).__mro__}
-    return bool(names & {"OfflineModeIsEnabled", "ConnectError", "TimeoutException", "TransportError"})
+    return bool(_kinds(error).keys() & {"ConnectionError", "TransportError"})
+
+
+def _kinds(error: BaseException) -> dict[str, BaseException]:
+    """An error and its causes, by the names of their classes and of what those derive from: packages that call
+    huggingface_hub wrap its errors, and it is not imported here."""
+    return {kind.__name__: each for each in _causes(error) for kind in type(each).__mro__}
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
