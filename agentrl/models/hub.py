@@ -54,16 +54,16 @@ def download(name: str, revision: str | None) -> Path:
     """
     if importlib.util.find_spec("huggingface_hub") is None:
         raise MissingExtra("huggingface_hub", "train")
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
 
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=_PARTS))
+        found = Path(snapshot_download(name, revision=revision, allow_patterns=_PARTS))
+        if not _is_whole(found):
+            HfApi().model_info(name, revision=revision)  # raises without a network: then the cache holds a part
+        return found
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None and not unreachable(error):
             raise  # of this machine's disk
-        # A cache that another program filled file by file lists no tree, and huggingface_hub asks for one.
-        if unreachable(error) and (found := in_cache(name, revision)) is not None:
-            return found
         fault, remedy = explained(error, name, revision)
         raise RecipeError(fault, place="model", remedy=remedy) from error
 

@@ -12,8 +12,8 @@ import torch
 
 import agentrl
 from agentrl.config.model import ModelSettings
-from agentrl.models.hub import in_cache
-from agentrl.models.load import chat_tokenizer, fetch_model, find_model, load_model
+from agentrl.models.hub import download, in_cache
+from agentrl.models.load import chat_tokenizer, count_layers, fetch_model, find_model, load_model, sees
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import RecipeError, StoreError
 from tests.command import agentrl as command
@@ -36,9 +36,10 @@ def of(folder: Path) -> torch.Tensor:
 
 
 def test_a_model_is_loaded_at_its_revision_and_from_the_cache_afterwards(hub: Hub, models: Path) -> None:
-    assert find_model(NAME) is None
-    assert not hub.asked, "looking for a model asks nobody"
     named = ModelSettings(path=NAME, device="cpu")
+    assert find_model(NAME) is None
+    assert (sees(named), sees(named, unknown=False), count_layers(named)) == (True, False, None)
+    assert not hub.asked, "looking for a model asks nobody"
     at_v1 = named.model_copy(update={"revision": "v1"})
     assert torch.equal(weights(named), of(models / "second"))
     assert torch.equal(weights(at_v1), of(models / "first"))
@@ -60,6 +61,9 @@ def test_a_part_of_a_model_in_the_cache_is_no_model(hub: Hub) -> None:
 
     hf_hub_download(NAME, "config.json")
     assert in_cache(NAME, None) is None
+    for apart in ({"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}):
+        with environment(**apart), pytest.raises(RecipeError, match=f"{NAME} is not on this machine"):
+            download(NAME, None)
     folder = fetch_model(NAME)
     assert in_cache(NAME, None) == folder
     (folder / "model.safetensors").unlink()
