@@ -156,7 +156,7 @@ def test_the_card_says_what_was_trained_and_measured(run: Path, models: Path) ->
         assert "| credit estimator | `grpo` |" in card
         assert "| adapters | LoRA of rank 2, alpha 4 |" in card
         assert "certified on 40 tasks, 2026-01-02, before the environment changed" in card
-        assert "pip install 'agentrl-framework[train]==" in card
+        assert "pip install 'agentrl-framework[train,lora]==" in card
 
 
 def test_a_folder_that_cannot_be_written_is_said_and_nothing_changes(run: Path) -> None:

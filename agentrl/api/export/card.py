@@ -41,7 +41,7 @@ def model_card(run: RunReader, checkpoint: Path, base: BaseModel, *, adapter: bo
         "## Use\n",
         _use(to, sees=sees, adapter=adapter),
         "## Make it again\n",
-        _again(info, checkpoint, to, adapter=adapter),
+        _again(info, checkpoint, to, adapter=adapter, lora=said["lora"] is not None),
     ]
     return "\n".join(parts)
 
@@ -144,7 +144,7 @@ def _use(to: str, *, sees: bool, adapter: bool) -> str:
     return "\n".join(["```python", *imports, "", *loads, "```\n"])
 
 
-def _again(info: Mapping[str, Any], checkpoint: Path, to: str, *, adapter: bool) -> str:
+def _again(info: Mapping[str, Any], checkpoint: Path, to: str, *, adapter: bool, lora: bool) -> str:
     export = ["agentrl", "export", str(checkpoint.parent.parent), "--to", to, "--checkpoint", checkpoint.name]
     export += ["--adapter"] if adapter else []
     program, *arguments = info["argv"]
@@ -152,5 +152,5 @@ def _again(info: Mapping[str, Any], checkpoint: Path, to: str, *, adapter: bool)
         begun = f"# from Python: agentrl.train({info['recipe']['name']!r}, ...); run.json holds the whole recipe"
     else:
         begun = shlex.join(["agentrl", *arguments])
-    version = pip_install("train").removesuffix("'") + f"=={info['versions']['agentrl']}'"
+    version = pip_install("train", *(["lora"] if lora else [])).removesuffix("'") + f"=={info['versions']['agentrl']}'"
     return "\n".join(["```bash", version, begun, shlex.join(export), "```\n"])
