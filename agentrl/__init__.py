@@ -3,7 +3,7 @@
 For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`, `Reply`,
 `Agent`, `ToolAgent`, `http_client`.
 To run: `rollout`, `train`, `eval`, `check_environment`; of a stored run: `open_run`, `rescore`, `credit`,
-`fork`, `probe`. The command line calls them too: `agentrl --help`; docs/python.md.
+`fork`, `probe`, `export`. The command line calls them too: `agentrl --help`; docs/python.md.
 
 Names are imported when they are first used: `import agentrl` itself costs milliseconds.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from agentrl.api.certify.check import check_environment
     from agentrl.api.credit import credit
     from agentrl.api.eval import eval
+    from agentrl.api.export.export import export
     from agentrl.api.forks.fork import fork
     from agentrl.api.forks.probe import probe
     from agentrl.api.recipes import load_recipe
@@ -56,6 +57,7 @@ _MODULES = {
     "Recipe": "agentrl.config.recipe",
     "check_environment": "agentrl.api.certify.check",
     "eval": "agentrl.api.eval",
+    "export": "agentrl.api.export.export",
     "fork": "agentrl.api.forks.fork",
     "http_client": "agentrl.types.http.client",
     "load_recipe": "agentrl.api.recipes",
@@ -88,6 +90,7 @@ __all__ = [
     "check_environment",
     "credit",
     "eval",
+    "export",
     "fork",
     "http_client",
     "load_recipe",

@@ -50,7 +50,8 @@ class Commands(TyperGroup):
 OF_STAGE = "Only the episodes of this stage, with its rewards and credit; required if several stages have episodes."
 
 FORK_SCRIPT = "A script of the recipe that plays on; default: what played the episode."
-FORK_CHECKPOINT = "Checkpoint folder of the policy that plays on; default: the newest of the run."
+KEPT = "last, best (train.keep.best) or an iteration"
+FORK_CHECKPOINT = f"The policy that plays on: {KEPT}, or a folder; default: the last of the run."
 CHANGED_CODE = "Resume although code in the recipe's folder has changed since the run."
 
 app = typer.Typer(
@@ -204,6 +205,7 @@ def eval(
     by: Annotated[
         str | None, typer.Option(help="A field of the tasks' data, such as source: a table by its values.")
     ] = None,
+    checkpoint: Annotated[str | None, typer.Option(help=f"Of a run: {KEPT}; default: last.")] = None,
     out: Out = None,
     as_json: Json = False,
     profile: Profile = None,
@@ -215,7 +217,7 @@ def eval(
     from agentrl.commands.evaluation import evaluation
     from agentrl.commands.look import print_summary
 
-    done = command(what, n, k=k, by=by, overrides=overrides, profile=profile, out=out)
+    done = command(what, n, k=k, by=by, checkpoint=checkpoint, overrides=overrides, profile=profile, out=out)
     path, metrics = done.path, done.metrics[-1]
     if as_json:
         write_json({"run": path, **metrics})
@@ -291,7 +293,7 @@ def fork(
     turn: Annotated[int, typer.Option(help="The first turn that is sampled again; the first of all is 0.")],
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="Episodes.")] = 8,
     script: Annotated[str | None, typer.Option(help=FORK_SCRIPT)] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help=FORK_CHECKPOINT)] = None,
+    checkpoint: Annotated[str | None, typer.Option(help=FORK_CHECKPOINT)] = None,
     changed_code: Annotated[bool, typer.Option("--changed-code", help=CHANGED_CODE)] = False,
     out: Out = None,
     as_json: Json = False,
@@ -320,7 +322,7 @@ def probe(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw it: a .svg or .png file.")] = None,
     script: Annotated[str | None, typer.Option(help=FORK_SCRIPT)] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help=FORK_CHECKPOINT)] = None,
+    checkpoint: Annotated[str | None, typer.Option(help=FORK_CHECKPOINT)] = None,
     changed_code: Annotated[bool, typer.Option("--changed-code", help=CHANGED_CODE)] = False,
     out: Out = None,
     as_json: Json = False,
@@ -340,23 +342,32 @@ def probe(
 @app.command()
 def export(
     run: Run,
-    to: Annotated[str, typer.Option("--to", help="A format of episodes: openai, sharegpt, atif, inspect.")],
-    out: Annotated[Path, typer.Option("--out", help="A new file; of atif, a new folder.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="Of a checkpoint: a new folder, or hf:NAME, a repository of the Hugging Face Hub. Of the episodes: openai, "
+            "sharegpt, atif or inspect.",
+        ),
+    ],
+    checkpoint: Annotated[str | None, typer.Option(help=f"{KEPT}; default: last.")] = None,
+    adapter: Annotated[
+        bool, typer.Option("--adapter", help="Of a training with LoRA, the adapters alone; default: merged weights.")
+    ] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="With hf:NAME, anybody may read it; default: private.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Of episodes: a new file; of atif, a new folder.")] = None,
     stage: Annotated[str | None, typer.Option(help="Only its episodes; required if several stages have some.")] = None,
     split: Annotated[str | None, typer.Option(help="Only train, eval, demo or rollout; default: all.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the episodes of a run in the format of another tool, and say what that format does not hold."""
-    from agentrl.api.export_episodes import export_episodes
+    """Write a checkpoint as a plain model with a card, or the episodes of a run in the format of another tool."""
+    from agentrl.commands.export import export_run
 
-    done = export_episodes(run, to, out, stage=stage, split=split)
-    if as_json:
-        write_json(done)
-        return
-    write_line(f"{done.episodes} episodes in {done.place}")
-    write_line(f"  {to} does not hold: {', '.join(done.lost)}")
-    for what, count in done.changed.items():
-        write_line(f"  lost: {count} {what}")
+    of_model = {"--checkpoint": checkpoint, "--adapter": adapter, "--public": public}
+    of_episodes = {"--out": out, "--stage": stage, "--split": split}
+    export_run(run, to, of_model, of_episodes, as_json=as_json)
 
 
 @app.command("list")

@@ -26,7 +26,7 @@ from rich.table import Table
 import agentrl
 from agentrl.api.forks.probe import TurnValue, values_of
 from agentrl.api.run import Run
-from agentrl.api.run_dirs import newest_checkpoint
+from agentrl.api.run_dirs import kept_checkpoint
 from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.types.episode import Episode
@@ -112,7 +112,7 @@ def measured(world: str, seed: int, given: argparse.Namespace, report: Report) -
     report.done(f"{world}, seed {seed}: trained")
     assert trained is not None
     recipe: Recipe = trained.recipe
-    recipe = recipe.with_model(recipe.required_model.at(newest_checkpoint(trained.path)))
+    recipe = recipe.with_model(recipe.required_model.at(kept_checkpoint(trained.path)))
     recipe = recipe.with_sections(information_gain=GAIN)
     played = agentrl.rollout(recipe, given.played, group_size=min(8, given.played), out=out / "played", reporters=())
     report.done(f"{world}, seed {seed}: played")

@@ -20,14 +20,15 @@ from typing import Any
 
 
 def agentrl(
-    *arguments: str, cwd: Path, ok: bool = True, timeout: float | None = None
+    *arguments: str, cwd: Path, ok: bool = True, timeout: float | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs `agentrl ARGUMENTS` in `cwd`, and returns its output as text.
 
     Args:
         ok: fail the test, with the output, if the exit code is not 0.
+        environment: variables that are added.
     """
-    return python("-m", "agentrl.cli", *arguments, cwd=cwd, ok=ok, timeout=timeout)
+    return python("-m", "agentrl.cli", *arguments, cwd=cwd, ok=ok, timeout=timeout, **environment)
 
 
 def python(

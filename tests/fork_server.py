@@ -27,6 +27,7 @@ from agentrl.registry.kinds import KINDS, registry_of
 from agentrl.registry.listing import entries
 from agentrl.view import curves
 from benchmarks.forked import run
+from tests.hub import reload_constants
 
 LONGEST = 1 << 20
 NOT_IMPORTED = ("agentrl.cli", "agentrl.integrations")
@@ -78,6 +79,8 @@ def keep(request: dict[str, Any], stdout: int, stderr: int, told: int) -> None:
         os.dup2(stderr, 2)
         for file in (stdout, stderr, told):
             os.close(file)
+        os.environ.update({name: value for name, value in request["environment"].items() if name.startswith("HF_")})
+        reload_constants()
         os.chdir(request["cwd"])
         sys.path[:1] = [request["cwd"], ROOT]
         run(request["arguments"], request["environment"])

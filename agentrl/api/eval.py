@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agentrl.api import event_loop
+from agentrl.api.hub_models import at_commits
 from agentrl.api.recipes import AnyProfile, AnyRecipe, Overrides, as_lines, given_recipe
 from agentrl.api.run import Run, folder_of
-from agentrl.api.run_dirs import begin_run, closing, free_folder, newest_checkpoint
+from agentrl.api.run_dirs import LAST, begin_run, closing, free_folder, kept_checkpoint
 from agentrl.config.loader import with_overrides
 from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import EvalSettings, Recipe, recipe_from_run
@@ -36,12 +37,13 @@ def eval(
     *,
     k: int | None = None,
     by: str | None = None,
+    checkpoint: str | int | None = None,
     overrides: Overrides = (),
     profile: AnyProfile = None,
     out: str | Path | None = None,
     reporters: Sequence[Reporter] | None = None,
 ) -> Run:
-    """Evaluates the model of a recipe, or the newest checkpoint of a run, on the tasks of the recipe's `eval` section.
+    """Evaluates the model of a recipe, or a checkpoint of a run, on the tasks of the recipe's `eval` section.
 
     The metrics are in `run.metrics[-1]`.
 
@@ -50,6 +52,7 @@ def eval(
         n: number of episodes; default: `eval.episodes` of the recipe.
         k: tries of each task; default: `eval.k` of the recipe. With several, `pass@k` and `pass^k` are measured.
         by: a field of the tasks' data; success is also given by its values. Default: `eval.by`.
+        checkpoint: of a run: `last` (the default), `best` (`train.keep.best`) or an iteration.
         out: the run directory; an interrupted evaluation in it is continued. Default: a new folder.
         profile: as for `rollout`; of a run or a checkpoint, all of it but the model.
         overrides, reporters: as for `rollout`.
@@ -57,16 +60,17 @@ def eval(
     Raises:
         AgentRLError: the recipe has an error, the run has no checkpoint, or too many episodes failed.
     """
-    recipe, iteration = evaluated(what, overrides, profile)
+    recipe, iteration = evaluated(what, overrides, profile, checkpoint)
+    path = Path(out) if out is not None else free_folder(Path("runs") / f"{recipe.name}-eval")
     with preparing(reporters):
+        recipe, commits = at_commits(recipe, path)
         parts = build(recipe)
         tasks = parts.eval_tasks
     told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe.track, recipe.base)]
     settings = recipe.eval or EvalSettings()
     given = {"episodes": n, "k": k, "by": by}
     settings = settings.model_copy(update={key: value for key, value in given.items() if value is not None})
-    path = Path(out) if out is not None else free_folder(Path("runs") / f"{recipe.name}-eval")
-    run = begin_run(path, recipe, "eval", tools=parts.definitions, episodes=settings.episodes)
+    run = begin_run(path, recipe, "eval", tools=parts.definitions, models=commits, episodes=settings.episodes)
     again = "the same command continues" if out else f"--out {path} continues; without it the command starts again"
     with closing(run, again):
         with reporting(run, *told) as reporter:
@@ -93,19 +97,31 @@ async def _evaluate(
             await close_all(engine)
 
 
-def evaluated(what: AnyRecipe | Run, overrides: Overrides = (), profile: AnyProfile = None) -> tuple[Recipe, int]:
+def evaluated(
+    what: AnyRecipe | Run,
+    overrides: Overrides = (),
+    profile: AnyProfile = None,
+    checkpoint: str | int | None = None,
+) -> tuple[Recipe, int]:
     """The recipe to evaluate, and the iteration of its weights (0 for a recipe that is not a run or a checkpoint).
 
     Raises:
-        RecipeError: the recipe or folder does not exist, or the run has no checkpoint.
+        RecipeError: the recipe or folder does not exist, or the run has no such checkpoint.
     """
+    of_run = not isinstance(what, Recipe | Mapping) and (folder_of(what) / "run.json").is_file()
+    if checkpoint is not None and not of_run:
+        raise RecipeError(
+            "only a training run has checkpoints to choose from, and this is none",
+            place="--checkpoint",
+            remedy="name the run directory, or the folder of the checkpoint alone",
+        )
     if isinstance(what, Recipe | Mapping):
         return given_recipe(what, overrides, profile), 0
     folder = folder_of(what)
     if (folder / "state.json").is_file():
         newest, run_folder = folder, folder.resolve().parent.parent
-    elif (folder / "run.json").is_file():
-        newest, run_folder = newest_checkpoint(folder), folder
+    elif of_run:
+        newest, run_folder = kept_checkpoint(folder, LAST if checkpoint is None else str(checkpoint)), folder
     else:
         return given_recipe(folder, overrides, profile), 0
     with RunDir.read(run_folder) as run:
@@ -116,7 +132,7 @@ def evaluated(what: AnyRecipe | Run, overrides: Overrides = (), profile: AnyProf
         recipe = recipe.with_sections(model=ModelSettings(path=str(newest)))
     elif recipe.model is None or trained.model is None:
         raise RecipeError(f"{folder} has no model", remedy="evaluate a training run")
-    elif (recipe.model.path, recipe.model.scratch) != (trained.model.path, trained.model.scratch):
+    elif any(getattr(recipe.model, key) != getattr(trained.model, key) for key in ("path", "revision", "scratch")):
         raise RecipeError(
             f"--set names another model than the checkpoint to evaluate, {newest}",
             place="--set model",

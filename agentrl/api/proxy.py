@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from agentrl.api import event_loop
+from agentrl.api.hub_models import at_commits
 from agentrl.api.recipes import Overrides, given_recipe
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import begin_run, closing
@@ -127,11 +128,13 @@ def proxy(
             place="engine",
             remedy="a proxy needs torch or vllm",
         )
+    path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-proxy"
+    recipe, commits = at_commits(recipe, path)
     parts = build(recipe, own_tools=True)
     for component in parts.rewards.components:
         _check(component)
     backend = parts.open_backend()
-    run = begin_run(Path(out) if out is not None else Path("runs") / f"{recipe.name}-proxy", recipe, "proxy")
+    run = begin_run(path, recipe, "proxy", models=commits)
     scored = Scorer(parts.rewards, backend, recipe.sandbox.spec, recipe.limits, run.get_blob, run.add_failure)
 
     async def serve(reporter: Reporter) -> None:

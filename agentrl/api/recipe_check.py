@@ -96,5 +96,8 @@ def _model(model: ModelSettings | None) -> str | None:
         return str(model.path)
     from agentrl.models.load import find_model
 
-    found = find_model(str(model.path))
-    return str(found) if found is not None else f"{model.path} (Hugging Face Hub: downloaded when it is first loaded)"
+    found = find_model(str(model.path), model.revision)
+    if found is not None:
+        return str(found)
+    at = "" if model.revision is None else f" at {model.revision}"
+    return f"{model.path}{at} (Hugging Face Hub: downloaded when it is first loaded)"

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentrl.api import event_loop
+from agentrl.api.hub_models import Commits, at_commits
 from agentrl.api.recipes import AnyProfile, AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run, folder_of
-from agentrl.api.run_dirs import begin_run, closing, newest_checkpoint
+from agentrl.api.run_dirs import begin_run, closing, kept_checkpoint
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.config.recipe import recipe_from_run
@@ -62,19 +63,21 @@ def rollout(
     if script is not None and replay is not None:
         raise RecipeError("--script and --replay exclude each other", remedy="give one of them")
     recipe = given_recipe(recipe, overrides, profile)
+    source = None if replay is None else folder_of(replay)
+    who = script or ("replay" if source is not None else recipe.engine.use.rpartition(":")[2])
+    path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{who}"
+    commits: Commits = {}
     with preparing(reporters):
+        if script is None and source is None:
+            recipe, commits = at_commits(recipe, path)
         parts = build(recipe)
         if script is not None:
             parts.check_script(script)
         _ = parts.tasks
-    source = None if replay is None else folder_of(replay)
-    who = script or ("replay" if source is not None else recipe.engine.use.rpartition(":")[2])
-    path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{who}"
     planned = rollout_specs(parts.tasks, n, group_size=group_size)
     repeated = None if source is None else str(source)
-    run = begin_run(
-        path, recipe, "rollout", tools=parts.definitions, script=script, replay=repeated, group_size=group_size
-    )
+    how = {"script": script, "replay": repeated, "group_size": group_size}
+    run = begin_run(path, recipe, "rollout", tools=parts.definitions, models=commits, **how)
     with closing(run):
         run.update_info(planned=[spec.id for spec in planned], finished=False)
         with reporting(run, *([Terminal()] if reporters is None else reporters)) as reporter:
@@ -129,5 +132,5 @@ def _tokenizer_of(run: RunReader) -> Tokenizer:
         return ByteTokenizer()
     model = recipe_from_run(run.info).required_model
     if run.info["command"] == "train":
-        model = model.at(newest_checkpoint(run.path))
+        model = model.at(kept_checkpoint(run.path))
     return chat_tokenizer(model)

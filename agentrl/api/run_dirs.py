@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from agentrl.config.sections import may_change, section_at
 from agentrl.config.tasks import ROWS
 from agentrl.registry.installed import versions_of
 from agentrl.reporters.tracker import forget
-from agentrl.store.checkpoints import latest
+from agentrl.store.checkpoints import about, best, checkpoints, latest
 from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import planned_id
@@ -65,10 +65,19 @@ _AGAIN = {
 _MODELS = {"model", "policies", "engine"}
 """Sections that name models."""
 
+_NO_MODELS: Mapping[str, str] = {}
 _TOLD = 6  # differences that a message lists
 
 
-def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[str, Any]] = (), **info: Any) -> RunDir:
+def begin_run(
+    path: Path,
+    recipe: Recipe,
+    command: str,
+    *,
+    tools: Iterable[dict[str, Any]] = (),
+    models: Mapping[str, str] = _NO_MODELS,
+    **info: Any,
+) -> RunDir:
     """Creates the run directory, or opens it if the same command is given again.
 
     A run without data (no episode has ended, or all have failed) accepts a changed recipe and starts over with it.
@@ -76,6 +85,7 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
 
     Args:
         tools: definitions of the recipe's tools, for viewers of the run. The last one of each name is stored.
+        models: the commits of models of the Hugging Face Hub (`hub_models.at_commits`).
 
     Raises:
         StoreError: the directory holds a run of another recipe or another command, or other files.
@@ -85,10 +95,15 @@ def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[
     code, data = code_beside(recipe.base, resolved), data_of(resolved, recipe.base)
     offered = [*{tool["function"]["name"]: tool for tool in tools}.values()]
     if (path / "run.json").exists():
-        return _continued(RunDir.open(path), recipe, described, code, data, offered)
+        run = _continued(RunDir.open(path), recipe, described, code, data, offered)
+        if run.info.get("models", {}) != models:
+            run.update_info(models=models)
+        return run
     _refuse_other_files(path)
     where = _where(recipe)
     run = RunDir.create(path, {**described, **where, "code": code, "data": data, "tools": offered})
+    if models:
+        run.update_info(models=models)
     named = {value for key, value in leaves(resolved) if _names_a_plug_in(key, value)}
     if packages := versions_of(named, [recipe.base, *(file.parent for file in recipe.bases)]):
         run.update_info(versions={**run.info["versions"], **packages})
@@ -315,13 +330,31 @@ def free_folder(path: Path) -> Path:
     return candidate
 
 
-def newest_checkpoint(run_folder: Path) -> Path:
-    """The newest checkpoint of a run.
+LAST, BEST = "last", "best"
+
+
+def kept_checkpoint(run_folder: Path, name: str = LAST) -> Path:
+    """A checkpoint of a run.
+
+    Args:
+        name: `last`; `best`, by `train.keep.best`; an iteration, of the last stage that has a checkpoint of it; or the
+            name of its folder.
 
     Raises:
-        RecipeError: the run has no checkpoint.
+        RecipeError: the run has no such checkpoint.
     """
-    newest = latest(run_folder / "checkpoints")
-    if newest is None:
+    root = run_folder / "checkpoints"
+    kept = checkpoints(root)
+    if not kept:
         raise RecipeError(f"{run_folder} has no checkpoint", remedy="agentrl train writes checkpoints")
-    return newest
+    named = {LAST: kept[-1], **{folder.name: folder for folder in kept}}
+    if name.isdigit():
+        name = str(int(name))
+        named |= {str(about(folder)["iteration"]): folder for folder in kept}
+    if name == BEST and (found := best(root)) is not None:
+        return found
+    if name not in named:
+        has = f"it has: {', '.join(folder.name for folder in kept)}"
+        why = "train.keep.best names the metric that finds it; " if name == BEST else ""
+        raise RecipeError(f"{run_folder} has no checkpoint {name!r}", place="--checkpoint", remedy=f"{why}{has}")
+    return named[name]

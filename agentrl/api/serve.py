@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentrl.api import event_loop
+from agentrl.api.hub_models import at_commits
 from agentrl.api.recipes import Overrides, given_recipe
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.recipe import Recipe
@@ -28,7 +29,8 @@ def serve(recipe: str | Path | Recipe, overrides: Overrides = (), *, note: Calla
         RecipeError: the recipe's engine is not vllm, or its model does not exist yet.
         EngineError: a server exited.
     """
-    opening = opening_of(build(given_recipe(recipe, overrides)), ByteTokenizer())  # servers have their own
+    recipe, _ = at_commits(given_recipe(recipe, overrides), None)
+    opening = opening_of(build(recipe), ByteTokenizer())  # servers have their own
     servers: Servers = opening.engine.plug_in.serve(opening)
     note(f"starting {len(servers.urls)} server(s), logs in {servers.folder}")
     event_loop.run(lambda: _keep(servers, note))

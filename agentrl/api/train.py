@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.api import event_loop
+from agentrl.api.hub_models import at_commits
 from agentrl.api.recipes import AnyProfile, AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing
@@ -72,6 +73,7 @@ def train(
     recorded = None if from_run is None else folder_of(from_run)
     repeated = None if replay is None else folder_of(replay)
     with preparing(reporters):
+        loaded, commits = at_commits(loaded, path, trains=True)
         planned = plan(loaded, from_run=recorded, passes=passes, replay=repeated)
         if planned.replay is None:
             for each in planned.rl:
@@ -82,7 +84,7 @@ def train(
     how: dict[str, Any] = {"replay": None if repeated is None else str(repeated), "from_run": None}
     if recorded is not None:
         how = {"replay": None, "from_run": str(recorded), "passes": passes}
-    run = begin_run(path, planned.recipe, "train", tools=planned.definitions, **how)
+    run = begin_run(path, planned.recipe, "train", tools=planned.definitions, models=commits, **how)
     told = [Terminal()] if reporters is None else reporters
     with closing(run):
         with reporting(run, *told, *planned.trackers) as reporter:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from agentrl.config.engine import EngineSettings
+from agentrl.config.model import REVISION
 from agentrl.config.sections import NAMES_FILE, PlugIn, Section, WithPlugIn
 from agentrl.config.train import LoraSettings
 from agentrl.types.paths import RELATIVE
@@ -143,9 +144,10 @@ class PolicySettings(Section):
     )
     checkpoint: Annotated[str | EarlierSelves | None, NAMES_FILE] = Field(
         None,
-        description="Frozen weights: a run (its newest checkpoint), a checkpoint or a model folder. {every: N}: "
-        "earlier selves of the policy that trains.",
+        description="Frozen weights: a run (its newest checkpoint), a checkpoint, a model folder, or OWNER/NAME of the "
+        "Hugging Face Hub. {every: N}: earlier selves of the policy that trains.",
     )
+    revision: str | None = Field(None, description=REVISION)
     script: str | None = Field(None, description="Name of a script (under `scripts`) that speaks.")
     lora: LoraSettings | None = Field(
         None, description="With `train`: adapters of its own, on the model that the training starts from."
@@ -178,6 +180,8 @@ class PolicySettings(Section):
             raise ValueError("'outcome' is what a policy trains on: add lora and train: true")
         given = {"engine": self.engine, "checkpoint": self.checkpoint, "script": self.script}
         beside = [name for name, value in given.items() if value is not None]
+        if self.revision is not None and not isinstance(self.checkpoint, str):
+            raise ValueError("'revision' is of a name of the Hugging Face Hub: give it as 'checkpoint'")
         if self.train and beside:
             raise ValueError(f"a policy that trains is the recipe's model with adapters: remove '{beside[0]}'")
         return self

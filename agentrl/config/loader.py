@@ -228,6 +228,7 @@ def _validate(found: Merged, profile: str | None, base: Path) -> Recipe:
         raise _explain(error, found) from None
     recipe._base, recipe._bases = base, found.files[1:]
     recipe._profile = profile
+    recipe._places = {".".join(loc): origin.place for loc, origin in found.origins.items()}
     return _with_places(recipe, found.origins)
 
 

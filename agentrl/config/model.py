@@ -12,6 +12,9 @@ from agentrl.config.sections import MAY_CHANGE, NAMES_FILE, Section
 _PACKAGE = "package:"
 
 
+REVISION = "Of a name of the Hugging Face Hub: a branch, a tag or a commit; default: main. A run records the commit."
+
+
 def package_of(path: str) -> str | None:
     """Returns the name of the Python package that a `model.path` names (`package:NAME`); None: it names none."""
     return path.removeprefix(_PACKAGE) if path.startswith(_PACKAGE) else None
@@ -74,6 +77,7 @@ class ModelSettings(Section):
         description="A Hugging Face model folder, a .gguf file (or its folder), package:NAME, or a name of the Hugging "
         "Face Hub (OWNER/NAME), which is downloaded when it is first loaded.",
     )
+    revision: str | None = Field(None, description=REVISION)
     scratch: ScratchModel | None = Field(None, description="Build a small model from scratch.")
     template: Annotated[str | None, NAMES_FILE] = Field(
         None,
@@ -101,6 +105,8 @@ class ModelSettings(Section):
             raise ValueError(
                 "give exactly one of 'path' and 'scratch'; --set 'model={path: FOLDER}' replaces the whole section"
             )
+        if self.scratch is not None and self.revision is not None:
+            raise ValueError("a scratch model has no 'revision': it is of a name of the Hugging Face Hub")
         return self
 
     def for_training(self) -> ModelSettings:

@@ -106,6 +106,19 @@ Cut = Literal["keep", "mask", "drop"]
 """Treatment in training of an episode that a limit ended."""
 
 
+class KeepSettings(Section):
+    """The `train.keep` key: checkpoints that are not deleted. `agentrl eval`, `fork` and `export` name them with
+    `--checkpoint last`, `best` or an iteration."""
+
+    last: Annotated[int, MAY_CHANGE] = Field(2, ge=1, description="Number of newest checkpoints.")
+    best: str | None = Field(
+        None,
+        pattern=r"^eval/.+$",
+        description="A metric of the evaluations (eval/success): the checkpoint with its highest value is kept, and "
+        "the next stage starts from it instead of the last one. Every evaluation then has a checkpoint.",
+    )
+
+
 class TrainSection(TrainSettings):
     """Training: the sizes of the loop, and the settings of the optimiser."""
 
@@ -149,11 +162,7 @@ class TrainSection(TrainSettings):
     stop: Annotated[StopSettings | None, MAY_CHANGE] = Field(
         None, description="Rule that ends training before the last iteration."
     )
-    best: str | None = Field(
-        None,
-        description="A metric of the evaluations (success): the next stage starts from the checkpoint with its highest "
-        "value, instead of the last one. null: from the last one.",
-    )
+    keep: KeepSettings = Field(default_factory=KeepSettings, description="Checkpoints that are not deleted.")
 
     @property
     def corrects_stale_tokens(self) -> bool:
@@ -335,6 +344,7 @@ class Recipe(Section):
     _base: Path = PrivateAttr(default_factory=Path.cwd)
     _bases: tuple[Path, ...] = PrivateAttr(())
     _profile: str | None = PrivateAttr(None)
+    _places: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def base(self) -> Path:
@@ -350,6 +360,13 @@ class Recipe(Section):
     def profile(self) -> str | None:
         """The profile that was merged over the recipe, as it was named."""
         return self._profile
+
+    def place_of(self, key: str) -> str:
+        """Returns where a key was set (`file:line`, or `--set ...`), for messages; the key itself if it is unknown, as
+        of a recipe that was read from a run. A stage may have a key of `train` from the recipe."""
+        _, _, shared = key.partition(".rl.")
+        place = self._places.get(key) or self._places.get(shared or key)
+        return key if place is None else f"{place}: {key}"
 
     def script(self, name: str) -> Callable[..., Any]:
         """Returns the code of one of its scripts, for a script on top of it.
@@ -520,6 +537,7 @@ class TrainingRecipe(Recipe):
                 raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
         whole = cls.model_construct(recipe.model_fields_set, **sections)
         whole._base, whole._bases, whole._profile = recipe.base, recipe.bases, recipe.profile
+        whole._places = recipe._places
         return whole
 
 

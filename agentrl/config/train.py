@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from agentrl.config.model import REVISION
 from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone
 
 Aggregation = Literal[
@@ -94,6 +95,7 @@ class TeacherSettings(Section, Short):
     """The `train.teacher` key: a frozen model with the policy's tokenizer, for KL, losses and credit that read it."""
 
     path: str = Field(description="As model.path: a folder, package:NAME, or OWNER/NAME of the Hugging Face Hub.")
+    revision: str | None = Field(None, description=REVISION)
 
     @classmethod
     def spelled_out(cls, value: Any) -> Any:

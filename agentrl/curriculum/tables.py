@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentrl.types.errors import TaskError, needs
+from agentrl.types.http.hub import explained, is_of_hub
 from agentrl.types.jsonl import read_rows
 
 _BATCH = 512  # rows that are turned into Python values at a time
@@ -131,9 +132,10 @@ def _hf(source: RowSource, base: Path) -> Iterator[Row]:
         remedy = "give a folder beside the recipe, or the hub name of a data set that this machine can reach"
         if "onfig" in str(error) and source.subset is None:
             remedy = f"name the configuration: {source.section}: {{hf: ..., subset: ...}}"
-        raise TaskError(
-            f"{type(error).__name__}: {error}"[:600], place=f"{source.key} {there}", remedy=remedy
-        ) from None
+        fault = f"{type(error).__name__}: {error}"[:600]
+        if not local.exists() and is_of_hub(error):
+            fault, remedy = explained(error, name, kind="dataset")
+        raise TaskError(fault, place=f"{source.key} {there}", remedy=remedy) from None
     chosen = _split(found, source, there)
     stem, number = Path(there).name, 0
     for table in chosen.with_format("arrow").iter(_BATCH):

@@ -10,7 +10,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Container, Iterable, Iterator
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentrl.chat.template import template_text, with_arguments
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.model import ModelSettings, package_of
+from agentrl.models.hub import WEIGHTS, download, in_cache, is_hub_name
 from agentrl.models.scratch import build
 from agentrl.models.vision.families import FAMILIES, family_of
 from agentrl.models.vision.processor import ImageProcessor, load_processor
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 CONVERSION = 1
@@ -176,7 +175,7 @@ def sees(settings: ModelSettings, families: Container[str] = FAMILIES, *, unknow
     """
     if settings.path is None:
         return settings.scratch is not None and settings.scratch.vision is not None
-    place = find_model(settings.path)
+    place = find_model(settings.path, settings.revision)
     if place is None:
         return unknown
     if place.suffix == ".gguf":
@@ -184,12 +183,15 @@ def sees(settings: ModelSettings, families: Container[str] = FAMILIES, *, unknow
     return json.loads((place / "config.json").read_bytes()).get("model_type") in families
 
 
-def find_model(name: str) -> Path | None:
+def find_model(name: str, revision: str | None = None) -> Path | None:
     """Returns the path of a model on this machine: a folder with `config.json`, or a .gguf file. Downloads nothing.
+
+    Every model that a recipe names is looked up here, or by `fetch_model`.
 
     Args:
         name: a folder, a .gguf file, a folder with exactly one .gguf file, `package:NAME`: an installed Python package
             that contains one (the package is not imported), or OWNER/NAME: a name of the Hugging Face Hub.
+        revision: of a name of the Hub: a branch, a tag or a commit; None: the branch main.
 
     Returns:
         None for a name of the Hub whose model is not in the cache: `fetch_model` downloads it.
@@ -199,15 +201,20 @@ def find_model(name: str) -> Path | None:
     """
     package = package_of(name)
     place = Path(name).expanduser() if package is None else _package_folder(package)
+    if package is None and not place.exists() and is_hub_name(name):
+        return in_cache(name, revision)
+    if revision is not None:
+        raise _error(
+            f"{name!r} is no name of the Hugging Face Hub, and has no revision {revision!r}",
+            "leave 'revision' out, or name the model OWNER/NAME",
+        )
     if place.suffix == ".gguf" and place.is_file():
         return place
     if not place.is_dir():
-        if not _is_of_the_hub(name):
-            raise _error(
-                f"there is no folder {name!r}",
-                "model.path takes a model folder, a .gguf file, package:NAME, or OWNER/NAME of the Hugging Face Hub",
-            )
-        return _from_the_hub(name, download=False)
+        raise _error(
+            f"there is no folder {name!r}",
+            "model.path takes a model folder, a .gguf file, package:NAME, or OWNER/NAME of the Hugging Face Hub",
+        )
     if (place / "config.json").is_file():
         return place
     ggufs = sorted(place.glob("*.gguf"))
@@ -218,41 +225,13 @@ def find_model(name: str) -> Path | None:
     raise _error(f"{place} holds no model: neither config.json nor a .gguf file", "point model.path at the model")
 
 
-def fetch_model(name: str) -> Path:
+def fetch_model(name: str, revision: str | None = None) -> Path:
     """Returns the path of a model as `find_model`; a model of the Hugging Face Hub is downloaded once, to its cache.
 
     Raises:
         RecipeError: the model does not exist, or cannot be downloaded.
     """
-    found = find_model(name) or _from_the_hub(name, download=True)
-    assert found is not None
-    return found
-
-
-def _is_of_the_hub(name: str) -> bool:
-    """Returns True for OWNER/NAME, unless a folder OWNER is here: then it is a path that does not exist."""
-    return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None and not Path(name).parent.exists()
-
-
-def _from_the_hub(name: str, download: bool) -> Path | None:
-    """Returns the folder of a model of the Hub in the cache of huggingface_hub; None: not there, nor asked for."""
-    if importlib.util.find_spec("huggingface_hub") is None:
-        if not download:
-            return None
-        raise MissingExtra("huggingface_hub", "train")
-    from huggingface_hub import snapshot_download
-
-    parts = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-    try:
-        return Path(snapshot_download(name, allow_patterns=parts, local_files_only=not download))
-    except Exception as error:
-        if not download:
-            return None
-        folder = f"models/{name.split('/')[1]}"
-        raise _error(
-            f"{name} is not on this machine and cannot be downloaded: {type(error).__name__}: {error}",
-            f"where there is a network: hf download {name} --local-dir {folder}, then model.path={folder}",
-        ) from error
+    return find_model(name, revision) or download(name, revision)
 
 
 def _package_folder(name: str) -> Path:
@@ -271,7 +250,7 @@ def count_layers(settings: ModelSettings) -> int | None:
     """
     if settings.path is None:
         return settings.scratch.layers if settings.scratch is not None else None
-    place = find_model(settings.path)
+    place = find_model(settings.path, settings.revision)
     if place is None:
         return None
     if place.suffix != ".gguf":
@@ -298,7 +277,7 @@ def model_folder(settings: ModelSettings) -> Path:
     """
     if settings.path is None:
         raise _error("a scratch model lies in no folder until it was trained", "point model.path at a checkpoint")
-    place = fetch_model(settings.path)
+    place = fetch_model(settings.path, settings.revision)
     return _converted(place) if place.suffix == ".gguf" else place
 
 

@@ -213,12 +213,8 @@ def _of_memories(plan: StagePlan, stages: Sequence[StagePlan]) -> Iterator[Recip
 
 
 def _of_the_best(plan: StagePlan, stages: Sequence[StagePlan]) -> Iterator[RecipeError]:
-    if not isinstance(plan, RlPlan) or plan.recipe.train.best is None:
-        return
-    place = f"stages.{plan.stage.index}.rl.train.best" if plan.stage.listed else "train.best"
-    if plan.stage.index == len(stages) - 1:
-        yield _refused(place, "stages", "no stage follows that could start from the best checkpoint", "leave it out")
-    if plan.recipe.eval is None:
+    if isinstance(plan, RlPlan) and plan.recipe.train.keep.best is not None and plan.recipe.eval is None:
+        place = f"stages.{plan.stage.index}.rl.train.keep.best" if plan.stage.listed else "train.keep.best"
         why = "the best checkpoint is known by evaluations, and there are none"
         yield _refused(place, "eval", why, "eval={every: 10}")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from agentrl.config.agent import PolicySettings
 from agentrl.config.model import ModelSettings
+from agentrl.models.hub import is_hub_name
 from agentrl.models.load import find_model
 from agentrl.store.checkpoints import POLICIES, latest
 from agentrl.types.errors import RecipeError
@@ -21,7 +22,10 @@ def model_of(name: str, settings: PolicySettings, main: ModelSettings | None) ->
         RecipeError: the checkpoint is neither a run nor a model.
     """
     if isinstance(settings.checkpoint, str):
-        return weights_at(checkpoint_of(name, settings.checkpoint), main)
+        if is_hub_name(settings.checkpoint):
+            found = weights_at(Path(settings.checkpoint), main)
+            return found.model_copy(update={"revision": settings.revision})
+        return weights_at(checkpoint_of(name, settings.checkpoint, settings.revision), main)
     if not settings.train or main is None:
         return None
     saved = None if main.path is None else Path(main.path) / POLICIES / name
@@ -33,13 +37,19 @@ def weights_at(folder: Path, main: ModelSettings | None) -> ModelSettings:
     return ModelSettings(path=str(folder)) if main is None else main.at(folder)
 
 
-def checkpoint_of(name: str, written: str) -> Path:
+def checkpoint_of(name: str, written: str, revision: str | None = None) -> Path:
     """Returns the model folder of a policy's `checkpoint`: itself, or the newest checkpoint of a run.
 
     Raises:
         RecipeError: it is neither, or the run has no checkpoint.
     """
     place, folder = f"policies.{name}.checkpoint", Path(written).expanduser()
+    if revision is not None:
+        raise RecipeError(
+            f"{written!r} is no name of the Hugging Face Hub, and has no revision {revision!r}",
+            place=place,
+            remedy="leave 'revision' out",
+        )
     if (folder / "run.json").is_file():
         newest = latest(folder / "checkpoints")
         if newest is None:
@@ -53,6 +63,7 @@ def checkpoint_of(name: str, written: str) -> Path:
         raise RecipeError(
             f"{written!r} is neither a run nor a model",
             place=place,
-            remedy="a run directory, a checkpoint in its folder 'checkpoints', a model folder or package:NAME",
+            remedy="a run directory, a checkpoint in its folder 'checkpoints', a model folder, package:NAME, or "
+            "OWNER/NAME of the Hugging Face Hub",
         )
     return found

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from agentrl.types.errors import StoreError
 
-STATE = "state.json"
+STATE, TRAINER = "state.json", "trainer.pt"
 REPLACED = ".old-"
 POLICIES = "policies"
 """Folder of the auxiliary trained policies in a checkpoint."""
@@ -30,6 +30,13 @@ def latest(root: Path) -> Path | None:
     """The newest complete checkpoint, or None."""
     whole = checkpoints(root)
     return whole[-1] if whole else None
+
+
+def best(root: Path) -> Path | None:
+    """The checkpoint that `train.keep.best` found in the last stage that has one, or None."""
+    newest = latest(root)
+    found = {} if newest is None else about(newest).get("best") or {}
+    return next((root / name for name in reversed(found.values()) if (root / name / STATE).is_file()), None)
 
 
 def about(folder: Path) -> dict[str, Any]:

@@ -26,12 +26,11 @@ from torch import Tensor
 
 from agentrl.config.train import LoraSettings
 from agentrl.models.load import no_progress_bars
-from agentrl.store.checkpoints import REPLACED, STATE, about, checkpoints, reading
+from agentrl.store.checkpoints import REPLACED, STATE, TRAINER, about, checkpoints, reading
 from agentrl.store.full_disk import is_of_a_full_disk
 from agentrl.training.model.lora import save_adapters
 from agentrl.types.errors import StoreError
 
-TRAINER = "trainer.pt"
 UNFINISHED, _DROPPED = ".new-", ".gone-"
 
 

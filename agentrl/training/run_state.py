@@ -69,8 +69,11 @@ class RunState:
         return reached(self._recipe.train.stop, self.record.lines(iteration))
 
     def is_due(self, iteration: int) -> bool:
-        """Returns True if a checkpoint is due after an iteration, also as a snapshot for self-play."""
+        """Returns True if a checkpoint is due after an iteration, also as a snapshot for self-play, or as what may turn
+        out as the best."""
         every = [self._recipe.train.checkpoint_every, *(selves.every for selves in self._selves)]
+        if self._recipe.train.keep.best is not None and self._recipe.eval is not None and self._recipe.eval.every:
+            every.append(self._recipe.eval.every)
         return any(iteration % each == 0 for each in every) or self.is_over(iteration)
 
     def is_kept(self, iteration: int) -> bool:
@@ -86,23 +89,25 @@ class RunState:
         return {k for selves in self._selves for at in (first, iteration) for k in selves.at(at)}
 
     def rate(self, iteration: int) -> None:
-        """Notes the checkpoint with the highest value of `train.best`, the first of equals; none without evaluations.
+        """Notes the checkpoint with the highest value of `train.keep.best`, the first of equals; none without
+        evaluations.
 
         Raises:
             TrainError: the evaluations have no such number.
         """
-        if (name := self._recipe.train.best) is None:
+        if (name := self._recipe.train.keep.best) is None:
             return
         lines = [line for line in self.record.lines(iteration) if line["split"] == "eval"]
         values = {self.record.folder(line["iteration"]): number_in(line, name) for line in lines}
         rated = {folder: value for folder, value in values.items() if value is not None}
         if lines and not rated:
-            known = [key for key, value in lines[-1].items() if isinstance(value, int | float)]
+            known = [f"eval/{key}" for key, value in lines[-1].items() if isinstance(value, int | float)]
             raise TrainError(
-                f"no evaluation has the number {name!r}", place="train.best", remedy=nearest(name, known, "it has")
+                f"no evaluation has the number {name!r}", place="train.keep.best", remedy=nearest(name, known, "it has")
             )
         kept = [folder for folder in rated if folder.exists() or folder == self.record.folder(iteration)]
-        self.record.best = max(kept, key=rated.__getitem__).name if kept else None
+        if kept:
+            self.record.best[self.stage.name] = max(kept, key=rated.__getitem__).name
 
     async def commit(
         self,

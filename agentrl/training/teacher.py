@@ -18,7 +18,9 @@ def teacher_of(settings: TeacherSettings, policy: ModelSettings) -> ModelSetting
 
     The teacher reads the policy's tokens: of its template nothing is used.
     """
-    return ModelSettings(path=settings.path, scratch=None, template="chatml", dtype="float32", device=policy.device)
+    return ModelSettings(
+        path=settings.path, revision=settings.revision, template="chatml", dtype="float32", device=policy.device
+    )
 
 
 def check_teacher(settings: TeacherSettings, policy: ModelSettings) -> None:
@@ -30,11 +32,11 @@ def check_teacher(settings: TeacherSettings, policy: ModelSettings) -> None:
     """
     own = teacher_of(settings, policy)
     try:
-        found = find_model(settings.path)
+        found = find_model(settings.path, settings.revision)
     except RecipeError as error:
         error.place, error.remedy = PLACE, (error.remedy or "").replace("model.path", PLACE)
         raise
-    ours = None if policy.path is None else find_model(policy.path)
+    ours = None if policy.path is None else find_model(policy.path, policy.revision)
     if _has_tokenizer(found) and _has_tokenizer(ours):
         check_same_tokens(load_tokenizer(policy), load_tokenizer(own))
 

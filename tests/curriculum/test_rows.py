@@ -176,8 +176,11 @@ def test_sources_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         tasks(tmp_path, parquet="broken.parquet", prompt="{q}")
     with pytest.raises(TaskError, match="there is no file"):
         tasks(tmp_path, parquet="none.parquet", prompt="{q}")
-    with pytest.raises(TaskError, match=r"(?s)tasks\.hf none/such.*reach"):
+    with pytest.raises(TaskError, match=r"(?s)tasks\.hf none/such: none/such is not on this machine.*reach") as caught:
         tasks(tmp_path, hf="none/such", prompt="{q}")
+    assert "hf download none/such --repo-type dataset --local-dir data/such, then tasks.hf=./data/such" in str(
+        caught.value
+    )
     for path in ("./nothere", "../nothere", str(tmp_path / "nothere")):
         with pytest.raises(TaskError, match=r"tasks\.hf: there is no folder /.*/nothere\n.*relative to the recipe"):
             tasks(tmp_path, hf=path, prompt="{q}")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import agentrl
-from agentrl.api.export_episodes import ExportedEpisodes, export_episodes
+from agentrl.api.export.episodes import ExportedEpisodes, export_episodes
 from agentrl.chat.formats.parser import Parser
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum.tables import RowSource

@@ -183,7 +183,7 @@ def coder(task: Task, rng: random.Random, context: str) -> Iterator[Say]:
 
 def evaluated(recipe: Recipe) -> list[Any]:
     """The mean scores of the queries of `coder`, the chosen one, its reward; and what the second stage starts from."""
-    best = [stage.recipe.train.best for stage in stages_of(recipe) if stage.kind == "rl" and stage.recipe.train]
+    best = [stage.recipe.train.keep.best for stage in stages_of(recipe) if stage.kind == "rl" and stage.recipe.train]
     one = ["agent.always=true", f"scripts.coder={__name__}:coder", "tasks.args={kinds: [count_rows]}"]
     played = rolled(recipe, "coder", 8, one)
     found = next(each for each in played if str(each.task.data["sql"]).lower().endswith("from album"))
@@ -266,7 +266,7 @@ METHODS = [
         "paverl-sql",
         lambda run: [each.info["verbal"] for each in run.reader.episodes(split="eval")],
         evaluated,
-        [[[1, 9.0], [2, 4.0]], "SELECT count(*) FROM album", 10.0, "success", None],
+        [[[1, 9.0], [2, 4.0]], "SELECT count(*) FROM album", 10.0, "eval/success", None],
         sized=(
             "stages.0.sft.steps=150",
             "stages.1.rl.train.iterations=2",

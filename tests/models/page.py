@@ -66,6 +66,30 @@ Not in the table:
   have. On a GPU they are not tried.
 """
 
+HUB = """
+## Names of the Hugging Face Hub
+
+```yaml
+model: {path: Qwen/Qwen3-0.6B, revision: main}           # a branch, a tag or a commit; default: main
+train: {teacher: {path: Qwen/Qwen3-4B}}                  # with a revision of its own, as is
+policies: {user: {checkpoint: Qwen/Qwen3-1.7B}}          # each policy's checkpoint
+```
+
+- `OWNER/NAME` is a name of the Hub, unless the working folder has a folder `OWNER`. Models of text and models that see are loaded alike:
+  weights, tokenizer, template and processor come from one commit. vLLM servers get the same folder.
+- `train`, `rollout`, `eval`, `proxy` and `serve` ask the Hub for the commit of the revision, and download what the cache of
+  `huggingface_hub` lacks (`HF_HOME`; `hf download` and transformers share it). `recipe check` asks nobody.
+- `run.json` records the commit: under `models`, and as the `revision` of its recipe. A run that goes on, its evaluations and its forks use
+  that commit, also after the branch has moved.
+- Without a network, or with `HF_HUB_OFFLINE=1`, the cache is used. If it lacks a part of the model, the error names the line of the recipe
+  and the command: `hf download OWNER/NAME --revision R`.
+- An unknown name, a revision that does not exist and a gated model are errors of their own. `hf auth login` or `HF_TOKEN` gives access.
+- `tasks: {hf: OWNER/NAME}` is a data set ([adapters.md](adapters.md)); its errors say the same.
+
+This is tested with the real `huggingface_hub` against a hub on the machine of the test (`tests/hub.py`), which serves repositories, trees,
+files by revision and gated ones. The real Hub is untried: the machines of the tests cannot reach it.
+"""
+
 
 class Cheap(NamedTuple):
     """The columns that take a second a family."""
@@ -164,7 +188,7 @@ def write(rows: dict[str, tuple[Family, Cheap, str, str]], version: str) -> None
         f"| {trained} | {served} |"
         for name, (family, found, trained, served) in rows.items()
     ]
-    PAGE.write_text(HEAD + "\n".join(lines) + "\n" + FOOT.replace("{version}", version))
+    PAGE.write_text(HEAD + "\n".join(lines) + "\n" + FOOT.replace("{version}", version) + HUB)
 
 
 def read() -> dict[str, list[str]]:

@@ -46,7 +46,8 @@ def fork(
         episode: its id, or a unique part of it.
         turn: the first turn that is sampled again, or several: each is a group.
         script: a script of the recipe that continues; default: the script of the run, else its policy.
-        checkpoint: folder of the policy that continues; default: the newest of a training, else the recipe's model.
+        checkpoint: the policy that continues: `last`, `best` or an iteration of the run, or a checkpoint folder;
+            default: the last of a training, else the recipe's model.
         changed_code: resume although code in the recipe's folder has changed since the run.
         overrides: keys of the run's recipe to override, as for `rollout`.
         out: the run directory; default: `runs/NAME-fork`.

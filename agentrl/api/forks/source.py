@@ -10,7 +10,7 @@ import msgspec
 
 from agentrl.api.recipes import Overrides, as_lines
 from agentrl.api.run import Run, folder_of
-from agentrl.api.run_dirs import code_beside, newest_checkpoint
+from agentrl.api.run_dirs import BEST, LAST, code_beside, kept_checkpoint
 from agentrl.api.run_stages import RunStages
 from agentrl.config.loader import with_overrides
 from agentrl.config.model import ModelSettings
@@ -79,17 +79,22 @@ class Source:
                 remedy=f"resume from turn {other.index - 1} or earlier" if other.index else "resume another episode",
             )
 
+    def _checkpoint(self, named: str | Path) -> Path:
+        """Returns a folder, or the checkpoint of the run with this name."""
+        is_name = str(named) in (LAST, BEST) or str(named).isdigit()
+        return kept_checkpoint(self.path, str(named)) if is_name or not Path(named).is_dir() else Path(named)
+
     def recipe_for(self, checkpoint: str | Path | None, overrides: Overrides) -> Recipe:
         """The recipe of the episode, with the policy that plays on.
 
         Raises:
-            RecipeError: the run is a training without a checkpoint, or an override is wrong.
+            RecipeError: the run has no such checkpoint, or is a training without one, or an override is wrong.
         """
         recipe = self.recipe
         if checkpoint is not None:
-            recipe = recipe.with_model(_model_at(recipe, Path(checkpoint)))
+            recipe = recipe.with_model(_model_at(recipe, self._checkpoint(checkpoint)))
         elif self._dir.info.get("command") == "train" and self.script is None:
-            recipe = recipe.with_model(_model_at(recipe, newest_checkpoint(self.path)))
+            recipe = recipe.with_model(_model_at(recipe, kept_checkpoint(self.path)))
         recipe = recipe.with_sections(stages=[])
         return with_overrides(recipe, as_lines(overrides), self.path / "run.json") if overrides else recipe
 

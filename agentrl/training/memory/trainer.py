@@ -157,7 +157,8 @@ class MemoryTrainer(TrainerBackend):
         )
 
     def _save(self, folder: Path) -> None:
-        from agentrl.training.checkpoint import TRAINER, UNFINISHED, write_policy
+        from agentrl.store.checkpoints import TRAINER
+        from agentrl.training.checkpoint import UNFINISHED, write_policy
 
         self.memory.save(folder)
         if self.loaded.model is None:

@@ -207,7 +207,7 @@ def parser_of(parts: Parts, *, fetch: bool = True) -> Parser:
     model = parts.recipe.model
     if model is None or model.path is None or importlib.util.find_spec("transformers") is None:
         return parts.renderer(ByteTokenizer()).parser
-    if not fetch and find_model(model.path) is None:
+    if not fetch and find_model(model.path, model.revision) is None:
         return parts.renderer(ByteTokenizer()).parser
     return parts.renderer(chat_tokenizer(model)).parser
 

@@ -12,7 +12,7 @@ from agentrl.store.checkpoints import latest
 from agentrl.training import checkpoint
 from agentrl.training.backend import Start
 from agentrl.training.stages.record import StageRecord
-from agentrl.training.stages.stage import is_of
+from agentrl.training.stages.stage import is_of, stage_of
 
 
 def start_of(
@@ -20,7 +20,7 @@ def start_of(
 ) -> tuple[Start, checkpoint.Saved | None]:
     """The policy that a stage starts or resumes from, and the states in its checkpoint. Sets the pins of the record.
 
-    A new stage starts from the newest checkpoint, or from the best one of the stage before (`train.best`).
+    A new stage starts from the newest checkpoint, or from the best one of the stage before (`train.keep.best`).
 
     A stage with the same adapter settings as the previous stage continues to train its adapters. A stage with other
     settings, or without adapters, starts from the merged weights.
@@ -34,7 +34,8 @@ def start_of(
         return Start(refers=refers, texts=texts), None
     saved = checkpoint.load_state(newest)
     resumes = is_of(record.stage, saved.extra)
-    if not resumes and (best := saved.extra.get("best")) is not None:
+    record.best = dict(saved.extra.get("best") or {})
+    if not resumes and (best := record.best.get(stage_of(saved.extra))) is not None:
         newest = record.checkpoints / best
         saved = checkpoint.load_state(newest)
     carries = lora is not None and saved.extra["lora"] == lora.model_dump(mode="json")

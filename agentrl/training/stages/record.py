@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.recipe import RlStage
+from agentrl.config.recipe import RlStage, TrainSection
 from agentrl.store.run_dir import RunDir
 from agentrl.store.tokens import TokenRecord
 from agentrl.training import checkpoint
@@ -29,7 +29,7 @@ class StageRecord:
         pins: `base`: the weights below the adapters; `reference`: the policy that the stage started from. None: not
             needed, or the recipe's model.
         selves: checkpoints that play as earlier selves.
-        best: checkpoint that the next stage starts from; None: the last one.
+        best: the best checkpoint of each stage with `train.keep.best`, by its name. They are never deleted.
     """
 
     def __init__(self, run: RunDir, stage: Stage) -> None:
@@ -37,7 +37,7 @@ class StageRecord:
         self.checkpoints = run.path / "checkpoints"
         self.pins: Pins = {"base": None, "reference": None}
         self.selves: set[str] = set()
-        self.best: str | None = None
+        self.best: dict[str, str] = {}
         # This object alone writes lines of the stage: the file is read once.
         self._lines = [line for line in run.metrics() if line.get("stage", UNNAMED) == stage.name]
 
@@ -99,5 +99,6 @@ class StageRecord:
 
     def prune(self) -> None:
         """Removes old checkpoints that are not needed."""
-        pinned = {name for name in (*self.pins.values(), self.best) if name} | self.selves
-        checkpoint.prune(self.checkpoints, keep=2, pinned=pinned)
+        pinned = {name for name in (*self.pins.values(), *self.best.values()) if name} | self.selves
+        train = self.stage.recipe.train or TrainSection()
+        checkpoint.prune(self.checkpoints, keep=train.keep.last, pinned=pinned)

@@ -1,0 +1,1 @@
+"""Checkpoints as plain models, in a folder or on the Hugging Face Hub."""
