@@ -346,8 +346,8 @@ def export(
         str,
         typer.Option(
             "--to",
-            help="Of a checkpoint: a new folder, or hf:NAME, a repository of the Hugging Face Hub. Of the episodes: openai, "
-            "sharegpt, atif or inspect.",
+            help="Of a checkpoint: a new folder, or hf:NAME, a repository of the Hugging Face Hub. Of episodes: "
+            "openai, sharegpt, atif or inspect.",
         ),
     ],
     checkpoint: Annotated[str | None, typer.Option(help=f"{KEPT}; default: last.")] = None,
