@@ -46,12 +46,12 @@ if __name__ == "__main__":
 else:
     agentrl_stub.become(__name__, {path!r})
 """
-# Files that Python and test runners load by themselves: where the tests run, never those of the agent.
-_CONFIGURATION = {
+CONFIGURATION = {
     "conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml",
     "pyproject.toml", "setup.cfg", "tox.ini", ".coveragerc", "noxfile.py", "pyvenv.cfg", "Makefile", "makefile",
     "GNUmakefile", "unittest.cfg", ".pdbrc",
 }  # fmt: skip
+"""Files that Python and test runners load by themselves: where the tests run, never those of the agent."""
 _NEVER = {".pth", ".pyc", ".pyo", ".pyd", ".so", ".egg", ".whl", ".pyz"}
 _OTHER_CODE = {
     ".sh", ".bash", ".c", ".cc", ".cpp", ".h", ".hpp", ".rs", ".go", ".js", ".mjs", ".cjs", ".ts", ".java", ".kt",
@@ -112,7 +112,7 @@ async def apart(
     stubs: dict[str, str | bytes] = {}
     for path, content in solution.items():
         name, suffix = PurePosixPath(path).name, PurePosixPath(path).suffix
-        if name not in _CONFIGURATION and suffix not in _NEVER:
+        if name not in CONFIGURATION and suffix not in _NEVER:
             stubs[path] = _STUB.format(folder=FOLDER, path=path) if suffix == ".py" else content
     common = _programs("agentrl_mux", "agentrl_plain", "agentrl_names")
     judging = {**_programs("agentrl_stub", "agentrl_objects", "agentrl_proof"), **common, **stubs, **shared, **tests}
