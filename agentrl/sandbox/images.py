@@ -97,7 +97,9 @@ def image_named(name: str) -> Image:
     parent = image_named(start[1]) if start[1].startswith(REPOSITORY) else None
     suite = parent.suite if parent else start[1].removeprefix("debian:").removesuffix("-slim")
     inputs = [folder.parent / _SCRIPT, *(folder / name for name in ("packages.txt", "requirements.txt"))]
-    inputs += sorted(path for path in folder.iterdir() if path.is_file() and path.name != "Dockerfile" and path not in inputs)
+    inputs += sorted(
+        path for path in folder.iterdir() if path.is_file() and path.name != "Dockerfile" and path not in inputs
+    )
     whole = hashlib.sha256(f"{parent.digest if parent else suite}\n".encode())
     for path in inputs:
         if path.exists():

@@ -84,7 +84,7 @@ async def swe_tests(
         await prepare_proof(judge)
         foreign = [f"{judge.spec.workdir}/{path}" for path in kept]
         result, passed = await passes(judge, job, timeout_s, foreign=foreign)
-    lines = result.text.strip().splitlines()
+    lines = (result.stdout.decode("utf-8", "replace").strip() or result.text.strip()).splitlines()
     return Scored(float(passed), "" if passed else f"{result.outcome}{f': {lines[-1][:200]}' if lines else ''}")
 
 
