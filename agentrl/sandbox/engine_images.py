@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -15,14 +16,15 @@ from typing import Any
 from urllib.parse import quote
 
 from agentrl.sandbox.images import REPOSITORY, ImageError, NoEngine, built_rootfs, cache_root
-from agentrl.types.errors import needs
+from agentrl.types.errors import MissingExtra, needs
 from agentrl.types.stdlib import piped
 
 _CALL_S = 600
+_log = logging.getLogger(__name__)
 
 
 def rootfs_named(name: str) -> Path:
-    """Returns the root file system of an image: one that was unpacked, else a build of ours.
+    """Returns the root file system of an image: one that was unpacked, a build of ours, or one of the engine's.
 
     Raises:
         ImageError: it is not on this machine; names the command that makes it.
@@ -31,8 +33,12 @@ def rootfs_named(name: str) -> Path:
         return path
     if name.startswith(REPOSITORY):
         return built_rootfs(name)
-    remedy = f"agentrl sandbox unpack {name}  (takes it from the container engine), or use the docker backend"
-    raise ImageError(f"the image {name!r} is not unpacked for the namespace backend", remedy=remedy)
+    try:
+        return unpack(name, say=_log.info)
+    except (NoEngine, MissingExtra) as problem:
+        remedy = f"agentrl sandbox unpack {name}  (takes it from the container engine), or use the docker backend"
+        said = f"the image {name!r} is not unpacked for the namespace backend, and {problem.message}"
+        raise ImageError(said, remedy=remedy) from None
 
 
 def image_env(root: str | None) -> dict[str, str]:

@@ -198,7 +198,7 @@ def test_network_modes(folder: Path, said: str, network: Any) -> None:
         ({"task.toml": "[environment\n"}, r"(?s)shared/task\.toml: not valid TOML.*line 1.*exclude"),
         ({"task.toml": "[verifier]\ntimeout_sec = 'long'"}, r"task\.toml: verifier\.timeout_sec: .*'long'"),
         ({"task.toml": TOML + "gpus = 1"}, r"(?s)shared: it asks for GPUs.*skip"),
-        ({"task.toml": TOML + "[[steps]]\nname = 'a'"}, "several steps"),
+        ({"task.toml": TOML + "[[steps]]\nname = 'a'"}, "step 'a' has no instruction.md"),
         ({"environment/docker-compose.yaml": ""}, "several containers"),
         ({"task.toml": TOML + '[agent]\nnetwork_mode = "public"'}, "agent's network is public, the verifier's none"),
         ({"task.toml": TOML + "[environment.env]\nKEY = '${AGENTRL_NOT_SET}'"}, "AGENTRL_NOT_SET is not set"),
