@@ -60,7 +60,7 @@ skills_dir = "/skills"
 """
 RECIPE = """\
 name: harbor
-tasks: {source: harbor, args: {path: tasks}}
+tasks: {source: harbor, args: {path: tasks, build: false}}
 agent: {max_turns: 4, format: hermes}
 tools: [harbor, shell]
 rewards: {harbor: {}}
@@ -159,7 +159,9 @@ def test_what_the_sandbox_holds(folder: Path) -> None:
 
 
 def tasks(folder: Path, **args: Any) -> list[Task]:
-    return load_tasks(TaskSettings(source="harbor", args={"path": "tasks", **args}), folder, seed=0).tasks
+    return load_tasks(
+        TaskSettings(source="harbor", args={"path": "tasks", "build": False, **args}), folder, seed=0
+    ).tasks
 
 
 def test_what_a_task_says(folder: Path) -> None:
@@ -252,7 +254,7 @@ def test_the_public_network_is_refused_with_the_key_of_the_source(folder: Path) 
 def verified_by(folder: Path, test: str) -> Episode:
     """Plays the oracle on a task with this test.sh."""
     a_task(folder / "tasks" / "shared", **{"tests/test.sh": test})
-    only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
+    only = {"tasks.args": {"path": "tasks", "build": False, "only": ["shared"]}}
     run = agentrl.rollout(folder, 1, script="oracle", out=folder / "out", overrides=only, reporters=())
     (episode,) = run.whole_episodes()
     return episode
@@ -307,7 +309,7 @@ def test_an_agent_cannot_get_out_of_a_bad_reward_by_a_missing_program(
     folder: Path, files: dict[str, str], noted: str
 ) -> None:
     a_task(folder / "tasks" / "shared", **files)
-    only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
+    only = {"tasks.args": {"path": "tasks", "build": False, "only": ["shared"]}}
     run = agentrl.rollout(folder, 1, script="oracle", out=folder / "out", overrides=only, reporters=())
     (episode,) = run.whole_episodes()
     assert episode.reward == 0.0
@@ -317,7 +319,7 @@ def test_an_agent_cannot_get_out_of_a_bad_reward_by_a_missing_program(
 @pytest.mark.slow
 def test_a_check_says_what_is_left_to_the_image_and_what_was_left_out(folder: Path) -> None:
     a_task(folder / "tasks" / "apart", **{"task.toml": TOML + "gpus = 1"})
-    more = "{skip: true, network: none, path: tasks}"
+    more = "{skip: true, network: none, path: tasks, build: false}"
     found = check(str(folder), [f"tasks.args={more}", "sandbox.use=namespace"]).warnings
     assert "tasks: left out 1, because it asks for GPUs (environment.gpus): apart" in found
     assert "left to the image, and not run: apt-get install -y jq (object, shared)" in found
