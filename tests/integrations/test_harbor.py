@@ -174,6 +174,15 @@ def test_what_a_task_says(folder: Path) -> None:
     assert task.data["harbor"]["left_to_the_image"] == ["apt-get update", "apt-get install -y jq", "useradd someone"]
 
 
+def test_a_compose_file_of_one_container_is_served(folder: Path) -> None:
+    main = "{build: {context: .}, command: [sleep, infinity], environment: [A=1, 'B=${NONE:-2}']}"
+    text = f"services:\n  main: {main}\n"
+    a_task(folder / "tasks" / "shared", **{"environment/docker-compose.yaml": text})
+    (task,) = tasks(folder, only=["shared"])
+    assert task.sandbox is not None
+    assert task.sandbox["env"] == {"LIMIT": "3", "NAME": "data", "WHERE": "/app", "A": "1", "B": "2"}
+
+
 @pytest.mark.parametrize(
     ("said", "network"),
     [
@@ -201,7 +210,15 @@ def test_network_modes(folder: Path, said: str, network: Any) -> None:
         ({"task.toml": "[verifier]\ntimeout_sec = 'long'"}, r"task\.toml: verifier\.timeout_sec: .*'long'"),
         ({"task.toml": TOML + "gpus = 1"}, r"(?s)shared: it asks for GPUs.*skip"),
         ({"task.toml": TOML + "[[steps]]\nname = 'a'"}, "step 'a' has no instruction.md"),
-        ({"environment/docker-compose.yaml": ""}, "several containers"),
+        (
+            {"environment/docker-compose.yaml": "services: {main: {}, db: {image: x}}"},
+            r"several containers \(docker-compose\.yaml: db\)",
+        ),
+        ({"environment/docker-compose.yaml": "services: {main: {privileged: true}}"}, "privileged of its container"),
+        ({"environment/docker-compose.yaml": "services: {main: {build: ./other}}"}, "a build of ./other"),
+        ({"environment/docker-compose.yaml": "services: {main: {image: x}}"}, "environment.docker_image"),
+        ({"environment/docker-compose.yaml": "services: {main: {}}\nvolumes: {a: {}}"}, "volumes"),
+        ({"environment/docker-compose.yaml": "- a"}, "docker-compose.yaml: it is no compose file"),
         ({"task.toml": TOML + '[agent]\nnetwork_mode = "public"'}, "agent's network is public, the verifier's none"),
         ({"task.toml": TOML + "[environment.env]\nKEY = '${AGENTRL_NOT_SET}'"}, "AGENTRL_NOT_SET is not set"),
         ({"task.toml": TOML.replace("${AGENTRL_TEST_WANTED:-10}", "${AGENTRL_NOT_SET}")}, "AGENTRL_NOT_SET is not set"),

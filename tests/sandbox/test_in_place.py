@@ -122,7 +122,17 @@ async def test_the_images_that_were_made_go_with_the_backend(docker_host: str, i
     assert {each["Id"] for each in api.images()} == before
 
 
-def test_an_image_that_is_not_unpacked_is_refused_with_the_command(tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match="not unpacked") as raised:
-        NamespaceBackend().preflight(SandboxSpec(image="somebody/else:1"))
-    assert "agentrl sandbox unpack somebody/else:1" in str(raised.value)
+@pytest.mark.usefixtures("image")
+def test_an_image_of_the_engine_is_unpacked_when_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as cache:
+        Path(cache).chmod(0o755)
+        monkeypatch.setenv("AGENTRL_CACHE", cache)
+        NamespaceBackend().preflight(SPEC)
+        with pytest.raises(ImageError, match="the engine has no image 'somebody/else:1'") as raised:
+            NamespaceBackend().preflight(SandboxSpec(image="somebody/else:1"))
+        assert "docker pull somebody/else:1" in str(raised.value)
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+        NamespaceBackend().preflight(SPEC)
+        with pytest.raises(ImageError, match="not unpacked.*no container engine answers") as raised:
+            NamespaceBackend().preflight(SandboxSpec(image="somebody/else:1"))
+        assert "agentrl sandbox unpack somebody/else:1" in str(raised.value)

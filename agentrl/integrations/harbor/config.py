@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from agentrl.integrations.harbor.compose import beyond_one_container
 from agentrl.integrations.harbor.inside import require_own_files
 from agentrl.types.errors import TaskError, nearest
 
@@ -167,6 +168,8 @@ def read_task_toml(folder: Path) -> TaskToml:
 
 def unsupported(folder: Path, config: TaskToml) -> str | None:
     """Returns the first unsupported feature of a task; None if all are supported."""
+    if (beyond := beyond_one_container(folder)) is not None:
+        return beyond
     environment, verifier = config.environment, config.verifier
     other = verifier.environment
     asked = {
@@ -176,7 +179,6 @@ def unsupported(folder: Path, config: TaskToml) -> str | None:
             "separate" in (verifier.environment_mode, *(each.verifier.environment_mode for each in config.steps))
             or any(each.healthcheck or each.artifacts or each.verifier.collect for each in config.steps)
         ),
-        "several containers (environment/docker-compose.yaml)": (folder / "environment/docker-compose.yaml").exists(),
         "MCP servers (environment.mcp_servers)": bool(environment.mcp_servers),
         "GPUs (environment.gpus)": environment.gpus > 0,
         "Windows (environment.os)": environment.os != "linux",

@@ -17,6 +17,7 @@ from typing import Any
 from agentrl.engines.scripted import Say
 from agentrl.integrations.harbor.build import build as build_image
 from agentrl.integrations.harbor.build import engine_api
+from agentrl.integrations.harbor.compose import compose_env, compose_path
 from agentrl.integrations.harbor.config import TaskToml, network_of, read_task_toml, resolved, unsupported
 from agentrl.integrations.harbor.dockerfile import LEAVE_OUT, Plan, last_workdir, plan_of, root_of, roots_in
 from agentrl.integrations.harbor.steps import steps_of
@@ -176,7 +177,9 @@ def _spec(
     spec: dict[str, Any] = {
         "workdir": workdir,
         "writable": sorted({*plan.writable, *named, *OWN} - {workdir}),
-        "env": plan.env | resolved(environment.env, f"{folder}/task.toml: environment.env"),
+        "env": plan.env
+        | resolved(compose_env(folder), str(compose_path(folder)))
+        | resolved(environment.env, f"{folder}/task.toml: environment.env"),
         "network": network_of(config) if network == "task" else network,
     }
     if (root := root_of(workdir)) not in ("", workdir):  # a folder filled by a command must not also be the home
