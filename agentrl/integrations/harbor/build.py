@@ -63,8 +63,6 @@ def build(folder: Path, name: str, api: Any, bases: Mapping[str, str], limit_s: 
         TaskError: a base is not in the engine, the build failed, or it did not end in time.
     """
     import docker
-    import requests
-    import urllib3
 
     path = folder / "Dockerfile"
     text, ids = _rewritten(path, api, bases)
@@ -96,11 +94,13 @@ def build(folder: Path, name: str, api: Any, bases: Mapping[str, str], limit_s: 
             if step.get("error"):
                 raise _failed(place, said)
             if time.monotonic() > deadline:
-                raise requests.exceptions.Timeout
-    except docker.errors.APIError as error:  # a RequestException, too
+                raise TimeoutError("timed out")
+    except docker.errors.APIError as error:
         raise _failed(place, [*said, str(error.explanation)]) from None
-    except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
-        if not isinstance(error, requests.exceptions.Timeout) and "timed out" not in str(error):
+    except TaskError:
+        raise
+    except Exception as error:  # of the library below the client: it says only in words that a time is over
+        if "timed out" not in str(error):
             raise TaskError(f"the container engine broke off: {error}", place=place) from None
         raise TaskError(late.message.format(_last(said)), place=place, remedy=late.remedy) from None
     finally:

@@ -12,7 +12,7 @@ from agentrl.types.errors import TaskError
 
 
 @dataclass(frozen=True)
-class Step:
+class HarborStep:
     """A step.
 
     Attributes:
@@ -37,7 +37,7 @@ class Step:
         return (self.folder / "instruction.md").read_text(errors="replace").strip()
 
 
-def steps_of(folder: Path, config: TaskToml) -> list[Step]:
+def steps_of(folder: Path, config: TaskToml) -> list[HarborStep]:
     """Returns the steps of a task, in order; none for a task of one step.
 
     Raises:
@@ -46,7 +46,7 @@ def steps_of(folder: Path, config: TaskToml) -> list[Step]:
     return [_step(folder, config, number) for number in range(len(config.steps))]
 
 
-def _step(folder: Path, config: TaskToml, number: int) -> Step:
+def _step(folder: Path, config: TaskToml, number: int) -> HarborStep:
     told = config.steps[number]
     at = folder / "steps" / told.name
     for name in ("", "instruction.md", "tests", "tests/test.sh", "solution", "solution/solve.sh", "workdir"):
@@ -61,7 +61,7 @@ def _step(folder: Path, config: TaskToml, number: int) -> Step:
             raise TaskError(f"step {told.name!r} has no {file}", place=str(at), remedy="add it, or exclude the task")
     solutions = (path for path in (at / "solution", folder / "solution") if (path / "solve.sh").is_file())
     least = told.min_reward
-    return Step(
+    return HarborStep(
         name=told.name,
         folder=at,
         tests=tests,

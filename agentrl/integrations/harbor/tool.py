@@ -8,7 +8,7 @@ from typing import Any
 from agentrl.chat.formats.parser import Reply
 from agentrl.integrations.harbor.config import read_task_toml
 from agentrl.integrations.harbor.prepare import folder_of, prepare
-from agentrl.integrations.harbor.steps import Step, steps_of
+from agentrl.integrations.harbor.steps import HarborStep, steps_of
 from agentrl.integrations.harbor.verifier import clear, verify_step
 from agentrl.tools.base import Environment, Observation, own
 from agentrl.types.sandbox import Sandbox, SandboxStartFailed
@@ -32,7 +32,7 @@ class Harbor(Environment):
 
     def __init__(self, key: str = "reward", guard: bool = True, offline: bool = False) -> None:
         self.settings: dict[str, Any] = {"key": key, "guard": guard, "offline": offline}
-        self.steps: list[Step] = []
+        self.steps: list[HarborStep] = []
         self.scores: list[float] = []
         self.notes: list[str] = []
         self.failed = False
@@ -75,7 +75,7 @@ class Harbor(Environment):
             self.failed = bool(state["failed"])
 
 
-async def _begin(step: Step, sandbox: Sandbox) -> None:
+async def _begin(step: HarborStep, sandbox: Sandbox) -> None:
     """Puts the files of a step into the working folder, and runs its `setup.sh`."""
     if step.files is None:
         return

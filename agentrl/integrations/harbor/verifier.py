@@ -16,7 +16,7 @@ from agentrl.integrations.harbor import no_installs
 from agentrl.integrations.harbor.config import TaskToml, read_task_toml, resolved
 from agentrl.integrations.harbor.prepare import folder_of, prepare
 from agentrl.integrations.harbor.programs import NOT_STARTED, owed, program_in
-from agentrl.integrations.harbor.steps import Step, steps_of
+from agentrl.integrations.harbor.steps import HarborStep, steps_of
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.state import end_programs_of
 from agentrl.rewards.grading import budget
@@ -134,7 +134,7 @@ class Verifier:
 
 
 async def _of_steps(
-    steps: Sequence[Step], config: TaskToml, sandbox: Sandbox, tools: Sequence[Any], **settings: Any
+    steps: Sequence[HarborStep], config: TaskToml, sandbox: Sandbox, tools: Sequence[Any], **settings: Any
 ) -> Scored:
     """Verifies the step that the episode ended in, and adds the scores of those before."""
     leader = next(each for each in tools if hasattr(each, "scores") and hasattr(each, "steps"))
@@ -150,7 +150,7 @@ async def _of_steps(
     return Scored(sum(scores) / len(steps), "; ".join(notes))
 
 
-async def verify_step(step: Step, sandbox: Sandbox, **settings: Any) -> tuple[float, str, dict[str, float]]:
+async def verify_step(step: HarborStep, sandbox: Sandbox, **settings: Any) -> tuple[float, str, dict[str, float]]:
     """Returns the reward of a step, a note, and the numbers of its `reward.json`."""
     if not await end_programs_of(sandbox):
         return 0.0, "the agent's programs could not be ended", {}

@@ -14,7 +14,7 @@ from agentrl.types.task import Message, Task
 
 
 @dataclass(frozen=True)
-class Row:
+class SweRow:
     """A row.
 
     Attributes:
@@ -32,7 +32,7 @@ class Row:
     pass_to_pass: tuple[str, ...]
 
 
-def row_of(task: Task) -> Row:
+def row_of(task: Task) -> SweRow:
     """Returns the row of a task.
 
     Raises:
@@ -47,7 +47,7 @@ def row_of(task: Task) -> Row:
     fail, keep = (_ids(task, key) for key in ("FAIL_TO_PASS", "PASS_TO_PASS"))
     if not fail:
         raise TaskError("FAIL_TO_PASS names no test", place=f"task {task.id!r}", remedy="leave the row out")
-    return Row(**texts, fail_to_pass=fail, pass_to_pass=keep)
+    return SweRow(**texts, fail_to_pass=fail, pass_to_pass=keep)
 
 
 def _ids(task: Task, key: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from agentrl.integrations.swe.rows import Row, row_of
+from agentrl.integrations.swe.rows import SweRow, row_of
 from agentrl.integrations.swe.tool import check_out
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.patch import changes
@@ -90,7 +90,7 @@ async def swe_tests(
 
 async def _apart(
     task: Task,
-    row: Row,
+    row: SweRow,
     judge: Sandbox,
     open_sandbox: Callable[[], Awaitable[Sandbox]],
     base: Mapping[str, list[str]],
@@ -130,7 +130,7 @@ def _is_test(path: str) -> bool:
     return in_folder or name in CONFIGURATION or name == "setup.py" or name.startswith("test_") or "_test." in name
 
 
-def _counted(found: Changes, row: Row) -> dict[str, list[str] | None]:
+def _counted(found: Changes, row: SweRow) -> dict[str, list[str] | None]:
     """Returns the changes that count."""
     tests, repaired = changes(row.test_patch), changes(row.patch)
     return {
@@ -179,7 +179,7 @@ def _is_change(item: tuple[str, Any]) -> bool:
     return mode in ("100644", "100755", "120000")
 
 
-async def _apply_tests(task: Task, row: Row, sandbox: Sandbox) -> None:
+async def _apply_tests(task: Task, row: SweRow, sandbox: Sandbox) -> None:
     if not row.test_patch:
         return
     words = ["git", "apply", "--whitespace=nowarn", "-"]
