@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.commands.output import Json, progress, write_json
-from agentrl.sandbox import images
+from agentrl.sandbox import engine_images, images
 from agentrl.sandbox.conformance import Arena, Check, CheckResult, checks, run_check
 from agentrl.sandbox.registry import BACKENDS, open_backend
 from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, nearest
@@ -146,6 +146,17 @@ def _list_images(as_json: bool) -> None:
         return write_json(found)
     for each in found:
         print(f"{each['name']:10} {'built' if each['built'] else 'not built':10} {each['rootfs']}")
+
+
+@app.command("unpack")
+def unpack_command(
+    image: Annotated[str, typer.Argument(help="An image of the container engine.")], as_json: Json = False
+) -> None:
+    """Unpack an image of the container engine for `namespace`, as it is."""
+    with progress():
+        rootfs = engine_images.unpack(image)
+    if as_json:
+        write_json({"name": image, "rootfs": rootfs})
 
 
 @app.command("gc")

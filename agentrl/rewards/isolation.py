@@ -46,17 +46,27 @@ if __name__ == "__main__":
 else:
     agentrl_stub.become(__name__, {path!r})
 """
-# Files that Python and test runners load by themselves: where the tests run, never those of the agent.
-_CONFIGURATION = {
+CONFIGURATION = {
     "conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml",
     "pyproject.toml", "setup.cfg", "tox.ini", ".coveragerc", "noxfile.py", "pyvenv.cfg", "Makefile", "makefile",
     "GNUmakefile", "unittest.cfg", ".pdbrc",
 }  # fmt: skip
+"""Files that Python and test runners load by themselves: where the tests run, never those of the agent."""
 _NEVER = {".pth", ".pyc", ".pyo", ".pyd", ".so", ".egg", ".whl", ".pyz"}
 _OTHER_CODE = {
     ".sh", ".bash", ".c", ".cc", ".cpp", ".h", ".hpp", ".rs", ".go", ".js", ".mjs", ".cjs", ".ts", ".java", ".kt",
     ".cs", ".rb", ".pl", ".php", ".lua", ".r", ".jl", ".hs", ".scala", ".swift", ".pyx", ".ipynb",
 }  # fmt: skip
+
+
+def is_other_code(path: str) -> bool:
+    """Returns True for code of another language, which tests would run themselves."""
+    return PurePosixPath(path).suffix.lower() in _OTHER_CODE
+
+
+def is_loaded_by_itself(path: str) -> bool:
+    """Returns True for a file that Python or a test runner loads by itself."""
+    return PurePosixPath(path).name in CONFIGURATION or PurePosixPath(path).suffix in _NEVER
 
 
 @cache
@@ -76,7 +86,7 @@ def check_isolation(paths: Sequence[str]) -> None:
         RecipeError: a file is code of another language, which the tests would run themselves.
     """
     for path in paths:
-        if PurePosixPath(path).suffix.lower() in _OTHER_CODE:
+        if is_other_code(path):
             raise RecipeError(
                 f"{path} is code, but not Python: tests cannot be kept apart from it",
                 place="rewards: code_tests.isolation",
@@ -111,9 +121,8 @@ async def apart(
     code, judge = await _both(open_sandbox(), open_sandbox())
     stubs: dict[str, str | bytes] = {}
     for path, content in solution.items():
-        name, suffix = PurePosixPath(path).name, PurePosixPath(path).suffix
-        if name not in _CONFIGURATION and suffix not in _NEVER:
-            stubs[path] = _STUB.format(folder=FOLDER, path=path) if suffix == ".py" else content
+        if not is_loaded_by_itself(path):
+            stubs[path] = _STUB.format(folder=FOLDER, path=path) if path.endswith(".py") else content
     common = _programs("agentrl_mux", "agentrl_plain", "agentrl_names")
     judging = {**_programs("agentrl_stub", "agentrl_objects", "agentrl_proof"), **common, **stubs, **shared, **tests}
     if trust_operators:

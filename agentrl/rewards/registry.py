@@ -48,6 +48,7 @@ REWARDS: Registry[Callable[..., Any]] = Registry(
         "code_tests": "agentrl.rewards.functions.code:code_tests",
         "state_check": "agentrl.rewards.functions.state:state_check",
         "harbor": "agentrl.integrations.harbor.verifier:harbor",
+        "swe_tests": "agentrl.integrations.swe.verifier:swe_tests",
         "guest": "agentrl.integrations.guests:guest",
         "trl_environment": "agentrl.integrations.trl_environment:trl_environment",
         "sql_execution": "agentrl.rewards.functions.sql:sql_execution",

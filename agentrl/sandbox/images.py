@@ -1,8 +1,9 @@
 """Sandbox images: their definitions, and builds without a registry.
 
-A definition is a folder under `/sandboxes`: a Dockerfile, `packages.txt` (Debian) and, where needed,
-`requirements.txt` (PyPI). `build` makes a root file system from it with debootstrap, for the `namespace` backend, and
-hands the same files to a container engine, for `docker`. Both builds run `/sandboxes/install.sh`, so they are equal.
+A definition is a folder under `/sandboxes`: a Dockerfile and, where needed, `packages.txt` (Debian),
+`requirements.txt` (PyPI), and `build.sh`, which runs last. `build` makes a root file system from it with debootstrap,
+for the `namespace` backend, and hands the same files to a container engine, for `docker`. Both builds run the same
+scripts, so they are equal.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MIRROR = "http://deb.debian.org/debian"
 REPOSITORY = "agentrl/"
 """Prefix of our images in `SandboxSpec.image` and in a container engine: `agentrl/swe`."""
 
-_SCRIPT = "install.sh"
+_SCRIPT, _OWN_SCRIPT = "install.sh", "build.sh"
 # Every step runs in separate mount and process namespaces, and dies with us: a killed build leaves no mounts and
 # processes.
 _ALONE = (
@@ -41,7 +42,7 @@ _ALONE = (
 )  # fmt: skip
 _CHROOT = """
 mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/tmp" && mount --bind "$2" "$1/mnt" &&
-exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 sh /mnt/install.sh
+exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 sh "/mnt/$3"
 """
 
 
@@ -96,6 +97,9 @@ def image_named(name: str) -> Image:
     parent = image_named(start[1]) if start[1].startswith(REPOSITORY) else None
     suite = parent.suite if parent else start[1].removeprefix("debian:").removesuffix("-slim")
     inputs = [folder.parent / _SCRIPT, *(folder / name for name in ("packages.txt", "requirements.txt"))]
+    inputs += sorted(
+        path for path in folder.iterdir() if path.is_file() and path.name != "Dockerfile" and path not in inputs
+    )
     whole = hashlib.sha256(f"{parent.digest if parent else suite}\n".encode())
     for path in inputs:
         if path.exists():
@@ -196,7 +200,7 @@ def _build(image: Image, mirror: str, say: Callable[[str], None]) -> Path:
 
 
 def _install(image: Image, root: Path, recipe: Path, say: Callable[[str], None], lock: int) -> None:
-    """Runs the install script inside, with the host's name server, on a copy of the definition."""
+    """Runs the scripts of a copy of the definition inside: the common one with the host's name server, then its own."""
     shutil.copytree(image.folder, recipe)
     shutil.copy(image.folder.parent / _SCRIPT, recipe)
     if (recipe / "requirements.txt").exists():
@@ -205,11 +209,19 @@ def _install(image: Image, root: Path, recipe: Path, say: Callable[[str], None],
         pip = [sys.executable, "-m", "pip", "download", "--only-binary", ":all:", "--python-version", version]
         target = ["-d", str(recipe / "wheels"), "-r", str(recipe / "requirements.txt")]
         _run([*pip, *target], f"{image.name}: pip download", lock)
+    if (recipe / "packages.txt").exists():
+        _install_packages(image, root, recipe, say, lock)
+    if (recipe / _OWN_SCRIPT).exists():
+        say(f"{image.name}: {_OWN_SCRIPT}")
+        _run(["sh", "-c", _CHROOT, "sh", str(root), str(recipe), _OWN_SCRIPT], f"{image.name}: {_OWN_SCRIPT}", lock)
+
+
+def _install_packages(image: Image, root: Path, recipe: Path, say: Callable[[str], None], lock: int) -> None:
     say(f"{image.name}: packages")
     resolver = root / "etc/resolv.conf"
     resolver.unlink(missing_ok=True)
     shutil.copyfile("/etc/resolv.conf", resolver)
-    _run(["sh", "-c", _CHROOT, "sh", str(root), str(recipe)], f"{image.name}: packages", lock)
+    _run(["sh", "-c", _CHROOT, "sh", str(root), str(recipe), _SCRIPT], f"{image.name}: packages", lock)
     resolver.write_text("")
 
 

@@ -47,6 +47,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "judge": "agentrl.tools.builtin.judge:JudgeTool",
         "answer": "agentrl.tools.builtin.answer:Answer",
         "harbor": "agentrl.integrations.harbor.tool:Harbor",
+        "repository": "agentrl.integrations.swe.tool:Repository",
         "gui": "agentrl.tools.builtin.gui.gui:Gui",
         "game": "agentrl.tools.builtin.games.game:Game",
         "trl_environment": "agentrl.integrations.trl_environment:TrlEnvironment",

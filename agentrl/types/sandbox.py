@@ -83,7 +83,10 @@ class SandboxSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    image: str | None = Field(None, description="agentrl/NAME (see agentrl sandbox build) or another container image.")
+    image: str | None = Field(
+        None,
+        description="agentrl/NAME (agentrl sandbox build) or a container image (namespace: agentrl sandbox unpack).",
+    )
     rootfs: str | None = Field(None, description="Folder to use as the root file system; default: the host's /usr.")
     cpu: float | None = Field(None, gt=0, description="Cores' worth of time at most.")
     memory_mb: int | None = Field(None, ge=32, description="Memory of all processes and files together, MiB.")
@@ -92,8 +95,14 @@ class SandboxSpec(BaseModel):
     network: Literal["none", "public"] | NetworkAllow = Field(
         "none", description="none: not even loopback to the host; {allow: [host, ...]}: these only; public: any."
     )
-    workdir: str = Field("/work", pattern=r"^/[^\x00]*$", description="Writable folder where commands start.")
-    writable: tuple[str, ...] = Field((), description="Further writable folders, empty at the start: [/app, /logs].")
+    workdir: str = Field(
+        "/work",
+        pattern=r"^/[^\x00]*$",
+        description="Writable folder where commands start. It begins with the image's files in it, else empty.",
+    )
+    writable: tuple[str, ...] = Field(
+        (), description="Further writable folders: [/app, /logs]. They begin as workdir does."
+    )
     env: dict[str, str] = Field({}, description="Added to the small default environment.")
     files: dict[str, str | bytes] = Field({}, description="Path (relative to workdir, or absolute) to content.")
     setup: tuple[str, ...] = Field((), description="Shell commands run once at the start; a failure fails the start.")
@@ -106,6 +115,11 @@ class SandboxSpec(BaseModel):
         """Workdir and further writable folders, the outer ones first."""
         outer = [each for each in self.writable if not any(each.startswith(f"{other}/") for other in self.writable)]
         return tuple(sorted({self.workdir, *outer}))
+
+    @property
+    def folders_of_image(self) -> tuple[str, ...]:
+        """Own folders that begin with the files of an image. Folders that a system needs are never among them."""
+        return tuple(each for each in self.own_folders if each.strip("/").partition("/")[0] not in ("", *TAKEN))
 
     @property
     def network_kind(self) -> NetworkKind:

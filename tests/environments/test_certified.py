@@ -24,8 +24,8 @@ CERTIFIED = {
     "grounding": 50, "kernel": 50, "lookup-llm": 50, "math-python": 50, "miniwob": 50, "mixed": 50,
     "picture-maze": 50, "puzzles": 50, "quickstart": 8, "scienceworld": 50, "search-qa": 50,
     "search-qa/fiction.yaml": 50, "self-play/scripted.yaml": 34, "sql-chinook": 50, "sql-spider": 50, "staged": 7,
-    "swe-inject": 50, "tau2/airline.yaml": 17, "tau2/retail.yaml": 69, "tau2/telecom.yaml": 74, "terminal": 50,
-    "textworld": 50, "textworld-express": 50, "webshop": 50,
+    "swe-inject": 50, "swe-testbed": 18, "tau2/airline.yaml": 17, "tau2/retail.yaml": 69, "tau2/telecom.yaml": 74,
+    "terminal": 50, "textworld": 50, "textworld-express": 50, "webshop": 50,
 }  # fmt: skip
 """Tasks of each: 50 or more, or all that there are. Earlier selves need a training: `self-play` has a script."""
 ELSE = {

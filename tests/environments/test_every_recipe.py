@@ -22,13 +22,21 @@ pytestmark = [
 ]
 
 N = 16
-IN_SANDBOXES = {"kernel": "swe", "math-python": "base", "quickstart": "base", "swe-inject": "swe", "terminal": "base"}
+IN_SANDBOXES = {
+    "kernel": "swe",
+    "math-python": "base",
+    "quickstart": "base",
+    "swe-inject": "swe",
+    "swe-testbed": "testbed",
+    "terminal": "base",
+}
 """Recipes that need a sandbox, and its image."""
 WITH_SMOLLM2 = (
     "agentdojo", "agentdojo/attacked.yaml", "alfworld", "babyai", "bfcl", "bfcl/short.yaml", "clinic",
     "clinic/records.yaml", "docs-browse", "games", "games/self-play.yaml",
     "kernel", "math-python", "puzzles", "scienceworld", "search-qa", "search-qa/fiction.yaml", "sql-chinook",
-    "sql-spider", "swe-inject", "tau2/telecom.yaml", "terminal", "textworld", "textworld-express", "webshop",
+    "sql-spider", "swe-inject", "swe-testbed", "tau2/telecom.yaml", "terminal", "textworld", "textworld-express",
+    "webshop",
 )  # fmt: skip
 """Those that have a language model. The others have one of their own, which is built on the spot."""
 OTHERS = (

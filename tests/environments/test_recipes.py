@@ -56,6 +56,7 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
         ("terminal", 128, HELD_OUT),
         ("swe-inject", 68, ()),
         ("swe-inject", 16, HELD_OUT),
+        ("swe-testbed", 18, ()),
         ("kernel", 128, ()),
         ("kernel", 64, HELD_OUT),
     ],

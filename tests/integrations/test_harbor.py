@@ -60,7 +60,7 @@ skills_dir = "/skills"
 """
 RECIPE = """\
 name: harbor
-tasks: {source: harbor, args: {path: tasks}}
+tasks: {source: harbor, args: {path: tasks, build: false}}
 agent: {max_turns: 4, format: hermes}
 tools: [harbor, shell]
 rewards: {harbor: {}}
@@ -159,7 +159,9 @@ def test_what_the_sandbox_holds(folder: Path) -> None:
 
 
 def tasks(folder: Path, **args: Any) -> list[Task]:
-    return load_tasks(TaskSettings(source="harbor", args={"path": "tasks", **args}), folder, seed=0).tasks
+    return load_tasks(
+        TaskSettings(source="harbor", args={"path": "tasks", "build": False, **args}), folder, seed=0
+    ).tasks
 
 
 def test_what_a_task_says(folder: Path) -> None:
@@ -170,6 +172,15 @@ def test_what_a_task_says(folder: Path) -> None:
         "env": {"LIMIT": "3", "NAME": "data", "WHERE": "/app"},
     }  # fmt: skip
     assert task.data["harbor"]["left_to_the_image"] == ["apt-get update", "apt-get install -y jq", "useradd someone"]
+
+
+def test_a_compose_file_of_one_container_is_served(folder: Path) -> None:
+    main = "{build: {context: .}, command: [sleep, infinity], environment: [A=1, 'B=${NONE:-2}']}"
+    text = f"services:\n  main: {main}\n"
+    a_task(folder / "tasks" / "shared", **{"environment/docker-compose.yaml": text})
+    (task,) = tasks(folder, only=["shared"])
+    assert task.sandbox is not None
+    assert task.sandbox["env"] == {"LIMIT": "3", "NAME": "data", "WHERE": "/app", "A": "1", "B": "2"}
 
 
 @pytest.mark.parametrize(
@@ -198,8 +209,16 @@ def test_network_modes(folder: Path, said: str, network: Any) -> None:
         ({"task.toml": "[environment\n"}, r"(?s)shared/task\.toml: not valid TOML.*line 1.*exclude"),
         ({"task.toml": "[verifier]\ntimeout_sec = 'long'"}, r"task\.toml: verifier\.timeout_sec: .*'long'"),
         ({"task.toml": TOML + "gpus = 1"}, r"(?s)shared: it asks for GPUs.*skip"),
-        ({"task.toml": TOML + "[[steps]]\nname = 'a'"}, "several steps"),
-        ({"environment/docker-compose.yaml": ""}, "several containers"),
+        ({"task.toml": TOML + "[[steps]]\nname = 'a'"}, "step 'a' has no instruction.md"),
+        (
+            {"environment/docker-compose.yaml": "services: {main: {}, db: {image: x}}"},
+            r"several containers \(docker-compose\.yaml: db\)",
+        ),
+        ({"environment/docker-compose.yaml": "services: {main: {privileged: true}}"}, "privileged of its container"),
+        ({"environment/docker-compose.yaml": "services: {main: {build: ./other}}"}, "a build of ./other"),
+        ({"environment/docker-compose.yaml": "services: {main: {image: x}}"}, "environment.docker_image"),
+        ({"environment/docker-compose.yaml": "services: {main: {}}\nvolumes: {a: {}}"}, "volumes"),
+        ({"environment/docker-compose.yaml": "- a"}, "docker-compose.yaml: it is no compose file"),
         ({"task.toml": TOML + '[agent]\nnetwork_mode = "public"'}, "agent's network is public, the verifier's none"),
         ({"task.toml": TOML + "[environment.env]\nKEY = '${AGENTRL_NOT_SET}'"}, "AGENTRL_NOT_SET is not set"),
         ({"task.toml": TOML.replace("${AGENTRL_TEST_WANTED:-10}", "${AGENTRL_NOT_SET}")}, "AGENTRL_NOT_SET is not set"),
@@ -252,7 +271,7 @@ def test_the_public_network_is_refused_with_the_key_of_the_source(folder: Path) 
 def verified_by(folder: Path, test: str) -> Episode:
     """Plays the oracle on a task with this test.sh."""
     a_task(folder / "tasks" / "shared", **{"tests/test.sh": test})
-    only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
+    only = {"tasks.args": {"path": "tasks", "build": False, "only": ["shared"]}}
     run = agentrl.rollout(folder, 1, script="oracle", out=folder / "out", overrides=only, reporters=())
     (episode,) = run.whole_episodes()
     return episode
@@ -307,7 +326,7 @@ def test_an_agent_cannot_get_out_of_a_bad_reward_by_a_missing_program(
     folder: Path, files: dict[str, str], noted: str
 ) -> None:
     a_task(folder / "tasks" / "shared", **files)
-    only = {"tasks.args": {"path": "tasks", "only": ["shared"]}}
+    only = {"tasks.args": {"path": "tasks", "build": False, "only": ["shared"]}}
     run = agentrl.rollout(folder, 1, script="oracle", out=folder / "out", overrides=only, reporters=())
     (episode,) = run.whole_episodes()
     assert episode.reward == 0.0
@@ -317,7 +336,7 @@ def test_an_agent_cannot_get_out_of_a_bad_reward_by_a_missing_program(
 @pytest.mark.slow
 def test_a_check_says_what_is_left_to_the_image_and_what_was_left_out(folder: Path) -> None:
     a_task(folder / "tasks" / "apart", **{"task.toml": TOML + "gpus = 1"})
-    more = "{skip: true, network: none, path: tasks}"
+    more = "{skip: true, network: none, path: tasks, build: false}"
     found = check(str(folder), [f"tasks.args={more}", "sandbox.use=namespace"]).warnings
     assert "tasks: left out 1, because it asks for GPUs (environment.gpus): apart" in found
     assert "left to the image, and not run: apt-get install -y jq (object, shared)" in found

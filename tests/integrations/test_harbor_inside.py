@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.integrations.harbor.prepare import folder_of
 from agentrl.integrations.harbor.tasks import digest, plan_for
-from agentrl.integrations.harbor.tool import folder_of
 from agentrl.types.errors import TaskError
 from tests.integrations.test_harbor import a_recipe, a_task, tasks
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import itertools
 import os
 import shlex
 import shutil
@@ -22,6 +23,7 @@ from tests.waiting import until, wait_for_end
 IMAGE = "agentrl/base:latest"
 NO_PYTHON = "agentrl-test/no-python:latest"
 
+_USES = itertools.count()
 KILL = "kill $(cat {folder}/pid); while [ -e {folder}/pid ]; do sleep 0.1; done"
 """A script that ends the engine of a folder, with its containers."""
 KILLS = {
@@ -77,7 +79,7 @@ def engine(shared: Path) -> Iterator[str]:
         return
     folder = shared / "dockerd"
     host = f"unix://{folder}/sock"
-    user = folder / f"user-{os.getpid()}"
+    user = folder / f"user-{os.getpid()}-{next(_USES)}"
     with _locked(shared):
         folder.mkdir(exist_ok=True)
         if not engine_answers(host):

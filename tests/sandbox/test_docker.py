@@ -330,6 +330,9 @@ def test_a_container_that_is_going_has_no_name() -> None:
         def containers(self, **query: Any) -> list[dict[str, Any]]:
             return [{"Id": "0123456789abcdef", "Names": None, "Labels": {}}]
 
+        def images(self, **query: Any) -> list[dict[str, Any]]:
+            return []
+
         def networks(self, **query: Any) -> list[dict[str, Any]]:
             return []
 

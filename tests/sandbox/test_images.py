@@ -30,15 +30,18 @@ needs_debootstrap = pytest.mark.skipif(
 
 
 def test_every_definition_is_whole() -> None:
-    assert images.image_names() == ["base", "browser", "desktop", "python", "swe"]
+    assert images.image_names() == ["base", "browser", "desktop", "python", "swe", "testbed"]
     for name in images.image_names():
         image = images.image_named(name)
+        dockerfile = (image.folder / "Dockerfile").read_text()
+        assert image.suite == "bookworm"
+        if (image.folder / "build.sh").exists():
+            assert "build.sh" in dockerfile
+            continue
         packages = (image.folder / "packages.txt").read_text().splitlines()
         assert [line for line in packages if line and not line.startswith("#")], name
-        dockerfile = (image.folder / "Dockerfile").read_text()
         assert f"COPY install.sh {name}/ " in dockerfile
         assert "install.sh" in dockerfile.splitlines()[-1]
-        assert image.suite == "bookworm"
     assert images.image_named("swe").parent == images.image_named("agentrl/python:latest")
 
 
@@ -52,7 +55,10 @@ def test_a_build_goes_stale_with_its_definition_or_its_parents(tmp_path: Path, m
     with open(tmp_path / "sandboxes/python/packages.txt", "a") as file:
         file.write("python3-yaml\n")
     changed = {name for name in before if images.image_named(name).digest != before[name]}
-    assert changed == {"python", "swe"}
+    assert changed == {"python", "swe", "testbed"}
+    with open(tmp_path / "sandboxes/testbed/history.py", "a") as file:
+        file.write("\n")
+    assert images.image_named("testbed").digest not in (before["testbed"], images.image_named("swe").digest)
     with pytest.raises(images.ImageError, match=r"older definition[\s\S]*agentrl sandbox build swe"):
         images.built_rootfs("swe")
 

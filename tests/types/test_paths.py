@@ -69,12 +69,3 @@ def test_a_program_that_is_not_there_fails_at_the_check(folder: Path) -> None:
             check(written(folder, f"agent: {{program: ['{said}', x]}}\n"), [])
         assert "relative to the folder of the recipe" in str(caught.value) or said == "no-such-program"
     assert check(written(folder, f"agent: {{program: ['{sys.executable}', x]}}\n"), []).name == "p"
-
-
-@pytest.mark.parametrize("files", ['["*.py"]', '["src/"]', '["a.py", "test[1].py"]'])
-def test_a_pattern_is_no_file_of_code_tests(folder: Path, files: str) -> None:
-    (folder / "t.jsonl").write_text('{"q": "a", "tests": ["assert f(1)"]}\n')
-    text = TASKS.replace("exact_match: {}", f"code_tests: {{files: {files}}}") + "tools: [files]\n"
-    (folder / "recipe.yaml").write_text(text)
-    with pytest.raises(RecipeError, match="a pattern or a folder"):
-        check(str(folder), [])

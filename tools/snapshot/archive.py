@@ -1,8 +1,8 @@
 """Snapshot program inside a sandbox: packs folders into a stream and restores them exactly.
 
 Usage: `python3 -I -S archive.py pack FOLDER ...` writes to stdout; `unpack FOLDER ...` reads from stdin into the same
-number of empty folders; `release` resumes the programs stopped by a packer that was killed. Needs any Python 3.9+, and
-neither root nor tar.
+number of folders, which it empties first; `release` resumes the programs stopped by a packer that was killed. Needs
+any Python 3.9+, and neither root nor tar.
 
 Preserves content (holes as holes), modes, modification times in nanoseconds, hard and symbolic links, and pipes.
 Drops sockets, because their processes do not exist after unpacking, and extended attributes.
@@ -98,8 +98,8 @@ class Packer:
         while queue:
             path = queue.pop()
             about = os.lstat(root + path)
-            if about.st_dev != device:
-                continue  # mount point of another folder
+            if stat.S_ISDIR(about.st_mode) and about.st_dev != device:
+                continue  # mount point of another folder (files of an overlay have several devices)
             self.entry(number, path, root + path, about)
             if stat.S_ISDIR(about.st_mode):
                 self.open(root + path, about.st_mode, 0o700)
@@ -240,7 +240,23 @@ class Unpacker:
             os.close(fd)
 
 
+def clear(folder: str, device: int) -> None:
+    """Removes what a folder of an image holds at the start, except mount points and their parents."""
+    for name in os.listdir(folder):
+        path = f"{folder}/{name}"
+        about = os.lstat(path)
+        if not stat.S_ISDIR(about.st_mode):
+            os.unlink(path)
+        elif about.st_dev == device and about.st_uid == os.geteuid():
+            os.chmod(path, 0o700)
+            clear(path, device)
+            with suppress(OSError):  # the parent of a mount point
+                os.rmdir(path)
+
+
 def unpack(roots: list[str]) -> None:
+    for root in roots:
+        clear(root, os.lstat(root).st_dev)
     Unpacker(stream(sys.stdin.buffer), roots).run()
 
 

@@ -3,7 +3,8 @@
 `python3 agentrl_proof.py`, with a JSON object on stdin: `word`, printed as the last line if and only if the tests
 passed; `kind` and its fields:
 
-- `pytest`, `unittest`: `args`; `module`: true if run with `-m`. At least one test must pass, and none fail.
+- `pytest`, `unittest`: `args`; `module`: true if run with `-m`. At least one test must pass (with pytest: as many as
+  `least` says), and none fail.
 - `script`: `file` and `args`. It must reach its end, or exit with 0 itself; the code must not exit.
 - `statements`: `text`, run after the code in `entry`; `stub`: the code runs elsewhere; `names`: built-in names that the
   statements take from the code. They must reach their end.
@@ -82,8 +83,8 @@ def run_pytest(job: Job) -> Problem:
                 passed.append(1)
 
     code = pytest.main(job["args"], plugins=[Counter()])
-    if code == 0 and not passed:
-        return "no test passed"
+    if code == 0 and len(passed) < job.get("least", 1):
+        return f"{len(passed)} tests passed, not {job['least']}" if passed else "no test passed"
     return "" if code == 0 else f"pytest ended with {int(code)}"
 
 

@@ -227,6 +227,8 @@ class Server:
             spec = importlib.util.spec_from_file_location(name, os.path.join(self.root, path))
             if spec is None or spec.loader is None:
                 raise ImportError(f"{path} is no Python file")
+            if self.root not in sys.path:
+                sys.path.insert(0, self.root)
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
             spec.loader.exec_module(module)

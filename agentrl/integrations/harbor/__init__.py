@@ -1,1 +1,1 @@
-"""Task folders in Harbor's format (docs/adapters.md), read without its package."""
+"""Task folders in Harbor's format (docs/harbor.md), read without its package."""

@@ -17,17 +17,22 @@ def cautions(recipe: Recipe, tasks: Iterable[Task]) -> Iterator[str]:
     """Yields warnings on Dockerfile commands that are not run and on verifier programs missing without an image."""
     left: dict[str, list[str]] = defaultdict(list)
     missing: dict[str, list[str]] = defaultdict(list)
+    replayed: list[str] = []
     for task in tasks:
         about = task.data.get("harbor")
         if not isinstance(about, Mapping):
             continue
         for command in about.get("left_to_the_image") or ():
             left[str(command)].append(task.id)
+        if about.get("replayed"):
+            replayed.append(task.id)
         spec = recipe.sandbox.spec
         image = (task.sandbox or {}).get("image") or spec.image
         if recipe.sandbox.use == "namespace" and image is None:
             for program in lacking(Path(about["folder"], "tests", "test.sh")) - _installers(recipe.rewards):
                 missing[program].append(task.id)
+    if replayed:
+        yield f"no container engine answers: Dockerfiles are replayed in the sandbox, not built ({_some(replayed)})"
     for program, ids in sorted(missing.items()):
         yield (
             f"tests/test.sh of {_some(ids)} calls {program}, which this machine does not have, and the sandbox has no "

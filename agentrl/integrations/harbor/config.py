@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from agentrl.integrations.harbor.compose import beyond_one_container
 from agentrl.integrations.harbor.inside import require_own_files
 from agentrl.types.errors import TaskError, nearest
 
@@ -56,6 +57,7 @@ class EnvironmentTable(Phase):
     workdir: str | None = None
     os: str = "linux"
     mcp_servers: tuple[Any, ...] = ()
+    build_timeout_sec: float = Field(600, gt=0)
     healthcheck: dict[str, Any] | None = None
 
     @property
@@ -98,6 +100,33 @@ class Artifact(_Table):
     service: str | None = None
 
 
+class StepVerifier(_Table):
+    """`[steps.verifier]`: what it does not set is the task's."""
+
+    timeout_sec: float | None = Field(None, gt=0)
+    env: dict[str, str] = {}
+    environment_mode: Literal["shared", "separate"] | None = None
+    environment: dict[str, Any] | None = None
+    collect: tuple[Any, ...] = ()
+
+
+class StepTable(_Table):
+    """Entry of `[[steps]]`."""
+
+    name: str = Field(pattern=r"^[\w.-]+$")
+    min_reward: float | dict[str, float] | None = None
+    verifier: StepVerifier = StepVerifier()
+    artifacts: tuple[Any, ...] = ()
+    healthcheck: dict[str, Any] | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _folder(cls, value: str) -> str:
+        if value in (".", ".."):
+            raise ValueError("is no name of a folder")
+        return value
+
+
 class TaskToml(_Table):
     """Whole `task.toml`."""
 
@@ -106,7 +135,8 @@ class TaskToml(_Table):
     verifier: VerifierTable = VerifierTable()
     solution: SolutionTable = SolutionTable()
     artifacts: tuple[Artifact, ...] = ()
-    steps: tuple[Any, ...] = ()
+    steps: tuple[StepTable, ...] = ()
+    multi_step_reward_strategy: Literal["mean", "final"] = "mean"
 
     @field_validator("artifacts", mode="before")
     @classmethod
@@ -138,11 +168,17 @@ def read_task_toml(folder: Path) -> TaskToml:
 
 def unsupported(folder: Path, config: TaskToml) -> str | None:
     """Returns the first unsupported feature of a task; None if all are supported."""
+    if (beyond := beyond_one_container(folder)) is not None:
+        return beyond
     environment, verifier = config.environment, config.verifier
     other = verifier.environment
     asked = {
-        "several steps ([[steps]])": bool(config.steps) or (folder / "steps").is_dir(),
-        "several containers (environment/docker-compose.yaml)": (folder / "environment/docker-compose.yaml").exists(),
+        "a folder steps/ without [[steps]]": not config.steps and (folder / "steps").is_dir(),
+        "several steps ([[steps]]) with a verifier apart, artifacts or a health check": bool(config.steps)
+        and (
+            "separate" in (verifier.environment_mode, *(each.verifier.environment_mode for each in config.steps))
+            or any(each.healthcheck or each.artifacts or each.verifier.collect for each in config.steps)
+        ),
         "MCP servers (environment.mcp_servers)": bool(environment.mcp_servers),
         "GPUs (environment.gpus)": environment.gpus > 0,
         "Windows (environment.os)": environment.os != "linux",

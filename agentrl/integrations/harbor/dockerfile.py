@@ -84,7 +84,7 @@ def plan_of(path: Path) -> Plan:
         TaskError: an instruction cannot be replayed in a sandbox; names the line.
     """
     plan, known = Plan(), dict[str, str]()
-    for number, word, rest in _instructions(path.read_text(errors="replace")):
+    for number, word, rest in instructions(path.read_text(errors="replace")):
         try:
             _take(plan, known, word.upper(), rest, path.parent, f"{path}:{number}")
         except FileNotFoundError as error:
@@ -95,6 +95,15 @@ def plan_of(path: Path) -> Plan:
     plan.writable |= {root_of(plan.workdir)} if plan.workdir else set()
     plan.writable.discard("")
     return plan
+
+
+def last_workdir(text: str) -> str:
+    """Returns the working folder of the last stage of a Dockerfile; "" if it names none."""
+    plan, known = Plan(), dict[str, str]()
+    for _, word, rest in instructions(text):
+        if word.upper() in ("FROM", "ARG", "ENV", "WORKDIR"):
+            _take(plan, known, word.upper(), rest, Path(), "")
+    return plan.workdir
 
 
 def _take(plan: Plan, known: dict[str, str], word: str, rest: str, context: Path, place: str) -> None:
@@ -109,11 +118,11 @@ def _take(plan: Plan, known: dict[str, str], word: str, rest: str, context: Path
     elif word == "ENV":
         pairs = _pairs(rest)
         for name, value in pairs.items():
-            filled = _filled(value, known | plan.env)
+            filled = replaced(value, known | plan.env)
             if name != "PATH":  # `/x:$PATH`: the image's PATH is unknown here
                 plan.env[name] = filled
     elif word == "WORKDIR":
-        folder = _filled(rest.strip().strip("'\""), known | plan.env)
+        folder = replaced(rest.strip().strip("'\""), known | plan.env)
         plan.workdir = str(PurePosixPath(plan.workdir or "/", folder))
         plan.folders.add(plan.workdir)
     elif word in ("COPY", "ADD"):
@@ -126,7 +135,7 @@ def _take(plan: Plan, known: dict[str, str], word: str, rest: str, context: Path
         raise ValueError(f"unknown instruction {word}")
 
 
-def _filled(text: str, variables: dict[str, str]) -> str:
+def replaced(text: str, variables: dict[str, str]) -> str:
     """Expands `$NAME`, `${NAME}`, `${NAME:-word}` and `${NAME:+word}`; an unknown name is empty."""
 
     def fill(match: re.Match[str]) -> str:
@@ -143,7 +152,7 @@ def _take_copy(plan: Plan, known: dict[str, str], rest: str, context: Path, plac
     if not all(isinstance(each, str) for each in words):
         raise ValueError(f"copies what is no list of paths: {rest[:80]}")
     flags, words = [w for w in words if w.startswith("--")], [w for w in words if not w.startswith("--")]
-    words = [_filled(each, known | plan.env) for each in words]
+    words = [replaced(each, known | plan.env) for each in words]
     if len(words) < 2 or any(word.startswith(("http://", "https://", "<<")) for word in words):
         raise ValueError(f"copies what is no file of the folder: {rest[:80]}")
     *given, target = words
@@ -233,7 +242,7 @@ def roots_in(text: str) -> set[str]:
     return {root_of(path) for path in _PATH.findall(text)} - {""}
 
 
-def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
+def instructions(text: str) -> Iterator[tuple[int, str, str]]:
     """Yields line number, instruction and the rest; joins continued lines and keeps here-documents."""
     lines = iter(enumerate(text.splitlines(), 1))
     for number, line in lines:

@@ -7,7 +7,8 @@ from pathlib import Path
 from agentrl.types.errors import TaskError
 
 FILES = (
-    "task.toml", "instruction.md", "environment", "environment/Dockerfile", "tests", "tests/test.sh", "solution",
+    "task.toml", "instruction.md", "environment", "environment/Dockerfile",
+    "environment/docker-compose.yaml", "environment/docker-compose.yml", "tests", "tests/test.sh", "solution",
     "solution/solve.sh",
 )  # fmt: skip
 """Files of a task folder opened on this machine. Links in its folders are copied to a sandbox as links."""

@@ -7,15 +7,20 @@ import fnmatch
 import hashlib
 import io
 import logging
+import os
 import random
 import tarfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentrl.engines.scripted import Say
+from agentrl.integrations.harbor.build import build as build_image
+from agentrl.integrations.harbor.build import engine_api
+from agentrl.integrations.harbor.compose import compose_env, compose_path
 from agentrl.integrations.harbor.config import TaskToml, network_of, read_task_toml, resolved, unsupported
-from agentrl.integrations.harbor.dockerfile import LEAVE_OUT, Plan, plan_of, root_of, roots_in
+from agentrl.integrations.harbor.dockerfile import LEAVE_OUT, Plan, last_workdir, plan_of, root_of, roots_in
+from agentrl.integrations.harbor.steps import steps_of
 from agentrl.types.errors import TaskError
 from agentrl.types.sandbox import NetworkAllow
 from agentrl.types.task import Message, Task
@@ -33,6 +38,8 @@ def tasks(
     image: str | None = None,
     network: Any = "task",
     resources: bool = True,
+    build: bool | None = None,
+    bases: Mapping[str, str] | None = None,
     skip: bool = False,
     excluded_by: Callable[[str], str | None] = lambda id: None,
     skipped: dict[str, str] | None = None,
@@ -45,6 +52,9 @@ def tasks(
         image: image of the sandboxes; default: the task's (`docker_image`), or the recipe's.
         network: `task`: the task's network, or the value of `sandbox.spec.network` for all tasks.
         resources: false: ignores `cpus` and `memory_mb` of tasks and uses the recipe's spec.
+        build: true: a container engine builds the Dockerfiles; false: they are replayed in the sandbox; default: built
+            if an engine answers and no `image` is given.
+        bases: images of the engine to take in place of those that `FROM` names: `{"python:3.11-slim": agentrl/swe}`.
         skip: skips tasks with unsupported features instead of refusing them; and, with a warning, those with a broken
             `task.toml` or a missing file.
         skipped: filled with the reason for each skipped task.
@@ -57,12 +67,13 @@ def tasks(
     folders = [found.parent for found in sorted(root.rglob("task.toml"))] if root.is_dir() else []
     if not folders:
         raise TaskError(f"no folder in {root} holds a task.toml", place="tasks.args.path", remedy="give Harbor tasks")
+    builder = _builder(build, image, bases or {})
     for folder in folders:
         id = folder.name if folder == root else ".".join(folder.relative_to(root).parts)
         if excluded_by(id) is not None or not any(fnmatch.fnmatchcase(id, pattern) for pattern in only):
             continue
         try:
-            yield _task(id, folder, image, network, resources)
+            yield _task(id, folder, image, network, resources, builder)
         except TaskError as error:
             if not skip:
                 raise
@@ -86,25 +97,72 @@ def plan_for(folder: Path) -> Plan:
     return plan_of(dockerfile) if dockerfile.is_file() else Plan()
 
 
-def _task(id: str, folder: Path, image: str | None, network: Any, resources: bool) -> Task:
+Builder = Callable[[str, Path, float], str]
+"""Builds the image of a task: its id, the folder of its Dockerfile, and the time limit in seconds."""
+
+
+def _builder(build: bool | None, image: str | None, bases: Mapping[str, str]) -> Builder | None:
+    """Returns what builds Dockerfiles; None: they are replayed.
+
+    Raises:
+        TaskError: `build` is true, and no container engine answers, or `image` is given.
+    """
+    if build and image is not None:
+        raise TaskError("takes image or build, not both", place="tasks.args", remedy="drop one")
+    api = engine_api(os.environ.get("DOCKER_HOST")) if build or (build is None and image is None) else None
+    if build and api is None:
+        remedy = "start one (agentrl doctor), set DOCKER_HOST, or replay the Dockerfiles (tasks.args.build: false)"
+        raise TaskError("no container engine answers", place="tasks.args.build", remedy=remedy)
+    return None if api is None else lambda id, folder, limit_s: build_image(folder, id, api, bases, limit_s)
+
+
+def _task(id: str, folder: Path, image: str | None, network: Any, resources: bool, builder: Builder | None) -> Task:
     config = read_task_toml(folder)
     for file in ("instruction.md", "tests/test.sh"):
         if not (folder / file).is_file() and not config.steps:
             raise TaskError(f"there is no {file}", place=str(folder), remedy="add it, or exclude the task")
     resolved(config.verifier.env, f"{folder}/task.toml: verifier.env")  # fail now, not after the episode
+    steps = steps_of(folder, config)
     if (what := unsupported(folder, config)) is not None:
         raise Unsupported(f"it asks for {what}", place=str(folder), remedy="exclude it, or set tasks.args.skip: true")
     try:
-        plan = plan_for(folder)
-        spec = _spec(folder, config, plan, image, network, resources)
+        built = _built(id, folder, config, builder)
+        as_is = built is not None or (image is None and config.environment.docker_image is not None)
+        plan = as_is_plan(folder) if as_is else plan_for(folder)
+        spec = _spec(folder, config, plan, built or image, network, resources)
     except (TaskError, ValueError) as error:
         if isinstance(error, TaskError):
             raise Unsupported(error.message, place=error.place, remedy=error.remedy) from None
         remedy = "set one network for all tasks (tasks.args.network), or leave the task out (tasks.args.skip: true)"
         raise Unsupported(str(error), place=str(folder), remedy=remedy) from None
-    instruction = "\n".join(_shown((folder / "instruction.md").read_text(errors="replace").splitlines()))
-    about = {"folder": str(folder), "digest": digest(folder), "left_to_the_image": plan.left}
+    first = steps[0].instruction if steps else (folder / "instruction.md").read_text(errors="replace")
+    instruction = "\n".join(_shown(first.splitlines()))
+    about: dict[str, Any] = {"folder": str(folder), "digest": digest(folder), "left_to_the_image": plan.left}
+    if as_is:
+        about["as_is"] = True
+    elif "image" not in spec and (folder / "environment" / "Dockerfile").is_file():
+        about["replayed"] = True
     return Task.of(id, instruction.strip(), sandbox=spec, harbor=about)
+
+
+def _built(id: str, folder: Path, config: TaskToml, builder: Builder | None) -> str | None:
+    """Returns the image that holds what the task's Dockerfile does; None: it is replayed."""
+    if builder is None or not (folder / "environment" / "Dockerfile").is_file():
+        return None
+    if config.environment.docker_image is not None:
+        return None
+    return builder(id, folder / "environment", config.environment.build_timeout_sec)
+
+
+def as_is_plan(folder: Path) -> Plan:
+    """Returns the plan of a sandbox whose image holds what the Dockerfile does."""
+    if not (folder / "environment" / "Dockerfile").is_file():
+        return Plan()
+    try:
+        plan = plan_for(folder)
+    except TaskError:  # what cannot be replayed can be built
+        plan = Plan(workdir=last_workdir((folder / "environment" / "Dockerfile").read_text(errors="replace")))
+    return Plan(image=plan.image, workdir=plan.workdir, writable=plan.writable)
 
 
 def _spec(
@@ -112,13 +170,16 @@ def _spec(
 ) -> dict[str, Any]:
     environment = config.environment
     workdir = environment.workdir or plan.workdir or "/app"
-    texts = ("instruction.md", "tests/test.sh", "solution/solve.sh")
+    texts = ["instruction.md", "tests/test.sh", "solution/solve.sh"]
+    texts += [f"steps/{step.name}/{each}" for step in config.steps for each in [*texts, "workdir/setup.sh"]]
     named = set().union(*(roots_in((folder / each).read_text(errors="replace")) for each in texts
                           if (folder / each).is_file()))  # fmt: skip
     spec: dict[str, Any] = {
         "workdir": workdir,
         "writable": sorted({*plan.writable, *named, *OWN} - {workdir}),
-        "env": plan.env | resolved(environment.env, f"{folder}/task.toml: environment.env"),
+        "env": plan.env
+        | resolved(compose_env(folder), str(compose_path(folder)))
+        | resolved(environment.env, f"{folder}/task.toml: environment.env"),
         "network": network_of(config) if network == "task" else network,
     }
     if (root := root_of(workdir)) not in ("", workdir):  # a folder filled by a command must not also be the home
@@ -158,16 +219,24 @@ def digest(folder: Path) -> str:
 
 
 def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
-    """Runs `solution/solve.sh` with the `shell` tool. Tasks without a solution stay unsolved."""
+    """Runs `solution/solve.sh`, of each step, with the `shell` tool. Tasks without a solution stay unsolved."""
     folder = Path(task.data["harbor"]["folder"])
-    if (folder / "solution" / "solve.sh").is_file():
-        held = io.BytesIO()
-        with tarfile.open(fileobj=held, mode="w:gz") as archive:
-            archive.add(folder / "solution", arcname=".")
-        env = resolved(read_task_toml(folder).solution.env, f"{folder}/task.toml: solution.env")
-        words = " ".join(f"{name}='{value}'" for name, value in env.items())
-        yield Say(
-            calls=[("shell", {"command": f"python3 -m base64 -d <<'END' | tar -xz -C /solution\n"
-                    f"{base64.encodebytes(held.getvalue()).decode()}END\n{words} bash /solution/solve.sh"})]
-        )  # fmt: skip
-    yield Say("Done.")
+    config = read_task_toml(folder)
+    steps = steps_of(folder, config)
+    solutions = [step.solution for step in steps] if steps else [folder / "solution"]
+    for solution in solutions:
+        if solution is not None and (solution / "solve.sh").is_file():
+            yield _solved(solution, resolved(config.solution.env, f"{folder}/task.toml: solution.env"))
+        yield Say("Done.")
+
+
+def _solved(solution: Path, env: Mapping[str, str]) -> Say:
+    """Returns the call that puts a solution into the sandbox and runs it."""
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w:gz") as archive:
+        archive.add(solution, arcname=".")
+    words = " ".join(f"{name}='{value}'" for name, value in env.items())
+    return Say(
+        calls=[("shell", {"command": f"python3 -m base64 -d <<'END' | tar -xz -C /solution\n"
+                f"{base64.encodebytes(held.getvalue()).decode()}END\n{words} bash /solution/solve.sh"})]
+    )  # fmt: skip

@@ -1,95 +1,90 @@
-"""The tool `harbor`: prepares the sandbox of a Harbor task. Offers no function to the model."""
+"""The tool `harbor`: prepares the sandbox of a Harbor task, and leads through its steps."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping
+from typing import Any
 
-from agentrl.integrations.harbor.dockerfile import Copy, RunStep
-from agentrl.integrations.harbor.inside import require_own_files
-from agentrl.integrations.harbor.tasks import plan_for
-from agentrl.tools.base import Tool, own
-from agentrl.types.errors import TaskError
+from agentrl.chat.formats.parser import Reply
+from agentrl.integrations.harbor.config import read_task_toml
+from agentrl.integrations.harbor.prepare import folder_of, prepare
+from agentrl.integrations.harbor.steps import HarborStep, steps_of
+from agentrl.integrations.harbor.verifier import clear, verify_step
+from agentrl.tools.base import Environment, Observation, own
 from agentrl.types.sandbox import Sandbox, SandboxStartFailed
 from agentrl.types.task import Task
 
-STEP_S = 300.0
-"""Timeout of one command of a Dockerfile."""
+_SETUP_S = 300.0
 
 
-class Harbor(Tool):
-    """Replays the Dockerfile of a Harbor task in the episode's sandbox. List it before tools that use the sandbox."""
+class Harbor(Environment):
+    """Prepares the episode's sandbox. List it before tools that use the sandbox. It offers the model no function.
+
+    A task with `[[steps]]` shows one instruction after the other: when the model ends its turn, the tests of the step
+    run, and the next instruction follows. Programs of the agent are ended between steps; files stay.
+
+    Args:
+        key: as the setting of the reward `harbor`, for the tests between steps; so are the others.
+    """
 
     needs_sandbox = True
     stateless = True
 
+    def __init__(self, key: str = "reward", guard: bool = True, offline: bool = False) -> None:
+        self.settings: dict[str, Any] = {"key": key, "guard": guard, "offline": offline}
+        self.steps: list[HarborStep] = []
+        self.scores: list[float] = []
+        self.notes: list[str] = []
+        self.failed = False
+
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Copies files and runs commands."""
-        await prepare(task, own(sandbox))
+        self.box = own(sandbox)
+        await prepare(task, self.box)
+        folder = folder_of(task)
+        self.steps, self.scores, self.notes = steps_of(folder, read_task_toml(folder)), [], []
+        self.failed = False
+        if self.steps:
+            await _begin(self.steps[0], self.box)
+
+    async def respond(self, reply: Reply) -> Observation | None:
+        """Verifies the step and returns the next instruction; None after the last step, or below its minimum."""
+        if self.failed or len(self.scores) + 1 >= len(self.steps):
+            return None
+        step = self.steps[len(self.scores)]
+        value, note, others = await verify_step(step, self.box, **self.settings)
+        self.scores.append(value)
+        self.notes.append(f"{step.name}: {value:g} ({note})" if note else f"{step.name}: {value:g}")
+        held = {"reward": value, **others}
+        self.failed = any(held.get(key, 0.0) < least for key, least in step.least.items())
+        if self.failed:
+            return None
+        await clear(self.box)
+        following = self.steps[len(self.scores)]
+        await _begin(following, self.box)
+        return Observation(following.instruction)
+
+    async def save(self) -> Any:
+        """Returns the scores so far."""
+        return {"scores": self.scores, "notes": self.notes, "failed": self.failed} if self.steps else None
+
+    async def restore(self, state: Any) -> None:
+        """Restores the scores."""
+        if isinstance(state, Mapping):
+            self.scores, self.notes = [*state["scores"]], [*state["notes"]]
+            self.failed = bool(state["failed"])
 
 
-def folder_of(task: Task) -> Path:
-    """Returns the task's folder.
-
-    Raises:
-        TaskError: the task is not from `harbor`, or its folder is missing or has files that lead out of it.
-    """
-    about = task.data.get("harbor")
-    if not isinstance(about, dict):
-        remedy = "tasks: {source: harbor, args: {path: ...}}"
-        raise TaskError("it is no Harbor task", place=f"task {task.id!r}", remedy=remedy)
-    folder = Path(about["folder"])
-    if not (folder / "task.toml").is_file():
-        raise TaskError(f"its folder {folder} is gone", place=f"task {task.id!r}", remedy="put it back")
-    require_own_files(folder)
-    return folder
-
-
-async def prepare(task: Task, sandbox: Sandbox) -> None:
-    """Prepares a fresh sandbox for the task.
-
-    Raises:
-        SandboxStartFailed: a command of the Dockerfile or a write failed.
-    """
-    folder = folder_of(task)
-    plan = plan_for(folder)
-    environment = folder / "environment"
-    steps = plan.steps
-    if environment.is_dir() and not (environment / "Dockerfile").is_file():
-        steps = [Copy((environment,), sandbox.spec.workdir, into=True)]
-    for step in steps:
-        try:
-            await (_copy(sandbox, step) if isinstance(step, Copy) else _run(sandbox, step, folder))
-        except OSError as error:
-            raise SandboxStartFailed(f"{step}: {error}", place=str(environment / "Dockerfile")) from error
-
-
-async def _copy(sandbox: Sandbox, step: Copy) -> None:
-    into = step.into or (await sandbox.exec(["test", "-d", step.target])).ok
-    for source in step.sources:
-        if source.is_dir() or into:
-            await sandbox.put(source, step.target)
-        else:
-            await _put_as(sandbox, source, step.target)
-    if step.mode is not None:
-        await sandbox.exec(["chmod", "-R", step.mode, step.target])
-
-
-async def _put_as(sandbox: Sandbox, source: Path, target: str) -> None:
-    """Puts a file under another name; creates its folder."""
-    path = PurePosixPath(target)
-    with tempfile.TemporaryDirectory() as made:
-        shutil.copy2(source, Path(made, path.name))
-        await sandbox.put(Path(made), str(path.parent))
-
-
-async def _run(sandbox: Sandbox, step: RunStep, folder: Path) -> None:
-    await sandbox.exec(["mkdir", "-p", step.folder])
-    result = await sandbox.exec([*step.shell, step.command], cwd=step.folder, timeout_s=STEP_S)
-    if not result.ok:
-        raise SandboxStartFailed(
-            f"RUN {step.command[:200]} ended with {result.outcome}, code {result.code}: {result.text[-400:].strip()}",
-            place=str(folder / "environment" / "Dockerfile"),
-            remedy="use an image in which it is done (tasks.args.image), or exclude the task",
-        )
+async def _begin(step: HarborStep, sandbox: Sandbox) -> None:
+    """Puts the files of a step into the working folder, and runs its `setup.sh`."""
+    if step.files is None:
+        return
+    try:
+        await sandbox.put(step.files, sandbox.spec.workdir)
+    except OSError as error:
+        raise SandboxStartFailed(f"files of step {step.name}: {error}", place=str(step.files)) from error
+    if (step.files / "setup.sh").is_file():
+        done = await sandbox.exec("bash setup.sh && rm -f setup.sh", timeout_s=_SETUP_S)
+        if not done.ok:
+            said = f"setup.sh of step {step.name} ended with {done.outcome}: {done.text[-300:].strip()}"
+            raise SandboxStartFailed(said, place=str(step.files))

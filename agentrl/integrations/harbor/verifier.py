@@ -6,7 +6,7 @@ import inspect
 import json
 import secrets
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import Any
 
 from agentrl.integrations.harbor import no_installs
 from agentrl.integrations.harbor.config import TaskToml, read_task_toml, resolved
+from agentrl.integrations.harbor.prepare import folder_of, prepare
 from agentrl.integrations.harbor.programs import NOT_STARTED, owed, program_in
-from agentrl.integrations.harbor.tool import folder_of, prepare
+from agentrl.integrations.harbor.steps import HarborStep, steps_of
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.state import end_programs_of
 from agentrl.rewards.grading import budget
@@ -36,6 +37,7 @@ async def harbor(
     task: Task,
     sandbox: Sandbox,
     open_sandbox: Callable[[], Awaitable[Sandbox]],
+    tools: Sequence[Any] = (),
     *,
     key: str = "reward",
     end_programs: bool = True,
@@ -49,6 +51,9 @@ async def harbor(
     reward is 0 if the verifier writes none; the note gives the reason. The agent's code runs with the rights of
     `test.sh`, so the reward is also 0 if a signal ended `test.sh`, if two reward files exist, or if the reward is
     beyond 1000.
+
+    Of a task with `[[steps]]` it is the mean over all steps, or the last step's (`multi_step_reward_strategy`). A step
+    that was not reached counts 0.
 
     A verifier that exits with 126 or 127 because a program is missing raises an error instead, if it also does so in a
     fresh sandbox and the agent was not asked to provide the program.
@@ -65,6 +70,8 @@ async def harbor(
     """
     folder = folder_of(task)
     config = read_task_toml(folder)
+    if config.steps:
+        return await _of_steps(steps_of(folder, config), config, sandbox, tools, key=key, guard=guard, offline=offline)
     apart = config.verifier.environment_mode == "separate"
     for hook in config.verifier.collect:
         done = await budget().exec(sandbox, ["sh", "-c", hook.command], timeout_s=hook.timeout_sec)
@@ -78,7 +85,7 @@ async def harbor(
         await prepare(task, judge)
         if problem := await _carry(config, sandbox, judge):
             return Scored(0.0, problem)
-    verify = partial(_verify, folder, config, key=key, guard=guard, offline=offline)
+    verify = partial(_verify, Verifier.of(folder, config), key=key, guard=guard, offline=offline)
     found = await verify(judge)
     if isinstance(found, Scored):
         return found
@@ -111,21 +118,77 @@ class Missing:
     said: str
 
 
-async def _verify(
-    folder: Path, config: TaskToml, sandbox: Sandbox, *, key: str, guard: bool, offline: bool
-) -> Scored | Missing:
+@dataclass(frozen=True)
+class Verifier:
+    """Tests of a task or of a step."""
+
+    tests: tuple[Path, ...]
+    timeout_s: float
+    env: Mapping[str, str]
+
+    @classmethod
+    def of(cls, folder: Path, config: TaskToml) -> Verifier:
+        """Returns the tests of a task of one step."""
+        env = resolved(config.verifier.env, f"{folder}/task.toml: verifier.env")
+        return cls((folder / "tests",), config.verifier.timeout_sec, env)
+
+
+async def _of_steps(
+    steps: Sequence[HarborStep], config: TaskToml, sandbox: Sandbox, tools: Sequence[Any], **settings: Any
+) -> Scored:
+    """Verifies the step that the episode ended in, and adds the scores of those before."""
+    leader = next(each for each in tools if hasattr(each, "scores") and hasattr(each, "steps"))
+    scores, notes = [*leader.scores], [*leader.notes]
+    if not leader.failed and len(scores) < len(steps):
+        step = steps[len(scores)]
+        value, note, _ = await verify_step(step, sandbox, **settings)
+        scores.append(value)
+        notes.append(f"{step.name}: {value:g} ({note})" if note else f"{step.name}: {value:g}")
+    notes += [f"{step.name}: not reached" for step in steps[len(scores) :]]
+    if config.multi_step_reward_strategy == "final":
+        return Scored(scores[-1] if len(scores) == len(steps) else 0.0, "; ".join(notes))
+    return Scored(sum(scores) / len(steps), "; ".join(notes))
+
+
+async def verify_step(step: HarborStep, sandbox: Sandbox, **settings: Any) -> tuple[float, str, dict[str, float]]:
+    """Returns the reward of a step, a note, and the numbers of its `reward.json`."""
+    if not await end_programs_of(sandbox):
+        return 0.0, "the agent's programs could not be ended", {}
+    found = await _verify(Verifier(step.tests, step.timeout_s, step.env), sandbox, **settings)
+    if isinstance(found, Missing):
+        return 0.0, found.said, {}
+    others = {}
+    try:
+        held = json.loads(await _file(sandbox, "reward.json") or "{}")
+        others = {name: _number(each) for name, each in held.items()} if isinstance(held, dict) else {}
+    except (ValueError, RecursionError):
+        pass
+    value = found.value
+    assert isinstance(value, float)
+    return value, "" if value else found.note[-300:], others
+
+
+async def clear(sandbox: Sandbox) -> bool:
+    """Removes tests and reward files; returns True if nothing is left of them."""
+    words = f"chmod -R u+rwx /tests {LOGS} 2>/dev/null; rm -rf /tests/* /tests/.[!.]* {LOGS}; mkdir -p {LOGS}"
+    await sandbox.exec(["sh", "-c", words], cwd="/")
+    left = await sandbox.exec(["sh", "-c", f"ls -A /tests {LOGS} | grep -v ':$'"], cwd="/")
+    return not left.text.strip()
+
+
+async def _verify(verifier: Verifier, sandbox: Sandbox, *, key: str, guard: bool, offline: bool) -> Scored | Missing:
     home = f"/tmp/verifier-{secrets.token_hex(16)}"  # an unguessable name, so that the agent cannot prepare it
     clear = f"chmod -R u+rwx /tests {LOGS} 2>/dev/null; rm -rf /tests/* /tests/.[!.]* {LOGS}"
     cleared = await sandbox.exec(["sh", "-c", f"{clear}; mkdir -p {LOGS} /logs/artifacts && mkdir {home}"], cwd="/")
     left = await sandbox.exec(["sh", "-c", f"ls -A /tests {LOGS} {home} | grep -v ':$'"], cwd="/")
     if not cleared.ok or left.text.strip():
         return Scored(0.0, f"/tests and {LOGS} could not be cleared: {(cleared.text + left.text)[-200:]}")
-    await sandbox.put(folder / "tests", "/tests")
-    env = resolved(config.verifier.env, f"{folder}/task.toml: verifier.env")
-    env = (await _guarded(sandbox, home) if guard else {}) | env
+    for tests in verifier.tests:
+        await sandbox.put(tests, "/tests")
+    env = (await _guarded(sandbox, home) if guard else {}) | dict(verifier.env)
     if offline:
         env |= await _without_installers(sandbox, home)
-    done = await budget().exec(sandbox, ["bash", "/tests/test.sh"], env=env, timeout_s=config.verifier.timeout_sec)
+    done = await budget().exec(sandbox, ["bash", "/tests/test.sh"], env=env, timeout_s=verifier.timeout_s)
     said = f"test.sh: {done.outcome}, code {done.code}: {done.text[-600:].strip()}"
     if done.outcome not in ("ok", "nonzero"):  # killed: a reward written before does not count
         return Scored(0.0, said)

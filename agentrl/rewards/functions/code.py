@@ -10,6 +10,7 @@ from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.verifiers import code_in
 from agentrl.rewards.grading import budget
 from agentrl.rewards.isolation import apart, check_isolation, job_of, passes, prepare_proof, put
+from agentrl.rewards.left_files import NotLeft, files_left
 from agentrl.rewards.programs import check_started
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError, TaskError
@@ -20,25 +21,8 @@ if TYPE_CHECKING:
 
 SOLUTION = "solution.py"
 
-_FILE_LIMIT = 16 << 20  # bytes of a file that is taken from the agent's sandbox
 
-
-def _require(arguments: Mapping[str, Any]) -> None:
-    """Checks the names of files: a pattern would be the name of a file that is not there.
-
-    Raises:
-        RecipeError: one is a pattern or a folder.
-    """
-    patterns = [path for path in arguments.get("files") or () if set(path) & set("*?[") or path.endswith("/")]
-    if patterns:
-        raise RecipeError(
-            f"code_tests takes files by their paths, and {patterns[0]!r} is a pattern or a folder",
-            place="rewards: code_tests.files",
-            remedy='name each file: files: ["solution.py"]',
-        )
-
-
-@reward(costs=["sandbox"], require=_require, bounds=(0, 1))
+@reward(costs=["sandbox"], bounds=(0, 1))
 async def code_tests(
     task: Task,
     episode: Episode,
@@ -47,6 +31,7 @@ async def code_tests(
     *,
     key: str = "tests",
     files: list[str] | None = None,
+    files_key: str | None = None,
     isolation: Literal["process", "none"] = "process",
     trust_operators: bool = False,
     entry_point: str = "entry_point",
@@ -64,7 +49,11 @@ async def code_tests(
       unittest, at least one test must have passed. `files` go to the sandbox of the tests, `shared` to both.
 
     Args:
-        files: paths that are taken from the agent's sandbox. Without it the code is the answer (its last fenced block).
+        files: taken from the agent's sandbox: paths, patterns (`src/**/*.py`) and folders (`src/`). Patterns and
+            folders leave out hidden files, code of other languages, and what Python or pytest load by themselves
+            (`conftest.py`). Without it the code is the answer (its last fenced block). Statements see the names of the
+            first file.
+        files_key: the field of `task.data` with the `files` of this task, in place of those of the recipe.
         isolation: `none` runs tests and code in one sandbox and mostly in one process, for tests in other languages:
             a policy that learns to look for the tests can pass them.
         trust_operators: the code's objects evaluate ==, <, `in` and arithmetic with plain data themselves. Then an
@@ -75,20 +64,19 @@ async def code_tests(
 
     Raises:
         TaskError: no tests, tests of another form, or files of the task that cannot be written.
-        RecipeError: `files` without a sandbox of the agent, or isolation of code that is not Python.
+        RecipeError: files without a sandbox of the agent, or isolation of code that is not Python.
     """
     tests = _tests(task, key)
+    wanted = _wanted(task, files_key) or files or []
     solution: dict[str, bytes] = {}
+    if wanted and sandbox is None:
+        raise RecipeError("code_tests takes files from the agent's sandbox, and there is none", place="rewards")
     try:
-        for path in files or ():
-            if sandbox is None:
-                raise RecipeError("code_tests takes files from the agent's sandbox, and there is none", place="rewards")
-            solution[path] = await sandbox.read(path, limit=_FILE_LIMIT)
-    except FileNotFoundError:
-        return Scored(0.0, f"the agent left no {path}")
-    except OSError as error:
-        return Scored(0.0, f"what the agent left at {path}: {error.strerror or error}")
-    if not files:
+        if sandbox is not None:
+            solution = await files_left(sandbox, wanted)
+    except NotLeft as problem:
+        return Scored(0.0, str(problem))
+    if not wanted:
         if episode.answer is None:
             return 0.0
         solution[SOLUTION] = code_in(episode.answer).encode("utf-8", "replace")
@@ -198,6 +186,20 @@ def _tests(task: Task, key: str) -> Any:
         place=f"task {task.id}",
         remedy="give a list of texts, or of {input, output}, or {files, command}",
     )
+
+
+def _wanted(task: Task, key: str | None) -> list[str]:
+    """Returns the files of a task.
+
+    Raises:
+        TaskError: they are no list of texts.
+    """
+    found = task.data.get(key) if key is not None else None
+    if found is None:
+        return []
+    if isinstance(found, list) and found and all(isinstance(each, str) and each for each in found):
+        return found
+    raise TaskError(f"{key!r} is {found!r:.80}", place=f"task {task.id}", remedy="give a list of paths or patterns")
 
 
 def _texts(task: Task, tests: Any, key: str) -> dict[str, str | bytes]:

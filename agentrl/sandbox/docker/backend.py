@@ -22,7 +22,7 @@ from typing import Any
 from agentrl.sandbox.docker.container import Container, ContainerSpec, hardening
 from agentrl.sandbox.docker.create_limiter import CreateLimiter
 from agentrl.sandbox.docker.engine import ContainerEngine
-from agentrl.sandbox.docker.image import ContainerImage, look_at
+from agentrl.sandbox.docker.image import ContainerImage, look_at, with_own_folders
 from agentrl.sandbox.docker.owner import labels, reap
 from agentrl.sandbox.linux.bounds import ProcessBounds
 from agentrl.sandbox.linux.cgroups import can_limit_tcp
@@ -63,7 +63,7 @@ class DockerBackend:
         self._folder: Path | None = None
         self._remove_folder: Callable[[], object] = lambda: None
         self._known: Capabilities | None = None
-        self._images: dict[str, ContainerImage] = {}
+        self._images: dict[tuple[str, tuple[str, ...]], ContainerImage] = {}
         self._network = ""
         self._alive: set[DockerSandbox] = set()
         self._numbers = itertools.count(1)
@@ -93,11 +93,18 @@ class DockerBackend:
             (spec.cpu is not None and known.cpu == "none", "cpu", "cannot limit processor time", "leave cpu out"),
         )
         refuse(self.name, spec, wants)
-        self._image(spec)
+        held = self._image(spec).in_place
+        unbounded = (
+            bool(held) and spec.disk_mb is not None,
+            "disk_mb",
+            f"cannot limit the size of {', '.join(held)}, which the image has files in",
+            "leave disk_mb out, or use the namespace backend",
+        )
+        refuse(self.name, spec, (unbounded,))
 
     async def create(self, spec: SandboxSpec, *, label: str = "") -> DockerSandbox:
         """Creates a sandbox."""
-        if self._known is None or (spec.image or DEFAULT_IMAGE) not in self._images:
+        if self._known is None or _key(spec) not in self._images:
             await asyncio.to_thread(self.preflight, spec)  # a probe takes a second
         else:
             self.preflight(spec)
@@ -168,12 +175,13 @@ class DockerBackend:
     # What all sandboxes share
 
     def _image(self, spec: SandboxSpec) -> ContainerImage:
-        name = spec.image or DEFAULT_IMAGE
+        key, marks = _key(spec), labels(self.owner, "probe")
         with self._opening:
-            if name not in self._images:
+            if key not in self._images:
                 settings = hardening(512, 64) | {"network_mode": "none", "read_only": True}
-                self._images[name] = look_at(self.engine, name, self.folder, settings, labels(self.owner, "probe"))
-            return self._images[name]
+                image = look_at(self.engine, key[0], self.folder, settings, marks)
+                self._images[key] = with_own_folders(self.engine, image, spec.folders_of_image, marks)
+            return self._images[key]
 
     def _own_network(self, api: Any) -> str:
         """The network of all sandboxes with a public one, which is there when this returns."""
@@ -254,6 +262,11 @@ class DockerSandbox(SnapshotSandbox[Archive]):
         """Removes everything."""
         await super().destroy()
         self._backend.forget(self)
+
+
+def _key(spec: SandboxSpec) -> tuple[str, tuple[str, ...]]:
+    """Returns what the image of a sandbox depends on."""
+    return spec.image or DEFAULT_IMAGE, spec.folders_of_image
 
 
 def _remove(folder: Path, lock: int) -> None:

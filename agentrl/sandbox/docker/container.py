@@ -79,9 +79,10 @@ class ContainerSpec:
         size = ProcessBounds.of(spec).disk_mb
         bound = f"rw,exec,nosuid,nodev,size={size}m,nr_inodes={size * _INODES_PER_MB}"
         bound_own = f"{bound},uid={UID},gid={UID}"  # theirs, /tmp too: a snapshot gives it its mode back
-        writable = {"/tmp": f"{bound_own},mode=1777"} | dict.fromkeys(spec.own_folders, f"{bound_own},mode=0755")
+        empty = [each for each in spec.own_folders if each not in self.image.in_place]
+        writable = {"/tmp": f"{bound_own},mode=1777"} | dict.fromkeys(empty, f"{bound_own},mode=0755")
         return {
-            "read_only": True,
+            "read_only": not self.image.in_place,
             "tmpfs": dict.fromkeys(self.image.volumes, f"{bound},mode=1777") | writable,
             "shm_size": size << 20,
             "binds": [*self.image.binds, f"{folder}:{WIRE}:ro"],

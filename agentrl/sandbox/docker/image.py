@@ -6,10 +6,14 @@ useless) and so shows, before the first episode, that the image fulfils the requ
 
 from __future__ import annotations
 
+import io
 import shlex
 import shutil
-from dataclasses import dataclass
-from pathlib import Path
+import tarfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agentrl.sandbox.docker.engine import ContainerEngine
@@ -62,11 +66,13 @@ class ContainerImage:
         id: its digest: a name may move to another image, the probed one does not change.
         folder: on the host, mounted at `TOOLS`.
         volumes: paths that the image declares as volumes; they must not become writable disk without a limit.
+        in_place: own folders that begin with files of the image; they lie in the writable layer of each container.
     """
 
     id: str
     folder: Path
     volumes: tuple[str, ...]
+    in_place: tuple[str, ...] = ()
 
     @property
     def binds(self) -> list[str]:
@@ -145,6 +151,91 @@ def _probe(
             place="sandbox.spec.image",
             remedy="add python3 (3.9 or newer) and bash to it, for example: RUN apt-get install -y python3 bash",
         )
+
+
+_OWN = """
+import os, sys
+uid, found = int(sys.argv[1]), []
+for folder in sys.argv[2:]:
+    if os.path.realpath(folder) == os.path.normpath(folder) and os.path.isdir(folder) and os.listdir(folder):
+        found.append(folder)
+        for at, folders, files in os.walk(folder):
+            os.chown(at, uid, uid)
+            for name in folders + files:
+                os.chown(at + "/" + name, uid, uid, follow_symlinks=False)
+print("\\0".join(found))
+"""
+OWN_S = 600.0
+"""Seconds in which the files of own folders must have got their owner."""
+
+
+def with_own_folders(
+    engine: ContainerEngine, image: ContainerImage, folders: Sequence[str], labels: dict[str, str]
+) -> ContainerImage:
+    """Returns the image in which own folders that hold files belong to the user of the sandboxes.
+
+    A short-lived container, which runs as root and without a network, gives them to the user; the engine keeps its
+    changes as an image without a name.
+
+    Raises:
+        SandboxImageUnusable: the files cannot be given to the user.
+    """
+    volumes = [PurePosixPath(each) for each in image.volumes]
+    wanted = [each for each in folders if not any(PurePosixPath(each).is_relative_to(at) for at in volumes)]
+    wanted = engine.ask(lambda api: _filled(engine, api, image.id, wanted, labels))
+    if not wanted:
+        return image
+    argv = ["python3", "-I", "-S", "-B", "-c", _OWN, str(UID), *wanted]
+
+    def run(api: Any) -> tuple[int, str, str]:
+        rights = {"cap_drop": ["ALL"], "cap_add": ["CHOWN", "DAC_OVERRIDE", "FOWNER"], "network_mode": "none"}
+        host = api.create_host_config(**rights, security_opt=["no-new-privileges:true"])
+        settings = {"entrypoint": argv, "user": "0:0", "labels": labels, "host_config": host, "working_dir": "/"}
+        made = api.create_container(image.id, **settings)
+        try:
+            api.start(made["Id"])
+            code = api.wait(made["Id"])["StatusCode"]
+            said = api.logs(made["Id"], tail=20).decode("utf-8", "replace").strip("\n")
+            kept = said if code == 0 else ""
+            changes = "\n".join(f"LABEL {name}={value}" for name, value in labels.items() if value)
+            return code, said, api.commit(made["Id"], changes=changes)["Id"] if kept else image.id
+        finally:
+            api.remove_container(made["Id"], force=True, v=True)
+
+    code, said, id = engine.ask(run, OWN_S)
+    if code != 0:
+        raise SandboxImageUnusable(
+            f"the files of {', '.join(wanted)} cannot be given to the user of the sandbox: {said[-300:]}",
+            place="sandbox.spec.workdir",
+        )
+    return replace(image, id=id, in_place=tuple(filter(None, said.split("\0"))))
+
+
+def _filled(engine: ContainerEngine, api: Any, id: str, folders: Sequence[str], labels: dict[str, str]) -> list[str]:
+    """Returns the folders in which an image has files. Its container is made, and never runs."""
+    made = api.create_container(id, command=["none"], entrypoint=[], labels=labels)
+    found = []
+    try:
+        for folder in folders:
+            try:
+                packed, _ = api.get_archive(made["Id"], folder)
+            except Exception as error:
+                if not engine.refused(error):  # else: it does not exist
+                    raise
+                continue
+            head = b""
+            while len(head) < _HEAD and (part := next(packed, b"")):
+                head += part
+            packed.close()
+            with suppress(tarfile.ReadError), tarfile.open(fileobj=io.BytesIO(head), mode="r|") as archive:
+                found += [folder] if archive.next() and archive.next() else []
+    finally:
+        api.remove_container(made["Id"], force=True, v=True)
+    return found
+
+
+_HEAD = 16384
+"""Bytes of a packed folder that tell whether anything is in it."""
 
 
 def _unknown(engine: ContainerEngine, name: str) -> SandboxImageUnusable:

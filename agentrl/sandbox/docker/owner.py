@@ -41,6 +41,10 @@ def reap(engine: ContainerEngine, *, dry: bool = False, owner: str = "") -> list
             found.append(f"container {names[0].lstrip('/')}")
             if not dry:
                 _tolerant(engine, lambda id=each["Id"]: api.remove_container(id, force=True, v=True))
+        for each in filter(left, api.images(all=False, **query)):
+            found.append(f"image {each['Id'].removeprefix('sha256:')[:12]}")
+            if not dry:
+                _tolerant(engine, lambda id=each["Id"]: api.remove_image(id))
         for each in filter(left, api.networks(**query)):
             found.append(f"network {each['Name']}")
             if not dry:

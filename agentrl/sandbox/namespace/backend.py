@@ -13,10 +13,11 @@ import shutil
 import threading
 from pathlib import Path
 
-from agentrl.sandbox.images import REPOSITORY, built_rootfs
+from agentrl.sandbox.engine_images import rootfs_named
 from agentrl.sandbox.linux.bounds import ProcessBounds
 from agentrl.sandbox.linux.cgroups import CgroupFamily, found_family, reap_groups
 from agentrl.sandbox.linux.seccomp import filter_program
+from agentrl.sandbox.namespace.own_copy import COPY, HELD
 from agentrl.sandbox.namespace.rootfs import Host, reap_folders
 from agentrl.sandbox.namespace.tree import ProcessTree
 from agentrl.sandbox.preflight import refuse
@@ -24,6 +25,8 @@ from agentrl.sandbox.toolbox.archives import Archive, Archives
 from agentrl.sandbox.toolbox.egress import SOCKET, Egress, open_egress
 from agentrl.sandbox.toolbox.snapshot import SnapshotSandbox
 from agentrl.types.sandbox import Capabilities, NetworkAllow, SandboxSpec, SandboxStartFailed, SandboxUnavailable
+
+_COPY_S = 300.0
 
 
 class NamespaceBackend:
@@ -88,12 +91,6 @@ class NamespaceBackend:
     def _preflight(self, spec: SandboxSpec) -> None:
         known = self.capabilities
         wants = (
-            (
-                spec.image is not None and not spec.image.startswith(REPOSITORY),
-                "image",
-                "runs no container images but its own",
-                f"image: {REPOSITORY}NAME (see agentrl sandbox build), or rootfs: a folder",
-            ),
             (
                 spec.image is not None and spec.rootfs is not None,
                 "rootfs",
@@ -178,7 +175,7 @@ class NamespaceBackend:
 
 def _rootfs_of(spec: SandboxSpec) -> str | None:
     """Returns the folder of the root file system; None: the host's."""
-    return spec.rootfs if spec.image is None else str(built_rootfs(spec.image))
+    return spec.rootfs if spec.image is None else str(rootfs_named(spec.image))
 
 
 class NamespaceSandbox(SnapshotSandbox[Archive]):
@@ -199,11 +196,20 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
         spec, python = self.spec, self._rootfs.python
         if isinstance(spec.network, NetworkAllow):
             self._egress_folder = self._host.make_egress_folder()
-        await self._tree.start(self._rootfs, spec, self._family, self.wire, self._egress_folder)
+        held = await asyncio.to_thread(self._host.own_copies, _rootfs_of(spec), spec)
+        await self._tree.start(self._rootfs, spec, self._family, self.wire, self._egress_folder, held)
         if isinstance(spec.network, NetworkAllow):
             await open_egress(self, self._backend.egress, self._socket, spec.network.allow, python)
         if snapshot is not None:
             await self._backend.snapshots.put_back(self, python, snapshot)
+        elif held.own is None:
+            for number, folder in enumerate(held.sources):
+                copied = await self.exec(
+                    [python, "-I", "-S", "-c", COPY, f"{HELD}/{number}", folder], timeout_s=_COPY_S
+                )
+                if not copied.ok:
+                    why = f"{copied.outcome}: {copied.text[-300:].strip()}"
+                    raise SandboxStartFailed(f"the files of the image at {folder} cannot be copied: {why}")
         self.limit_life()
 
     @property

@@ -10,13 +10,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from agentrl.sandbox.engine_images import image_env
 from agentrl.sandbox.linux.seccomp import toolbox_filter
+from agentrl.sandbox.namespace.own_copy import HELD, can_layer, held_in, layer, layered, owned_copy
 from agentrl.sandbox.owner import is_alive, new_label
 from agentrl.sandbox.preflight import no_room
 from agentrl.sandbox.toolbox.client import TOOLS, WIRE
@@ -84,12 +87,14 @@ class RootFS:
         mounts: the read-only ones.
         python: path of the interpreter inside.
         sizes: whether this bubblewrap can limit a tmpfs.
+        env: variables of the image.
     """
 
     prefix: tuple[str, ...]
     mounts: tuple[str, ...]
     python: str
     sizes: bool
+    env: dict[str, str] = field(default_factory=dict)
 
     def start(
         self,
@@ -100,6 +105,7 @@ class RootFS:
         stderr_fd: int,
         limits: list[str],
         egress_folder: Path | None,
+        held: OwnCopies,
     ) -> subprocess.Popen[bytes]:
         """Starts a sandbox.
 
@@ -108,23 +114,32 @@ class RootFS:
             socket_fd: the toolbox's end of the wire.
             limits: of the toolbox, see there.
             egress_folder: a folder to show at `WIRE`.
+            held: own folders that begin with files of the image.
 
         Raises:
             OSError: the host is out of processes, descriptors or memory.
         """
         size = ["--size", str(disk_mb * _MIB)] if self.sizes else []
+        layers = {} if held.own is None else {folder: layer(held.own, n) for n, folder in enumerate(held.sources, 1)}
         writable = [
             word
             for folder, mode in (("/tmp", "1777"), ("/dev/shm", "1777"), *((own, "0755") for own in spec.own_folders))
-            for word in ("--perms", mode, *size, "--tmpfs", folder)
+            for word in (
+                ("--bind", layers[folder], folder) if folder in layers else ("--perms", mode, *size, "--tmpfs", folder)
+            )
         ]
+        copied = [] if held.own is not None else [*held.sources.values()]
+        writable += [word for n, source in enumerate(copied) for word in ("--ro-bind", str(source), f"{HELD}/{n}")]
         wire = ["--ro-bind", str(egress_folder), WIRE] if egress_folder is not None else []
         program = [self.python, "-I", "-S", "-B", "-X", "utf8", f"{TOOLS}/toolbox.pyc", str(socket_fd), spec.workdir]
         head = [*self.prefix, "--info-fd", str(about_fd)]
+        command = [*head, *self.mounts, *wire, *writable, *_SEAL, *program, *limits]
+        if held.own is not None and held.sources:
+            command = layered(held.own, disk_mb * _MIB, [*held.sources.values()], command)
         return subprocess.Popen(
-            [*head, *self.mounts, *wire, *writable, *_SEAL, *program, *limits],
+            command,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr_fd, cwd="/",
-            env=_environment(spec), pass_fds=(socket_fd, about_fd),
+            env=_environment(spec, self.env), pass_fds=(socket_fd, about_fd),
         )  # fmt: skip
 
     def probe(self, sources: dict[str, bytes]) -> subprocess.CompletedProcess[bytes]:
@@ -135,11 +150,24 @@ class RootFS:
         return subprocess.run(argv, input=framed, capture_output=True, cwd="/", env={}, timeout=60, check=False)
 
 
-def _environment(spec: SandboxSpec) -> dict[str, str]:
-    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    small = {"PATH": path, "HOME": spec.workdir, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
+@dataclass(frozen=True)
+class OwnCopies:
+    """Own folders of a sandbox that begin with files of the image.
+
+    Attributes:
+        sources: where their files lie on the host, by folder.
+        own: where overlays are mounted; None: the sandbox copies the files itself.
+    """
+
+    sources: dict[str, Path]
+    own: Path | None
+
+
+def _environment(spec: SandboxSpec, of_image: dict[str, str]) -> dict[str, str]:
+    path = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    small = {"HOME": spec.workdir, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
     proxy = proxy_environment() if spec.network_kind == "allow" else {}
-    return small | proxy | spec.env
+    return path | of_image | small | proxy | spec.env
 
 
 _SEAL = ("--remount-ro", "/dev", "--remount-ro", "/", "--")
@@ -168,6 +196,9 @@ class Host:
         self._remove: Callable[[], object] = lambda: None
         self._prefix: tuple[str, ...] = ()
         self._known: dict[str | None, RootFS] = {}
+        self._copies: dict[str, Path] = {}
+        self._layers = False
+        self._copying = threading.Lock()
 
     def open(self) -> None:
         """Probes bubblewrap and creates the folder.
@@ -201,6 +232,7 @@ class Host:
             except SandboxUnavailable as problem:
                 problems.append(problem)
             else:
+                self._layers = can_layer(self._own)
                 return
         self.close()
         raise problems[-1]
@@ -221,7 +253,7 @@ class Host:
             tools.mkdir(exist_ok=True)
             tools.chmod(0o755)
             mounts += ["--ro-bind", str(tools), TOOLS, "--proc", "/proc", "--dev", "/dev", *self._masks()]
-            rootfs = RootFS(self._prefix, tuple(mounts), python, self.sizes)
+            rootfs = RootFS(self._prefix, tuple(mounts), python, self.sizes, image_env(path))
             sources = {f"{name}.py": data_path("tools", room, f"{name}.py").read_bytes() for room, name in _PROGRAMS}
             done = rootfs.probe(sources)
             if done.returncode != 0:
@@ -237,6 +269,32 @@ class Host:
                 raise no_room("namespace", error.strerror) from None
             self._known[path] = rootfs
         return self._known[path]
+
+    def own_copies(self, root: str | None, spec: SandboxSpec) -> OwnCopies:
+        """Returns the own folders of a spec that begin with files of the root file system.
+
+        The first call for a folder copies it, for all sandboxes.
+
+        Raises:
+            SandboxUnavailable: it cannot be copied.
+        """
+        sources = {folder: f"{root}{folder}" for folder in held_in(root, spec)}
+        if not self._layers:
+            return OwnCopies({folder: Path(source) for folder, source in sources.items()}, None)
+        with self._copying:
+            for source in sources.values():
+                if source not in self._copies:
+                    target = self.folder / f"held{len(self._copies)}"
+                    try:
+                        owned_copy(source, target, int(_NOBODY) if self.drops else os.geteuid())
+                    except OSError as error:
+                        raise no_room("namespace", f"a copy of {source}: {error}") from None
+                    self._copies[source] = target
+            return OwnCopies({folder: self._copies[source] for folder, source in sources.items()}, self._own)
+
+    @property
+    def _own(self) -> Path:
+        return self.folder / "own"
 
     @property
     def folder(self) -> Path:
@@ -262,7 +320,7 @@ class Host:
     def close(self) -> None:
         """Removes the folder."""
         self._remove()
-        self._folder, self._known = None, {}
+        self._folder, self._known, self._copies = None, {}, {}
 
     def _host_system(self) -> tuple[str, list[str]]:
         python = self._python or next((path for path in _PYTHONS if os.path.exists(path)), None)
@@ -318,6 +376,7 @@ class Host:
         etc = self._folder / "etc"
         etc.mkdir()
         (self._folder / "empty").mkdir()
+        (self._folder / "own").mkdir()
         for name, text in _ETC_MADE.items():
             (etc / name).write_text(text)
         for name in _ETC:

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentrl.sandbox.linux.bounds import ProcessBounds
 from agentrl.sandbox.linux.cgroups import Cgroup, CgroupFamily, CgroupLimits
-from agentrl.sandbox.namespace.rootfs import RootFS
+from agentrl.sandbox.namespace.rootfs import OwnCopies, RootFS
 from agentrl.sandbox.toolbox.postmortem import Postmortem
 from agentrl.sandbox.toolbox.wire import Wire
 from agentrl.types.clocks.deadline import Deadline
@@ -39,12 +39,19 @@ class ProcessTree:
         self._socket = 0  # inode of the toolbox's end of the wire
 
     async def start(
-        self, rootfs: RootFS, spec: SandboxSpec, family: CgroupFamily | None, wire: Wire, egress_folder: Path | None
+        self,
+        rootfs: RootFS,
+        spec: SandboxSpec,
+        family: CgroupFamily | None,
+        wire: Wire,
+        egress_folder: Path | None,
+        held: OwnCopies,
     ) -> None:
         """Starts bubblewrap, waits for the toolbox, and puts it under its limits before it does anything.
 
         Args:
             egress_folder: folder of the host that holds the egress proxy's socket, see `RootFS.start`.
+            held: own folders that begin with files of the image.
 
         Raises:
             SandboxStartFailed: with the output of bubblewrap or the toolbox.
@@ -60,7 +67,7 @@ class ProcessTree:
         os.set_blocking(self._stderr, False)
         try:
             fds = about_w, theirs.fileno(), stderr_w
-            self._process = rootfs.start(spec, bounds.disk_mb, *fds, rlimits, egress_folder)
+            self._process = rootfs.start(spec, bounds.disk_mb, *fds, rlimits, egress_folder, held)
         finally:
             theirs.close()
             os.close(about_w)

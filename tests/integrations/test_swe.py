@@ -1,0 +1,245 @@
+"""Rows in the form of SWE-bench, on an image that holds the repository: played and verified in both backends."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import agentrl
+from agentrl import Say
+from agentrl.integrations.swe.rows import oracle, row_of
+from agentrl.integrations.swe.tool import Repository, check_out
+from agentrl.integrations.swe.verifier import swe_tests
+from agentrl.sandbox import engine_images
+from agentrl.sandbox.namespace.backend import NamespaceBackend
+from agentrl.sandbox.registry import open_backend
+from agentrl.store.run_dir import RunDir
+from agentrl.types.errors import TaskError
+from agentrl.types.paths import data_path
+from agentrl.types.sandbox import SandboxImageUnusable, SandboxSpec
+from agentrl.types.task import Task
+from tests.sandbox import dockerd
+from tests.sandbox.conftest import docker_host  # noqa: F401
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "swe-testbed"
+IMAGE = "agentrl-test/depot"
+SPEC = SandboxSpec(image=IMAGE, workdir="/testbed", memory_mb=512)
+PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py")
+BREAKS = """
+for each in [*globals()]:
+    if callable(globals()[each]) and each != {function!r}:
+        globals()[each] = None
+"""
+"""The end of a module of which one function is left."""
+
+
+def history() -> ModuleType:
+    """`sandboxes/testbed/history.py`."""
+    path = data_path("sandboxes", "testbed", "history.py")
+    spec = importlib.util.spec_from_file_location("history", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for name in ("train", "eval") for line in (RECIPE / f"{name}.jsonl").open()]
+
+
+def a_task(number: int = 4, **changed: Any) -> Task:
+    """The row of a repair, by its number."""
+    row = next(each for each in rows() if each["instance_id"].endswith(f"-{number}"))
+    return Task.of(row["instance_id"], row["problem_statement"], **{**row, **changed})
+
+
+def breaker(task: Task, rng: Any) -> Any:
+    """Repairs, and breaks a test of PASS_TO_PASS."""
+    module = task.data["FAIL_TO_PASS"].partition("test_")[2].partition(".py")[0]
+    function = json.loads(task.data["FAIL_TO_PASS"])[-1].rpartition("::test_")[2]
+    patch = task.data["patch"].rstrip("\n")
+    yield Say(calls=[("shell", {"command": f"git apply - <<'END_OF_PATCH'\n{patch}\nEND_OF_PATCH"})])
+    broken = BREAKS.format(function=function)
+    yield Say(calls=[("shell", {"command": f"cat >> depot/{module}.py <<'END'{broken}END"})])
+    yield Say("Done.")
+
+
+# --- without a sandbox ------------------------------------------------------------------------------------------------
+
+
+def test_the_rows_of_the_recipe_are_those_of_the_image() -> None:
+    made = {row["instance_id"]: row for row in history().rows()}
+    held = {row["instance_id"]: row for row in rows()}
+    assert held == made, "python sandboxes/testbed/history.py rows"
+    assert all(row_of(Task.of("t", "x", **row)).fail_to_pass for row in made.values())
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"FAIL_TO_PASS": "[]"}, "names no test"),
+        ({"FAIL_TO_PASS": "test_a (module.Case)"}, "FAIL_TO_PASS is"),
+        ({"PASS_TO_PASS": ["test_a (module.Case)"]}, "pytest's ids"),
+        ({"test_patch": "nothing"}, "test_patch is no unified diff"),
+        ({"patch": None}, "patch is None"),
+    ],
+)
+def test_a_row_that_is_not_of_the_form_is_refused(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(TaskError, match=said):
+        row_of(a_task(**changed))
+
+
+def test_lists_are_taken_as_they_are() -> None:
+    assert row_of(a_task(FAIL_TO_PASS=["t.py::a"], PASS_TO_PASS=["t.py::b"])).pass_to_pass == ("t.py::b",)
+
+
+# --- in sandboxes -----------------------------------------------------------------------------------------------------
+
+
+def context(folder: Path) -> bytes:
+    """A Dockerfile for a small image in the form of SWE-bench's: this machine's git, pytest, and the repository."""
+    history().make(folder / "testbed")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", dereference=False) as tar:
+        lines = "FROM agentrl/base:latest\nCOPY usr /usr\nCOPY testbed /testbed\nENV OF_IMAGE=1\n"
+        _add(tar, "Dockerfile", lines.encode())
+        for path in sorted(dockerd._files(["git"])):
+            _add(tar, f"usr/{path.removeprefix('/usr').lstrip('/')}", Path(path).read_bytes(), 0o755)
+        for name in PACKAGES:
+            spec = importlib.util.find_spec(name)
+            assert spec is not None
+            assert spec.origin is not None
+            origin = Path(spec.origin)
+            origin = origin.parent if origin.name == "__init__.py" else origin
+            tar.add(origin, f"usr/lib/python3/dist-packages/{origin.name}", filter=_no_caches)
+        _add(tar, "usr/lib/python3/dist-packages/depot.pth", b"/testbed\n")
+        tar.add(folder / "testbed", "testbed")
+    return packed.getvalue()
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), mode
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def _no_caches(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if "__pycache__" in entry.name else entry
+
+
+@pytest.fixture(scope="module")
+def image(docker_host: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:  # noqa: F811
+    """The image in the engine, and unpacked where the user of the sandboxes can read it."""
+    import docker
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as cache:
+        patch.setenv("DOCKER_HOST", docker_host)
+        Path(cache).chmod(0o755)
+        patch.setenv("AGENTRL_CACHE", cache)
+        api = docker.from_env().api
+        packed = io.BytesIO(context(tmp_path_factory.mktemp("depot")))
+        said = list(api.build(fileobj=packed, custom_context=True, tag=IMAGE, rm=True, decode=True))
+        assert api.images(IMAGE), said[-3:]
+        engine_images.unpack(IMAGE)
+        yield IMAGE
+        api.remove_image(f"{IMAGE}:latest", force=True)
+
+
+def either(task: Task, rng: Any) -> Any:
+    """Repairs the first four rows, breaks a test of the next two, and does nothing in the others."""
+    number = [row["instance_id"] for row in rows()].index(task.id)
+    if number < 6:
+        yield from (oracle if number < 4 else breaker)(task, rng)
+    else:
+        yield Say()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "isolation"), [("namespace", "process"), ("docker", "none")])
+def test_the_recipe_is_played_eight_at_once(tmp_path: Path, image: str, backend: str, isolation: str) -> None:
+    settings = {"sandbox.use": backend, "sandbox.spec.image": image, "concurrency": 8}
+    settings |= {"rewards.swe_tests.isolation": isolation}
+    settings |= {"scripts.either": f"{__name__}:either", "limits.sandbox_s": 300, "limits.score_s": 600}
+    agentrl.rollout(str(RECIPE), 8, script="either", overrides=settings, out=tmp_path / "run", reporters=())
+    with RunDir.read(tmp_path / "run") as run:
+        found = {episode.task.id: (episode.reward, str(episode.error)) for episode in run.episodes()}
+    ids = [row["instance_id"] for row in rows()[:8]]
+    assert [found[id] for id in ids] == [(1.0, "None")] * 4 + [(0.0, "None")] * 4
+
+
+async def scored(box: Any, backend: Any, task: Task, **settings: Any) -> tuple[float, str]:
+    found: Any = await swe_tests(task, lambda: backend.create(SPEC), box, **settings)
+    return found.value, found.note
+
+
+@pytest.mark.slow
+async def test_what_counts_and_what_does_not(image: str) -> None:
+    backend = open_backend("namespace")
+    try:
+        task = a_task()
+        conftest = "import pytest\n\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport(item, call):\n"
+        conftest += "    out = yield\n    out.get_result().outcome = 'passed'\n"
+        repair = f"git apply - <<'END'\n{task.data['patch'].rstrip()}\nEND"
+        acts = {
+            "a patch": (repair, 1.0),
+            "a commit, and no history": (f"{repair}\ngit commit -qam x; rm -rf .git", 1.0),
+            "the tests themselves": ("printf 'def test_merge(): pass\\n' > tests/test_shelves.py", 0.0),
+            "a conftest.py": (f"cat > conftest.py <<'END'\n{conftest}END\ncp conftest.py tests/", 0.0),
+            "nothing": ("touch depot/shelves.py", 0.0),
+            "all is gone": ("rm -rf depot", 0.0),
+        }
+        for name, (act, reward) in acts.items():
+            box = await backend.create(SPEC)
+            await Repository().open(task, box)
+            assert (await box.exec(act)).ok, name
+            for isolation in ("none", "process"):
+                value, note = await scored(box, backend, task, isolation=isolation)
+                assert value == reward, (name, isolation, note)
+            await box.close()
+    finally:
+        await backend.close()
+
+
+@pytest.mark.slow
+async def test_the_repair_is_not_in_the_history(image: str) -> None:
+    backend = NamespaceBackend()
+    try:
+        box = await backend.create(SPEC)
+        await Repository().open(a_task(), box)
+        seen = await box.exec("git log --all --oneline | wc -l; git fsck --lost-found | wc -l; git status --short")
+        assert seen.text.split() == ["1", "0"]
+        other = await backend.create(SPEC)
+        with pytest.raises(TaskError, match="has no commit 'f00'"):
+            await check_out(a_task(base_commit="f00"), other)
+        with pytest.raises(SandboxImageUnusable, match="no git repository in /work"):
+            await check_out(a_task(), await backend.create(SandboxSpec(image=IMAGE)))
+        await box.exec("echo '# more' >> depot/shelves.py")
+        gone = "--- a/tests/gone.py\n+++ b/tests/gone.py\n@@ -1 +1 @@\n-x\n+y\n"
+        with pytest.raises(TaskError, match="test_patch does not apply"):
+            await scored(box, backend, a_task(test_patch=gone))
+    finally:
+        await backend.close()
+
+
+@pytest.mark.slow
+async def test_a_test_that_is_skipped_has_not_passed(image: str) -> None:
+    backend = NamespaceBackend()
+    try:
+        box = await backend.create(SPEC)
+        await Repository().open(a_task(), box)
+        await box.exec(
+            "cat >> depot/shelves.py <<'END'\nimport pytest\npytest.skip('no', allow_module_level=True)\nEND"
+        )
+        assert (await scored(box, backend, a_task()))[0] == 0.0
+    finally:
+        await backend.close()
