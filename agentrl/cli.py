@@ -350,7 +350,7 @@ def export(
             "openai, sharegpt, atif or inspect.",
         ),
     ],
-    checkpoint: Annotated[str | None, typer.Option(help=f"{KEPT}; default: last.")] = None,
+    checkpoint: Annotated[str, typer.Option(help=f"{KEPT}.")] = "last",
     adapter: Annotated[
         bool, typer.Option("--adapter", help="Of a training with LoRA, the adapters alone; default: merged weights.")
     ] = False,
@@ -363,11 +363,11 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a checkpoint as a plain model with a card, or the episodes of a run in the format of another tool."""
-    from agentrl.commands.export import export_run
+    from agentrl.api.export.export import export as command
+    from agentrl.commands.export import print_export
 
-    of_model = {"--checkpoint": checkpoint, "--adapter": adapter, "--public": public}
-    of_episodes = {"--out": out, "--stage": stage, "--split": split}
-    export_run(run, to, of_model, of_episodes, as_json=as_json)
+    done = command(run, to, checkpoint=checkpoint, adapter=adapter, public=public, out=out, stage=stage, split=split)
+    write_json(done) if as_json else print_export(to, done)
 
 
 @app.command("list")
