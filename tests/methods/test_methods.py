@@ -1,6 +1,6 @@
 """The methods in recipes/methods: each fires, bites and trains, and fails its proofs when its control takes it out.
 
-Every CI trains the first method of each group. The family `methods` (`make test-methods`) trains all.
+Every CI trains one method of each group. The family `methods` (`make test-methods`) trains all, and the mixes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,13 @@ from tests.methods.proofs import Method, acts, groups
 
 GROUPS = groups()
 METHODS = [method for group in GROUPS.values() for method in group]
+QUICK = {"seeing": "activevln"}
+"""Of a group, the method that CI trains, if the first one takes a minute and more."""
+IN_CI = [
+    next(method for method in group if method.name == QUICK.get(name, group[0].name))
+    for name, group in GROUPS.items()
+    if name != "mixes"
+]
 
 
 def name_of(method: Method) -> str:
@@ -52,8 +59,8 @@ def test_a_method_bites(method: Method) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("method", [group[0] for group in GROUPS.values()], ids=name_of)
-def test_the_first_method_of_each_group_acts_and_its_control_does_not(method: Method, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", IN_CI, ids=name_of)
+def test_a_method_of_each_group_acts_and_its_control_does_not(method: Method, tmp_path: Path) -> None:
     acts(method, tmp_path)
 
 
