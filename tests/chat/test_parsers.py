@@ -241,8 +241,11 @@ def test_call_ids_are_kept() -> None:
 CALL = {name: parser.format("", [("look", {})]) for name, parser in PARSER.items()}
 
 
-# In frames, the mark behind a thought ends other frames, too: tests/strangers/replies has their thoughts.
-@pytest.mark.parametrize("format", [name for name in FORMATS.built_in if name not in ("atem", "inkling")])
+MARKED = [name for name in FORMATS.built_in if name not in ("atem", "inkling")]
+"""Formats with marks of their own around thoughts. In frames, the mark behind a thought ends other frames, too."""
+
+
+@pytest.mark.parametrize("format", MARKED)
 def test_thought_is_split_off(format: str) -> None:
     call, (opened, closed) = CALL[format], PARSER[format].thought
     for text, thought, said, calls in [

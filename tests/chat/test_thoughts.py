@@ -10,12 +10,12 @@ from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.config.agent import FormatSettings
 from tests.chat.families import tokenizer_of
-from tests.chat.test_parsers import CALL, PARSER, parse
+from tests.chat.test_parsers import CALL, MARKED, PARSER, parse
 
 LOOK = [ParsedCall("look", {})]
 
 
-@pytest.mark.parametrize("format", FORMATS.built_in)
+@pytest.mark.parametrize("format", MARKED)
 def test_a_call_in_a_later_thought_is_no_call(format: str) -> None:
     call, (opened, closed) = CALL[format] + "<|tools_suffix|>" * (format == "apertus"), PARSER[format].thought
     for text, calls, said in [
@@ -30,7 +30,7 @@ def test_a_call_in_a_later_thought_is_no_call(format: str) -> None:
         assert (len(reply.calls), reply.errors, reply.text) == (len(calls), [], said), text
 
 
-@pytest.mark.parametrize("format", FORMATS.built_in)
+@pytest.mark.parametrize("format", MARKED)
 def test_a_later_thought_that_is_never_closed_is_told_if_it_calls(format: str) -> None:
     call, (opened, _) = CALL[format], PARSER[format].thought
     reply = parse(format, f"Well. {opened}I could\n{call}")
@@ -66,7 +66,7 @@ def test_thoughts_are_joined() -> None:
     assert (reply.thought, reply.text) == ("a\nb", "Yes.")
 
 
-@pytest.mark.parametrize("format", FORMATS.built_in)
+@pytest.mark.parametrize("format", MARKED)
 def test_a_reply_of_thoughts_alone_is_told(format: str) -> None:
     opened, closed = PARSER[format].thought
     for text in (f"{opened}I could\n{CALL[format]}\n{closed}", f"hm{closed}\n", f"{opened}a{closed}{opened}b{closed}"):
@@ -74,6 +74,20 @@ def test_a_reply_of_thoughts_alone_is_told(format: str) -> None:
         assert reply.calls == []
         assert "the reply ends with your thoughts" in reply.errors[0].message
     assert parse(format, f"{opened}{closed}").errors == []
+
+
+@pytest.mark.parametrize(
+    ("format", "thought"),
+    [
+        ("atem", " to=self<|message|>hm<|eom|>"),
+        ("atem", " to=self<|message|>hm<|eom|><|start|>assistant to=self<|message|>hm<|eom|>"),
+        ("inkling", "<|message_model|><|content_thinking|>hm<|end_message|><|content_model_end_sampling|>"),
+    ],
+)
+def test_frames_of_thoughts_alone_are_told(format: str, thought: str) -> None:
+    reply = parse(format, thought)
+    assert reply.calls == []
+    assert "the reply ends with your thoughts" in reply.errors[0].message
 
 
 def test_many_thoughts_are_read_in_linear_time() -> None:
