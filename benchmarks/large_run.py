@@ -34,6 +34,7 @@ def ready(folder: Path, episodes: int, turns: int) -> Path:
         shutil.rmtree(begun, ignore_errors=True)
         write(begun, episodes, turns)
         begun.rename(path)
+    RunDir.open(path).close()  # an index of an older format is made anew
     return path.resolve()
 
 
