@@ -135,6 +135,18 @@ def test_a_folder_has_merged_weights_or_adapters_that_name_their_base(run: Path,
     assert NAME not in recorded, "the run is only read"
 
 
+def test_what_was_pushed_before_is_not_loaded_instead(run: Path, hub: Hub) -> None:
+    """transformers loads adapters before a model, and one file of weights before several."""
+    agentrl.export(run, "hf:mine", adapter=True)
+    mine = hub.repositories["me/mine"]
+    mine.commit({**mine.main, "model-00001-of-00002.safetensors": b"", "model.safetensors.index.json": b"{}", "a": b""})
+    agentrl.export(run, "hf:mine", checkpoint="best")
+    assert {name for name in mine.main if name == "a" or "model" in name} == {"a", "model.safetensors"}
+    assert torch.equal(plain("me/mine"), plain(kept_checkpoint(run, "best")))
+    agentrl.export(run, "hf:mine", adapter=True)
+    assert not {"model.safetensors", "config.json"} & set(mine.main)
+
+
 def test_the_card_says_what_was_trained_and_measured(run: Path, models: Path) -> None:
     certificate = {
         "recipe": "counting", "certified": True, "tasks": 40, "threshold": 1.0, "date": "2026-01-02T03:04:05",

@@ -25,6 +25,9 @@ from agentrl.types.http.hub import page_of, refused
 HUB = "hf:"
 CARD = "README.md"
 _ADAPTER = "adapter"
+_REPLACED = ["config.json", "model*.safetensors*", "pytorch_model*.bin*", "adapter_config.json", "adapter_model.*"]
+"""Files of an earlier push that the same commit removes: transformers would load them instead of the new ones, adapters
+before a model, and one file of weights before several."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,10 @@ def _push(
         with tempfile.TemporaryDirectory(prefix="agentrl-export-") as folder:
             write(Path(folder), lambda file, link: link.symlink_to(file))  # weights are uploaded from where they are
             done = hub.upload_folder(
-                repo_id=repository, folder_path=folder, commit_message=f"{checkpoint.name}, exported by agentrl"
+                repo_id=repository,
+                folder_path=folder,
+                commit_message=f"{checkpoint.name}, exported by agentrl",
+                delete_patterns=_REPLACED,
             )
     except AgentRLError:
         raise

@@ -31,7 +31,7 @@ class AtemParser(XmlParser):
     padded = False
     stray = re.compile(r"</?atem:(?:invoke|parameter)\b[^<>\n]*>")
     thought = ("to=self<|message|>", "<|eom|>")
-    _header = re.compile(r"(?:<\|start\|>assistant)? ?\bto=(?P<to>[^\s<]++)<\|message\|>")
+    _header = re.compile(r"(?:<\|start\|>assistant)? ?\bto=(?P<to>[^\s<=]++)<\|message\|>")
     _ended = re.compile(r"<\|eo[mt]\|>")
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
