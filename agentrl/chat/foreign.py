@@ -31,7 +31,7 @@ _ALIASES = {
 _CALLS = ("function_call", "tool_call")
 """Roles of a message that is a call, as JSON."""
 
-_TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text", "reasoning_text")
+_TEXTS = ("text", "input_text", "output_text", "refusal")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _FORM = (
     'a message: {role, content}, or {from, value}; or an item of the Responses API: {"type": "function_call", ...}, '
@@ -72,6 +72,8 @@ def chat_messages(given: Any, what: str) -> list[Message]:
                 thoughts.append(piece)
                 continue
             joins = piece.pop("joins", False) and made and made[-1]["role"] == "assistant"
+            if joins and piece.get("weight", 1) != made[-1].get("weight", 1):
+                raise TaskError(f"{where} and the message that it joins differ in weight", remedy="give both the same")
             if thoughts:
                 if piece["role"] != "assistant":
                     raise TaskError(f"the reasoning before {where} has no reply of the assistant", remedy=_FORM)
@@ -164,7 +166,8 @@ def _pieces(item: dict[str, Any], where: str) -> Iterator[Message | str]:
         kind = item.get("type")
         if kind not in _ITEMS:
             raise TaskError(f"{where} is {item!r:.60}", remedy=_FORM)
-        yield from _ITEMS[kind](item, where)
+        weight = {"weight": item["weight"]} if "weight" in item else {}
+        yield from (each if isinstance(each, str) else {**each, **weight} for each in _ITEMS[kind](item, where))
         return
     given = item.pop("role", None) or item.pop("from", None)
     item.pop("from", None)
@@ -176,7 +179,13 @@ def _pieces(item: dict[str, Any], where: str) -> Iterator[Message | str]:
     if "value" in item and content is None:
         content = item.pop("value")
     if given in _CALLS:
-        yield {"role": "assistant", "content": "", "tool_calls": _written_calls(content, where), "joins": True}
+        call: Message = {"role": "assistant", "content": "", "tool_calls": _written_calls(content, where), **item}
+        _fold(call, where)
+        if thought := call.pop("reasoning_content", None):
+            yield thought
+        if lost := [key for key in item if key not in (*_THOUGHTS, "weight")]:
+            raise TaskError(f"{where} is a call and has {', '.join(lost)}, which would be lost", remedy=_CALL_FORM)
+        yield {**call, "joins": True}
         return
     message: Message = {"role": _ALIASES.get(given, given), "content": _content(content), **item}
     if message["role"] == "assistant":
@@ -190,7 +199,10 @@ def _fold(message: Message, where: str) -> None:
     inside = [str(part["thinking"]) for part in parts if _is_thought(part)]
     if inside:
         message["content"] = [part for part in parts if not _is_thought(part)]
-    beside = [value for key in _THOUGHTS if isinstance(value := message.pop(key, None), str) and value.strip()]
+    given = [value for key in _THOUGHTS if (value := message.pop(key, None))]
+    if wrong := next((value for value in given if not isinstance(value, str)), None):
+        raise TaskError(f"the reasoning of {where} is {wrong!r:.60}", remedy=f"text, under {_THOUGHTS[0]}")
+    beside = [value for value in given if value.strip()]
     thoughts = list(dict.fromkeys([*(["\n\n".join(inside)] if inside else []), *beside]))
     if len(thoughts) > 1:
         raise TaskError(f"{where} has two reasonings", remedy=f"give one, under {_THOUGHTS[0]}")
@@ -224,11 +236,13 @@ def _written_calls(content: Any, where: str) -> list[dict[str, Any]]:
     calls = read if isinstance(read, list) else [read]
     for call in calls:
         if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
-            raise TaskError(
-                f"{where} is a call, and its value is {content!r:.60}",
-                remedy='JSON: {"name": ..., "arguments": {...}}, or a list of them',
-            )
+            raise TaskError(f"{where} is a call, and its value is {content!r:.60}", remedy=_CALL_FORM)
+        if lost := [key for key in call if key not in ("id", "type", "name", "arguments", "parameters")]:
+            raise TaskError(f"the call of {where} has {', '.join(lost)}, which would be lost", remedy=_CALL_FORM)
     return [_function(call.get("id"), call["name"], call.get("arguments", call.get("parameters"))) for call in calls]
+
+
+_CALL_FORM = 'JSON: {"name": ..., "arguments": {...}}, or a list of them'
 
 
 def _function(id: Any, name: str, arguments: Any) -> dict[str, Any]:

@@ -318,8 +318,9 @@ class Renderer:
             return self._guarded(begins.removeprefix(opened.rstrip()).removeprefix("\n"))
         if opened:
             return (lead or f"\n{closed}\n\n") + self._guarded(text)
-        tag = _TAG.search(lead)
-        return self._guarded(text) if tag and begins.startswith(tag[0]) else lead + self._guarded(text)
+        tag, own = _TAG.search(lead), self.parser.framed
+        framed = own.match(begins) if own is not None else tag and begins.startswith(tag[0])
+        return self._guarded(text) if framed else lead + self._guarded(text)
 
     def _guarded(self, text: str) -> str:
         return break_up(text, self._turn_ends, MARK)

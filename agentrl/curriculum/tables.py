@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,30 +79,32 @@ def inside(data: Mapping[str, Any], path: str, key: str) -> Any:
     return found
 
 
-def _files(source: RowSource, base: Path, *suffixes: str) -> list[Path]:
+def _files(source: RowSource, base: Path, *suffixes: str) -> list[tuple[str, Path]]:
     """Returns the file, or all files of a folder with the first of these endings that occurs, recursively and sorted by
-    name.
+    name; each with the stem of its rows' ids. Files of one name have the folders in it, joined by dots.
     """
     path = (base / source.name).resolve()
     if not path.is_dir():
-        return [path]
+        return [(path.stem, path)]
     found = next(filter(None, (sorted(path.rglob(f"*{suffix}")) for suffix in suffixes)), [])
     if not found:
         raise TaskError(f"the folder {path} holds no {suffixes[0]} file", place=source.key)
-    return found
+    count = Counter(each.stem for each in found)
+    inner = {each: ".".join(each.relative_to(path).with_suffix("").parts) for each in found}
+    return [(each.stem if count[each.stem] == 1 else inner[each], each) for each in found]
 
 
 def _jsonl(source: RowSource, base: Path) -> Iterator[Row]:
-    for path in _files(source, base, ".jsonl", ".json"):
+    for stem, path in _files(source, base, ".jsonl", ".json"):
         for number, place, data in read_rows(path, source.key):
-            yield Row(path.stem, number, place, path.parent, data)
+            yield Row(stem, number, place, path.parent, data)
 
 
 def _parquet(source: RowSource, base: Path) -> Iterator[Row]:
     with needs("tables"):
         import pyarrow
         import pyarrow.parquet as parquet
-    for path in _files(source, base, ".parquet"):
+    for stem, path in _files(source, base, ".parquet"):
         if not path.is_file():
             raise TaskError(f"there is no file {path}", place=source.key, remedy="paths are relative to the recipe")
         number = 0
@@ -109,7 +112,7 @@ def _parquet(source: RowSource, base: Path) -> Iterator[Row]:
             for batch in parquet.ParquetFile(path).iter_batches(_BATCH):
                 for data in batch.to_pylist():
                     number += 1
-                    yield Row(path.stem, number, f"{path}, row {number}", path.parent, _plain(data))
+                    yield Row(stem, number, f"{path}, row {number}", path.parent, _plain(data))
         except (pyarrow.ArrowException, OSError) as error:
             remedy = f"is it whole, and Parquet? {source.section}.jsonl reads JSON lines"
             raise TaskError(f"cannot be read as Parquet: {error}", place=str(path), remedy=remedy) from None

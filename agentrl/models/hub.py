@@ -18,7 +18,12 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _PARTS = [*WEIGHTS, "*.json", "*.model", "*.txt", "*.jinja"]
 """The files that are downloaded: weights, configuration, tokenizer, template and processor."""
 
+_COPIES = ["consolidated*.safetensors", *(f"*/{pattern}" for pattern in WEIGHTS)]
+"""Weights that some repositories hold once more, in the layout of other programs: beside the others (Mistral), or in a
+folder (gpt-oss)."""
+
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_PART_OF_SEVERAL = re.compile(r"-\d+-of-\d+\.")
 
 
 def is_hub_name(name: str) -> bool:
@@ -57,7 +62,7 @@ def download(name: str, revision: str | None) -> Path:
     from huggingface_hub import HfApi, snapshot_download
 
     try:
-        found = Path(snapshot_download(name, revision=revision, allow_patterns=_PARTS))
+        found = Path(snapshot_download(name, revision=revision, allow_patterns=_PARTS, ignore_patterns=_COPIES))
         if not _is_whole(found):
             HfApi().model_info(name, revision=revision)  # raises without a network: then the cache holds a part
         return found
@@ -75,10 +80,11 @@ def is_commit(revision: str | None) -> bool:
 
 def _is_whole(snapshot: Path) -> bool:
     """Returns True if a snapshot has its configuration and all weights. An interrupted download, or a program that
-    took single files, leaves a part."""
+    took single files, leaves a part: also the first of several files, without the index that names them."""
     if not (snapshot / "config.json").is_file():
         return False
-    for index in snapshot.glob("*.index.json"):
-        if not all((snapshot / file).is_file() for file in set(json.loads(index.read_bytes())["weight_map"].values())):
-            return False
-    return any(True for pattern in WEIGHTS for _ in snapshot.glob(pattern))
+    indexes = [index for pattern in WEIGHTS for index in snapshot.glob(f"{pattern}.index.json")]
+    named = {file for index in indexes for file in json.loads(index.read_bytes())["weight_map"].values()}
+    there = {path.name for pattern in WEIGHTS for path in snapshot.glob(pattern)}
+    parts = {name for name in there if _PART_OF_SEVERAL.search(name)}
+    return named <= there and bool(there - (parts - named))

@@ -135,6 +135,38 @@ def test_a_folder_has_merged_weights_or_adapters_that_name_their_base(run: Path,
     assert NAME not in recorded, "the run is only read"
 
 
+def test_a_tokenizer_keeps_all_of_its_templates(run: Path) -> None:
+    newest = kept_checkpoint(run)
+    tokenizer = AutoTokenizer.from_pretrained(newest)
+    tokenizer.chat_template = {"default": tokenizer.chat_template, "tool_use": "{{ messages }}"}
+    tokenizer.save_pretrained(newest)
+    for to, adapter in (("whole", False), ("adapters", True)):
+        agentrl.export(run, to, adapter=adapter)
+        assert AutoTokenizer.from_pretrained(to).chat_template == tokenizer.chat_template
+
+
+def test_a_folder_that_is_gone_is_no_model_of_the_hub(run: Path, hub: Hub) -> None:
+    info = json.loads((run / "run.json").read_bytes())
+    info["recipe"]["model"] |= {"path": "models/first", "revision": None}
+    (run / "run.json").write_text(json.dumps(info))
+    with pytest.raises(StoreError, match="models/first, a model of this machine alone"):
+        agentrl.export(run, "hf:adapted", adapter=True)
+    agentrl.export(run, "whole")
+    assert "base_model" not in metadata(Path("whole/README.md").read_text())
+
+
+def test_what_was_pushed_before_is_not_loaded_instead(run: Path, hub: Hub) -> None:
+    """transformers loads adapters before a model, and one file of weights before several."""
+    agentrl.export(run, "hf:mine", adapter=True)
+    mine = hub.repositories["me/mine"]
+    mine.commit({**mine.main, "model-00001-of-00002.safetensors": b"", "model.safetensors.index.json": b"{}", "a": b""})
+    agentrl.export(run, "hf:mine", checkpoint="best")
+    assert {name for name in mine.main if name == "a" or "model" in name} == {"a", "model.safetensors"}
+    assert torch.equal(plain("me/mine"), plain(kept_checkpoint(run, "best")))
+    agentrl.export(run, "hf:mine", adapter=True)
+    assert not {"model.safetensors", "config.json"} & set(mine.main)
+
+
 def test_the_card_says_what_was_trained_and_measured(run: Path, models: Path) -> None:
     certificate = {
         "recipe": "counting", "certified": True, "tasks": 40, "threshold": 1.0, "date": "2026-01-02T03:04:05",

@@ -374,7 +374,7 @@ def test_long_hostile_text_is_read_in_linear_time(format: str, fragment: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["atem", "kimi-k3", "inkling", "deepseek-v4.1", "json-fence"])
-@pytest.mark.parametrize("fragment", FRAMES)
+@pytest.mark.parametrize("fragment", [*FRAMES, "to=", "```\n{}\n"])
 def test_long_hostile_frames_are_read_in_linear_time(format: str, fragment: str) -> None:
     assert_linear(format, fragment)
 

@@ -105,7 +105,7 @@ def test_a_thought_that_is_written_is_read_back(format: str) -> None:
     assert (reply.thought, reply.text, reply.calls) == ("Easy.", "Four.", [])
 
 
-@pytest.mark.parametrize("family", ["qwen3", "glm4moe", "nemotron_3_nano", "gemma4_v5"])
+@pytest.mark.parametrize("family", ["qwen3", "glm4moe", "nemotron_3_nano", "gemma4_v5", "muse_glimmer"])
 def test_a_thought_is_written_as_the_template_writes_it(family: str) -> None:
     tokenizer = tokenizer_of(family)
     renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, []), [])
@@ -115,3 +115,13 @@ def test_a_thought_is_written_as_the_template_writes_it(family: str) -> None:
         {"role": "assistant", "content": "Four.", "reasoning_content": "Easy.", "reasoning": "Easy."},
     ]
     assert said in tokenizer.render(messages, None, False)
+
+
+@pytest.mark.parametrize("family", ["muse_glimmer", "inkling", "gptoss"])
+def test_a_reply_in_frames_of_its_own_gets_no_other(family: str) -> None:
+    tokenizer = tokenizer_of(family)
+    renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, []), [])
+    prompt = renderer.start([{"role": "user", "content": "2 + 2?"}])
+    call = renderer.parser.format("", [("look", {})])
+    for reply in (call, renderer.parser.thinking("Easy.", call), renderer.parser.thinking("Easy.", "Four.")):
+        assert tokenizer.decode(renderer.demonstrate(reply, prompt)).startswith(reply)

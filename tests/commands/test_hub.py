@@ -66,8 +66,21 @@ def test_a_part_of_a_model_in_the_cache_is_no_model(hub: Hub) -> None:
             download(NAME, None)
     folder = fetch_model(NAME)
     assert in_cache(NAME, None) == folder
-    (folder / "model.safetensors").unlink()
+    weights = folder / "model.safetensors"
+    (folder / "tf_model.h5.index.json").write_text('{"weight_map": {"a": "tf_model-00001-of-00002.h5"}}')
+    assert in_cache(NAME, None) == folder, "of another library"
+    weights.rename(folder / "model-00001-of-00002.safetensors")
+    assert in_cache(NAME, None) is None, "the index, which names the others, comes after the first of several"
+    (folder / "model-00001-of-00002.safetensors").unlink()
     assert in_cache(NAME, None) is None
+
+
+def test_weights_that_a_repository_holds_twice_are_downloaded_once(hub: Hub) -> None:
+    files = hub.repositories[NAME].main
+    copies = ("consolidated.safetensors", "original/model.safetensors")
+    commit = hub.repositories[NAME].commit(files | dict.fromkeys(copies, b"large"))
+    folder = fetch_model(NAME, commit)
+    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == set(files)
 
 
 @pytest.mark.parametrize(

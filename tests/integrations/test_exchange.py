@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import agentrl
@@ -14,13 +15,15 @@ from agentrl.api.export.episodes import ExportedEpisodes, export_episodes
 from agentrl.chat.formats.parser import Parser
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum.tables import RowSource
+from agentrl.integrations.exchange import atif
+from agentrl.integrations.exchange.told import Origin, told
 from agentrl.rollouts.builder import build
 from agentrl.store.run_dir import RunDir
 from agentrl.training.stages.data import parser_of
 from agentrl.training.stages.files import conversations
 from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Episode
-from agentrl.types.errors import RecipeError
+from agentrl.types.errors import RecipeError, StoreError
 from tests.counting import CODE, RECIPE
 from tests.integrations.guested import GUESTS
 
@@ -121,6 +124,33 @@ def test_a_trajectory_has_the_tokens_that_were_sampled(run: Path, tmp_path: Path
                 for step in agent]  # fmt: skip
     assert called[:2] == answered[:2]
     assert found["final_metrics"]["extra"]["reward"] == episode.reward
+
+
+def test_no_trajectory_overwrites_another(run: Path, tmp_path: Path) -> None:
+    """Ids of tasks may have slashes, or what stands for them in the name of a file."""
+    told_parser, origin = parser(run / "talkative"), Origin("run", "counting", "model", 0.0)
+    first, second = episodes(run / "talkative")
+    both = [told(msgspec.structs.replace(first, id="a/b#0"), told_parser)]
+    both += [told(msgspec.structs.replace(second, id="a_b#0"), told_parser)]
+    atif.write(both, tmp_path / "out", origin)
+    found = [json.loads(file.read_text())["trajectory_id"] for file in (tmp_path / "out").iterdir()]
+    assert sorted(found) == ["a/b#0", "a_b#0"]
+
+
+@pytest.mark.parametrize("to", ["openai", "atif"])
+def test_an_export_that_fails_leaves_nothing(
+    run: Path, to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StoreError, match="has no episode of eval"):
+        export_episodes(run / "talkative", to, tmp_path / "out", split="eval")
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr("agentrl.api.export.episodes.told", full)
+    with pytest.raises(OSError, match="No space left"):
+        export_episodes(run / "talkative", to, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_log_of_inspect_has_every_episode_as_a_sample(run: Path, tmp_path: Path) -> None:

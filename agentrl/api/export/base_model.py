@@ -31,8 +31,9 @@ class BaseModel:
 
     @property
     def of_hub(self) -> bool:
-        """True if others can load it by its name."""
-        return self.name is not None and is_hub_name(self.name)
+        """True if others can load it by its name. A training notes the commit of every model of the Hub; a folder that
+        is gone by now may have a name like one."""
+        return self.revision is not None
 
     def require_named(self, checkpoint: Path, *, public: bool) -> None:
         """Checks that an adapter can name what it adapts.

@@ -25,6 +25,11 @@ from agentrl.types.http.hub import page_of, refused
 HUB = "hf:"
 CARD = "README.md"
 _ADAPTER = "adapter"
+_TEMPLATES = "additional_chat_templates/*"
+"""Templates of a tokenizer that has several, besides the usual one."""
+_REPLACED = ["config.json", "model*.safetensors*", "pytorch_model*.bin*", "adapter_config.json", "adapter_model.*"]
+"""Files of an earlier push that the same commit removes: transformers would load them instead of the new ones, adapters
+before a model, and one file of weights before several."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,9 @@ def export_checkpoint(
         base.require_named(chosen, public=name is not None)
 
     def write(into: Path, put: Callable[[Path, Path], Any]) -> None:
-        for file in files:
-            put(file.absolute(), into / file.name)
+        for name, file in files.items():
+            (into / name).parent.mkdir(exist_ok=True)
+            put(file.absolute(), into / name)
         if adapter:
             _name_base(into / "adapter_config.json", base)
         (into / CARD).write_text(card, encoding="utf-8")
@@ -90,18 +96,20 @@ def export_checkpoint(
     return ExportedCheckpoint(str(to), chosen.name)
 
 
-def _model_files(checkpoint: Path) -> list[Path]:
-    """Returns the files of a whole model: merged weights, configuration, tokenizer, processor."""
+def _model_files(checkpoint: Path) -> dict[str, Path]:
+    """Returns the files of a whole model by their names: merged weights, configuration, tokenizer, processor."""
     if not any(True for pattern in WEIGHTS for _ in checkpoint.glob(pattern)):
         raise StoreError(
             "the checkpoint holds no weights: its trainer keeps them elsewhere, or changes a text memory alone",
             place=str(checkpoint),
             remedy="export a run whose trainer writes weights (train.backend: local)",
         )
-    return sorted(file for file in checkpoint.iterdir() if file.is_file() and file.name not in (STATE, TRAINER, CARD))
+    found = sorted([*checkpoint.iterdir(), *checkpoint.glob(_TEMPLATES)])
+    own = [file for file in found if file.is_file() and file.name not in (STATE, TRAINER, CARD)]
+    return {file.relative_to(checkpoint).as_posix(): file for file in own}
 
 
-def _adapter_files(checkpoint: Path) -> list[Path]:
+def _adapter_files(checkpoint: Path) -> dict[str, Path]:
     """Returns the adapters in peft's format, and the tokenizer beside them."""
     own = sorted((checkpoint / _ADAPTER).glob("adapter_*"))
     if not own:
@@ -111,7 +119,8 @@ def _adapter_files(checkpoint: Path) -> list[Path]:
             remedy="leave --adapter out, which writes the whole model",
         )
     weights = {file for pattern in (*WEIGHTS, "*.index.json", "config.json") for file in checkpoint.glob(pattern)}
-    return [*own, *(file for file in _model_files(checkpoint) if file not in weights)]
+    beside = {name: file for name, file in _model_files(checkpoint).items() if file not in weights}
+    return {file.name: file for file in own} | beside
 
 
 def _name_base(file: Path, base: BaseModel) -> None:
@@ -177,7 +186,10 @@ def _push(
         with tempfile.TemporaryDirectory(prefix="agentrl-export-") as folder:
             write(Path(folder), lambda file, link: link.symlink_to(file))  # weights are uploaded from where they are
             done = hub.upload_folder(
-                repo_id=repository, folder_path=folder, commit_message=f"{checkpoint.name}, exported by agentrl"
+                repo_id=repository,
+                folder_path=folder,
+                commit_message=f"{checkpoint.name}, exported by agentrl",
+                delete_patterns=_REPLACED,
             )
     except AgentRLError:
         raise

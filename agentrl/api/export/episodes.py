@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,10 +71,15 @@ def export_episodes(
                 count += 1
                 yield each
 
-        if not stored.ids(split=split):
-            raise StoreError(f"has no episode{f' of {split}' if split else ''}", place=str(stored.path))
         out.parent.mkdir(parents=True, exist_ok=True)
-        format.write(retold(), out, Origin(stored.id, recipe.name, _model(recipe), stored.info["created_at"]))
+        try:
+            format.write(retold(), out, Origin(stored.id, recipe.name, _model(recipe), stored.info["created_at"]))
+            if not count:
+                of = "".join(f" of {name}" for name in (split, stage) if name is not None)
+                raise StoreError(f"has no episode{of}", place=str(stored.path))
+        except BaseException:
+            shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
+            raise
     return ExportedEpisodes(place=str(out), episodes=count, lost=[*format.lost], changed=dict(changed))
 
 

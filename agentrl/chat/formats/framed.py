@@ -31,8 +31,14 @@ class AtemParser(XmlParser):
     padded = False
     stray = re.compile(r"</?atem:(?:invoke|parameter)\b[^<>\n]*>")
     thought = ("to=self<|message|>", "<|eom|>")
-    _header = re.compile(r"(?:<\|start\|>assistant)? ?\bto=(?P<to>[^\s<]++)<\|message\|>")
+    _header = re.compile(r"(?:<\|start\|>assistant)? ?\bto=(?P<to>[^\s<=]++)<\|message\|>")
     _ended = re.compile(r"<\|eo[mt]\|>")
+    framed = re.compile(r"to=[^\s<=]++<\|message\|>")
+
+    def thinking(self, thought: str, reply: str) -> str:
+        """Writes a reply that begins with a frame to `self`."""
+        said = reply if self.framed.match(reply.lstrip()) else f" to=user<|message|>{reply}"
+        return f" {self.thought[0]}{thought}{self.thought[1]}<|start|>assistant{said}"
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
         """Writes a frame for the text and one for each call, without the token that ends the reply.
@@ -91,6 +97,11 @@ class KimiK3Parser(XmlParser):
     thought = ("<|open|>think<|sep|>", "<|close|>think<|sep|>")
     _response = re.compile(r"<\|(?:open|close)\|>response<\|sep\|>|<\|close\|>message<\|sep\|>\s*+\Z")
 
+    def thinking(self, thought: str, reply: str) -> str:
+        """Writes a reply that begins with a frame `think`."""
+        said = reply if reply.startswith("<|open|>") else self.format(reply, [])
+        return f"{self.thought[0]}{thought}{self.thought[1]}{said}"
+
     def format(self, text: str, calls: Sequence[Call]) -> str:
         """Writes the frames of text and calls, without the mark that ends the reply.
 
@@ -121,6 +132,11 @@ class InklingParser(JsonParser):
     ends = ("<|content_model_end_sampling|>", "<|content_model_end_sampling|>")
     _text = "<|content_text|>"
     _header = re.compile(r"(?:<\|message_model\|>[^<\n]*+)?(?P<kind><\|content_(?:text|thinking|invoke_tool_\w+)\|>)")
+
+    def thinking(self, thought: str, reply: str) -> str:
+        """Writes a reply that begins with a frame of thought."""
+        said = reply if reply.startswith("<|message_model|>") else self.format(reply, [])
+        return f"<|message_model|>{self.thought[0]}{thought}{self.thought[1]}{said}"
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
         """Writes a frame for the text and one for each call, without the token that ends the reply."""

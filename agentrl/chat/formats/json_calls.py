@@ -68,11 +68,11 @@ class JsonParser(Parser):
         """Returns the position to continue at: after the closing mark or, if that is missing, before the next opening
         one.
         """
-        following = text.find(self.opening, at)
-        closing = text.find(self.closing, at, following if following >= 0 else len(text))
-        if closing >= 0:
-            return closing + len(self.closing)
-        return following if following >= 0 else len(text)
+        closing = text.find(self.closing, at)
+        if closing < 0:
+            return following if (following := text.find(self.opening, at)) >= 0 else len(text)
+        following = text.find(self.opening, at, closing + len(self.opening))  # far ahead it is not looked for
+        return following if following >= 0 else closing + len(self.closing)
 
     def _read_all(self, value: Any, written: str, tools: Collection[str]) -> list[ParsedCall | ParseFault]:
         if not self.many or not isinstance(value, list):

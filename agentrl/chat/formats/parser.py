@@ -97,6 +97,8 @@ class Parser(ABC):
         ends: the control tokens that end a reply and a reply with calls, if the model samples others than the chat
             template writes; None: those of the template.
         thought: marks before and behind a thought. In a reply without these marks, `<think>` is one, too.
+        framed: matches the beginning of a reply that has its own frame, if the template's text before replies does not
+            begin alike: it is then not written before it.
         around: text before a thought, and between it and the rest of the reply, as the chat template writes them; None:
             the marks on lines of their own.
         others: formats that are searched in a reply without a call, so that their calls are faults and not answers.
@@ -107,6 +109,7 @@ class Parser(ABC):
     mark: ClassVar[re.Pattern[str] | None] = None
     ends: ClassVar[tuple[str, str] | None] = None
     thought: ClassVar[tuple[str, str]] = ("<think>", "</think>")
+    framed: ClassVar[re.Pattern[str] | None] = None
     around: tuple[str, str] | None = None
     others: Sequence[type[Parser]] = ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ VERSION = "ATIF-v1.8"
 
 
 def write(episodes: Iterable[ToldEpisode], out: Path, origin: Origin) -> None:
-    """Writes `ID.json` for each episode, with `_` for the slashes of its id."""
+    """Writes `ID.json` for each episode, with `_` for the slashes of its id; behind a name that is taken, a number."""
     out.mkdir()
+    taken: Counter[str] = Counter()
     for each in episodes:
         name = each.episode.id.replace("/", "_").replace("#", "_")
-        (out / f"{name}.json").write_text(json.dumps(trajectory(each, origin), ensure_ascii=False, indent=1))
+        taken[name] += 1
+        number = f"#{taken[name]}" if taken[name] > 1 else ""
+        (out / f"{name}{number}.json").write_text(json.dumps(trajectory(each, origin), ensure_ascii=False, indent=1))
 
 
 def trajectory(told: ToldEpisode, origin: Origin) -> dict[str, Any]:

@@ -165,24 +165,27 @@ def _told(row: Row, parser: Parser, tools: list[dict[str, Any]] | None) -> _Told
 def _conversation(told: _Told, path: str | None, section: str) -> list[Message]:
     data = told.data
     if path is not None:
-        return _messages(inside(data, path, f"{section}.messages"), path)
-    if "messages" in data:
-        return _messages(data["messages"], "messages")
-    if "conversations" in data:
-        return _shared(data)
+        return _beginning(_messages(inside(data, path, f"{section}.messages"), path), data, path)
+    if key := next((key for key in ("messages", "conversations") if key in data), None):
+        return _beginning(_messages(data[key], key), data)
     if {"prompt", "completion"} <= data.keys():
-        return _prompt(data) + _reply(data["completion"], "completion")
+        return _beginning(_prompt(data) + _reply(data["completion"], "completion"), data)
     raise _other_form(data, "sft")
 
 
-def _shared(data: Mapping[str, Any]) -> list[Message]:
-    """Messages of ShareGPT, whose system message may be a field of its own."""
-    messages, system = _messages(data["conversations"], "conversations"), data.get("system")
-    if not isinstance(system, str) or not system:
+def _beginning(messages: list[Message], data: Mapping[str, Any], path: str = "") -> list[Message]:
+    """The messages behind the system message that is a field of its own beside them: `system`; of the Responses API,
+    `instructions` beside `input`."""
+    outer, _, last = ("", "", path) if path in data else path.rpartition(".")
+    key = "instructions" if last == "input" else "system"
+    system = (inside(data, outer, "") if outer else data).get(key)
+    if not isinstance(system, str) or not system.strip():
         return messages
-    if messages[0]["role"] == "system":
-        raise TaskError("the row has a system message, and a field system", remedy="leave one of them out")
-    return [{"role": "system", "content": system}, *messages]
+    if not messages or messages[0]["role"] not in ("system", "developer"):
+        return [{"role": "system", "content": system}, *messages]
+    if messages[0]["content"] != system:
+        raise TaskError(f"the row has a system message, and a field {key}", remedy="leave one of them out")
+    return messages
 
 
 def _preferences(told: _Told, paired: bool, gold: bool) -> list[Labelled]:
@@ -193,7 +196,7 @@ def _preferences(told: _Told, paired: bool, gold: bool) -> list[Labelled]:
                 f"the row has {', '.join(data) or 'no key'}, and the loss compares three replies",
                 remedy="give prompt, gold, chosen and rejected; or use another preference.loss",
             )
-        prompt = _prompt(data)
+        prompt = _beginning(_prompt(data), data)
         best = _turns(prompt + _reply(data["gold"], "gold"), told, "gold", learned_from=len(prompt))
         return [(best, 2.0), *_pair(told)]
     if {"chosen", "rejected"} <= data.keys():
@@ -207,7 +210,7 @@ def _preferences(told: _Told, paired: bool, gold: bool) -> list[Labelled]:
         )
     if not isinstance(data["label"], bool):
         raise TaskError(f"label is {data['label']!r}", remedy="true or false")
-    messages = _prompt(data) + _reply(data["completion"], "completion")
+    messages = _beginning(_prompt(data) + _reply(data["completion"], "completion"), data)
     return [(_turns(messages, told), float(data["label"]))]
 
 
@@ -226,6 +229,7 @@ def _pair(told: _Told) -> list[Labelled]:
         if not sides[name]:
             remedy = "give each its own reply after the common beginning, or give the prompt"
             raise TaskError(f"{name} is the beginning of {other}", remedy=remedy)
+    prompt = _beginning(prompt, data)
     given = [_turns(prompt + own, told, name, learned_from=len(prompt)) for name, own in sides.items()]
     return [(given[0], 1.0), (given[1], 0.0)]
 
@@ -237,7 +241,7 @@ def _other_form(data: Mapping[str, Any], kind: str) -> TaskError:
 def _prompt(data: Mapping[str, Any]) -> list[Message]:
     """Messages. A string becomes a user message."""
     if "prompt" not in data:
-        return _shared(data)
+        return _messages(data["conversations"], "conversations")
     value = data["prompt"]
     return [{"role": "user", "content": value}] if isinstance(value, str) else _messages(value, "prompt")
 
@@ -366,6 +370,9 @@ def _text(message: Message, told: _Told) -> str:
     if not isinstance(thought, str) or parser.thought[1] in content:
         why = "is no text" if not isinstance(thought, str) else "stands in the content, too"
         raise TaskError(f"the reasoning of a reply {why}", remedy="give it once: reasoning_content, or in the content")
+    if parser.thought[1] in thought:
+        why = f"the reasoning of a reply holds {parser.thought[1]!r}, which would end it"
+        raise TaskError(why, remedy="give the reasoning without its marks")
     return parser.thinking(thought.strip(), text)
 
 
@@ -375,6 +382,9 @@ def _call(call: Any, told: _Told) -> tuple[str, Mapping[str, Any]]:
         whose = "recipe's" if told.tools is None else "row's"
         raise ValueError(f"the {whose} tools have no {function['name']!r}, but {', '.join(known_tools)}")
     given = read_arguments(function["arguments"])
-    known = schemas.arguments(known_tools.get(function["name"], {}).get("parameters"))
-    # A table has one column for the arguments of all tools, and fills it with nulls.
-    return str(function["name"]), {k: v for k, v in given.items() if v is not None or not known or k in known}
+    root = known_tools.get(function["name"], {}).get("parameters") or {}
+    known = schemas.arguments(root)
+    # A table has one column for the arguments of all tools and calls, and fills it with nulls.
+    filled = {k for k, v in given.items() if v is None and known}
+    kept = {k for k in filled if k in known and schemas.Argument(root, known[k]).fits(None)}
+    return str(function["name"]), {k: v for k, v in given.items() if k not in filled - kept}

@@ -124,6 +124,9 @@ def test_calls_are_written_in_the_recipes_format(tmp_path: Path, arguments: Any)
     assert one.turns[0].observations == [said("tool", "2", tool_call_id="1")]
 
 
+ASKED = {"from": "human", "value": "Add 2."}
+
+
 def asks(*ids: str) -> dict[str, Any]:
     calls = [{"id": id, "function": {"name": "add", "arguments": ""}} for id in ids]
     return said("assistant", None, tool_calls=calls)
@@ -177,12 +180,67 @@ def test_rows_are_the_same_from_every_source(tmp_path: Path, kind: str) -> None:
     assert PARSER.for_tools(found[0].tools or []).parse(found[0].turns[0].text, ["weather"]).calls
 
 
+def test_a_call_of_its_own_keeps_weight_and_reasoning(tmp_path: Path) -> None:
+    call = {"from": "function_call", "value": '{"name": "add", "arguments": {"by": 2}}'}
+    answer = [{"from": "observation", "value": "2"}, {"from": "gpt", "value": "Two."}]
+    item = {"type": "function_call", "call_id": "a", "name": "add", "arguments": '{"by": 2}', "weight": 0}
+    result = {"type": "function_call_output", "call_id": "a", "output": "2"}
+    rest = [result, said("assistant", "Two.")]
+    path = written(
+        tmp_path,
+        {"conversations": [ASKED, {**call, "weight": 0}, *answer]},
+        {"conversations": [ASKED, {**call, "reasoning_content": "Count."}, *answer]},
+        {"messages": [said("user", "go"), item, *rest]},
+    )
+    shared, thinks, items = conversations(rows(path), Path(), PARSER)
+    assert [turn.trains for turn in shared.turns] == [turn.trains for turn in items.turns] == [False, True]
+    assert PARSER.parse(thinks.turns[0].text, ["add"]).thought == "Count."
+
+
+def test_a_system_message_beside_the_messages_is_not_lost(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        {"messages": MESSAGES, "system": "Be kind."},
+        {"messages": [said("system", "Be kind."), *MESSAGES], "system": "Be kind."},
+        {"prompt": "hi", "completion": "ho", "system": "Be kind."},
+        {"messages": MESSAGES, "system": ""},
+    )
+    openings = [[each["role"] for each in one.opening] for one in conversations(rows(path), Path(), PARSER)]
+    assert openings == [["system", "user"], ["system", "user"], ["system", "user"], ["user"]]
+    asked = written(tmp_path, {"asked": {"input": MESSAGES, "instructions": "Be kind."}, "system": "Be short."})
+    (one,) = conversations(rows(asked), Path(), PARSER, "asked.input")
+    assert one.opening[0] == said("system", "Be kind.")
+    pair = {"prompt": "hi", "chosen": "ho", "rejected": "no", "system": "Be kind."}
+    for each, _ in preferences(rows(written(tmp_path, pair)), Path(), PARSER, paired=True):
+        assert [message["role"] for message in each.opening] == ["system", "user"]
+
+
+def test_nulls_that_a_table_fills_in_are_no_arguments(tmp_path: Path) -> None:
+    maybe = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    schema = {"type": "object", "properties": {"by": {"type": "integer"}, "of": {"type": "string"}, "to": maybe}}
+    call = {"function": {"name": "count", "arguments": {"by": 2, "of": None, "to": None, "city": None}}}
+    row = {"messages": [said("user", "go"), said("assistant", "", tool_calls=[call])]}
+    tools = [{"name": "count", "parameters": schema}]
+    (one,) = conversations(rows(written(tmp_path, {**row, "tools": tools})), Path(), PARSER)
+    read = PARSER.for_tools(one.tools or []).parse(one.turns[0].text, ["count"])
+    assert read.calls[0].arguments == {"by": 2, "to": None}
+
+
 def test_a_path_that_leads_nowhere_names_the_key_and_the_row(tmp_path: Path) -> None:
     path = written(tmp_path, {"asked": {"input": MESSAGES}})
     with pytest.raises(TaskError, match=r"data.jsonl:1: stages.0.sft.messages: the row has no 'asked.output'"):
         conversations(rows(path), tmp_path, PARSER, "asked.output")
     with pytest.raises(TaskError, match=r"data.jsonl:1: stages.0.sft.tools: .*\n.*it has: asked"):
         conversations(rows(path), tmp_path, PARSER, "asked.input", "tools")
+
+
+def test_files_of_one_name_in_a_folder_have_ids_of_their_own(tmp_path: Path) -> None:
+    """Pairs are compared by the id of their row."""
+    for name, reply in (("en", "yes"), ("fr", "oui")):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name, {"prompt": name, "chosen": reply, "rejected": "no"})
+    found = preferences(rows(tmp_path), Path(), PARSER, paired=True)
+    assert [each.group_id for each, _ in found] == ["en.data:1", "en.data:1", "fr.data:1", "fr.data:1"]
 
 
 def test_preferences_share_their_prompt(tmp_path: Path) -> None:
@@ -259,6 +317,21 @@ MESSAGES = [said("user", "a"), said("assistant", "b")]
         ({"messages": [MESSAGES[0], said("assistant", "b", reasoning_content="c", reasoning="d")]},
          "messages[1] has two reasonings", "give one"),
         ({"messages": [said("user", "a"), said("assistant", "b", audio={"id": 1})]}, "messages[1] has audio", "lost"),
+        ({"messages": [MESSAGES[0], said("assistant", "b", reasoning=[{"type": "text", "text": "c"}])]},
+         "the reasoning of messages[1] is [{", "text, under reasoning_content"),
+        ({"messages": [MESSAGES[0], said("assistant", [{"type": "reasoning_text", "text": "c"}])]},
+         "messages[1]: a part", "text only"),
+        ({"messages": [MESSAGES[0], said("assistant", "b", reasoning_content="not </think> yet")]},
+         "the reasoning of a reply holds '</think>'", "without its marks"),
+        ({"conversations": [ASKED, {"from": "function_call", "value": '{"name": "add", "args": {"by": 2}}'}]},
+         "the call of conversations[1] has args, which would be lost", '"arguments"'),
+        ({"conversations": [ASKED, {"from": "function_call", "value": '{"name": "add"}', "loss": False}]},
+         "conversations[1] is a call and has loss, which would be lost", '"arguments"'),
+        ({"conversations": [ASKED, {"from": "gpt", "value": "I count."},
+                            {"from": "function_call", "value": '{"name": "add"}', "weight": 0}]},
+         "conversations[2] and the message that it joins differ in weight", "give both the same"),
+        ({"messages": [said("system", "a"), *MESSAGES], "system": "b"},
+         "a system message, and a field system", "leave one of them out"),
         ({"messages": [said("user", [{"type": "image_url"}]), said("assistant", "b")]}, "messages[0]", "text only"),
         ({"messages": [said("user", [{"type": "text"}]), said("assistant", "b")]}, "messages[0]: a part", "text only"),
         ({"messages": [MESSAGES[0], said("assistant", "b", weight=2)]}, "messages[1] has weight 2", "0: context"),
