@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,7 @@ def unpack(name: str, *, say: Callable[[str], None] = print) -> Path:
     try:
         partial.mkdir()
         _export(api, about["Id"], partial)
+        _take_rights(partial)
         partial.chmod(0o755)
         for file, line in _USER.items():
             _add(partial, file, line)
@@ -104,7 +106,7 @@ _USER = {"etc/passwd": "agent:x:1000:1000:agent:/work:/bin/bash", "etc/group": "
 
 def _add(root: Path, file: str, line: str) -> None:
     path = root / file
-    if path.is_symlink() or not path.parent.is_dir():
+    if path.is_symlink() or path.parent.is_symlink() or not path.parent.is_dir():  # a link may lead to this machine's
         return
     lines = path.read_text(errors="surrogateescape").splitlines() if path.is_file() else []
     if not any(each.split(":")[2:3] == ["1000"] for each in lines):
@@ -129,6 +131,15 @@ def _export(api: Any, id: str, target: Path) -> None:
             raise ImageError(f"its files cannot be unpacked: {said[-500:].strip()}", place=str(target))
     finally:
         api.remove_container(made["Id"], force=True, v=True)
+
+
+def _take_rights(root: Path) -> None:
+    """Removes the bits with which programs run as their owner: users of this machine can reach them, too."""
+    for folder, _, files in os.walk(root):
+        for name in files:
+            about = os.lstat(path := f"{folder}/{name}")
+            if stat.S_ISREG(about.st_mode) and about.st_mode & (stat.S_ISUID | stat.S_ISGID):
+                os.chmod(path, stat.S_IMODE(about.st_mode) & 0o1777)
 
 
 def _place_of(name: str) -> Path:

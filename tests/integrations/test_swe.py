@@ -18,13 +18,16 @@ import pytest
 
 import agentrl
 from agentrl import Say
+from agentrl.integrations.harbor.tool import Harbor
 from agentrl.integrations.swe.rows import oracle, row_of
 from agentrl.integrations.swe.tool import Repository, check_out
 from agentrl.integrations.swe.verifier import _counted, _is_change, swe_tests
+from agentrl.rollouts.conversation.resumption import keeps_files_alone
 from agentrl.sandbox import engine_images
 from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.sandbox.registry import open_backend
 from agentrl.store.run_dir import RunDir
+from agentrl.tools.builtin.files import Files
 from agentrl.types.errors import TaskError
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import SandboxImageUnusable, SandboxSpec
@@ -103,6 +106,12 @@ def test_a_row_that_is_not_of_the_form_is_refused(changed: dict[str, Any], said:
 
 def test_lists_are_taken_as_they_are() -> None:
     assert row_of(a_task(FAIL_TO_PASS=["t.py::a"], PASS_TO_PASS=["t.py::b"])).pass_to_pass == ("t.py::b",)
+
+
+def test_no_fork_begins_with_a_snapshot_in_which_the_tool_would_check_out_again() -> None:
+    assert keeps_files_alone([Files()])
+    assert not keeps_files_alone([Repository(), Files()])
+    assert not keeps_files_alone([Harbor(), Files()])
 
 
 def test_which_changes_count() -> None:

@@ -32,8 +32,7 @@ class Harbor(Environment):
         key: as the setting of the reward `harbor`, for the tests between steps; so are the others.
     """
 
-    needs_sandbox = True
-    stateless = True
+    needs_sandbox = True  # not stateless: `open` writes files, so that a fork cannot begin with a snapshot
 
     def __init__(self, key: str = "reward", guard: bool = True, offline: bool = False) -> None:
         self.settings: dict[str, Any] = {"key": key, "guard": guard, "offline": offline}

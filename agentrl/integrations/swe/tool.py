@@ -32,8 +32,7 @@ _DATES = {"GIT_AUTHOR_DATE": "2031-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2031
 class Repository(Tool):
     """Checks out `base_commit` in `workdir`, as the only commit of a new history. List it before other tools."""
 
-    needs_sandbox = True
-    stateless = True
+    needs_sandbox = True  # not stateless: `open` writes files, so that a fork cannot begin with a snapshot
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Prepares the repository of the image."""
