@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from agentrl.sandbox.images import REPOSITORY, ImageError, NoEngine, built_rootfs, cache_root
+from agentrl.sandbox.owner import is_alive, labels, new_label
 from agentrl.types.errors import MissingExtra, needs
 from agentrl.types.stdlib import piped
 
@@ -75,12 +77,14 @@ def unpack(name: str, *, say: Callable[[str], None] = print) -> Path:
     if place.is_dir() and beside.is_file() and json.loads(beside.read_text())["id"] == about["Id"]:
         say(f"{name}: unpacked already, {place}")
         return place
-    partial = place.with_name(f".{place.name}-{os.getpid()}")
+    owner = new_label()
+    partial = place.with_name(f".{place.name}~{owner}")
     about_partial, stale = Path(f"{partial}.json"), Path(f"{partial}.stale")
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    _remove_left_over(place)
     try:
         partial.mkdir()
-        _export(api, about["Id"], partial)
+        _export(api, about["Id"], partial, labels(owner, "unpack"))
         _take_rights(partial)
         partial.chmod(0o755)
         for file, line in _USER.items():
@@ -113,9 +117,16 @@ def _add(root: Path, file: str, line: str) -> None:
         path.write_text("\n".join([*lines, line]) + "\n", errors="surrogateescape")
 
 
-def _export(api: Any, id: str, target: Path) -> None:
+def _remove_left_over(place: Path) -> None:
+    """Removes what killed processes have unpacked of an image."""
+    for path in place.parent.glob(f".{glob.escape(place.name)}~*"):
+        if not is_alive(path.name.rpartition("~")[2].partition(".")[0]):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _export(api: Any, id: str, target: Path, marks: dict[str, str]) -> None:
     """Writes the files of an image to a folder. A container is made for it, which never runs."""
-    made = api.create_container(id, command=["none"], entrypoint=[])
+    made = api.create_container(id, command=["none"], entrypoint=[], labels=marks)
     try:
         tar = ["tar", "-C", str(target), "--numeric-owner", "--delay-directory-restore", "--exclude=dev/*", "-xpf", "-"]
         with subprocess.Popen(tar, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -17,6 +17,7 @@ import pytest
 from agentrl.sandbox import engine_images
 from agentrl.sandbox.images import ImageError
 from agentrl.sandbox.namespace.backend import NamespaceBackend
+from agentrl.sandbox.owner import new_label
 from agentrl.types.sandbox import Backend, CapabilityMissing, SandboxSpec
 
 pytestmark = pytest.mark.slow
@@ -156,6 +157,18 @@ async def test_an_image_is_unpacked_while_other_episodes_go_on(monkeypatch: pyte
         assert threading.main_thread() not in threads
     finally:
         await backend.close()
+
+
+def test_what_killed_processes_unpacked_is_removed(tmp_path: Path) -> None:
+    mine, _, rest = new_label().partition("-")
+    dead = f"{mine}-1-{rest.partition('-')[2]}"
+    for name in (f".a%3A1~{dead}/etc", f".a%3A1~{dead}.stale/etc", f".a%3A1~{new_label()}/etc", f".b%3A1~{dead}/etc"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / f".a%3A1~{dead}.json").touch()
+    engine_images._remove_left_over(tmp_path / "a%3A1")
+    left = sorted(os.listdir(tmp_path))
+    assert [each.partition("~")[0] for each in left] == [".a%3A1", ".b%3A1"]
+    assert dead not in left[0]
 
 
 def test_an_unpacked_image_reaches_and_lends_nothing_of_this_machine(tmp_path: Path) -> None:
