@@ -102,6 +102,8 @@ async def apart(
     tests: Mapping[str, str | bytes],
     *,
     trust_operators: bool = False,
+    unseen: Mapping[str, bytes] | None = None,
+    python: str = "python3",
 ) -> AsyncIterator[tuple[Sandbox, Sandbox]]:
     """Puts the agent's files into one fresh sandbox and the tests into another, and connects the two.
 
@@ -110,6 +112,8 @@ async def apart(
         shared: files of the task for both sandboxes.
         tests: files of the task that the code must not see.
         trust_operators: whether comparisons of an object of the code with plain data are sent to the code.
+        unseen: more files of the agent, which only the sandbox of the code gets.
+        python: the interpreter of the code.
 
     Yields:
         The sandbox of the tests, and that of the code.
@@ -127,10 +131,10 @@ async def apart(
     judging = {**_programs("agentrl_stub", "agentrl_objects", "agentrl_proof"), **common, **stubs, **shared, **tests}
     if trust_operators:
         judging[f"{FOLDER}/trust_operators"] = b""
-    serving = {**_programs("agentrl_server"), **common, **solution, **shared}
+    serving = {**_programs("agentrl_server"), **common, **solution, **(unseen or {}), **shared}
     await _both(put(code, serving), put(judge, judging))
     server, relay = await _both(
-        code.spawn(["python3", f"{FOLDER}/agentrl_server.py"]),
+        code.spawn([python, f"{FOLDER}/agentrl_server.py"]),
         judge.spawn(["python3", f"{FOLDER}/agentrl_mux.py", f"{FOLDER}/socket"]),
     )
     ready = await relay.read()

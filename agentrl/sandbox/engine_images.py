@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import logging
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from agentrl.sandbox.images import REPOSITORY, ImageError, NoEngine, built_rootfs, cache_root
+from agentrl.sandbox.owner import is_alive, labels, new_label
 from agentrl.types.errors import MissingExtra, needs
 from agentrl.types.stdlib import piped
 
@@ -74,12 +77,15 @@ def unpack(name: str, *, say: Callable[[str], None] = print) -> Path:
     if place.is_dir() and beside.is_file() and json.loads(beside.read_text())["id"] == about["Id"]:
         say(f"{name}: unpacked already, {place}")
         return place
-    partial = place.with_name(f".{place.name}-{os.getpid()}")
+    owner = new_label()
+    partial = place.with_name(f".{place.name}~{owner}")
     about_partial, stale = Path(f"{partial}.json"), Path(f"{partial}.stale")
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    _remove_left_over(place)
     try:
         partial.mkdir()
-        _export(api, about["Id"], partial)
+        _export(api, about["Id"], partial, labels(owner, "unpack"))
+        _take_rights(partial)
         partial.chmod(0o755)
         for file, line in _USER.items():
             _add(partial, file, line)
@@ -104,16 +110,23 @@ _USER = {"etc/passwd": "agent:x:1000:1000:agent:/work:/bin/bash", "etc/group": "
 
 def _add(root: Path, file: str, line: str) -> None:
     path = root / file
-    if path.is_symlink() or not path.parent.is_dir():
+    if path.is_symlink() or path.parent.is_symlink() or not path.parent.is_dir():  # a link may lead to this machine's
         return
     lines = path.read_text(errors="surrogateescape").splitlines() if path.is_file() else []
     if not any(each.split(":")[2:3] == ["1000"] for each in lines):
         path.write_text("\n".join([*lines, line]) + "\n", errors="surrogateescape")
 
 
-def _export(api: Any, id: str, target: Path) -> None:
+def _remove_left_over(place: Path) -> None:
+    """Removes what killed processes have unpacked of an image."""
+    for path in place.parent.glob(f".{glob.escape(place.name)}~*"):
+        if not is_alive(path.name.rpartition("~")[2].partition(".")[0]):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _export(api: Any, id: str, target: Path, marks: dict[str, str]) -> None:
     """Writes the files of an image to a folder. A container is made for it, which never runs."""
-    made = api.create_container(id, command=["none"], entrypoint=[])
+    made = api.create_container(id, command=["none"], entrypoint=[], labels=marks)
     try:
         tar = ["tar", "-C", str(target), "--numeric-owner", "--delay-directory-restore", "--exclude=dev/*", "-xpf", "-"]
         with subprocess.Popen(tar, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -129,6 +142,15 @@ def _export(api: Any, id: str, target: Path) -> None:
             raise ImageError(f"its files cannot be unpacked: {said[-500:].strip()}", place=str(target))
     finally:
         api.remove_container(made["Id"], force=True, v=True)
+
+
+def _take_rights(root: Path) -> None:
+    """Removes the bits with which programs run as their owner: users of this machine can reach them, too."""
+    for folder, _, files in os.walk(root):
+        for name in files:
+            about = os.lstat(path := f"{folder}/{name}")
+            if stat.S_ISREG(about.st_mode) and about.st_mode & (stat.S_ISUID | stat.S_ISGID):
+                os.chmod(path, stat.S_IMODE(about.st_mode) & 0o1777)
 
 
 def _place_of(name: str) -> Path:

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import os
 import secrets
+from pathlib import Path
+
+OWNER, MACHINE, RUN = "agentrl.owner", "agentrl.machine", "agentrl.run"
+"""Keys of the labels of containers, images and networks."""
 
 
 def new_label() -> str:
@@ -41,3 +45,14 @@ def _birth(pid: int) -> int:
             return int(file.read().rpartition(b")")[2].split()[19])
     except OSError:
         return -1
+
+
+def labels(owner: str, run: str = "") -> dict[str, str]:
+    """Returns the labels of an owner's objects. `run`: their purpose, for example an episode's id."""
+    return {OWNER: owner, MACHINE: machine(), RUN: run}
+
+
+def machine() -> str:
+    """Returns an id of the scope of process ids: this boot of the kernel, this PID namespace."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"

@@ -18,6 +18,7 @@ from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 from tests.integrations.test_harbor import RECIPE, TEST, TOML, a_task
 from tests.sandbox.conftest import docker_host  # noqa: F401
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -129,6 +130,17 @@ def test_what_cannot_be_built_is_refused_in_words(
     with pytest.raises(TaskError, match="no task; left out 1"):
         tasks(folder, skip=True)
     assert not engine.containers(all=True, filters={"label": "agentrl.task"}), "no container of a build stays"
+
+
+@pytest.mark.parametrize("command", ["sleep 100", "while true; do echo again; sleep 0.2; done"])
+def test_a_build_that_takes_too_long_ends(engine: Any, tmp_path: Path, command: str) -> None:
+    toml = TOML.replace("build_timeout_sec = 600.0", "build_timeout_sec = 4.0")
+    folder = a_folder(tmp_path, **{"environment__Dockerfile": f"FROM agentrl/base\nRUN {command}\n", "task.toml": toml})
+    before = {each["Id"] for each in engine.containers(all=True)}
+    with pytest.raises(TaskError, match="did not end within 4 s") as kept:
+        tasks(folder)
+    until(lambda: {each["Id"] for each in engine.containers(all=True)} <= before)
+    assert kept.value.remedy
 
 
 def test_without_an_engine_a_dockerfile_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

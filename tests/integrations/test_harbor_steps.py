@@ -11,6 +11,7 @@ import agentrl
 from agentrl import Say
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
+from agentrl.integrations.harbor.tool import Harbor
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
 
@@ -124,6 +125,31 @@ def test_tests_and_verdicts_of_a_step_are_gone_in_the_next(tmp_path: Path) -> No
     found = next(call.result for turn in episode.turns for call in turn.calls if "find" in str(call.arguments))
     assert found.strip() in ("", "(no output)"), found
     assert episode.reward == pytest.approx(1 / 3), episode.notes
+
+
+@pytest.mark.slow
+def test_a_verdict_that_does_not_count_opens_no_step(tmp_path: Path) -> None:
+    forge = 'echo \'{"reward": 1, "tidy": 1}\' > /logs/verifier/reward.json; kill -9 $PPID'
+    test = "bash /app/program\n" + COMMON
+    folder = a_folder(tmp_path, **{"tasks/job/tests/test.sh": test})
+    episode = played(folder, "agent", f"cat > program <<'END'\n{forge}\nEND", "echo right > two", "echo right > three")
+    assert (episode.reward, episode.error) == (0.0, None), episode.notes
+    assert episode.notes["harbor"].endswith("two: not reached; three: not reached")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("act", ["mkdir -p given/taken", "mkdir setup.sh; touch setup.sh/x", "mkdir made"])
+def test_an_agent_in_the_way_of_the_next_step_does_not_void_the_episode(tmp_path: Path, act: str) -> None:
+    episode = played(a_folder(tmp_path), "agent", f"echo right > one; {act}", "true", "true")
+    assert episode.reward == pytest.approx(1 / 3), (episode.error, episode.notes)
+    assert "two: it cannot begin: " in episode.notes["harbor"]
+
+
+@pytest.mark.slow
+def test_tests_between_steps_have_their_own_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Harbor, "timeout_s", 0.2)
+    folder = a_folder(tmp_path, **{"tasks/job/tests/test.sh": "sleep 0.5\n" + COMMON})
+    assert (episode := played(folder, "oracle")).reward == 1.0, episode.error
 
 
 def test_what_of_steps_is_refused_in_words(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -16,13 +18,16 @@ import pytest
 
 import agentrl
 from agentrl import Say
+from agentrl.integrations.harbor.tool import Harbor
 from agentrl.integrations.swe.rows import oracle, row_of
 from agentrl.integrations.swe.tool import Repository, check_out
-from agentrl.integrations.swe.verifier import swe_tests
+from agentrl.integrations.swe.verifier import _counted, _is_change, swe_tests
+from agentrl.rollouts.conversation.resumption import keeps_files_alone
 from agentrl.sandbox import engine_images
 from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.sandbox.registry import open_backend
 from agentrl.store.run_dir import RunDir
+from agentrl.tools.builtin.files import Files
 from agentrl.types.errors import TaskError
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import SandboxImageUnusable, SandboxSpec
@@ -101,6 +106,52 @@ def test_a_row_that_is_not_of_the_form_is_refused(changed: dict[str, Any], said:
 
 def test_lists_are_taken_as_they_are() -> None:
     assert row_of(a_task(FAIL_TO_PASS=["t.py::a"], PASS_TO_PASS=["t.py::b"])).pass_to_pass == ("t.py::b",)
+
+
+def test_no_fork_begins_with_a_snapshot_in_which_the_tool_would_check_out_again() -> None:
+    assert keeps_files_alone([Files()])
+    assert not keeps_files_alone([Repository(), Files()])
+    assert not keeps_files_alone([Harbor(), Files()])
+
+
+def test_which_changes_count() -> None:
+    tests = {"tests/test_shelves.py", "tests/more/empty.txt"}
+    paths = {
+        "depot/shelves.py": "both", "depot/new.py": "both", ".gitattributes": "both", "depot/testing/tool.py": "none",
+        "tests/helper.py": "none", "tests/data.json": "none", "tests/test_shelves.py": "", "tests": "",
+        "tests/more": "", "tests/test_shelves.py/x": "", "tests/test_amounts.py": "", "tests/more/empty.txt": "",
+        "conftest.py": "", "depot/conftest.py": "", "x.pth": "", "tests/__pycache__/test_amounts.cpython-311.pyc": "",
+    }  # fmt: skip
+    row = row_of(a_task())
+    for are_apart in (False, True):
+        wanted = {path for path, counts in paths.items() if counts == "both" or (counts == "none" and not are_apart)}
+        found = {path: ["100644", ""] for path in paths}
+        assert set(_counted(found, row, tests, are_apart)) == wanted
+
+
+@pytest.mark.parametrize("path", ["./a.py", "a//b.py", "../a.py", "/a.py", ".git/config", "a/.git/config", "a/", ""])
+def test_a_path_that_a_sandbox_may_not_name(path: str) -> None:
+    assert _is_change(("a/b.py", ["100644", ""]))
+    assert not _is_change((path, ["100644", ""]))
+
+
+@pytest.mark.slow
+def test_changes_are_found_and_made_without_following_links(tmp_path: Path) -> None:
+    def ran(what: str, given: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, str(data_path("tools", "verify", "agentrl_changes.py")), what]
+        asked = json.dumps(given)
+        return subprocess.run(words, input=asked, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(1 << 31)
+    assert "too large" in ran("find", {"base": {}, "limit": 1 << 20}).stderr
+    (tmp_path / "large").unlink()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_a.py").write_text("mine")
+    forged = {"link": ["120000", "dGVzdHM="], "link/test_a.py": ["100644", "eA=="]}
+    assert "link/test_a.py lies behind a link" in ran("make", forged).stderr
+    assert "link/test_a.py lies behind a link" in ran("make", {"link/test_a.py": None}).stderr
+    assert (tmp_path / "tests/test_a.py").read_text() == "mine"
 
 
 # --- in sandboxes -----------------------------------------------------------------------------------------------------
@@ -241,5 +292,69 @@ async def test_a_test_that_is_skipped_has_not_passed(image: str) -> None:
             "cat >> depot/shelves.py <<'END'\nimport pytest\npytest.skip('no', allow_module_level=True)\nEND"
         )
         assert (await scored(box, backend, a_task()))[0] == 0.0
+    finally:
+        await backend.close()
+
+
+LATER = """
+import os, subprocess
+found = subprocess.run("git rev-list --all --objects; ls -R .git", shell=True, cwd={folder!r}, capture_output=True)
+later = subprocess.run(["git", "show", "main:depot/shelves.py"], cwd={folder!r}, capture_output=True, text=True)
+exec(later.stdout)
+"""
+"""A module that takes its repair from a later commit of the repository in which it is tested."""
+COLORS = """\
+diff --git a/tests/test_colors.py b/tests/test_colors.py
+new file mode 100644
+--- /dev/null
++++ b/tests/test_colors.py
+@@ -0,0 +1,5 @@
++import colorsys
++from depot.shelves import merge
++
++def test_colors():
++    assert colorsys.rgb_to_yiq(len(merge([(0, 2), (2, 4)])), 0, 0) == colorsys.rgb_to_yiq(1, 0, 0)
+"""
+
+
+@pytest.mark.slow
+async def test_what_an_agent_may_try(image: str) -> None:
+    backend = open_backend("namespace")
+    try:
+        task = a_task()
+        colors = a_task(test_patch=COLORS, FAIL_TO_PASS=["tests/test_colors.py::test_colors"], PASS_TO_PASS=[])
+        repair = f"git apply - <<'END'\n{task.data['patch'].rstrip()}\nEND"
+        later = LATER.format(folder=SPEC.workdir)
+        both = ("none", "process")
+        acts = {
+            "a later commit": (task, f"cat > depot/shelves.py <<'END'\n{later}END", both, 0.0),
+            "tests become a link": (task, f"{repair}\nmv tests /tmp/; ln -s /tmp/tests tests", ("none",), 1.0),
+            "an encoding of files": (task, "echo '*.py working-tree-encoding=UTF-16' > .gitattributes", ("none",), 0.0),
+            "another test": (
+                task,
+                f"{repair}\necho 'def clock(minutes): pass' >> depot/days.py; rm -f tests/test_days.py;"
+                "printf 'def test_base_0(): pass\\ndef test_base_1(): pass\\n' > tests/test_days.py",
+                both, 0.0,
+            ),
+            "a library": (colors, "echo 'def rgb_to_yiq(*a): return 1' > colorsys.py", ("process",), 0.0),
+            "a library, beside a repair": (colors, f"{repair}\necho x = 1 > colorsys.py", ("process",), 1.0),
+            "a name that is no text": (task, f"{repair}\ntouch $(printf 'a\\377b')", ("process",), 1.0),
+        }  # fmt: skip
+        wrong = []
+        for name, (row, act, isolations, reward) in acts.items():
+            box = await backend.create(SPEC)
+            await Repository().open(row, box)
+            assert (done := await box.exec(act)).ok, (name, done.text)
+            for isolation in isolations:
+                value, note = await scored(box, backend, row, isolation=isolation)
+                if value != reward:
+                    wrong.append((name, isolation, value, note))
+            await box.close()
+        assert not wrong
+        box = await backend.create(SPEC)
+        await Repository().open(task, box)
+        await box.exec(repair)
+        with pytest.raises(SandboxImageUnusable, match="has no pytest"):
+            await scored(box, backend, task, python="/bin/true2")
     finally:
         await backend.close()

@@ -20,7 +20,8 @@ from agentrl.sandbox.docker.backend import DockerBackend, DockerSandbox
 from agentrl.sandbox.docker.container import ContainerSpec
 from agentrl.sandbox.docker.create_limiter import EngineChoked
 from agentrl.sandbox.docker.engine import ContainerEngine
-from agentrl.sandbox.docker.owner import MACHINE, OWNER, reap
+from agentrl.sandbox.docker.owner import reap
+from agentrl.sandbox.owner import MACHINE, OWNER
 from agentrl.sandbox.registry import open_backend
 from agentrl.types.sandbox import (
     CapabilityMissing,

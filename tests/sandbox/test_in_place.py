@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import tarfile
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from agentrl.sandbox import engine_images
 from agentrl.sandbox.images import ImageError
 from agentrl.sandbox.namespace.backend import NamespaceBackend
+from agentrl.sandbox.owner import new_label
 from agentrl.types.sandbox import Backend, CapabilityMissing, SandboxSpec
 
 pytestmark = pytest.mark.slow
@@ -136,3 +139,46 @@ def test_an_image_of_the_engine_is_unpacked_when_it_is_needed(tmp_path: Path, mo
         with pytest.raises(ImageError, match="not unpacked.*no container engine answers") as raised:
             NamespaceBackend().preflight(SandboxSpec(image="somebody/else:1"))
         assert "agentrl sandbox unpack somebody/else:1" in str(raised.value)
+
+
+async def test_an_image_is_unpacked_while_other_episodes_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, threads = NamespaceBackend(), []
+
+    def unpacks(name: str) -> Path:
+        threads.append(threading.current_thread())
+        raise ImageError("not today")
+
+    monkeypatch.setattr("agentrl.sandbox.namespace.backend.rootfs_named", unpacks)
+    try:
+        await (await backend.create(SandboxSpec())).close()
+        with pytest.raises(ImageError):
+            await backend.create(SPEC)
+        assert threads
+        assert threading.main_thread() not in threads
+    finally:
+        await backend.close()
+
+
+def test_what_killed_processes_unpacked_is_removed(tmp_path: Path) -> None:
+    mine, _, rest = new_label().partition("-")
+    dead = f"{mine}-1-{rest.partition('-')[2]}"
+    for name in (f".a%3A1~{dead}/etc", f".a%3A1~{dead}.stale/etc", f".a%3A1~{new_label()}/etc", f".b%3A1~{dead}/etc"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / f".a%3A1~{dead}.json").touch()
+    engine_images._remove_left_over(tmp_path / "a%3A1")
+    left = sorted(os.listdir(tmp_path))
+    assert [each.partition("~")[0] for each in left] == [".a%3A1", ".b%3A1"]
+    assert dead not in left[0]
+
+
+def test_an_unpacked_image_reaches_and_lends_nothing_of_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "host").mkdir()
+    (tmp_path / "root/bin").mkdir(parents=True)
+    (tmp_path / "root/etc").symlink_to(tmp_path / "host")
+    (tmp_path / "root/bin/su").touch()
+    (tmp_path / "root/bin/su").chmod(0o6755)
+    (tmp_path / "root/bin/sh").symlink_to("su")
+    engine_images._add(tmp_path / "root", "etc/passwd", "agent:x:1000:1000::/:/bin/sh")
+    assert not os.listdir(tmp_path / "host")
+    engine_images._take_rights(tmp_path / "root")
+    assert (tmp_path / "root/bin/su").stat().st_mode & 0o7777 == 0o755

@@ -25,16 +25,26 @@ if TYPE_CHECKING:
 LINK, PROGRAM, FILE = "120000", "100755", "100644"
 
 
-def read(path: str) -> tuple[str, bytes] | None:
-    """Returns git's mode of a file, and its content; None if there is neither file nor link."""
+def read(path: str, most: int) -> tuple[str, str, bytes | None] | None:
+    """Returns git's mode and hash of a file, and its content; None if there is neither file nor link.
+
+    Args:
+        most: bytes of content; None stands for a larger one, which may be the commit's.
+    """
     try:
         about = os.lstat(path)
         if stat.S_ISLNK(about.st_mode):
-            return LINK, os.fsencode(os.readlink(path))
+            target = os.fsencode(os.readlink(path))
+            return LINK, hashlib.sha1(b"blob %d\0" % len(target) + target).hexdigest(), target
         if not stat.S_ISREG(about.st_mode):
             return None
+        name, kept, large = hashlib.sha1(b"blob %d\0" % about.st_size), bytearray(), about.st_size > most
         with open(path, "rb") as file:
-            return PROGRAM if about.st_mode & 0o100 else FILE, file.read()
+            while part := file.read(1 << 20):
+                name.update(part)
+                if not large:
+                    kept += part
+        return PROGRAM if about.st_mode & 0o100 else FILE, name.hexdigest(), None if large else bytes(kept)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -53,23 +63,26 @@ def find(asked: Any) -> dict[str, Any]:
     base, left = asked["base"], asked["limit"]
     changed: dict[str, Any] = {}
     for path in dict.fromkeys([*base, *others()]):
-        found = read(path)
+        found = read(path, left)
         if found is None:
             if path in base:
                 changed[path] = None
             continue
-        mode, content = found
-        name = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        mode, name, content = found
         if [mode, name] != base.get(path):
-            left -= len(content)
-            if left < 0:
+            if content is None:
                 sys.exit("the changes are too large")
+            left -= len(content)
             changed[path] = [mode, base64.b64encode(content).decode()]
     return changed
 
 
 def make(changed: Any) -> dict[str, Any]:
+    here = os.path.realpath(".")
     for path in changed:
+        folder = os.path.normpath(os.path.join(here, os.path.dirname(path)))
+        if os.path.realpath(folder) != folder:
+            sys.exit(f"{path} lies behind a link")
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         elif os.path.lexists(path):
@@ -78,7 +91,10 @@ def make(changed: Any) -> dict[str, Any]:
         if entry is None:
             continue
         mode, content = entry[0], base64.b64decode(entry[1])
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        folder = os.path.join(here, os.path.dirname(path))
+        os.makedirs(folder, exist_ok=True)
+        if os.path.realpath(folder) != os.path.normpath(folder):
+            sys.exit(f"{path} lies behind a link")
         if mode == LINK:
             os.symlink(content, os.fsencode(path))
             continue

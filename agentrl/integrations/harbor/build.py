@@ -81,7 +81,8 @@ def build(folder: Path, name: str, api: Any, bases: Mapping[str, str], limit_s: 
         place=place,
         remedy="raise build_timeout_sec of task.toml, mend the Dockerfile, or leave the task out (tasks.exclude)",
     )
-    client = docker.from_env(timeout=limit_s).api
+    client, answers = docker.from_env(timeout=limit_s).api, list[Any]()
+    client.hooks["response"].append(lambda answer, **_: answers.append(answer))
     network = None if api.networks(names=["bridge"]) else "none"
     report_work(f"build of {name}", 0, 0)
     try:
@@ -104,7 +105,9 @@ def build(folder: Path, name: str, api: Any, bases: Mapping[str, str], limit_s: 
             raise TaskError(f"the container engine broke off: {error}", place=place) from None
         raise TaskError(late.message.format(_last(said)), place=place, remedy=late.remedy) from None
     finally:
-        client.close()  # ends a build that has not ended
+        for answer in answers:
+            answer.close()  # ends a build that has not ended
+        client.close()
         report_work(f"build of {name}", 1, 1)
     return tag
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from agentrl.chat.formats.parser import Reply
@@ -10,11 +11,15 @@ from agentrl.integrations.harbor.config import read_task_toml
 from agentrl.integrations.harbor.prepare import folder_of, prepare
 from agentrl.integrations.harbor.steps import HarborStep, steps_of
 from agentrl.integrations.harbor.verifier import clear, verify_step
+from agentrl.rewards.grading import Unverified, graded
+from agentrl.sandbox.health import check_answers
 from agentrl.tools.base import Environment, Observation, own
 from agentrl.types.sandbox import Sandbox, SandboxStartFailed
 from agentrl.types.task import Task
 
 _SETUP_S = 300.0
+_SPARE_S = 60.0
+"""For copies and removals, besides tests and `setup.sh`."""
 
 
 class Harbor(Environment):
@@ -27,8 +32,7 @@ class Harbor(Environment):
         key: as the setting of the reward `harbor`, for the tests between steps; so are the others.
     """
 
-    needs_sandbox = True
-    stateless = True
+    needs_sandbox = True  # not stateless: `open` writes files, so that a fork cannot begin with a snapshot
 
     def __init__(self, key: str = "reward", guard: bool = True, offline: bool = False) -> None:
         self.settings: dict[str, Any] = {"key": key, "guard": guard, "offline": offline}
@@ -45,23 +49,41 @@ class Harbor(Environment):
         self.steps, self.scores, self.notes = steps_of(folder, read_task_toml(folder)), [], []
         self.failed = False
         if self.steps:
+            self.timeout_s = max(self.timeout_s, _SETUP_S + 2 * max(step.timeout_s for step in self.steps) + _SPARE_S)
             await _begin(self.steps[0], self.box)
 
     async def respond(self, reply: Reply) -> Observation | None:
-        """Verifies the step and returns the next instruction; None after the last step, or below its minimum."""
+        """Verifies the step and returns the next instruction.
+
+        None after the last step, below a step's minimum, or if the agent left no place for the next step's files.
+        """
         if self.failed or len(self.scores) + 1 >= len(self.steps):
             return None
         step = self.steps[len(self.scores)]
-        value, note, others = await verify_step(step, self.box, **self.settings)
+        try:
+            verify = partial(verify_step, step, self.box, **self.settings)
+            value, note, others = await graded(verify, ["sandbox"], [self.box])
+        except Unverified as problem:  # as in the reward: the agent cannot void its episode
+            value, note, others = 0.0, str(problem), {}
         self.scores.append(value)
         self.notes.append(f"{step.name}: {value:g} ({note})" if note else f"{step.name}: {value:g}")
         held = {"reward": value, **others}
         self.failed = any(held.get(key, 0.0) < least for key, least in step.least.items())
         if self.failed:
             return None
-        await clear(self.box)
         following = self.steps[len(self.scores)]
-        await _begin(following, self.box)
+        try:
+            cleared = await clear(self.box)
+            await _begin(following, self.box)
+        except (OSError, SandboxStartFailed) as problem:  # the files are the agent's by now
+            await check_answers(self.box)
+            cleared, said = False, str(problem)
+        else:
+            said = "tests and reward files of the step before cannot be removed"
+        if not cleared:
+            self.failed = True
+            self.notes.append(f"{following.name}: it cannot begin: {said[:300]}")
+            return None
         return Observation(following.instruction)
 
     async def save(self) -> Any:

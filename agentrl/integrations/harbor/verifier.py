@@ -7,6 +7,7 @@ import json
 import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ MOST = 1000.0
 """Maximum absolute value of an accepted reward."""
 
 _LARGEST = 1 << 20  # bytes of a reward file
+_HOME = "/tmp/verifier-"  # of the tests; a random word follows
 _GUARD = {"PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -103,6 +105,10 @@ async def harbor(
     )
 
 
+class NoVerdict(Scored):
+    """0, because the tests left no valid reward file."""
+
+
 @dataclass(frozen=True)
 class Missing:
     """Result of a verifier that could not start a program.
@@ -157,32 +163,40 @@ async def verify_step(step: HarborStep, sandbox: Sandbox, **settings: Any) -> tu
     found = await _verify(Verifier(step.tests, step.timeout_s, step.env), sandbox, **settings)
     if isinstance(found, Missing):
         return 0.0, found.said, {}
-    others = {}
-    try:
-        held = json.loads(await _file(sandbox, "reward.json") or "{}")
-        others = {name: _number(each) for name, each in held.items()} if isinstance(held, dict) else {}
-    except (ValueError, RecursionError):
-        pass
     value = found.value
     assert isinstance(value, float)
+    others = {} if isinstance(found, NoVerdict) else _numbers(await _file(sandbox, "reward.json"))
     return value, "" if value else found.note[-300:], others
+
+
+def _numbers(of_json: str | None) -> dict[str, float]:
+    """Returns the entries of a `reward.json` that are rewards."""
+    held = json.loads(of_json or "{}")
+    found = {}
+    for name, each in held.items() if isinstance(held, dict) else ():
+        with suppress(ValueError):
+            found[name] = _number(each)
+    return found
 
 
 async def clear(sandbox: Sandbox) -> bool:
     """Removes tests and reward files; returns True if nothing is left of them."""
-    words = f"chmod -R u+rwx /tests {LOGS} 2>/dev/null; rm -rf /tests/* /tests/.[!.]* {LOGS}; mkdir -p {LOGS}"
+    words = (
+        f"chmod -R u+rwx /tests {LOGS} {_HOME}* 2>/dev/null; rm -rf /tests/* /tests/.[!.]* {LOGS} {_HOME}*; "
+        f"mkdir -p {LOGS}"
+    )
     await sandbox.exec(["sh", "-c", words], cwd="/")
     left = await sandbox.exec(["sh", "-c", f"ls -A /tests {LOGS} | grep -v ':$'"], cwd="/")
     return not left.text.strip()
 
 
 async def _verify(verifier: Verifier, sandbox: Sandbox, *, key: str, guard: bool, offline: bool) -> Scored | Missing:
-    home = f"/tmp/verifier-{secrets.token_hex(16)}"  # an unguessable name, so that the agent cannot prepare it
+    home = f"{_HOME}{secrets.token_hex(16)}"  # an unguessable name, so that the agent cannot prepare it
     clear = f"chmod -R u+rwx /tests {LOGS} 2>/dev/null; rm -rf /tests/* /tests/.[!.]* {LOGS}"
     cleared = await sandbox.exec(["sh", "-c", f"{clear}; mkdir -p {LOGS} /logs/artifacts && mkdir {home}"], cwd="/")
     left = await sandbox.exec(["sh", "-c", f"ls -A /tests {LOGS} {home} | grep -v ':$'"], cwd="/")
     if not cleared.ok or left.text.strip():
-        return Scored(0.0, f"/tests and {LOGS} could not be cleared: {(cleared.text + left.text)[-200:]}")
+        return NoVerdict(0.0, f"/tests and {LOGS} could not be cleared: {(cleared.text + left.text)[-200:]}")
     for tests in verifier.tests:
         await sandbox.put(tests, "/tests")
     env = (await _guarded(sandbox, home) if guard else {}) | dict(verifier.env)
@@ -191,13 +205,13 @@ async def _verify(verifier: Verifier, sandbox: Sandbox, *, key: str, guard: bool
     done = await budget().exec(sandbox, ["bash", "/tests/test.sh"], env=env, timeout_s=verifier.timeout_s)
     said = f"test.sh: {done.outcome}, code {done.code}: {done.text[-600:].strip()}"
     if done.outcome not in ("ok", "nonzero"):  # killed: a reward written before does not count
-        return Scored(0.0, said)
+        return NoVerdict(0.0, said)
     if done.code in NOT_STARTED:
         return Missing(done.code, program_in(done.text), said)
     try:
         return _read(await _file(sandbox, "reward.json"), await _file(sandbox, "reward.txt"), key, said)
     except (ValueError, RecursionError) as error:
-        return Scored(0.0, f"{error}; {said}")
+        return NoVerdict(0.0, f"{error}; {said}")
 
 
 async def _guarded(sandbox: Sandbox, home: str) -> dict[str, str]:

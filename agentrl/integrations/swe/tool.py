@@ -11,14 +11,15 @@ from agentrl.types.task import Task
 _CHECKOUT_S = 120.0
 _NO_COMMIT, _NO_REPOSITORY = 3, 4
 _CHECKOUT = """
-git rev-parse -q --git-dir >/dev/null 2>&1 || exit 4
+{ [ -d .git ] && [ ! -L .git ] && git rev-parse -q --git-dir >/dev/null 2>&1; } || exit 4
 git rev-parse -q --verify "${1:-HEAD}^{commit}" >/dev/null || exit 3
 git -c advice.detachedHead=false -c core.hooksPath=/dev/null checkout -q --force --detach "${1:-HEAD}"
 """
 # A repair that is a later commit of the repository must not be there to read: one new commit is all the history.
+# Submodules would point into the history that is gone.
 _FORGET = """
 set -e
-rm -rf .git
+find . -name .git -prune -exec rm -rf {} +
 git init -q -b main
 git config user.name agent
 git config user.email agent@localhost
@@ -31,17 +32,13 @@ _DATES = {"GIT_AUTHOR_DATE": "2031-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2031
 class Repository(Tool):
     """Checks out `base_commit` in `workdir`, as the only commit of a new history. List it before other tools."""
 
-    needs_sandbox = True
-    stateless = True
+    needs_sandbox = True  # not stateless: `open` writes files, so that a fork cannot begin with a snapshot
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Prepares the repository of the image."""
         box = own(sandbox)
         await check_out(task, box)
-        words = ["sh", "-c", _FORGET, "sh", row_of(task).base_commit or "base"]
-        done = await box.exec(words, env=_DATES, timeout_s=_CHECKOUT_S)
-        if not done.ok:
-            raise SandboxImageUnusable(f"git fails in {box.spec.workdir}: {done.text[-300:].strip()}", place="sandbox")
+        await forget(task, box)
 
 
 async def check_out(task: Task, sandbox: Sandbox) -> None:
@@ -63,3 +60,16 @@ async def check_out(task: Task, sandbox: Sandbox) -> None:
             place=f"task {task.id!r}: sandbox.spec",
             remedy="set image and workdir to an image with git and the repository (docs/swe.md)",
         )
+
+
+async def forget(task: Task, sandbox: Sandbox) -> None:
+    """Makes the files of the repository the only commit of a new history.
+
+    Raises:
+        SandboxImageUnusable: git fails.
+    """
+    words = ["sh", "-c", _FORGET, "sh", row_of(task).base_commit or "base"]
+    done = await sandbox.exec(words, env=_DATES, timeout_s=_CHECKOUT_S)
+    if not done.ok:
+        said = f"git fails in {sandbox.spec.workdir}: {done.text[-300:].strip()}"
+        raise SandboxImageUnusable(said, place=f"task {task.id!r}: sandbox.spec")

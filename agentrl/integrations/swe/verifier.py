@@ -9,15 +9,15 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from agentrl.integrations.swe.rows import SweRow, row_of
-from agentrl.integrations.swe.tool import check_out
+from agentrl.integrations.swe.tool import check_out, forget
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.patch import changes
 from agentrl.rewards.functions.state import end_programs_of
 from agentrl.rewards.grading import budget
-from agentrl.rewards.isolation import CONFIGURATION, apart, passes, prepare_proof
+from agentrl.rewards.isolation import CONFIGURATION, apart, is_loaded_by_itself, passes, prepare_proof
 from agentrl.types.errors import TaskError
 from agentrl.types.paths import data_path
-from agentrl.types.sandbox import ExecResult, Sandbox
+from agentrl.types.sandbox import ExecResult, Sandbox, SandboxImageUnusable
 from agentrl.types.task import Task
 
 _LIMIT = 16 << 20  # bytes of all changed files
@@ -40,10 +40,10 @@ async def swe_tests(
 ) -> float | Scored:
     """1 if all tests of FAIL_TO_PASS and PASS_TO_PASS pass, else 0.
 
-    The tests run in a fresh sandbox with the repository at `base_commit`, the files that the agent changed, and
-    `test_patch`. Changes of files that `test_patch` touches do not count, nor changes of files that configure pytest or
-    Python (`conftest.py`, `pyproject.toml`, ...), unless the row's own `patch` changes them. Every test must pass: one
-    that is skipped or not found fails.
+    The tests run in a fresh sandbox with the repository at `base_commit`, without its history, `test_patch`, and the
+    files that the agent changed. Changes of files that `test_patch` touches do not count. Nor do changes of other files
+    of the row's tests and of files that configure pytest or Python (`conftest.py`, `pyproject.toml`, ...), unless the
+    row's own `patch` changes them. Every test must pass: one that is skipped or not found fails.
 
     Args:
         isolation: `process` runs the code in one sandbox and the tests in another, as `code_tests` does: the policy
@@ -60,19 +60,21 @@ async def swe_tests(
     if not await end_programs_of(sandbox):
         return Scored(0.0, "the agent's programs could not be ended")
     judge = await open_sandbox()
-    await check_out(task, judge)
-    base = await _base(judge)
+    base = await _repository(task, judge)
+    await _check_pytest(task, judge, python)
+    tests = await _apply_tests(task, row, judge)
     found = await _run_changes(sandbox, "find", {"base": base, "limit": _LIMIT})
     if isinstance(found, str):
         return Scored(0.0, f"the changes of the agent cannot be taken: {found}")
-    kept = _counted(found, row)
+    kept = _counted(found, row, tests, isolation == "process")
     if not kept:
         return Scored(0.0, "the agent changed nothing that counts")
+    ids = list(dict.fromkeys([*row.fail_to_pass, *row.pass_to_pass]))
     job = {
         "kind": "pytest",
         "module": True,
-        "args": ["-q", "--tb=line", "-p", "no:cacheprovider", *row.fail_to_pass, *row.pass_to_pass],
-        "least": len(row.fail_to_pass) + len(row.pass_to_pass),
+        "args": ["-q", "--tb=line", "-p", "no:cacheprovider", *ids],
+        "least": len(ids),
         "python": python,
     }
     if isolation == "process":
@@ -80,7 +82,6 @@ async def swe_tests(
     else:
         if isinstance(problem := await _run_changes(judge, "make", kept), str):
             return Scored(0.0, f"the changes of the agent cannot be made: {problem}")
-        await _apply_tests(task, row, judge)
         await prepare_proof(judge)
         foreign = [f"{judge.spec.workdir}/{path}" for path in kept]
         result, passed = await passes(judge, job, timeout_s, foreign=foreign)
@@ -98,10 +99,13 @@ async def _apart(
     job: Mapping[str, Any],
     timeout_s: float,
 ) -> tuple[ExecResult, bool]:
-    """Runs the tests where stubs replace all Python files that are no tests."""
+    """Runs the tests where stubs replace all Python files that are no tests.
+
+    Files that neither the commit nor the row's patch has are for the code alone: the tests do not need them, and a
+    module or a plug-in among them could take the place of one that the tests judge with (`numpy`).
+    """
     code = await open_sandbox()
-    await check_out(task, code)
-    await _apply_tests(task, row, judge)
+    await _repository(task, code)
     boxes = [code, judge]
     solution: dict[str, bytes] = {}
     for path in [*base, *kept]:
@@ -111,14 +115,18 @@ async def _apart(
                 solution[path] = _NO_CODE
             elif entry:
                 solution[path] = base64.b64decode(entry[1])
-            else:
+            elif base[path][0] != "120000":
                 solution[path] = await code.read(path)
-    data = {path: base64.b64decode(entry[1]) for path, entry in kept.items() if entry and path not in solution}
+    files = solution | {
+        path: base64.b64decode(entry[1]) for path, entry in kept.items() if entry and path not in solution
+    }
+    known = files.keys() & (base.keys() | changes(row.patch).keys()) if row.patch else files.keys()
+    seen, unseen = ({path: files[path] for path in files if (path in known) == wanted} for wanted in (True, False))
 
     async def opened() -> Sandbox:
         return boxes.pop(0)
 
-    async with apart(opened, solution | data, {}, {}) as (tests, beside):
+    async with apart(opened, seen, {}, {}, unseen=unseen, python=job["python"]) as (tests, beside):
         return await passes(tests, job, timeout_s, beside=(beside,))
 
 
@@ -130,14 +138,45 @@ def _is_test(path: str) -> bool:
     return in_folder or name in CONFIGURATION or name == "setup.py" or name.startswith("test_") or "_test." in name
 
 
-def _counted(found: Changes, row: SweRow) -> dict[str, list[str] | None]:
-    """Returns the changes that count."""
-    tests, repaired = changes(row.test_patch), changes(row.patch)
-    return {
-        path: entry
-        for path, entry in found.items()
-        if path not in tests and (PurePosixPath(path).name not in CONFIGURATION or path in repaired)
-    }
+def _counted(found: Changes, row: SweRow, tests: set[str], are_apart: bool) -> dict[str, list[str] | None]:
+    """Returns the changes that count.
+
+    Args:
+        tests: the files of `test_patch`. A change of a folder above them, or below their paths, does not count either.
+        are_apart: whether code and tests run apart: then helpers and data of the tests are theirs alone.
+    """
+    repaired = changes(row.patch).keys()
+    tests = tests | ({each.partition("::")[0] for each in (*row.fail_to_pass, *row.pass_to_pass)} - repaired)
+    above = {str(parent) for path in tests for parent in PurePosixPath(path).parents}
+
+    def counts(path: str) -> bool:
+        if path in tests or path in above or any(str(each) in tests for each in PurePosixPath(path).parents):
+            return False
+        return path in repaired or not (is_loaded_by_itself(path) or (are_apart and _is_test(path)))
+
+    return {path: entry for path, entry in found.items() if counts(path)}
+
+
+async def _repository(task: Task, sandbox: Sandbox) -> dict[str, list[str]]:
+    """Prepares the repository as the tool does, so that the code cannot read later commits when it runs in the tests.
+
+    Returns:
+        Mode and hash by path: the files of the commit, and those that the image has beside them.
+    """
+    await check_out(task, sandbox)
+    of_commit = await _base(sandbox)
+    await forget(task, sandbox)
+    return await _base(sandbox) | of_commit
+
+
+async def _check_pytest(task: Task, judge: Sandbox, python: str) -> None:
+    done = await judge.exec([python, "-c", "import pytest"], cwd="/", timeout_s=_COPY_S)
+    if not done.ok:
+        raise SandboxImageUnusable(
+            f"{python} of the image {judge.spec.image!r} has no pytest: {done.text[-300:].strip()}",
+            place=f"task {task.id!r}",
+            remedy="name the interpreter of the tests (rewards.swe_tests.python), or install pytest in the image",
+        )
 
 
 async def _base(judge: Sandbox) -> dict[str, list[str]]:
@@ -167,7 +206,7 @@ async def _run_changes(sandbox: Sandbox, what: str, given: Mapping[str, Any]) ->
 def _is_change(item: tuple[str, Any]) -> bool:
     """Returns True for an entry of the form; a sandbox may say anything."""
     path, entry = PurePosixPath(item[0]), item[1]
-    if path.is_absolute() or ".." in path.parts or path.parts[:1] == (".git",) or not path.parts:
+    if path.is_absolute() or {"..", ".git"} & {*path.parts} or not path.parts or str(path) != item[0]:
         return False
     if entry is None:
         return True
@@ -179,11 +218,14 @@ def _is_change(item: tuple[str, Any]) -> bool:
     return mode in ("100644", "100755", "120000")
 
 
-async def _apply_tests(task: Task, row: SweRow, sandbox: Sandbox) -> None:
+async def _apply_tests(task: Task, row: SweRow, sandbox: Sandbox) -> set[str]:
+    """Applies `test_patch` to the files of the commit; returns the files that it touches."""
     if not row.test_patch:
-        return
-    words = ["git", "apply", "--whitespace=nowarn", "-"]
-    done = await sandbox.exec(words, stdin=row.test_patch.encode(), timeout_s=_COPY_S)
+        return set()
+    words = ["git", "apply", "--whitespace=nowarn", "--numstat", "-z", "--apply", "-"]
+    done = await sandbox.exec(words, stdin=row.test_patch.encode(), timeout_s=_COPY_S, output_limit=_LIMIT)
     if not done.ok:
         said = f"its test_patch does not apply: {done.text[-300:].strip()}"
         raise TaskError(said, place=f"task {task.id!r}", remedy="use the image of the row, or leave the row out")
+    listed = done.stdout.decode("utf-8", "surrogateescape").split("\0")
+    return {each.split("\t", 2)[2] for each in listed if each.count("\t") >= 2} | changes(row.test_patch).keys()

@@ -23,12 +23,12 @@ from agentrl.sandbox.docker.container import Container, ContainerSpec, hardening
 from agentrl.sandbox.docker.create_limiter import CreateLimiter
 from agentrl.sandbox.docker.engine import ContainerEngine
 from agentrl.sandbox.docker.image import ContainerImage, look_at, with_own_folders
-from agentrl.sandbox.docker.owner import labels, reap
+from agentrl.sandbox.docker.owner import reap
 from agentrl.sandbox.linux.bounds import ProcessBounds
 from agentrl.sandbox.linux.cgroups import can_limit_tcp
 from agentrl.sandbox.linux.seccomp import filter_program
 from agentrl.sandbox.namespace.rootfs import reap_folders
-from agentrl.sandbox.owner import new_label
+from agentrl.sandbox.owner import labels, new_label
 from agentrl.sandbox.preflight import no_room, refuse
 from agentrl.sandbox.toolbox.archives import Archive, Archives
 from agentrl.sandbox.toolbox.egress import SOCKET, Egress, open_egress

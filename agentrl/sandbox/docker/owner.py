@@ -1,26 +1,11 @@
-"""Labels of containers and networks by owner, and removal of those of dead owners."""
+"""Removal of the containers, images and networks of dead owners."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 from agentrl.sandbox.docker.engine import ContainerEngine
-from agentrl.sandbox.owner import is_alive
-
-OWNER, MACHINE, RUN = "agentrl.owner", "agentrl.machine", "agentrl.run"
-
-
-def labels(owner: str, run: str = "") -> dict[str, str]:
-    """Returns the labels of an owner's objects. `run`: their purpose, for example an episode's id."""
-    return {OWNER: owner, MACHINE: machine(), RUN: run}
-
-
-def machine() -> str:
-    """Returns an id of the scope of process ids: this boot of the kernel, this PID namespace."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+from agentrl.sandbox.owner import MACHINE, OWNER, is_alive, machine
 
 
 def reap(engine: ContainerEngine, *, dry: bool = False, owner: str = "") -> list[str]:

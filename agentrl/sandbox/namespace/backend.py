@@ -47,6 +47,7 @@ class NamespaceBackend:
         self._want_cgroups = cgroups
         self._family: CgroupFamily | None = None
         self._known: Capabilities | None = None
+        self._probed: set[tuple[str | None, str | None]] = set()  # images and root file systems
         self._alive: set[NamespaceSandbox] = set()
         self._opening = threading.RLock()
 
@@ -124,11 +125,12 @@ class NamespaceBackend:
             remedy = "set TMPDIR to a folder with a shorter path, as /tmp"
             raise SandboxUnavailable(problem, place=str(folder), remedy=remedy)
         self._host.rootfs(_rootfs_of(spec))
+        self._probed.add((spec.image, spec.rootfs))
 
     async def create(self, spec: SandboxSpec, *, label: str = "") -> NamespaceSandbox:
         """A fresh sandbox."""
-        if self._known is None or not self._host.knows(_rootfs_of(spec)):
-            await asyncio.to_thread(self.preflight, spec)  # a probe takes a second
+        if self._known is None or (spec.image, spec.rootfs) not in self._probed:
+            await asyncio.to_thread(self.preflight, spec)  # a probe takes a second, to unpack an image takes minutes
         else:
             self.preflight(spec)
         return await self.launch(spec, label, None)
@@ -166,6 +168,7 @@ class NamespaceBackend:
             if self._family is not None:
                 self._family.close()
             self._family = self._known = None
+            self._probed.clear()
             self._host.close()
 
     def forget(self, sandbox: NamespaceSandbox) -> None:

@@ -237,10 +237,6 @@ class Host:
         self.close()
         raise problems[-1]
 
-    def knows(self, path: str | None) -> bool:
-        """Returns True if the root file system was probed."""
-        return path in self._known
-
     def rootfs(self, path: str | None) -> RootFS:
         """Returns the root file system of that path; None: the host's `/usr`.
 
