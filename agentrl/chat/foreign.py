@@ -267,7 +267,7 @@ def _result_item(item: Mapping[str, Any], where: str) -> Iterator[Message | str]
 
 
 def _reasoning_item(item: Mapping[str, Any], where: str) -> Iterator[Message | str]:
-    """Yields the reasoning of an item. One that is encrypted has none, and says nothing to any other model."""
+    """Yields the reasoning of an item. One that is encrypted has none, and means nothing to any other model."""
     for parts in (item.get("content"), item.get("summary")):
         texts = [part.get("text") for part in parts or () if isinstance(part, Mapping)]
         if said := "\n\n".join(text for text in texts if isinstance(text, str) and text.strip()):

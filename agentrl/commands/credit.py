@@ -51,7 +51,7 @@ def print_credit(results: Sequence[CreditedRun], limit: int) -> None:
 
 
 Cell = Callable[[str, int], str | Text]
-"""Formats what an estimator says of an episode's turn."""
+"""Formats the value of an estimator for a turn of an episode."""
 
 
 def _with_parts(result: CreditedRun) -> dict[str, Cell]:

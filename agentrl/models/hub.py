@@ -19,7 +19,7 @@ _PARTS = [*WEIGHTS, "*.json", "*.model", "*.txt", "*.jinja"]
 """The files that are downloaded: weights, configuration, tokenizer, template and processor."""
 
 _COPIES = ["consolidated*.safetensors", *(f"*/{pattern}" for pattern in WEIGHTS)]
-"""Weights that some repositories hold once more, in the layout of other programs: beside the others (Mistral), or in a
+"""Weights that some repositories hold once more, in the layout of other programs: next to the others (Mistral), or in a
 folder (gpt-oss)."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")

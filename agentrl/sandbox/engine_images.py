@@ -1,6 +1,6 @@
 """Images of a container engine as root file systems, for the `namespace` backend.
 
-`unpack` takes an image as it is: its files as a folder of the cache, and its variables in a file beside it.
+`unpack` takes an image as it is: its files as a folder of the cache, and its variables in a file next to it.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ async def test_credit_is_of_the_policy_alone(tmp_path: Path) -> None:
             "weights of its own",
         ),
         ({"user": {"lora": {"rank": 4}}}, "lora"),
-        ({"user": {"checkpoint": "no/where"}}, "policies.user.checkpoint: 'no/where' is neither a run nor a model"),
+        ({"user": {"checkpoint": "./no/where"}}, "no/where' is neither a run nor a model"),
     ],
 )
 def test_a_voice_that_cannot_be_is_refused(tmp_path: Path, policies: dict[str, Any], said: str) -> None:

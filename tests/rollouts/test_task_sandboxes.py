@@ -151,7 +151,9 @@ def test_fields_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
     settings = TaskSettings.model_validate({"jsonl": "t.jsonl", "prompt": "{q}", "tools": "fns", "sandbox": "box"})
     first, second = load_tasks(settings, tmp_path, 0).tasks
-    assert (first.tools, first.sandbox, first.data["tools"]) == (["left", {"name": "f"}], {"image": "x"}, "data")
+    defined = {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}
+    assert first.tools == ["left", {"type": "function", "function": defined}]
+    assert (first.sandbox, first.data["tools"]) == ({"image": "x"}, "data")
     assert (second.tools, second.sandbox) == (None, None)
     (tmp_path / "t.jsonl").write_text(json.dumps({"q": "?", "fns": "left", "box": {}}))
     with pytest.raises(TaskError, match=r"tools is 'left'"):

@@ -110,7 +110,7 @@ def _model_files(checkpoint: Path) -> dict[str, Path]:
 
 
 def _adapter_files(checkpoint: Path) -> dict[str, Path]:
-    """Returns the adapters in peft's format, and the tokenizer beside them."""
+    """Returns the adapters in peft's format, and the tokenizer."""
     own = sorted((checkpoint / _ADAPTER).glob("adapter_*"))
     if not own:
         raise StoreError(
@@ -134,7 +134,7 @@ def _name_base(file: Path, base: BaseModel) -> None:
 
 @contextmanager
 def _new_folder(place: Path, run: Path) -> Iterator[Path]:
-    """A hidden folder beside `place`, which takes its name when the block ends; it is removed if the block raises.
+    """A hidden folder next to `place`, which takes its name when the block ends; it is removed if the block raises.
 
     Raises:
         StoreError: `place` holds files or lies in the run, or it cannot be written.

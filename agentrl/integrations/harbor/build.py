@@ -100,7 +100,7 @@ def build(folder: Path, name: str, api: Any, bases: Mapping[str, str], limit_s: 
         raise _failed(place, [*said, str(error.explanation)]) from None
     except TaskError:
         raise
-    except Exception as error:  # of the library below the client: it says only in words that a time is over
+    except Exception as error:  # of the library below the client: only its text tells that a time is over
         if "timed out" not in str(error):
             raise TaskError(f"the container engine broke off: {error}", place=place) from None
         raise TaskError(late.message.format(_last(said)), place=place, remedy=late.remedy) from None

@@ -131,7 +131,7 @@ async def _apart(
 
 
 def _is_test(path: str) -> bool:
-    """Returns True for a file that runs beside the tests: it is no code under test."""
+    """Returns True for a file that runs with the tests: it is no code under test."""
     parts = PurePosixPath(path).parts
     name = parts[-1]
     in_folder = any(each in ("test", "tests", "testing") for each in parts[:-1])
@@ -161,7 +161,7 @@ async def _repository(task: Task, sandbox: Sandbox) -> dict[str, list[str]]:
     """Prepares the repository as the tool does, so that the code cannot read later commits when it runs in the tests.
 
     Returns:
-        Mode and hash by path: the files of the commit, and those that the image has beside them.
+        Mode and hash by path: the files of the commit, and those that the image adds.
     """
     await check_out(task, sandbox)
     of_commit = await _base(sandbox)
@@ -191,7 +191,7 @@ async def _base(judge: Sandbox) -> dict[str, list[str]]:
 
 
 async def _run_changes(sandbox: Sandbox, what: str, given: Mapping[str, Any]) -> dict[str, Any] | str:
-    """Runs `tools/verify/agentrl_changes.py`; returns what it says, or why it failed."""
+    """Runs `tools/verify/agentrl_changes.py`; returns its output, or why it failed."""
     program = data_path("tools", "verify", "agentrl_changes.py").read_text()
     words = ["python3", "-I", "-c", program, what]
     asked = json.dumps(given).encode()

@@ -174,8 +174,8 @@ def _conversation(told: _Told, path: str | None, section: str) -> list[Message]:
 
 
 def _beginning(messages: list[Message], data: Mapping[str, Any], path: str = "") -> list[Message]:
-    """The messages behind the system message that is a field of its own beside them: `system`; of the Responses API,
-    `instructions` beside `input`."""
+    """The messages behind the system message that is a field of its own: `system`; of the Responses API,
+    `instructions` next to `input`."""
     outer, _, last = ("", "", path) if path in data else path.rpartition(".")
     key = "instructions" if last == "input" else "system"
     system = (inside(data, outer, "") if outer else data).get(key)
