@@ -53,6 +53,10 @@ TEXTS = (
 NUMBERS = (0, -1, 1, 10**12, -(10**12), 2**31, 2**63, 2**64, 10**400, 1.5, 1e308, -1e-320, True, False)
 
 
+LONGEST = 200_000
+"""Characters of a text: engines end replies at the context of the model, and only a script could write more."""
+
+
 def text(rng: random.Random) -> str:
     """A text, or two of them joined, or one that is cut or repeated."""
     one = rng.choice((*TEXTS, *SUMS, *PATTERNS, *PATHS))
@@ -60,7 +64,8 @@ def text(rng: random.Random) -> str:
     if kind == 0:
         return one + rng.choice(TEXTS)
     if kind == 1:
-        return one[: rng.randrange(len(one) + 1)] * rng.choice((1, 2, 50))
+        part = one[: rng.randrange(len(one) + 1)]
+        return (part * rng.choice((1, 2, 50)))[:LONGEST]
     if kind == 2:
         return "".join(rng.choice(one or "x") for _ in range(rng.choice((3, 40, 400))))
     return one
