@@ -47,12 +47,13 @@ class TrlEnvironment(Environment):
         self._told = await told if inspect.isawaitable(told) else told
 
     async def opening(self) -> list[Message]:
-        """What `reset` returned, as a message of the user: a text, or a list of parts."""
+        """Returns a message of the user with the text, or the list of parts, that `reset` returned."""
         return [{"role": "user", "content": self._told}] if self._told else []
 
 
 async def trl_environment(env: Any) -> float | None:
-    """Reward of an environment of TRL: `get_reward()`, or its attribute `reward`. None is no reward.
+    """Reward of an environment of TRL: `get_reward()`, or its attribute `reward`. If it is None, the episode
+    has no reward.
 
     Raises:
         RecipeError: the episode's environment is none of TRL's, or has neither.

@@ -44,7 +44,7 @@ def in_cache(name: str, revision: str | None) -> Path | None:
 
     try:
         found = Path(snapshot_download(name, revision=revision, allow_patterns=_PARTS, local_files_only=True))
-    except Exception:
+    except (OSError, ValueError):  # a part is missing there; the name is none of the Hub
         return None
     return found if _is_whole(found) else None
 

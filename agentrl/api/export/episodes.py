@@ -21,7 +21,7 @@ from agentrl.types.errors import RecipeError, StoreError, nearest
 
 
 class ExportedEpisodes(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export wrote.
+    """The result of an export of episodes.
 
     Attributes:
         episodes: number of episodes.

@@ -9,27 +9,18 @@ from collections.abc import Collection, Sequence
 
 from agentrl.chat.formats.json_calls import JsonParser
 from agentrl.chat.formats.parser import Call, Reply, read_json
-from agentrl.chat.formats.xml import XmlParser
+from agentrl.chat.formats.xml import InvokeParser, XmlParser
 
 
-class AtemParser(XmlParser):
+class AtemParser(InvokeParser):
     """`to=NAME<|message|><atem:function_calls><atem:invoke name="NAME"><atem:parameter name="x">...`: Muse Glimmer.
 
     A frame to `self` is thought, one to `user` is text.
     """
 
-    name = "atem"
+    name, prefix = "atem", "atem:"
     native = mark = re.compile(r"<atem:(?:function_calls|invoke)")
     wrapper = ("<atem:function_calls>", "</atem:function_calls>")
-    begin = re.compile(r'<atem:invoke name="(?P<name>[^"<>\n]*)">')
-    end = re.compile(r"\s*</atem:invoke>")
-    key = re.compile(r'\s*<atem:parameter name="(?P<key>[^"<>\n]*)">')
-    value_end = re.compile(r'</atem:parameter>(?=\s*(?:<atem:parameter name="|</atem:invoke>))')
-    written = '<atem:invoke name="{name}">\n{arguments}</atem:invoke>'
-    argument = '<atem:parameter name="{key}">{value}</atem:parameter>\n'
-    shape = ('<atem:parameter name="...">', "</atem:invoke>", '<atem:invoke name="...">')
-    padded = False
-    stray = re.compile(r"</?atem:(?:invoke|parameter)\b[^<>\n]*>")
     thought = ("to=self<|message|>", "<|eom|>")
     _header = re.compile(r"(?:<\|start\|>assistant)? ?\bto=(?P<to>[^\s<=]++)<\|message\|>")
     _ended = re.compile(r"<\|eo[mt]\|>")

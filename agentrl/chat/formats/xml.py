@@ -199,54 +199,56 @@ class GlmParser(XmlParser):
     stray = re.compile(r"</tool_call>|</?arg_(?:key|value)>")
 
 
-class MiniMaxParser(XmlParser):
+class InvokeParser(XmlParser):
+    """`<invoke name="..."><parameter name="x">value</parameter></invoke>`, with a prefix in each tag.
+
+    Attributes:
+        prefix: of the names of tags.
+        declares: whether an argument has an attribute `string`, which separates texts from JSON.
+    """
+
+    prefix: ClassVar[str]
+    declares: ClassVar[bool] = False
+    padded = False
+
+    def __init_subclass__(cls) -> None:
+        own, declared = re.escape(cls.prefix), '(?: string="(?P<string>true|false)")?' if cls.declares else ""
+        key = rf'<{own}parameter name="(?P<key>[^"<>\n]*)"{declared}>'
+        following = rf'<{own}parameter name="|</{own}invoke>'
+        cls.begin = re.compile(rf'<{own}invoke name="(?P<name>[^"<>\n]*)">')
+        cls.end = re.compile(rf"\s*</{own}invoke>")
+        cls.key = re.compile(rf"\s*{key}")
+        cls.value_end = re.compile(rf"</{own}parameter>(?=\s*(?:{following}))")
+        cls.stray = re.compile(rf"</?{own}(?:invoke|parameter)\b[^<>\n]*>")
+        string = ' string="{string}"' if cls.declares else ""
+        cls.written = f'<{cls.prefix}invoke name="{{name}}">\n{{arguments}}</{cls.prefix}invoke>'
+        cls.argument = f'<{cls.prefix}parameter name="{{key}}"{string}>{{value}}</{cls.prefix}parameter>\n'
+        shown = f'<{cls.prefix}parameter name="..."{string.format(string="true")}>'
+        cls.shape = (shown, f"</{cls.prefix}invoke>", f'<{cls.prefix}invoke name="...">')
+
+
+class MiniMaxParser(InvokeParser):
     """`<invoke name="..."><parameter name="x">value</parameter></invoke>` in `<minimax:tool_call>`: MiniMax-M2."""
 
-    name = "minimax"
+    name, prefix = "minimax", ""
     native = mark = re.compile(r"<minimax:tool_call>")
     wrapper, together = ("<minimax:tool_call>", "</minimax:tool_call>"), True
-    begin = re.compile(r'<invoke name="(?P<name>[^"<>\n]*)">')
-    end = re.compile(r"\s*</invoke>")
-    key = re.compile(r'\s*<parameter name="(?P<key>[^"<>\n]*)">')
-    value_end = re.compile(r'</parameter>(?=\s*(?:<parameter name="[^"<>\n]*">|</invoke>))')
-    written = '<invoke name="{name}">\n{arguments}</invoke>'
-    argument = '<parameter name="{key}">{value}</parameter>\n'
-    shape = ('<parameter name="...">', "</invoke>", '<invoke name="...">')
-    padded = False
-    stray = re.compile(r"</?(?:invoke|parameter)\b[^<>\n]*>")
 
 
-class DeepSeekV32Parser(XmlParser):
+class DeepSeekV32Parser(InvokeParser):
     """The same with DeepSeek's marks, and an attribute that separates strings from JSON: DeepSeek V3.2."""
 
-    name = "deepseek-v3.2"
+    name, prefix, declares = "deepseek-v3.2", "｜DSML｜", True
     native = mark = re.compile(r"<｜DSML｜(?:function_calls|invoke)")
     wrapper, together = ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"), True
-    begin = re.compile(r'<｜DSML｜invoke name="(?P<name>[^"<>\n]*)">')
-    end = re.compile(r"\s*</｜DSML｜invoke>")
-    key = re.compile(r'\s*<｜DSML｜parameter name="(?P<key>[^"<>\n]*)"(?: string="(?P<string>true|false)")?>')
-    value_end = re.compile(r'</｜DSML｜parameter>(?=\s*(?:<｜DSML｜parameter name="|</｜DSML｜invoke>))')
-    written = '<｜DSML｜invoke name="{name}">\n{arguments}</｜DSML｜invoke>'
-    argument = '<｜DSML｜parameter name="{key}" string="{string}">{value}</｜DSML｜parameter>\n'
-    shape = ('<｜DSML｜parameter name="..." string="true">', "</｜DSML｜invoke>", '<｜DSML｜invoke name="...">')
-    padded = False
-    stray = re.compile(r"</?｜DSML｜(?:invoke|parameter)\b[^<>\n]*>")
 
 
-class DeepSeekV41Parser(DeepSeekV32Parser):
+class DeepSeekV41Parser(InvokeParser):
     """The same with a space behind the mark, and another name of the block: DeepSeek V4.1."""
 
-    name = "deepseek-v4.1"
+    name, prefix, declares = "deepseek-v4.1", "｜DSML｜ ", True
     native = mark = re.compile(r"<｜DSML｜ (?:calls|invoke)")
-    wrapper = ("<｜DSML｜ calls>", "</｜DSML｜ calls>")
-    begin = re.compile(r'<｜DSML｜ invoke name="(?P<name>[^"<>\n]*)">')
-    end = re.compile(r"\s*</｜DSML｜ invoke>")
-    key = re.compile(r'\s*<｜DSML｜ parameter name="(?P<key>[^"<>\n]*)"(?: string="(?P<string>true|false)")?>')
-    value_end = re.compile(r'</｜DSML｜ parameter>(?=\s*(?:<｜DSML｜ parameter name="|</｜DSML｜ invoke>))')
-    written = '<｜DSML｜ invoke name="{name}">\n{arguments}</｜DSML｜ invoke>'
-    argument = '<｜DSML｜ parameter name="{key}" string="{string}">{value}</｜DSML｜ parameter>\n'
-    shape = ('<｜DSML｜ parameter name="..." string="true">', "</｜DSML｜ invoke>", '<｜DSML｜ invoke name="...">')
-    stray = re.compile(r"</?｜DSML｜ (?:invoke|parameter)\b[^<>\n]*>")
+    wrapper, together = ("<｜DSML｜ calls>", "</｜DSML｜ calls>"), True
 
 
 _TYPES = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object"} | {

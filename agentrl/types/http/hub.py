@@ -51,7 +51,7 @@ def explained(error: BaseException, name: str, revision: str | None = None, kind
 
 
 def _brought(name: str, revision: str | None, kind: Kind) -> str:
-    """How a repository comes to a machine without a network."""
+    """Returns the commands that bring a repository to a machine without a network."""
     command, folder = f"where there is a network: hf download {name}", name.rpartition("/")[2]
     if kind == "dataset":
         return f"{command} --repo-type dataset --local-dir data/{folder}, then tasks.hf=./data/{folder}"
