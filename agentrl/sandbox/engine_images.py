@@ -23,6 +23,7 @@ from agentrl.types.errors import MissingExtra, needs
 from agentrl.types.stdlib import piped
 
 _CALL_S = 600
+_KEY = "sandbox.spec.image"
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +42,9 @@ def rootfs_named(name: str) -> Path:
     except (NoEngine, MissingExtra) as problem:
         remedy = f"agentrl sandbox unpack {name}  (takes it from the container engine), or use the docker backend"
         said = f"the image {name!r} is not unpacked for the namespace backend, and {problem.message}"
-        raise ImageError(said, remedy=remedy) from None
+        raise ImageError(said, place=_KEY, remedy=remedy) from None
+    except ImageError as problem:
+        raise ImageError(problem.message, place=_KEY, remedy=problem.remedy) from None
 
 
 def image_env(root: str | None) -> dict[str, str]:

@@ -61,7 +61,6 @@ def test_an_unknown_backend_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("spec", "key"),
     [
-        (SandboxSpec(image="python:3.12"), "image"),
         (SandboxSpec(network="public"), "network"),
         (SandboxSpec(cpu=1000), "cpu"),
         (SandboxSpec(memory_mb=1 << 34), "memory_mb"),

@@ -243,7 +243,7 @@ def _drawn(logits: Tensor, shape: int) -> list[Tensor]:
     found = []
     for some in torch.split(logits, shape):
         padded = functional.pad(some, (0, 0, 0, shape - len(some)))
-        keys, ask = torch.arange(shape), torch.full((shape,), 0.7)
+        keys, ask = torch.arange(shape), torch.full((shape,), 0.7, dtype=torch.float32)
         draws = (draw(padded, keys), draw(padded, keys, temperature=ask, top_p=ask, greedy=ask > 1))
         found.append([column[: len(some), None] for drawn in draws for column in drawn])
     return [torch.cat(columns) for columns in zip(*found, strict=True)]

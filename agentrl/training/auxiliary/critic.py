@@ -108,7 +108,7 @@ class Critic:
 
         def sums() -> Tensor:
             """The current sum over the turns of each episode. The branches of an episode may be in several packs."""
-            found = torch.zeros(len(names))
+            found = torch.zeros(len(names), dtype=torch.float32)
             with torch.no_grad():
                 for (packed, _), who, end in zip(self.body.seeing(samples, packs), owner, ends, strict=True):
                     found.index_add_(0, who, self._say(self._hidden(packed), packed).cpu() * end)

@@ -45,7 +45,7 @@ class _Scores(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, targets: Tensor, temperature: float, entropy: Entropy
     ) -> tuple[Tensor, Tensor]:
-        logprob, found = (torch.zeros(len(logits), device=logits.device) for _ in range(2))
+        logprob, found = (torch.zeros(len(logits), dtype=torch.float32, device=logits.device) for _ in range(2))
         for rows in _parts(logits):
             every = _log_probabilities(logits[rows], temperature)
             logprob[rows] = every.gather(1, targets[rows, None])[:, 0]

@@ -28,11 +28,11 @@ function values(facets, name) {
 }
 
 /** Widths by the name of a column, else by its kind. @type {Record<string, string>} */
-const WIDTHS = { id: "minmax(190px, 2fr)", task_id: "minmax(70px, 1fr)", group_id: "minmax(110px, 1fr)", answer: "minmax(80px, 1.4fr)", notes: "minmax(120px, 1.4fr)", status: "26px", split: "50px", stop: "72px", iteration: "44px", reward: "72px", advantage: "62px", advantage_max: "74px", advantage_min: "82px", turns: "50px", calls: "48px", first_raised: "minmax(120px, 1fr)", error: "110px" };
+const WIDTHS = { id: "minmax(190px, 2fr)", task_id: "minmax(70px, 1fr)", group_id: "minmax(110px, 1fr)", answer: "minmax(80px, 1.4fr)", notes: "minmax(120px, 1.4fr)", status: "26px", split: "50px", stop: "72px", iteration: "44px", reward: "72px", advantage: "58px", advantage_max: "50px", advantage_min: "54px", turns: "50px", calls: "48px", first_raised: "minmax(120px, 1fr)", error: "110px" };
 /** @type {Record<string, string>} */
-const KINDS = { text: "minmax(80px, 1fr)", number: "70px", count: "56px", time: "106px", duration: "60px" };
+const KINDS = { text: "minmax(80px, 1fr)", number: "64px", count: "56px", time: "106px", duration: "60px" };
 /** @type {Record<string, string>} */
-const LABELS = { status: "●", iteration: "iter.", sampled_tokens: "tokens", duration_s: "time", id: "episode", task_id: "task" };
+const LABELS = { status: "●", iteration: "iter.", sampled_tokens: "tokens", duration_s: "time", id: "episode", task_id: "task", advantage_max: "best", advantage_min: "worst" };
 
 /** @type {Record<string, string>} */
 const TITLES = { advantage: "sort by the mean advantage of the turns", advantage_max: "sort by the largest advantage of a turn", advantage_min: "sort by the smallest advantage of a turn" };
