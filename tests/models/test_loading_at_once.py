@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_models_loaded_at_once_are_whole(folder: Path) -> None:
-    """transformers replaces `tie_weights` and torch's default type while it loads: of the process, not of the thread."""
+    """transformers replaces `tie_weights` and the default type while it loads: of the process, not of the thread."""
     tie_weights, together = PreTrainedModel.tie_weights, Barrier(THREADS)
 
     def load(number: int) -> bool:

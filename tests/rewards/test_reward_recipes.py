@@ -130,7 +130,8 @@ def write_recipe(folder: Path, **sections) -> None:
 
 def test_every_reward_by_name(tmp_path: Path, judge: dict) -> None:
     pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
-    assert set(EXPECTED) == set(REWARDS.built_in) - {"harbor", "guest", "swe_tests", "trl_environment"}  # of others: tests/integrations
+    foreign = {"harbor", "guest", "swe_tests", "trl_environment"}  # tests/integrations
+    assert set(EXPECTED) == set(REWARDS.built_in) - foreign
     judged: dict[str, dict] = {name: {"judge": judge} for name in JUDGED}
     judged["reward_model"] = {"scorer": {"url": judge["url"], "model": "m"}}
     rewards = {name: {**SETTINGS.get(name, {}), **judged.get(name, {})} for name in EXPECTED}

@@ -33,10 +33,10 @@ class Ways(NamedTuple):
     @classmethod
     def of(cls, requests: Sequence[DecodeRequest], rows: int, device: torch.device) -> Ways:
         """The settings of requests, followed by padding up to `rows`."""
-        temperature, top_p = torch.ones((2, rows), dtype=torch.float32)
-        temperature[: len(requests)] = torch.tensor([each.sampling.temperature for each in requests], dtype=torch.float32)
+        given = [(request.sampling.temperature, request.sampling.top_p) for request in requests]
+        temperature, top_p = every = torch.ones((2, rows), dtype=torch.float32)
+        every[:, : len(given)] = torch.tensor(given, dtype=torch.float32).T
         greedy = temperature == 0
-        top_p[: len(requests)] = torch.tensor([each.sampling.top_p for each in requests], dtype=torch.float32)
         temperature[greedy] = top_p[greedy] = 1
         return cls(
             temperature.to(device) if (temperature != 1).any() else None,
