@@ -30,7 +30,7 @@ from agentrl.api.run_dirs import begin_run
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
-from agentrl.models.load import transformers_alone
+from agentrl.models.load import no_progress_bars
 from agentrl.preflight.plan import plan
 from agentrl.rollouts.runner import LocalRunners
 from agentrl.training.assembly import training
@@ -267,7 +267,7 @@ def in_a_process(arm: str, weights: Path, steps: int, seed: int, overrides: list
 def play(name: str, weights: str, steps: int, seed: int, overrides: list[str]) -> None:
     """Runs an arm, and prints what it found."""
     torch.set_num_threads(1)
-    with transformers_alone():
+    with no_progress_bars():
         found = ARMS[name](Path(weights), steps, seed, overrides)
     print(json.dumps({name: [round(value, 2) for value in values[1:]] for name, values in found.items()}))
 

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
+ONE_LOADS = threading.RLock()
+"""Held by the thread that makes a model with transformers, which meanwhile replaces methods of all models
+(`tie_weights`) and torch's default type, in the whole process. Of two at once the second would restore what the first
+had put there, and every later model would be broken."""
+
 CONVERSION = 1
 """Raised when `_convert` writes something else than before: older conversions in the cache are then passed over."""
 
@@ -80,7 +85,7 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
     _need("torch", "train")
     _need("transformers", "train")
     if settings.scratch is not None:
-        with transformers_alone():
+        with ONE_LOADS:
             loaded = LoadedModel(*build(settings.scratch, texts, seed))
         model = cast_weights(loaded.model, _dtype(settings)).to(_device(settings))
         return LoadedModel(model, loaded.tokenizer, loaded.max_context, loaded.processor)
@@ -94,7 +99,7 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
         config = AutoConfig.from_pretrained(folder)
     processor = load_processor(folder, config, tokenizer)
     kind = AutoModelForCausalLM if processor is None else AutoModelForImageTextToText
-    with transformers_alone(), _explained(folder):
+    with ONE_LOADS, no_progress_bars(), _explained(folder):
         model = kind.from_pretrained(folder, dtype=_dtype(settings), attn_implementation=attention_for(config))
     longest = int(model.config.get_text_config().max_position_embeddings)
     return LoadedModel(model.eval().to(_device(settings)), tokenizer, longest, processor)
@@ -318,7 +323,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source: dict[str, Any] = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
-    with transformers_alone(), _explained(gguf):
+    with ONE_LOADS, no_progress_bars(), _explained(gguf):
         tokenizer = AutoTokenizer.from_pretrained(**source)
         quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
         # A model that was loaded quantised refuses to be saved, although its weights are dequantised by now.
@@ -372,26 +377,18 @@ def _explained(place: Path) -> Iterator[None]:
         ) from error
 
 
-_ALONE = threading.RLock()
-
-
 @contextmanager
-def transformers_alone() -> Iterator[None]:
-    """Lets one thread at a time load or save by transformers, without its progress bars.
-
-    While it loads, transformers replaces methods of all models (`tie_weights`) and torch's default type, in the whole
-    process. Of two loads at once the second restores what the first had put there, and every later model is broken.
-    """
+def no_progress_bars() -> Iterator[None]:
+    """transformers draws one for every file it reads or writes, across the display of the run."""
     from transformers.utils import logging
 
-    with _ALONE:
-        enabled = logging.is_progress_bar_enabled()
-        logging.disable_progress_bar()
-        try:
-            yield
-        finally:
-            if enabled:
-                logging.enable_progress_bar()
+    enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if enabled:
+            logging.enable_progress_bar()
 
 
 def on_cuda(model: ModelSettings) -> bool:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from agentrl.config.train import LoraSettings
-from agentrl.models.load import transformers_alone
+from agentrl.models.load import no_progress_bars
 from agentrl.store.checkpoints import REPLACED, STATE, TRAINER, about, checkpoints, reading
 from agentrl.store.full_disk import is_of_a_full_disk
 from agentrl.training.model.lora import save_adapters
@@ -108,7 +108,7 @@ def write_policy(
         weights: `Trainer.weights()`, if the model is sharded or has adapters; None: the model's own weights.
         adapters: `Trainer.adapters()`, which are also saved alone, with their settings `lora`.
     """
-    with transformers_alone():
+    with no_progress_bars():
         model.save_pretrained(str(folder), state_dict=None if weights is None else dict(weights))
     if adapters is not None and lora is not None:
         save_adapters(folder / "adapter", adapters, lora)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from agentrl.config.train import TrainSettings
-from agentrl.models.load import transformers_alone
+from agentrl.models.load import ONE_LOADS
 from agentrl.training.auxiliary.models import AuxiliarySettings
 from agentrl.training.model.vision_inputs import VisionInputs
 from agentrl.training.parallel.ranks import Ranks, named_failures
@@ -110,7 +110,7 @@ def _share(model: Any | None, ranks: Ranks) -> Any:
     about = None if model is None else (type(model), model.config, model.dtype, model.device.type)
     kind, config, dtype, device = ranks.broadcast(about)
     if model is None:
-        with transformers_alone():
+        with ONE_LOADS:
             model = kind._from_config(config, dtype=dtype, attn_implementation="sdpa").to(device)
     with torch.no_grad():
         for tensor in model.state_dict().values():

@@ -18,7 +18,7 @@ from typing import Protocol
 from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.vllm.placement import assigned
 from agentrl.engines.vllm.settings import VLLMSettings
-from agentrl.models.load import LoadedModel, transformers_alone
+from agentrl.models.load import LoadedModel, no_progress_bars
 from agentrl.types.errors import EngineError
 from agentrl.types.lifeline import Lifeline
 from agentrl.types.paths import data_path
@@ -187,7 +187,7 @@ def start_servers(
     servers = Servers(Path(tempfile.mkdtemp(prefix="agentrl-vllm-")))
     if not isinstance(model, Path):
         loaded, model = model, servers.folder / "model"
-        with transformers_alone():
+        with no_progress_bars():
             loaded.model.save_pretrained(model)
             loaded.save_described(str(model))
     for index in range(settings.replicas):

@@ -19,7 +19,7 @@ import torch
 from agentrl.api.run_dirs import begin_run
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum.task_source import load_tasks
-from agentrl.models.load import transformers_alone
+from agentrl.models.load import no_progress_bars
 from agentrl.preflight.plan import plan
 from agentrl.rollouts.runner import LocalRunners
 from agentrl.training.assembly import training
@@ -117,7 +117,7 @@ def main() -> None:
     sizes = Sizes(phase.smoke)
     weights = in_a_folder("tiny" if phase.smoke else "0.5b", phase.folder / "model", phase.device)
     seconds = {}
-    with transformers_alone():
+    with no_progress_bars():
         for name, arm in {"agentrl": ours, "trl": theirs}.items():
             found = arm(phase, weights, sizes)[1:]
             seconds[name] = mean(took for took, _ in found)
