@@ -13,7 +13,7 @@ import json
 import re
 import secrets
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -44,7 +44,7 @@ finally:
 if __name__ == "__main__":
     agentrl_stub.program({path!r}, __spec__.name if __spec__ else "")
 else:
-    agentrl_stub.become(__name__, {path!r})
+    agentrl_stub.become(__name__, {path!r}, yields={yields})
 """
 CONFIGURATION = {
     "conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml",
@@ -103,6 +103,7 @@ async def apart(
     *,
     trust_operators: bool = False,
     unseen: Mapping[str, bytes] | None = None,
+    named: Container[str] | None = None,
     python: str = "python3",
 ) -> AsyncIterator[tuple[Sandbox, Sandbox]]:
     """Puts the agent's files into one fresh sandbox and the tests into another, and connects the two.
@@ -113,6 +114,8 @@ async def apart(
         tests: files of the task that the code must not see.
         trust_operators: whether comparisons of an object of the code with plain data are sent to the code.
         unseen: more files of the agent, which only the sandbox of the code gets.
+        named: paths that the task names itself. In the sandbox of the tests, a library or a module of the tests is
+            imported in place of another file of the same name. None: all of them.
         python: the interpreter of the code.
 
     Yields:
@@ -126,7 +129,8 @@ async def apart(
     stubs: dict[str, str | bytes] = {}
     for path, content in solution.items():
         if not is_loaded_by_itself(path):
-            stubs[path] = _STUB.format(folder=FOLDER, path=path) if path.endswith(".py") else content
+            stub = _STUB.format(folder=FOLDER, path=path, yields=named is not None and path not in named)
+            stubs[path] = stub if path.endswith(".py") else content
     common = _programs("agentrl_mux", "agentrl_plain", "agentrl_names")
     judging = {**_programs("agentrl_stub", "agentrl_objects", "agentrl_proof"), **common, **stubs, **shared, **tests}
     if trust_operators:

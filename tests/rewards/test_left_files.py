@@ -85,3 +85,39 @@ async def test_a_package_is_tested_by_its_patterns(backend: NamespaceBackend, bo
     assert await scored({}, files=["main.py", "pkg/"], files_key="mine") == 1.0, "a task without its own"
     with pytest.raises(TaskError, match="'mine' is 'main.py'"):
         await scored({"mine": "main.py"}, files_key="mine")
+
+
+SHADOWS = {
+    "math.py": "def isclose(*given):\n    return True\n",
+    "statistics.py": "def fmean(given):\n    return 1.0\n",
+    "helpers.py": "def expected():\n    return False\n",
+    "json/__init__.py": "def loads(text):\n    return [False]\n",
+    "fine.py": "VALUE = 3\n",
+}
+
+
+JUDGING = """\
+import json, math, statistics, unittest
+from fine import VALUE
+from helpers import expected
+
+class TestIt(unittest.TestCase):
+    def test_it(self):
+        assert VALUE == 3
+        assert not math.isclose(1, 2)
+        assert statistics.fmean([3]) == 3
+        assert json.loads("[1]") == [1]
+        assert expected() == 4
+"""
+
+
+async def test_new_files_do_not_shadow_what_the_tests_import(backend: NamespaceBackend) -> None:
+    box = await backend.create(SandboxSpec(files=SHADOWS))
+    files = {"tests/test_it.py": JUDGING, "tests/helpers.py": "def expected():\n    return 4\n"}
+    task = Task.of("t", "x", tests={"files": files, "command": "python3 -m unittest discover tests"})
+
+    async def scored(*entries: str) -> Any:
+        return await code_tests(task, None, lambda: backend.create(SandboxSpec()), box, files=list(entries))  # type: ignore[arg-type]
+
+    assert (await scored("**/*.py")).value == 1.0
+    assert (await scored("**/*.py", "statistics.py")).value == 0.0, "what the task names is what the tests import"

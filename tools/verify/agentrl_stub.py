@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import importlib.util
 import os
 import socket
 import sys
 import threading
+from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 
 from agentrl_names import ERROR_MODULES
 from agentrl_objects import (
@@ -40,6 +42,7 @@ from agentrl_plain import ERRORS, Codec, Malformed, assign, receive, send
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from importlib.machinery import ModuleSpec
     from typing import Any, NoReturn
 
     Local = Iterable[tuple[int | str, Any]]
@@ -268,9 +271,17 @@ def awaited(number: int) -> Any:
     return wait()
 
 
-def become(name: str, path: str) -> None:
-    """Turns the module being imported into a stub of the code's file `path`."""
+def become(name: str, path: str, yields: bool = False) -> None:
+    """Turns the module being imported into a stub of the code's file `path`.
+
+    Args:
+        yields: a library or a module of the tests with this name is imported instead.
+    """
     module = sys.modules[name]
+    if yields and "." not in name and (spec := other(name)) is not None:
+        sys.modules[name] = library = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(library)  # type: ignore[union-attr]  # `other` returns none without
+        return
     module.__class__ = Module
     found, public = code().request("import", name, path)
     if not isinstance(found, Module):
@@ -283,6 +294,25 @@ def become(name: str, path: str) -> None:
     module.__dict__["_agentrl_public"] = [
         key for key in public if type(key) is str and key not in known and key.isidentifier()
     ]
+
+
+def other(name: str) -> ModuleSpec | None:
+    """Returns the spec of a module of this name that is no stub."""
+    for folder in [None, *sys.path]:
+        finders = (BuiltinImporter, FrozenImporter) if folder is None else (PathFinder,)
+        for finder in finders:
+            spec = finder.find_spec(name, None if folder is None else [folder])
+            if spec is not None and spec.loader is not None and not is_stub(spec.origin):
+                return spec
+    return None
+
+
+def is_stub(path: str | None) -> bool:
+    """Returns True for the file of a stub."""
+    if path is None or not path.endswith(".py"):
+        return False
+    with open(path, "rb") as file:
+        return b"agentrl_stub.become(" in file.read()
 
 
 def program(path: str, module: str) -> NoReturn:

@@ -51,8 +51,8 @@ async def code_tests(
     Args:
         files: taken from the agent's sandbox: paths, patterns (`src/**/*.py`) and folders (`src/`). Patterns and
             folders leave out hidden files, code of other languages, and what Python or pytest load by themselves
-            (`conftest.py`). Without it the code is the answer (its last fenced block). Statements see the names of the
-            first file.
+            (`conftest.py`); of a file with the name of a library (`numpy.py`) the tests import the library. Without it
+            the code is the answer (its last fenced block). Statements see the names of the first file.
         files_key: the field of `task.data` with the `files` of this task, in place of those of the recipe.
         isolation: `none` runs tests and code in one sandbox and mostly in one process, for tests in other languages:
             a policy that learns to look for the tests can pass them.
@@ -86,7 +86,8 @@ async def code_tests(
     mine = _texts(task, tests, "files"), _texts(task, tests, "shared")
     if isolation == "process":
         check_isolation(list(solution))
-        async with apart(open_sandbox, solution, mine[1], mine[0], trust_operators=trust_operators) as (judge, code):
+        both = apart(open_sandbox, solution, *mine[::-1], named=wanted or None, trust_operators=trust_operators)
+        async with both as (judge, code):
             bench = _Bench(judge, timeout_s, beside=(code,))
             return await _judged(bench, task, task.data.get(entry_point), tests, entry, partial)
     judge = await open_sandbox()
