@@ -1,4 +1,4 @@
-"""Runs the tests that need an installation of their own, and keeps a record of when each family was last green.
+"""Runs the checks that need an installation of their own, and keeps a record of when each family was last green.
 
     python scripts/families.py run vllm   # makes what it needs, runs its tests, and records it in tests/families.lock
     python scripts/families.py status     # which families changed since their record; exit 1 if any did
@@ -43,20 +43,22 @@ class FamilyError(Exception):
 
 @dataclass(frozen=True)
 class Family:
-    """Tests with the mark `family(NAME)`.
+    """Tests with the mark `family(NAME)`, or another program that checks.
 
     Attributes:
         needs: what has to be made: a make target each.
+        command: arguments of the interpreter; empty: pytest with the tests among `files`.
         environments: folders with the Python environments whose versions are recorded.
         files: patterns of git of the family's own files.
         python: the interpreter that runs pytest.
         options: further options of pytest.
-        smoke: ids of tests that every CI runs.
+        smoke: ids of tests that every CI runs; of a family with a command, arguments of that.
     """
 
     name: str
     needs: tuple[str, ...]
     files: tuple[str, ...]
+    command: tuple[str, ...] = ()
     environments: tuple[str, ...] = ()
     python: str = PYTHON
     options: tuple[str, ...] = ()
@@ -91,11 +93,11 @@ class Family:
         return [path for path in paths if Path(path).match("tests/**/test_*.py")]
 
     def run(self, *tests: str) -> int:
-        """Makes what the tests need and runs them, all of the family's or `tests`. Returns pytest's exit code."""
+        """Makes what the tests need and runs them, all of the family's or `tests`. Returns the exit code."""
         subprocess.run(["make", *self.needs], cwd=ROOT, check=True)
-        command = [ROOT / self.python, "-m", "pytest", "-q", f"--family={self.name}", *self.options]
-        command += tests or self.tests()
-        return subprocess.run([str(part) for part in command], cwd=ROOT).returncode
+        tested = ("-m", "pytest", "-q", f"--family={self.name}", *self.options, *(tests or self.tests()))
+        command = [*self.command, *tests] if self.command else tested
+        return subprocess.run([str(ROOT / self.python), *command], cwd=ROOT).returncode
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ class RewardSettings(PlugIn):
     required: bool | None = Field(
         None, description="true: an episode without this value is not scored; default: true for judges, else false."
     )
+    accept_forgery: bool = Field(False, description="true: train on a reward that the policy could forge.")
     then: list[RewardStep] = Field([], description="Steps that transform the value, in order: normalise, clip, ...")
 
     @classmethod
@@ -81,7 +82,7 @@ class RewardSettings(PlugIn):
     def spec(self) -> dict[str, Any]:
         """The settings in the form that `RewardSet.from_recipe` takes."""
         named = {"use": self.use, "weight": self.weight, "required": self.required, "then": self.then}
-        return {**self.settings, **named}
+        return {**self.settings, **named, "accept_forgery": self.accept_forgery}
 
 
 class RewardRoute(Section, Short):

@@ -59,11 +59,12 @@ def _rewards(plan: RlPlan) -> None:
     if not plan.recipe.rewards:
         raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
     for component in plan.parts.rewards.components:
-        if component.weight and (how := component.about.forgeable):
+        if component.weight and not component.forgery_accepted and (how := component.forgeable):
             raise RecipeError(
                 f"{component.name} can be forged by what is trained: {how}",
                 place=f"rewards.{component.name}",
-                remedy="train on another reward; this one is for rollout and eval, or for training with weight 0",
+                remedy="train on another reward; this one is for rollout and eval, or for training with weight 0 "
+                "(accept_forgery: true trains on it all the same)",
             )
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 OpenSandbox = Callable[[], Awaitable["Sandbox"]]
 """Starts a fresh sandbox that the agent has not used."""
 
+OF_COMPONENT = ("weight", "required", "accept_forgery", "then")
 _STEPS = TypeAdapter(list[RewardStep])
 
 _FIELDS = {"key": "", "rubric_key": "", "database": ", or to a file that exists: ./shop.db"}
@@ -59,6 +60,7 @@ class Component:
         required: without its value the episode is not scored.
         sandbox_required: it needs the sandbox of the episode.
         live_need: the required input that exists only during the episode: `env`, `tools` or `sandbox`.
+        forgery_accepted: it is trained on although the policy could forge it.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Component:
     required: bool = False
     sandbox_required: bool = False
     live_need: str | None = None
+    forgery_accepted: bool = False
 
     @property
     def about(self) -> About:
@@ -79,6 +82,12 @@ class Component:
     def per_turn(self) -> bool:
         """True if it is declared to score turns. A function may return a list without declaring that."""
         return scores_turns(self.function, self.settings)
+
+    @property
+    def forgeable(self) -> str:
+        """How the policy could forge its value with these settings; empty if it cannot."""
+        said = self.about.forgeable
+        return said(self.settings) if callable(said) else said
 
     @property
     def of_group(self) -> bool:
@@ -443,9 +452,12 @@ def _component(name: str, given: Any, base: Path) -> Component:
     spec = dict(given or {}) if given is None or isinstance(given, Mapping) else {"use": given}
     use, weight = spec.pop("use", None), spec.pop("weight", 1.0)
     required, then = spec.pop("required", None), spec.pop("then", None)
+    accepted = spec.pop("accept_forgery", False)
     if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
         raise RecipeError(f"weight {weight!r} is not a finite number", place=f"{place}.weight")
-    loaded = REWARDS.load(name if use is None else use, spec, base, place, beside=("weight", "required", "then"))
+    if not isinstance(accepted, bool):
+        raise RecipeError(f"accept_forgery is true or false, not {accepted!r}", place=f"{place}.accept_forgery")
+    loaded = REWARDS.load(name if use is None else use, spec, base, place, beside=OF_COMPONENT)
     function = loaded.plug_in
     _check_inputs(name, loaded.wants)
     if (require := about(function).require) is not None:
@@ -463,6 +475,7 @@ def _component(name: str, given: Any, base: Path) -> Component:
         required=about(function).required if required is None else bool(required),
         sandbox_required=_must_have("sandbox", function),
         live_need=next((name for name in ("env", "tools", "sandbox") if _must_have(name, function)), None),
+        forgery_accepted=accepted,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_origin
 Cost = Literal["engine", "sandbox"]
 Value = float | None
 PerTurn = bool | Callable[[Mapping[str, Any]], bool]
+Forgeable = str | Callable[[Mapping[str, Any]], str]
 Require = Callable[[Mapping[str, Any]], None]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +30,8 @@ class About:
             not installed.
         verifier: it runs like the built-in verifiers (`rewards.grading`): with a separate budget. A budget that the
             agent exhausts gives 0.
-        forgeable: how the policy could forge its value. Training refuses the component unless its weight is 0.
+        forgeable: how the policy could forge its value, or a function of its settings that returns this; empty if it
+            cannot. Training refuses the component unless its weight is 0, or the recipe accepts it.
         bounds: the lowest and the highest value; None: unknown.
     """
 
@@ -39,7 +41,7 @@ class About:
     per_turn: PerTurn = False
     require: Require | None = None
     verifier: bool = False
-    forgeable: str = ""
+    forgeable: Forgeable = ""
     bounds: tuple[float, float] | None = None
 
 
@@ -64,7 +66,7 @@ def reward(
     per_turn: PerTurn = False,
     require: Require | None = None,
     verifier: bool = False,
-    forgeable: str = "",
+    forgeable: Forgeable = "",
     bounds: tuple[float, float] | None = None,
 ) -> Callable[[F], F]:
     """Decorates a reward function with its declaration (`About`). Optional: without it the defaults apply."""

@@ -173,6 +173,16 @@ def test_the_families_of_this_repository_can_be_read() -> None:
         assert f"test-{family.name}" in makefile or f" {family.name}" in makefile
         for need in family.needs:
             assert f"\n{need}:" in makefile
-        for test in family.smoke:
+        for test in () if family.command else family.smoke:
             file, _, name = test.partition("::")
             assert f"def {name.partition('[')[0]}(" in (families.ROOT / file).read_text()
+
+
+def test_a_family_may_be_a_program(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(families, "ROOT", checkout.folder)
+    checkout.write("Makefile", "setup:\n")
+    checkout.write("check.py", "import sys; sys.exit(len(sys.argv) + 2)")
+    family = Family("worms", ("setup",), ("check.py",), command=("check.py",), python=sys.executable)
+    assert family.run() == 3
+    assert family.run("--only", "files") == 5

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from agentrl.integrations.swe.rows import SweRow, row_of
 from agentrl.integrations.swe.tool import check_out, forget
 from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.functions.code import SHARED_PROCESS
 from agentrl.rewards.functions.patch import changes
 from agentrl.rewards.functions.state import end_programs_of
 from agentrl.rewards.grading import budget
@@ -28,7 +29,11 @@ Changes = Mapping[str, list[str] | None]
 """By path None for a file that is gone, else git's mode and the content in base64."""
 
 
-@reward(source="SWE-bench, arXiv:2310.06770", costs=["sandbox"], bounds=(0, 1), verifier=True)
+def _forgeable(settings: Mapping[str, Any]) -> str:
+    return SHARED_PROCESS if settings.get("isolation", "none") == "none" else ""
+
+
+@reward(source="SWE-bench, arXiv:2310.06770", costs=["sandbox"], bounds=(0, 1), verifier=True, forgeable=_forgeable)
 async def swe_tests(
     task: Task,
     open_sandbox: Callable[[], Awaitable[Sandbox]],
@@ -120,13 +125,14 @@ async def _apart(
     files = solution | {
         path: base64.b64decode(entry[1]) for path, entry in kept.items() if entry and path not in solution
     }
-    known = files.keys() & (base.keys() | changes(row.patch).keys()) if row.patch else files.keys()
+    of_row = base.keys() | changes(row.patch).keys()
+    known = files.keys() & of_row if row.patch else files.keys()
     seen, unseen = ({path: files[path] for path in files if (path in known) == wanted} for wanted in (True, False))
 
     async def opened() -> Sandbox:
         return boxes.pop(0)
 
-    async with apart(opened, seen, {}, {}, unseen=unseen, python=job["python"]) as (tests, beside):
+    async with apart(opened, seen, {}, {}, unseen=unseen, named=of_row, python=job["python"]) as (tests, beside):
         return await passes(tests, job, timeout_s, beside=(beside,))
 
 

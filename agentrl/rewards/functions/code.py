@@ -20,9 +20,14 @@ if TYPE_CHECKING:
     from agentrl.types.sandbox import ExecResult, Sandbox
 
 SOLUTION = "solution.py"
+SHARED_PROCESS = "with isolation: none, code that patches the test runner passes; isolation: process keeps them apart"
 
 
-@reward(costs=["sandbox"], bounds=(0, 1))
+def _forgeable(settings: Mapping[str, Any]) -> str:
+    return SHARED_PROCESS if settings.get("isolation") == "none" else ""
+
+
+@reward(costs=["sandbox"], bounds=(0, 1), forgeable=_forgeable)
 async def code_tests(
     task: Task,
     episode: Episode,
