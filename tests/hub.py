@@ -283,17 +283,18 @@ def _is_large(path: str) -> bool:
 
 
 _REPO = r"(?P<name>[\w.-]+/[\w.-]+)"
+_KIND = "(?:models|datasets)"
 _ROUTES = (
     (("GET",), "/api/whoami-v2", _Handler.whoami),
     (("POST",), "/api/repos/create", _Handler.create),
     (("POST",), "/api/validate-yaml", _Handler.validate),
-    (("GET",), rf"/api/models/{_REPO}/revision/(?P<revision>.+)", _Handler.info),
-    (("GET",), rf"/api/models/{_REPO}/tree/(?P<revision>[^/]+)", _Handler.tree),
+    (("GET",), rf"/api/{_KIND}/{_REPO}/revision/(?P<revision>.+)", _Handler.info),
+    (("GET",), rf"/api/{_KIND}/{_REPO}/tree/(?P<revision>[^/]+)(/.*)?", _Handler.tree),
     (("POST",), rf"/api/models/{_REPO}/preupload/(?P<revision>[^/]+)", _Handler.preupload),
     (("POST",), rf"/api/models/{_REPO}/commit/(?P<revision>[^/]+)", _Handler.commit),
-    (("GET",), rf"/api/models/{_REPO}", _Handler.info),
+    (("GET",), rf"/api/{_KIND}/{_REPO}", _Handler.info),
     (("POST",), rf"/{_REPO}\.git/info/lfs/objects/batch", _Handler.batch),
     (("PUT",), r"/lfs/(?P<oid>\w+)", _Handler.upload),
     (("POST",), r"/lfs/(?P<oid>\w+)/verify", _Handler.verify),
-    (("GET", "HEAD"), rf"/{_REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", _Handler.resolve),
+    (("GET", "HEAD"), rf"/(datasets/)?{_REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", _Handler.resolve),
 )

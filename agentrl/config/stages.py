@@ -84,6 +84,7 @@ class RowStage(OfflineStage):
     )
     split: str | None = Field(None, description="With hf: the split; needed if there are several.")
     subset: str | None = Field(None, description="With hf: the configuration of the data set.")
+    revision: str | None = Field(None, description="With hf: a branch, a tag or a commit of the hub; default: main.")
     tools: str | None = Field(
         None, description="With rows: field with the definitions of a row's tools; dots lead inside; default: tools."
     )
@@ -95,7 +96,7 @@ class RowStage(OfflineStage):
 
     @model_validator(mode="after")
     def _of_rows(self) -> Self:
-        _only_with(self, "hf", "split", "subset")
+        _only_with(self, "hf", "split", "subset", "revision")
         return self
 
 

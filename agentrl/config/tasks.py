@@ -34,6 +34,7 @@ class TaskSettings(Section, Short):
     )
     split: str | None = Field(None, description="With hf: the split; needed if there are several.")
     subset: str | None = Field(None, description="With hf: the configuration of the data set.")
+    revision: str | None = Field(None, description="With hf: a branch, a tag or a commit of the hub; default: main.")
     prompt: str | None = Field(
         None, description="The instruction of a row; {field} is replaced by the row's value of this field."
     )
@@ -92,7 +93,7 @@ class TaskSettings(Section, Short):
         if (kind := self.rows) is not None and (self.prompt is None) == (self.messages is None):
             both = "takes 'prompt' or 'messages', not both" if self.prompt else "needs 'prompt'"
             raise ValueError(f'{kind!r} {both}, for example prompt: "{{question}}"')
-        if stray := [name for name in ("split", "subset") if name in some and kind != "hf"]:
+        if stray := [name for name in ("split", "subset", "revision") if name in some and kind != "hf"]:
             raise ValueError(f"{stray[0]!r} is for 'hf'")
         return self
 

@@ -24,7 +24,7 @@ def tasks_of_rows(kind: str, settings: TaskSettings, base: Path) -> Iterator[Tas
         MissingExtra: the package that reads it is not installed.
     """
     asked, places = _Asked(settings), dict[str, str]()
-    source = RowSource(kind, getattr(settings, kind), "tasks", settings.split, settings.subset)
+    source = RowSource(kind, getattr(settings, kind), "tasks", settings.split, settings.subset, settings.revision)
     for row in rows_of(source, base):
         try:
             task = asked.task(row)

@@ -33,7 +33,7 @@ class RowSource(NamedTuple):
         kind: `jsonl`, `parquet` or `hf`.
         name: the file, folder or data set.
         section: path of the section in the recipe, for error messages: `tasks`, `stages.0.sft`.
-        split, subset: of a data set.
+        split, subset, revision: of a data set.
     """
 
     kind: str
@@ -41,6 +41,7 @@ class RowSource(NamedTuple):
     section: str
     split: str | None = None
     subset: str | None = None
+    revision: str | None = None
 
     @property
     def key(self) -> str:
@@ -123,6 +124,9 @@ def _hf(source: RowSource, base: Path) -> Iterator[Row]:
     local = (base / name).resolve()
     if name.startswith(("./", "../", "/")) and not local.exists():  # a name of the hub does not begin so
         raise TaskError(f"there is no folder {local}", place=source.key, remedy="paths are relative to the recipe")
+    if local.exists() and source.revision is not None:
+        place, remedy = f"{source.section}.revision", "leave it out, or name a data set of the hub"
+        raise TaskError(f"{local} is a folder of this machine, and has no revisions", place=place, remedy=remedy)
     with needs("hf"):
         import datasets
     there = str(local) if local.exists() else name
@@ -130,14 +134,14 @@ def _hf(source: RowSource, base: Path) -> Iterator[Row]:
         if local.is_dir() and any((local / file).exists() for file in ("dataset_dict.json", "state.json")):
             found = datasets.load_from_disk(there)
         else:
-            found = datasets.load_dataset(there, source.subset)
+            found = datasets.load_dataset(there, source.subset, revision=source.revision)
     except Exception as error:  # the package raises all kinds: of the hub, of scripts, of files
         remedy = "give a folder beside the recipe, or the hub name of a data set that this machine can reach"
         if "onfig" in str(error) and source.subset is None:
             remedy = f"name the configuration: {source.section}: {{hf: ..., subset: ...}}"
         fault = f"{type(error).__name__}: {error}"[:600]
         if not local.exists() and is_of_hub(error):
-            fault, remedy = explained(error, name, kind="dataset")
+            fault, remedy = explained(error, name, source.revision, kind="dataset")
         raise TaskError(fault, place=f"{source.key} {there}", remedy=remedy) from None
     chosen = _split(found, source, there)
     stem, number = Path(there).name, 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.types.errors import MissingExtra, TaskError
 from agentrl.types.task import Task
+from tests.hub import open_hub
 from tests.images import png
 
 ROWS: list[dict[str, Any]] = [
@@ -225,3 +228,30 @@ def test_a_pattern_leaves_out_all_tasks_that_fit(tmp_path: Path) -> None:
     assert [task.id for task in left] == ["b-1", "a"]
     with pytest.raises(TaskError, match=r"has no task 'c-\*'"):
         tasks(tmp_path, jsonl="set.jsonl", prompt="{q}", id="name", exclude={"c-*": "?"})
+
+
+@pytest.mark.slow
+def test_a_data_set_of_the_hub_is_read_at_its_revision(tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="pip install 'agentrl-framework[hf]'")
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    with open_hub() as hub:
+        for text, tags in (("one", ["v1"]), ("two", [])):
+            (folder / "train.jsonl").write_text(json.dumps({"q": text}))
+            commit = hub.put("me/rows", folder, *tags)
+        environment = os.environ | hub.environment(tmp_path / "hf")  # read when the package is imported
+        for revision, said in {None: "two", "v1": "one", commit: "two", "v9": "me/rows has no revision 'v9'"}.items():
+            done = subprocess.run(
+                [sys.executable, "-c", READ, str(revision or "")], env=environment, capture_output=True, text=True
+            )
+            assert said in done.stdout + done.stderr, done
+    with pytest.raises(TaskError, match=r"tasks\.revision: /.*/rows is a folder of this machine, and has no revisions"):
+        tasks(tmp_path, hf="rows", prompt="{q}", revision="v1")
+
+
+READ = """
+import sys
+from pathlib import Path
+from agentrl.curriculum.tables import RowSource, rows_of
+print([row.data for row in rows_of(RowSource("hf", "me/rows", "tasks", revision=sys.argv[1] or None), Path("here"))])
+"""

@@ -84,7 +84,8 @@ policies: {user: {checkpoint: Qwen/Qwen3-1.7B}}          # each policy's checkpo
 - Without a network, or with `HF_HUB_OFFLINE=1`, the cache is used. If it lacks a part of the model, the error names the line of the recipe
   and the command: `hf download OWNER/NAME --revision R`.
 - An unknown name, a revision that does not exist and a gated model are errors of their own. `hf auth login` or `HF_TOKEN` gives access.
-- `tasks: {hf: OWNER/NAME}` is a data set ([adapters.md](adapters.md)); its errors say the same.
+- `tasks: {hf: OWNER/NAME}` is a data set ([adapters.md](adapters.md)), with `revision: R` that of a branch, a tag or a commit;
+  its errors say the same.
 
 This is tested with the real `huggingface_hub` against a hub on the machine of the test (`tests/hub.py`), which serves repositories, trees,
 files by revision and gated ones. The real Hub is untried: the machines of the tests cannot reach it.

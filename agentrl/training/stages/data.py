@@ -269,7 +269,7 @@ def _rows(stage: Stage, settings: SftStage | PreferenceStage) -> RowSource | Non
     if (kind := settings.rows) is None:
         return None
     section = key_of(stage, kind).removesuffix(f".{kind}")
-    return RowSource(kind, getattr(settings, kind), section, settings.split, settings.subset)
+    return RowSource(kind, getattr(settings, kind), section, settings.split, settings.subset, settings.revision)
 
 
 @contextmanager
