@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +93,10 @@ class Scorer:
         return msgspec.structs.replace(score.onto(episode), components={**said, **score.components}, reward=total)
 
     def _fresh(self, id: str) -> OpenSandbox | None:
-        if self.backend is None:
+        backend, label, seconds = self.backend, f"{id}/verify", self.limits.sandbox_s
+        if backend is None:
             return None
-        return partial(self._outage.create, self.backend, self.spec, f"{id}/verify", self.limits.sandbox_s)
+        return lambda **changes: self._outage.create(backend, self.spec.changed(**changes), label, seconds)
 
 
 def proxy(

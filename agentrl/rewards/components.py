@@ -35,7 +35,8 @@ from agentrl.types.values import ValueRefused, number, text
 if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox
 
-OpenSandbox = Callable[[], Awaitable["Sandbox"]]
+OpenSandbox = Callable[..., Awaitable["Sandbox"]]
+"""Starts a fresh sandbox with the spec of the task; keywords replace fields of the spec."""
 """Starts a fresh sandbox that the agent has not used."""
 
 OF_COMPONENT = ("weight", "required", "accept_forgery", "then")
@@ -152,10 +153,10 @@ class Component:
         found: Any
         value: Any
 
-        async def open_fresh() -> Sandbox:
+        async def open_fresh(**changes: Any) -> Sandbox:
             if open_sandbox is None:
                 raise RewardError("there is no sandbox backend to start a fresh sandbox with")
-            boxes.append(await open_sandbox())
+            boxes.append(await open_sandbox(**changes))
             return boxes[-1]
 
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -296,7 +295,8 @@ class Attempt:
         backend = self.context.backend
         if backend is None:
             return None
-        return partial(self._start, backend, self.context.specs.of(self.spec.task), f"{self.spec.id}/verify")
+        spec, label = self.context.specs.of(self.spec.task), f"{self.spec.id}/verify"
+        return lambda **changes: self._start(backend, spec.changed(**changes), label)
 
     async def close(self) -> None:
         """Closes tools and sandbox; a failure here cannot change the status of the episode."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 
 import msgspec
 
@@ -85,9 +84,10 @@ class Rescorer:
         return rewards.withheld(rewards.combine(bare, found, notes)).onto(bare)
 
     def _open_sandbox(self, task: Task) -> OpenSandbox | None:
-        if self._backend is None:
+        backend, spec, seconds = self._backend, self._specs.of(task), self._limits.sandbox_s
+        if backend is None:
             return None
-        return partial(self._outage.create, self._backend, self._specs.of(task), "reward", self._limits.sandbox_s)
+        return lambda **changes: self._outage.create(backend, spec.changed(**changes), "reward", seconds)
 
 
 _INSTEAD = {"sandbox": "`fresh_sandbox` instead of `sandbox`", "env": "`info`", "tools": "`info` of an environment"}

@@ -110,6 +110,14 @@ class SandboxSpec(BaseModel):
     ttl_s: float = Field(3600, gt=0, description="A sandbox older than this is killed, whatever it does.")
     snapshots: bool = Field(False, description="Whether its files can be snapshot.")
 
+    def changed(self, **fields: Any) -> SandboxSpec:
+        """Returns a spec with other values of some fields.
+
+        Raises:
+            ValidationError: a value is not of the field's form.
+        """
+        return SandboxSpec.model_validate({**self.model_dump(), **fields}) if fields else self
+
     @property
     def own_folders(self) -> tuple[str, ...]:
         """Workdir and further writable folders, the outer ones first."""

@@ -88,6 +88,43 @@ def test_a_folder_is_built_and_played(engine: Any, tmp_path: Path, backend: str)
     assert [episode.reward for episode in run.episodes] == [1.0], run.episodes
 
 
+VERIFIER = """\
+FROM agentrl/base:latest
+RUN mkdir -p /opt/grader && echo 10 > /opt/grader/gold
+WORKDIR /opt/grader
+COPY test.sh /tests/
+"""
+GRADER = """\
+test "$(cat /app/sum.txt)" = "$(cat gold)" && test -z "$LIMIT" && ! test -e /app/numbers.txt || exit 1
+echo 1 > /logs/verifier/reward.txt
+"""
+
+
+@pytest.mark.parametrize("backend", ["docker", "namespace"])
+def test_a_verifier_of_its_own_is_built(engine: Any, tmp_path: Path, backend: str) -> None:
+    folder = a_folder(tmp_path)
+    (folder / "tasks/one/task.toml").write_text(
+        TOML.replace("[verifier]\n", '[verifier]\nenvironment_mode = "separate"\n')
+    )
+    (folder / "tasks/one/tests/Dockerfile").write_text(VERIFIER)
+    (folder / "tasks/one/tests/test.sh").write_text(GRADER)
+    (folder / "none.py").write_text(
+        "from agentrl import Say\n\ndef nothing(task, rng):\n"
+        "    yield Say(calls=[('shell', {'command': 'echo 11 > /app/sum.txt; echo 1 > /logs/artifacts/reward.txt'})])\n"
+        "    yield Say('Done.')\n"
+    )
+    settings = {
+        "sandbox.use": backend, "scripts.nothing": "./none.py:nothing", "limits.sandbox_s": 300,
+        "tasks.args": {"path": "tasks", "bases": BASES},
+    }  # fmt: skip
+    for script, reward in {"oracle": 1.0, "nothing": 0.0}.items():
+        run = agentrl.rollout(folder, 1, script=script, out=folder / script, overrides=settings, reporters=())
+        assert [episode.reward for episode in run.episodes] == [reward], [episode.notes for episode in run.episodes]
+    (folder / "tasks/one/environment/Dockerfile").write_text("FROM agentrl/base\nWORKDIR /app\n")
+    with pytest.raises(TaskError, match=r"(?s)a verifier that is built \(tests/Dockerfile\).*build: true"):
+        tasks(folder, build=False, bases={})
+
+
 def test_an_unchanged_folder_is_built_once(engine: Any, tmp_path: Path) -> None:
     folder = a_folder(tmp_path)
     (first,) = tasks(folder)

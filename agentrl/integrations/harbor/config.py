@@ -185,8 +185,6 @@ def unsupported(folder: Path, config: TaskToml) -> str | None:
         "a health check (environment.healthcheck)": environment.healthcheck is not None,
         "a verifier with an image of its own (verifier.environment)": other is not None
         and other.docker_image != environment.docker_image,
-        "a verifier that is built (tests/Dockerfile)": verifier.environment_mode == "separate"
-        and (folder / "tests/Dockerfile").exists(),
         "other services (service)": any(each.service not in (None, "main") for each in config.artifacts)
         or any(hook.service not in (None, "main") for hook in verifier.collect),
     }

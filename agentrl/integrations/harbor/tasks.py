@@ -18,7 +18,14 @@ from agentrl.engines.scripted import Say
 from agentrl.integrations.harbor.build import build as build_image
 from agentrl.integrations.harbor.build import engine_api
 from agentrl.integrations.harbor.compose import compose_env, compose_path
-from agentrl.integrations.harbor.config import TaskToml, network_of, read_task_toml, resolved, unsupported
+from agentrl.integrations.harbor.config import (
+    EnvironmentTable,
+    TaskToml,
+    network_of,
+    read_task_toml,
+    resolved,
+    unsupported,
+)
 from agentrl.integrations.harbor.dockerfile import LEAVE_OUT, Plan, last_workdir, plan_of, root_of, roots_in
 from agentrl.integrations.harbor.steps import steps_of
 from agentrl.types.errors import TaskError
@@ -130,6 +137,7 @@ def _task(id: str, folder: Path, image: str | None, network: Any, resources: boo
         as_is = built is not None or (image is None and config.environment.docker_image is not None)
         plan = as_is_plan(folder) if as_is else plan_for(folder)
         spec = _spec(folder, config, plan, built or image, network, resources)
+        judge = _built_verifier(id, folder, config, builder, spec)
     except (TaskError, ValueError) as error:
         if isinstance(error, TaskError):
             raise Unsupported(error.message, place=error.place, remedy=error.remedy) from None
@@ -138,6 +146,8 @@ def _task(id: str, folder: Path, image: str | None, network: Any, resources: boo
     first = steps[0].instruction if steps else (folder / "instruction.md").read_text(errors="replace")
     instruction = "\n".join(_shown(first.splitlines()))
     about: dict[str, Any] = {"folder": str(folder), "digest": digest(folder), "left_to_the_image": plan.left}
+    if judge is not None:
+        about["verifier"] = judge
     if as_is:
         about["as_is"] = True
     elif "image" not in spec and (folder / "environment" / "Dockerfile").is_file():
@@ -152,6 +162,30 @@ def _built(id: str, folder: Path, config: TaskToml, builder: Builder | None) -> 
     if config.environment.docker_image is not None:
         return None
     return builder(id, folder / "environment", config.environment.build_timeout_sec)
+
+
+def _built_verifier(
+    id: str, folder: Path, config: TaskToml, builder: Builder | None, spec: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Returns what the sandbox of a verifier of its own has in place of the task's spec; None: the task has none.
+
+    Raises:
+        Unsupported: no container engine builds it.
+    """
+    dockerfile = folder / "tests" / "Dockerfile"
+    if config.verifier.environment_mode != "separate" or not dockerfile.is_file():
+        return None
+    if builder is None:
+        remedy = "have a container engine build it (tasks.args.build: true, without tasks.args.image), or exclude it"
+        raise Unsupported("it asks for a verifier that is built (tests/Dockerfile)", place=str(folder), remedy=remedy)
+    own = config.verifier.environment or EnvironmentTable()
+    workdir = own.workdir or last_workdir(dockerfile.read_text(errors="replace")) or spec["workdir"]
+    return {
+        "image": builder(f"{id}-verifier", folder / "tests", own.build_timeout_sec),
+        "env": resolved(own.env, f"{folder}/task.toml: verifier.environment.env"),
+        "workdir": workdir,
+        "writable": sorted({*spec["writable"], spec["workdir"]} - {workdir}),  # the artifacts come to their places
+    }
 
 
 def as_is_plan(folder: Path) -> Plan:

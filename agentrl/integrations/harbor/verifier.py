@@ -38,7 +38,7 @@ _GUARD = {"PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECO
 async def harbor(
     task: Task,
     sandbox: Sandbox,
-    open_sandbox: Callable[[], Awaitable[Sandbox]],
+    open_sandbox: Callable[..., Awaitable[Sandbox]],
     tools: Sequence[Any] = (),
     *,
     key: str = "reward",
@@ -49,10 +49,10 @@ async def harbor(
     """Returns the verifier's reward from `/logs/verifier`: `reward.json` (a number or object) or `reward.txt`.
 
     First ends the agent's programs and clears `/tests` and `/logs/verifier`, so that files planted by the agent do not
-    count. A task with `environment_mode = "separate"` is verified in a fresh sandbox that gets only the artifacts. The
-    reward is 0 if the verifier writes none; the note gives the reason. The agent's code runs with the rights of
-    `test.sh`, so the reward is also 0 if a signal ended `test.sh`, if two reward files exist, or if the reward is
-    beyond 1000.
+    count. A task with `environment_mode = "separate"` is verified in a fresh sandbox that gets only the artifacts: of
+    the image of `tests/Dockerfile`, if there is one. The reward is 0 if the verifier writes none; the note gives the
+    reason. The agent's code runs with the rights of `test.sh`, so the reward is also 0 if a signal ended `test.sh`, if
+    two reward files exist, or if the reward is beyond 1000.
 
     Of a task with `[[steps]]` it is the mean over all steps, or the last step's (`multi_step_reward_strategy`). A step
     that was not reached counts 0.
@@ -74,7 +74,15 @@ async def harbor(
     config = read_task_toml(folder)
     if config.steps:
         return await _of_steps(steps_of(folder, config), config, sandbox, tools, key=key, guard=guard, offline=offline)
-    apart = config.verifier.environment_mode == "separate"
+    own = task.data["harbor"].get("verifier")
+
+    async def fresh() -> Sandbox:
+        if own is not None:
+            return await open_sandbox(**own)
+        opened = await open_sandbox()
+        await prepare(task, opened)
+        return opened
+
     for hook in config.verifier.collect:
         done = await budget().exec(sandbox, ["sh", "-c", hook.command], timeout_s=hook.timeout_sec)
         if not done.ok:
@@ -82,20 +90,19 @@ async def harbor(
     if end_programs and not await end_programs_of(sandbox):
         return Scored(0.0, "the agent's programs could not be ended")
     judge = sandbox
-    if apart:
-        judge = await open_sandbox()
-        await prepare(task, judge)
+    if config.verifier.environment_mode == "separate":
+        judge = await fresh()
         if problem := await _carry(config, sandbox, judge):
             return Scored(0.0, problem)
-    verify = partial(_verify, Verifier.of(folder, config), key=key, guard=guard, offline=offline)
+    verify = partial(
+        _verify, Verifier.of(folder, config, in_image=own is not None), key=key, guard=guard, offline=offline
+    )
     found = await verify(judge)
     if isinstance(found, Scored):
         return found
     if owed(found.program, folder, sandbox.spec):
         return Scored(0.0, f"{found.program} is missing, which the agent was to make; {found.said}")
-    fresh = await open_sandbox()
-    await prepare(task, fresh)
-    untouched = await verify(fresh)
+    untouched = await verify(await fresh())
     if isinstance(untouched, Scored) or (untouched.code, untouched.program) != (found.code, found.program):
         return Scored(0.0, f"it lacks a program only after the agent's work; {found.said}")
     raise TaskError(
@@ -126,17 +133,21 @@ class Missing:
 
 @dataclass(frozen=True)
 class Verifier:
-    """Tests of a task or of a step."""
+    """Tests of a task or of a step.
+
+    Attributes:
+        tests: folders of which the later ones lie over the earlier ones; none: the image holds them.
+    """
 
     tests: tuple[Path, ...]
     timeout_s: float
     env: Mapping[str, str]
 
     @classmethod
-    def of(cls, folder: Path, config: TaskToml) -> Verifier:
+    def of(cls, folder: Path, config: TaskToml, *, in_image: bool = False) -> Verifier:
         """Returns the tests of a task of one step."""
         env = resolved(config.verifier.env, f"{folder}/task.toml: verifier.env")
-        return cls((folder / "tests",), config.verifier.timeout_sec, env)
+        return cls(() if in_image else (folder / "tests",), config.verifier.timeout_sec, env)
 
 
 async def _of_steps(
@@ -192,11 +203,12 @@ async def clear(sandbox: Sandbox) -> bool:
 
 async def _verify(verifier: Verifier, sandbox: Sandbox, *, key: str, guard: bool, offline: bool) -> Scored | Missing:
     home = f"{_HOME}{secrets.token_hex(16)}"  # an unguessable name, so that the agent cannot prepare it
-    clear = f"chmod -R u+rwx /tests {LOGS} 2>/dev/null; rm -rf /tests/* /tests/.[!.]* {LOGS}"
+    ours = f"/tests {LOGS}" if verifier.tests else LOGS
+    clear = f"chmod -R u+rwx {ours} 2>/dev/null; rm -rf {LOGS}{' /tests/* /tests/.[!.]*' if verifier.tests else ''}"
     cleared = await sandbox.exec(["sh", "-c", f"{clear}; mkdir -p {LOGS} /logs/artifacts && mkdir {home}"], cwd="/")
-    left = await sandbox.exec(["sh", "-c", f"ls -A /tests {LOGS} {home} | grep -v ':$'"], cwd="/")
+    left = await sandbox.exec(["sh", "-c", f"ls -A {ours} {home} | grep -v ':$'"], cwd="/")
     if not cleared.ok or left.text.strip():
-        return NoVerdict(0.0, f"/tests and {LOGS} could not be cleared: {(cleared.text + left.text)[-200:]}")
+        return NoVerdict(0.0, f"{ours} could not be cleared: {(cleared.text + left.text)[-200:]}")
     for tests in verifier.tests:
         await sandbox.put(tests, "/tests")
     env = (await _guarded(sandbox, home) if guard else {}) | dict(verifier.env)
