@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE = # where it is set, every process compiles torch and transformers again: 9 of 17 seconds
 
 .PHONY: setup programs quickstart check ruff types imports quick lint test costs attacks bench-smoke bench curves gpu gpu-wheels gpu-smoke wheel view-types test-newest docs pictures clean \
-	vllm-cpu worlds guests frameworks playwright-mcp swe test-families test-all test-envs test-models $(addprefix test-,vllm worlds guests programs wheel playwright recipes view methods distributed)
+	vllm-cpu worlds guests frameworks playwright-mcp swe test-families test-all test-envs test-models $(addprefix test-,vllm worlds guests programs sandbox verifiers swe wheel playwright recipes view methods distributed)
 
 # What is in the environments, and how they are made: requirements/, scripts/environments.py.
 setup: $(VENV)/.installed
@@ -92,10 +92,10 @@ test-newest: setup
 	$(BIN)/python -m scripts.newest $(ARGS)
 
 # Everything, the families and whole recipes too: hours.
-test-all: lint test test-vllm test-worlds test-guests test-programs test-wheel test-playwright test-recipes test-view test-methods test-distributed test-envs test-models
+test-all: lint test test-vllm test-worlds test-guests test-programs test-sandbox test-verifiers test-swe test-wheel test-playwright test-recipes test-view test-methods test-distributed test-envs test-models
 
 # Families (tests/families.toml): tests with an installation of their own. Green, they are recorded in tests/families.lock.
-test-vllm test-worlds test-guests test-programs test-wheel test-playwright test-recipes test-view test-methods test-distributed: test-%:
+test-vllm test-worlds test-guests test-programs test-sandbox test-verifiers test-swe test-wheel test-playwright test-recipes test-view test-methods test-distributed: test-%:
 	$(PYTHON) scripts/families.py run $*
 
 test-families: # what CI runs of them

@@ -34,7 +34,7 @@ TOOLS = [
 NAMES = [t["function"]["name"] for t in TOOLS]
 PARSER = {name: parser_named(name, TOOLS) for name in FORMATS.built_in}
 # The shared machinery is tried on many texts under the oldest formats, what each format adds to it on fewer.
-EXAMPLES = {name: 100 if name in ("hermes", "xml", "fenced", "tags") else 50 for name in FORMATS.built_in}
+EXAMPLES = {name: 100 if name in ("hermes", "xml", "fenced", "tags") else 20 for name in FORMATS.built_in}
 
 
 def parse(format: str, text: str) -> Reply:

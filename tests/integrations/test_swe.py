@@ -215,6 +215,7 @@ def either(task: Task, rng: Any) -> Any:
         yield Say()
 
 
+@pytest.mark.family("swe")
 @pytest.mark.slow
 @pytest.mark.parametrize(("backend", "isolation"), [("namespace", "process"), ("docker", "none")])
 def test_the_recipe_is_played_eight_at_once(tmp_path: Path, image: str, backend: str, isolation: str) -> None:
@@ -233,6 +234,7 @@ async def scored(box: Any, backend: Any, task: Task, **settings: Any) -> tuple[f
     return found.value, found.note
 
 
+@pytest.mark.family("swe")
 @pytest.mark.slow
 async def test_what_counts_and_what_does_not(image: str) -> None:
     backend = open_backend("namespace")
@@ -261,6 +263,7 @@ async def test_what_counts_and_what_does_not(image: str) -> None:
         await backend.close()
 
 
+@pytest.mark.family("swe")
 @pytest.mark.slow
 async def test_the_repair_is_not_in_the_history(image: str) -> None:
     backend = NamespaceBackend()
@@ -282,6 +285,7 @@ async def test_the_repair_is_not_in_the_history(image: str) -> None:
         await backend.close()
 
 
+@pytest.mark.family("swe")
 @pytest.mark.slow
 async def test_a_test_that_is_skipped_has_not_passed(image: str) -> None:
     backend = NamespaceBackend()
@@ -317,6 +321,7 @@ new file mode 100644
 """
 
 
+@pytest.mark.family("swe")
 @pytest.mark.slow
 async def test_what_an_agent_may_try(image: str) -> None:
     backend = open_backend("namespace")

@@ -25,7 +25,7 @@ from tests.rewards.cheats import CHEATS, PARTICULAR
 from tests.rewards.honest import HONEST
 from tests.rewards.make import make_episode
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("verifiers")]
 
 SITE = "/tmp/site"
 RIGHT = "def double(x):\n    return 2 * x\n"

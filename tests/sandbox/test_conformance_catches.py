@@ -23,7 +23,7 @@ from agentrl.sandbox.toolbox.session import ToolboxShell
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import ExecResult, SandboxSpec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("sandbox")]
 
 Patch = Callable[[pytest.MonkeyPatch, Path], type[NamespaceBackend]]
 BROKEN: dict[str, tuple[Patch, list[str]]] = {}

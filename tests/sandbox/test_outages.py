@@ -13,7 +13,7 @@ from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.sandbox import dockerd
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("sandbox")]
 
 CODE = '''
 import subprocess

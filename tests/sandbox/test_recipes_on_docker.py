@@ -17,7 +17,7 @@ from tests.integrations import test_harbor
 from tests.rollouts.test_programs import LIBRARY, RECIPE, TASK
 from tests.waiting import limits
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("sandbox")]
 
 
 def test_a_recipe_runs_in_containers(docker_host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.sandbox.attacks import ATTACKS, FATAL
 from tests.waiting import limits as doubled
 from tests.waiting import stop
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("sandbox")]
 
 SPEC = {"memory_mb": 128, "pids": 64, "disk_mb": 64}
 SOLVE = "touch /work/solved"

@@ -24,7 +24,7 @@ from tests.view.app.everything import make_everything
 from tests.view.app.hostile import GROUP, make_hostile, name_of
 from tests.view.web.test_server import files_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("view")]
 
 LINE = "a line of the output of a tool, one hundred characters long, of which there are a million in one run.\n"
 MANY = 1_000_000
