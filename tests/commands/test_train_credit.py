@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from agentrl.api.credit import credit as credited_again
 from agentrl.api.recipe_check import check as recipe_check
 from agentrl.api.rollout import rollout
 from agentrl.config.credit import CreditSettings
@@ -66,6 +68,45 @@ def test_a_critic_learns_and_continues(here: Path, warm: list[str]) -> None:
     assert [[line.get(name) for name in kept] for line in parts] == [
         [line.get(name) for name in kept] for line in whole
     ]
+
+
+REMEMBERING = ("credit.decay=0.5", "train.checkpoint_every=2", "tasks={source: ./task.py:counts, args: {n: 4}}")
+
+
+def test_counted_values_continue_after_a_kill(here: Path, warm: list[str]) -> None:
+    whole = train(here, "whole", "gagpo", *warm, *REMEMBERING, iterations=4)
+    assert whole[0]["known_states"] == 0
+    assert whole[3]["known_states"] > 0
+    # Killed after its third iteration, whose checkpoint was not yet due: it goes on from the second.
+    train(here, "parts", "gagpo", *warm, *REMEMBERING, iterations=3)
+    shutil.rmtree(here / "parts/checkpoints/it-00003")
+    parts = train(here, "parts", "gagpo", *warm, *REMEMBERING, iterations=4)
+    kept = ("known_states", "remembered_states", "loss", "grad_norm", "reward")
+    assert [parts[3][name] for name in kept] == [whole[3][name] for name in kept]
+    # What trained can be computed again from the episodes, also of the run that was killed.
+    for run in ("whole", "parts"):
+        assert_credited_again(here / run)
+    alone = {
+        each.episode_id: each.turn_advantages for each in credited_again(here / "whole", overrides=["decay=0"]).credits
+    }
+    assert any(alone[id] != stored for id, stored in stored_credit(here / "whole").items()), "memory changed credit"
+    agentrl("credit", "whole", "--save", cwd=here)
+    assert_sound(here / "whole")
+
+
+def stored_credit(run: Path) -> dict[str, list[float]]:
+    """By episode that trained: the advantages of its turns."""
+    with RunDir.read(run) as reader:
+        found = {id: reader.credit(id) for id in sorted(reader.ids(split="train"))}
+    return {id: each.turn_advantages for id, each in found.items() if each is not None}
+
+
+def assert_credited_again(run: Path) -> None:
+    again = {each.episode_id: each.turn_advantages for each in credited_again(run).credits}
+    stored = stored_credit(run)
+    assert len(stored) >= 16
+    for id, advantages in stored.items():
+        np.testing.assert_allclose(again[id], advantages, atol=1e-12)
 
 
 def test_a_critic_learns_before_the_policy(here: Path, warm: list[str]) -> None:

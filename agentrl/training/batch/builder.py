@@ -72,6 +72,20 @@ class BatchBuilder:
         told = {key: value for each in beside.values() for key, value in each.metrics.items()}
         return TrainingBatch(training, _with_advantages(groups, credits), {**metrics, **told}, of_others)
 
+    def state_dict(self) -> dict[str, Any]:
+        """What the credit of each policy remembers between updates, as JSON values."""
+        return {name: giver.state_dict() for name, giver in self._givers.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores a result of `state_dict`; a policy that it lacks begins without."""
+        for name, giver in self._givers.items():
+            giver.load_state_dict(state.get(name, {}))
+
+    @property
+    def _givers(self) -> dict[str, CreditGiver]:
+        """By policy; "" is the main one."""
+        return {"": self._giver, **{name: each.giver for name, each in self._beside.items()}}
+
     def _selected(self, groups: list[Group], iteration: int) -> tuple[list[Episode], Samples]:
         selected = self._curriculum.select(groups, self._settings.groups, iteration)
         chosen = [episode for group in selected for episode in group.episodes]
