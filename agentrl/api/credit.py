@@ -95,7 +95,7 @@ def credit(
     Raises:
         CreditError: unknown estimator or setting, or the episodes lack a required field.
         StoreError: the run or stage does not exist, or no episode in it counts; or `save` would replace the credit of
-            the training, which needs the models of the training.
+            the training, which needs more than the stored episodes hold.
     """
     path = folder_of(run)
     with RunDir.read(path) as stored:
@@ -113,6 +113,10 @@ def credit(
         if save and estimator is None and any(batch.trained for batch in batches):
             for of in {batch.prefix for batch in batches}:
                 _same_as_trained(stages.recipe_of(of), path)
+            if credit.memory() is not None and (group := _trained_again(stored)) is not None:
+                raise _other_credit(
+                    path, f"group {group!r} trained several times, and credit.decay remembers each time"
+                )
         found, memories = [], _Memories(credit)
         for batch in batches:  # of a stage in the order of its updates: credit may remember earlier ones
             batch.credits, metrics = _of_all_policies(credit, batch, stages.recipe_of(batch.prefix), memories)
@@ -223,6 +227,16 @@ def _trained_in(run: RunReader) -> dict[str, int]:
     return {group: line["iteration"] - 1 for line in lines for group in line.get("trained_groups", ())}
 
 
+def _trained_again(run: RunReader) -> str | None:
+    """A group that trained in several iterations (recorded groups in several passes), or None."""
+    found: dict[str, int] = {}
+    for line in run.metrics():
+        for group in line.get("trained_groups", ()) if line.get("split") == "train" else ():
+            if found.setdefault(group, line["iteration"]) != line["iteration"]:
+                return str(group)
+    return None
+
+
 def _batches(episodes: Iterable[Episode], stages: RunStages, trained: Mapping[str, int]) -> list[_Batch]:
     """Groups the episodes that count into batches."""
     found: dict[tuple[bool, str, str, int, bool], list[Episode]] = defaultdict(list)
@@ -284,11 +298,15 @@ def _same_as_trained(recipe: Recipe | None, path: Path) -> None:
     if recipe.train.kl is not None and recipe.train.kl.place == "reward":
         why = "the KL penalty of models was part of the reward (train.kl.place)"
     if why:
-        raise StoreError(
-            f"{why}, which the stored episodes do not hold: the credit would not be that which trained",
-            place=str(path),
-            remedy="leave out --save, or name another --estimator",
-        )
+        raise _other_credit(path, why)
+
+
+def _other_credit(path: Path, why: str) -> StoreError:
+    return StoreError(
+        f"{why}, which the stored episodes do not hold: the credit would not be that which trained",
+        place=str(path),
+        remedy="leave out --save, or name another --estimator",
+    )
 
 
 def _chosen(

@@ -68,19 +68,20 @@ class StateValues:
 
     def _counted(self, table: CreditTable, iteration: int) -> tuple[Floats, float]:
         states = _states_of(table)
-        sums, counts = _counts(states.index, table.returns(self._settings.gamma))
-        keys = states.digests(table)
-        met = 0
+        fresh_sums, fresh_counts = _counts(states.index, table.returns(self._settings.gamma))
+        sums, counts, keys = fresh_sums.tolist(), fresh_counts.tolist(), states.digests(table)
+        decay, known, met = self._settings.decay, self._known, 0
         for at in sorted(range(len(keys)), key=keys.__getitem__):
-            total, count, seen = self._known.pop(keys[at], (0.0, 0.0, iteration))
-            met += count > 0
-            kept = self._settings.decay ** (iteration - seen)
-            sums[at] += kept * total
-            counts[at] += kept * count
-            self._known[keys[at]] = float(sums[at]), float(counts[at]), iteration
-        for old in list(self._known)[: max(len(self._known) - self._settings.max_states, 0)]:
-            del self._known[old]
-        return (sums / counts)[states.index], met / max(len(keys), 1)
+            if (before := known.pop(keys[at], None)) is not None:
+                total, count, seen = before
+                kept = decay ** (iteration - seen)
+                sums[at] += kept * total
+                counts[at] += kept * count
+                met += 1
+            known[keys[at]] = sums[at], counts[at], iteration
+        for old in list(known)[: max(len(known) - self._settings.max_states, 0)]:
+            del known[old]
+        return (np.array(sums) / np.array(counts))[states.index], met / max(len(keys), 1)
 
     def state_dict(self) -> dict[str, Any]:
         """JSON values for `load_state_dict`: columns in base64, in the order of age."""

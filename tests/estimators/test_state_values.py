@@ -161,7 +161,7 @@ class TestMemory:
 
     def test_no_task_and_state_read_like_another_pair(self):
         known = memory()
-        known.add(tasked(path(1, "x", "g"), Member("h", 0.0, [Step("bx", 0, 1)]), tasks=["tb+", "t"]), 0)
+        known.add(tasked(path(1, "x", "g"), Member("h", 0.0, [Step("b+x", 0, 1)]), tasks=["t+b", "t"]), 0)
         assert len(known) == 2
 
     def test_seats_are_apart(self):
@@ -189,11 +189,12 @@ class TestMemory:
         known.add(tasked(path(1, "ab")), 0)
         known.add(tasked(path(1, "ac"), start=1), 1)
         assert len(known) == 3
-        # b was met last in iteration 0; a and c after it. All four of the batch still have their value.
-        value, _ = known.add(tasked(path(0, "d"), start=2), 2)
-        assert value.tolist() == [0]
-        assert known.add(tasked(path(0, "acdb"), start=3), 3)[1]["known_states"] == 0.75
-        assert len(known) == 3
+        # b was met last in iteration 0; a and c after it.
+        known.add(tasked(path(0, "d"), start=2), 2)
+        assert known.add(tasked(path(0, "ab"), start=3), 3)[1]["known_states"] == 0.5
+        # A batch of more states than are kept still has the values of all.
+        value, _ = memory(max_states=2).add(tasked(path(1, "abcd"), path(0, "a")), 0)
+        assert value.tolist() == [0.5, 1, 1, 1, 0.5]
 
     def test_it_comes_back_from_json(self):
         known, again = memory(max_states=5), memory(max_states=5)
