@@ -105,6 +105,11 @@ def batch_values(table: CreditTable, gamma: float) -> Floats:
     return (sums / counts)[index]
 
 
+def visits(table: CreditTable) -> Ints:
+    """Number of turns of the batch that met each state [n_states]."""
+    return np.bincount(_states_of(table).index)
+
+
 class _States:
     """The states of a table, each in its task. Turns without a state key share one in each task.
 

@@ -148,3 +148,13 @@ def test_an_iteration_that_teaches_nothing_says_so(here: Path, warm: list[str]) 
     text = " ".join((said.stdout + said.stderr).split())
     assert "nothing to learn from, every advantage is 0" in text
     assert "groups of 1 scored episodes" in text, text
+    assert "the same state" not in text
+
+
+def test_states_that_never_recur_are_named(here: Path, warm: list[str]) -> None:
+    code = here / "counting" / "task.py"
+    unlike = "def state_key(self): return __import__('uuid').uuid4().hex"
+    code.write_text(code.read_text().replace("def state_key(self): return str(self.count)", unlike))
+    said = agentrl("train", "counting", "--out", "run", *sets(*warm, "credit=gagpo", "train.iterations=1"), cwd=here)
+    text = " ".join((said.stdout + said.stderr).split())
+    assert "every advantage is 0, and no two turns met the same state: state_key() of the tools or the agent" in text

@@ -116,6 +116,7 @@ class TestGagpo:
         assert not gagpo(table).turn.any()
         one = replace(table, task_ids=["t", "t", "u"])
         np.testing.assert_allclose(gagpo(one, std="none").turn, [0.5, -0.5, 0])
+        assert gagpo(one).metrics == {"step_group_size": 1.5, "single_step_groups": 0.5}
         nameless = replace(table, task_ids=["", "", ""])
         assert not gagpo(nameless, std="none").turn.any(), "a task without an id is its group's alone"
 

@@ -11,7 +11,7 @@ from agentrl.estimators.arrays import Floats
 from agentrl.estimators.estimator import Advantages, Need, estimator
 from agentrl.estimators.normalise import Discount, Normalisation, Std, deviation, normalise
 from agentrl.estimators.score import group_advantage
-from agentrl.estimators.state_values import CountedStates, batch_values
+from agentrl.estimators.state_values import CountedStates, batch_values, visits
 from agentrl.estimators.table import CreditTable, needed
 from agentrl.estimators.turn.gae import recursion
 
@@ -64,8 +64,8 @@ def gagpo(table: CreditTable, settings: GagpoSettings) -> Advantages:
     value = needed(table.state_value, "state_value") if settings.decay else batch_values(table, settings.gamma)
     raw = recursion(table.step_reward, value, table.turns_left, settings.gamma, settings.lam)
     step = _scaled(table, raw, settings)
-    visits = np.unique(table.turn_group * (len(table.states) + 1) + table.state, return_counts=True)[1]
-    metrics = {"step_group_size": float(visits.mean()), "single_step_groups": float(np.mean(visits == 1))}
+    sizes = visits(table)
+    metrics = {"step_group_size": float(sizes.mean()), "single_step_groups": float(np.mean(sizes == 1))}
     if not settings.episode:
         return Advantages(step, parts={"step": step}, metrics=metrics)
     same = Normalisation(std=settings.std, eps=settings.eps)
