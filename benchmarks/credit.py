@@ -1,13 +1,15 @@
 """Processor time of each estimator: `python -m benchmarks.credit [--sizes 64 256 512 1024] [--turns 30]`.
 
 CPU seconds of this process, the median of some repetitions, on tables that hold every column. Beside GiGPO stands a
-straightforward one that compares every row with every row. The last line is JSON.
+straightforward one that compares every row with every row. `gagpo, decay 0.5` also counts the states of each batch in a
+memory that knows them. The last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import statistics
 import sys
 import time
@@ -18,13 +20,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from agentrl.config.credit import CreditSettings
 from agentrl.estimators.history import History
-from agentrl.estimators.registry import ESTIMATORS
+from agentrl.estimators.registry import ESTIMATORS, load_credit
 from agentrl.estimators.table import OPTIONAL, CreditTable
 from benchmarks.harness import Benchmark, Report, Row
 
 BUILT_IN = ESTIMATORS.all()
-ROW_BY_ROW = "gigpo, row by row"
+ROW_BY_ROW, REMEMBERING = "gigpo, row by row", "gagpo, decay 0.5"
 
 
 class Estimator(Row):
@@ -92,6 +95,14 @@ def row_by_row_gigpo(table: CreditTable, gamma: float = 0.95) -> NDArray[np.floa
     return advantages
 
 
+def remembering_gagpo() -> Callable[[CreditTable], object]:
+    """GAGPO with a memory, which counts each table as one iteration more."""
+    credit = load_credit(CreditSettings.model_validate({"use": "gagpo", "decay": 0.5}))
+    memory, iterations = credit.memory(), itertools.count()
+    assert memory is not None
+    return lambda table: credit(table.with_columns(state_value=memory.add(table, next(iterations))[0]))
+
+
 def cpu_ms(work: Callable[[], object], repeat: int) -> float:
     """Median CPU milliseconds of one call, after one that does not count."""
     work()
@@ -118,14 +129,14 @@ def main() -> int:
 
 
 def measure(options: argparse.Namespace, report: Report) -> None:
-    report.plan(len(BUILT_IN) + len(options.sizes))
+    report.plan(len(BUILT_IN) + 1 + len(options.sizes))
     tables = {size: make_table(size, options.turns) for size in options.sizes}
     found: dict[str, dict[int, float]] = {}
-    for name, estimator in BUILT_IN.items():
-        found[name] = {
-            size: cpu_ms(lambda table=table, estimator=estimator: estimator(fresh(table)), options.repeat)  # type: ignore[misc]
-            for size, table in tables.items()
-        }
+    for name in (*BUILT_IN, REMEMBERING):
+        found[name] = {}
+        for size, table in tables.items():
+            estimator = remembering_gagpo() if name == REMEMBERING else BUILT_IN[name]
+            found[name][size] = cpu_ms(lambda table=table, run=estimator: run(fresh(table)), options.repeat)  # type: ignore[misc]
         report.done(name)
     naive = {}
     for size, table in tables.items():

@@ -27,8 +27,9 @@ import agentrl
 from agentrl.api.forks.probe import TurnValue, values_of
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import kept_checkpoint
-from agentrl.config.credit import InformationGain
+from agentrl.config.credit import CreditSettings, InformationGain
 from agentrl.config.recipe import Recipe
+from agentrl.estimators.registry import load_credit
 from agentrl.types.episode import Episode
 from benchmarks.harness import Benchmark, Report, Row
 from benchmarks.trainings import TINY
@@ -39,10 +40,16 @@ WORLDS: dict[str, dict[str, Any]] = {
     "maze": {"warm_start.steps": 300, "train.iterations": 10, "train.checkpoint_every": 10},
     "kitchen": {},
 }
-ESTIMATORS = [
+PLAIN = [
     "grpo", "dr_grpo", "rloo", "opo", "reinforce_pp", "reinforce_pp_baseline", "gpg", "bnpo", "unlikeliness",
-    "returns", "gigpo", "step_grpo", "salt", "treepo", "tempo", "mt_grpo", "igpo",
+    "returns", "gigpo", "gagpo", "step_grpo", "salt", "treepo", "tempo", "mt_grpo", "igpo",
 ]  # fmt: skip
+ESTIMATORS: dict[str, dict[str, Any]] = {
+    **{name: {"use": name} for name in PLAIN},
+    "gagpo, episode 1": {"use": "gagpo", "episode": 1.0},
+    "gagpo, decay 0.5": {"use": "gagpo", "decay": 0.5},
+}
+"""Credit by the name in the table. Credit that remembers begins with what the training met."""
 
 Probed = dict[tuple[str, int], tuple[TurnValue, float, float]]
 """By episode and turn: its worth, and that of either half of the resumed episodes."""
@@ -126,7 +133,7 @@ def measured(world: str, seed: int, given: argparse.Namespace, report: Report) -
         success=statistics.fmean(rewards),
         turns=len(probed),
         ceiling=math.sqrt(2 * half / (1 + half)) if half > 0 else 0.0,
-        estimators={name: agreement(played, name, probed) for name in ESTIMATORS},
+        estimators={name: agreement(played, name, probed, trained) for name in ESTIMATORS},
     )
     report.say(f"{world}, seed {seed}: success {found.success:.2f}, {len(probed)} turns")
     return found
@@ -156,15 +163,32 @@ def probe_all(played: Run, n: int, count: int, out: Path, report: Report | None 
     return probed
 
 
-def agreement(played: Run, name: str, probed: Probed) -> Agreement:
-    """Rank correlation of an estimator's credit with the worth of turns, and the share of equal signs."""
-    credit = {each.episode_id: each.turn_advantages for each in agentrl.credit(played, name).credits}
+def agreement(played: Run, name: str, probed: Probed, trained: Run | None = None) -> Agreement:
+    """Rank correlation of an estimator's credit with the worth of turns, and the share of equal signs.
+
+    Args:
+        trained: the training of the policy that played; the states that it met are remembered.
+    """
+    credit = credit_of(played, name, trained)
     given = np.array([credit[episode][turn] for episode, turn in probed])
     worth = np.array([value.worth for value, _, _ in probed.values()])
     error = np.array([value.worth_error for value, _, _ in probed.values()])
     sure = (np.abs(worth) > error) & (worth != 0)
     agree = np.sign(given[sure]) == np.sign(worth[sure])
     return Agreement(spearman=spearman(given, worth), sign=float(agree.mean()) if sure.any() else None)
+
+
+def credit_of(played: Run, name: str, trained: Run | None) -> dict[str, list[float]]:
+    """The advantages of the turns, by episode."""
+    credit = load_credit(CreditSettings.model_validate(ESTIMATORS[name]))
+    memory, iterations = credit.memory(), dict[int, list[Episode]]()
+    for episode in () if memory is None or trained is None else trained.whole_episodes():
+        if episode.split == "train":
+            iterations.setdefault(episode.iteration, []).append(episode)
+    for iteration in sorted(iterations):
+        credit.assign(iterations[iteration], memory=memory, iteration=iteration)
+    credits, _ = credit.assign(played.whole_episodes(), memory=memory, iteration=max(iterations, default=-1) + 1)
+    return {each.episode_id: each.turn_advantages for each in credits}
 
 
 def spearman(a: Any, b: Any) -> float:

@@ -28,6 +28,8 @@ METHODS: dict[str, list[str]] = {
     "GRPO": ["credit={use: grpo}"],
     "GRPO, discounted": ["credit={use: grpo, gamma: 0.95}"],
     "GiGPO": [],
+    "GAGPO": ["credit={use: gagpo}"],
+    "GAGPO, decay 0.5": ["credit={use: gagpo, decay: 0.5}"],
     "turn GAE": ["credit={use: turn_gae, gamma: 0.95}", "train.critic={}"],
     "shaped, ungated": [SHAPED, "credit={use: grpo, score: total}"],
     "shaped, G-RA": [SHAPED, "gate=[{on: reached, at_least: 1}]", "credit={use: grpo, score: total}"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.parts import Filter
 from agentrl.estimators.registry import ESTIMATORS, CreditAssigner, EpisodeCredit, load_credit
+from agentrl.estimators.state_values import StateValues
 from agentrl.reporters.relay import Several
 from agentrl.store.reader import RunReader
 from agentrl.store.rescored import load, rescored
@@ -93,7 +95,7 @@ def credit(
     Raises:
         CreditError: unknown estimator or setting, or the episodes lack a required field.
         StoreError: the run or stage does not exist, or no episode in it counts; or `save` would replace the credit of
-            the training, which needs the models of the training.
+            the training, which needs more than the stored episodes hold.
     """
     path = folder_of(run)
     with RunDir.read(path) as stored:
@@ -111,9 +113,13 @@ def credit(
         if save and estimator is None and any(batch.trained for batch in batches):
             for of in {batch.prefix for batch in batches}:
                 _same_as_trained(stages.recipe_of(of), path)
-        found = []
-        for batch in batches:
-            batch.credits, metrics = _of_all_policies(credit, batch, stages.recipe_of(batch.prefix))
+            if credit.memory() is not None and (group := _trained_again(stored)) is not None:
+                raise _other_credit(
+                    path, f"group {group!r} trained several times, and credit.decay remembers each time"
+                )
+        found, memories = [], _Memories(credit)
+        for batch in batches:  # of a stage in the order of its updates: credit may remember earlier ones
+            batch.credits, metrics = _of_all_policies(credit, batch, stages.recipe_of(batch.prefix), memories)
             found.append({**batch.named, **metrics})
     if save:
         _store(path, batches, "agentrl credit --save" + (f", rewards {rewards!r}" if rewards is not None else ""))
@@ -149,7 +155,7 @@ def credit_of_group(run: RunReader, group: str, estimator: str) -> dict[str, Any
     if batch is None:
         raise StoreError(f"no episode of group {group!r} is scored and counts", place=str(run.path))
     assigner = load_credit(CreditSettings(use=estimator), run.path)
-    credits, _ = _of_all_policies(assigner, batch, stages.recipe_of(batch.prefix))
+    credits, _ = _of_all_policies(assigner, batch, stages.recipe_of(batch.prefix), _Memories(assigner))
     members = {each.id for each in batch.members if each.group_id == group}
     return {
         "estimator": estimator,
@@ -221,6 +227,16 @@ def _trained_in(run: RunReader) -> dict[str, int]:
     return {group: line["iteration"] - 1 for line in lines for group in line.get("trained_groups", ())}
 
 
+def _trained_again(run: RunReader) -> str | None:
+    """A group that trained in several iterations (recorded groups in several passes), or None."""
+    found: dict[str, int] = {}
+    for line in run.metrics():
+        for group in line.get("trained_groups", ()) if line.get("split") == "train" else ():
+            if found.setdefault(group, line["iteration"]) != line["iteration"]:
+                return str(group)
+    return None
+
+
 def _batches(episodes: Iterable[Episode], stages: RunStages, trained: Mapping[str, int]) -> list[_Batch]:
     """Groups the episodes that count into batches."""
     found: dict[tuple[bool, str, str, int, bool], list[Episode]] = defaultdict(list)
@@ -235,17 +251,34 @@ def _batches(episodes: Iterable[Episode], stages: RunStages, trained: Mapping[st
     return [_Batch(*by[1:], sorted(found[by], key=lambda episode: episode.id)) for by in sorted(found)]
 
 
+class _Memories:
+    """What credit remembers between the updates of a stage, of each policy (`CreditAssigner.memory`)."""
+
+    def __init__(self, credit: CreditAssigner) -> None:
+        self._credit = credit
+        self._made: dict[tuple[str, str], StateValues | None] = {}
+
+    def of(self, batch: _Batch, policy: str = "") -> StateValues | None:
+        """The memory for a batch. Episodes that no update trained on are credited alone, and not remembered."""
+        if not batch.trained:
+            return None
+        if (key := (batch.prefix, policy)) not in self._made:
+            self._made[key] = self._credit.memory()
+        return self._made[key]
+
+
 def _of_all_policies(
-    credit: CreditAssigner, batch: _Batch, recipe: Recipe | None
+    credit: CreditAssigner, batch: _Batch, recipe: Recipe | None, memories: _Memories
 ) -> tuple[list[EpisodeCredit], dict[str, Any]]:
     """Returns the credit of a batch, and its metrics. Metrics of an auxiliary policy are prefixed by its name."""
     iterations = 1 if recipe is None or recipe.train is None else recipe.train.iterations
     progress = batch.iteration / iterations if batch.split == "train" else 0.0
-    credits, metrics = credit.assign(batch.members, progress=progress)
+    assign = partial(credit.assign, progress=progress, iteration=batch.iteration)
+    credits, metrics = assign(batch.members, memory=memories.of(batch))
     told: dict[str, Any] = dict(metrics)
     for name, settings in ({} if recipe is None else recipe.policies).items():
         if settings.train and (seen := own_views(batch.members, name, settings)):
-            others, more = credit.assign(seen, progress=progress)
+            others, more = assign(seen, memory=memories.of(batch, name))
             credits = [*credits, *others]
             told |= {f"{name}/{key}": value for key, value in more.items()}
     return together(credits), told
@@ -265,11 +298,15 @@ def _same_as_trained(recipe: Recipe | None, path: Path) -> None:
     if recipe.train.kl is not None and recipe.train.kl.place == "reward":
         why = "the KL penalty of models was part of the reward (train.kl.place)"
     if why:
-        raise StoreError(
-            f"{why}, which the stored episodes do not hold: the credit would not be that which trained",
-            place=str(path),
-            remedy="leave out --save, or name another --estimator",
-        )
+        raise _other_credit(path, why)
+
+
+def _other_credit(path: Path, why: str) -> StoreError:
+    return StoreError(
+        f"{why}, which the stored episodes do not hold: the credit would not be that which trained",
+        place=str(path),
+        remedy="leave out --save, or name another --estimator",
+    )
 
 
 def _chosen(

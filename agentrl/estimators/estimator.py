@@ -40,6 +40,7 @@ Need = Literal[
     "prm_logprob",
     "entropy",
     "value",
+    "state_value",
     "wrong",
     "observation_tokens",
 ]
@@ -107,6 +108,12 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         "CreditTable.from_episodes gives them; dataclasses.replace(table, history=...) for your own",
     ),
     "value": (lambda table: table.value is not None, "there are no values", "train with a critic: train.critic: {}"),
+    "state_value": (
+        lambda table: table.state_value is not None,
+        "there are no counted values of states",
+        "let the settings be a CountedStates (agentrl.estimators.state_values), and the needs hold 'state', too; or "
+        "table.with_columns(state_value=[...])",
+    ),
     "progress": (
         lambda table: table.progress is not None,
         "there are no progress estimates",

@@ -58,6 +58,9 @@ def parted(table: CreditTable, seats: Seats) -> Parted:
     made = replace(
         table,
         group_ids=[_name(table.group_ids[g], seats.names, r) for g, r in group[0].T.tolist()],
+        task_ids=None
+        if table.task_ids is None
+        else [task and _name(task, seats.names, r) for g, r in group[0].T.tolist() for task in [table.task_ids[g]]],
         episode_ids=[_name(table.episode_ids[e], seats.names, r) for e, r in zip(owner, role, strict=True)],
         **{
             **columns,

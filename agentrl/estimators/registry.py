@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from agentrl.config.credit import CreditSettings
 from agentrl.estimators.estimator import Advantages, Estimator, Need, Reward, estimator
 from agentrl.estimators.parted import parted
+from agentrl.estimators.state_values import CountedStates, StateValues
 from agentrl.estimators.table import CreditTable
 from agentrl.registry.registry import Registry, any_function
 from agentrl.types.episode import Episode
@@ -75,6 +76,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "flow_grpo": "agentrl.estimators.turn.step_grpo:flow_grpo",
         "returns": "agentrl.estimators.turn.returns:returns",
         "gigpo": "agentrl.estimators.turn.gigpo:gigpo",
+        "gagpo": "agentrl.estimators.turn.gagpo:gagpo",
         "igpo": "agentrl.estimators.turn.igpo:igpo",
         "salt": "agentrl.estimators.turn.salt:salt",
         "mt_grpo": "agentrl.estimators.turn.mt_grpo:mt_grpo",
@@ -173,11 +175,19 @@ class CreditAssigner:
         """True if a group of one episode gets no signal, except from repetition within the episode."""
         return bool(getattr(self.settings, "needs_members", False))
 
+    def memory(self) -> StateValues | None:
+        """The values of states that one policy's credit remembers between its updates; None: it remembers nothing."""
+        if "state_value" not in self.needs or not isinstance(self.settings, CountedStates):
+            return None
+        return StateValues(self.settings)
+
     def assign(
         self,
         episodes: Iterable[Episode],
         columns: Mapping[str, Mapping[str, NDArray[Any]]] | None = None,
         progress: float = 0.0,
+        memory: StateValues | None = None,
+        iteration: int = 0,
     ) -> tuple[list[EpisodeCredit], dict[str, float]]:
         """Credit of every scored episode, in order, and metrics of the batch.
 
@@ -187,6 +197,9 @@ class CreditAssigner:
         Args:
             columns: columns that models compute, by column name and episode id.
             progress: share of the training that is done, 0 to 1.
+            memory: what `memory` made, with the updates before this one; it counts these episodes. None: values of
+                states come from these episodes alone.
+            iteration: of the update, for the memory.
 
         Raises:
             CreditError: the estimator cannot work with these episodes.
@@ -198,12 +211,18 @@ class CreditAssigner:
             for name, by_episode in (columns or {}).items()
         }
         table = replace(table.with_columns(**joined), progress_of_training=progress)
+        counted: dict[str, float] = {}
+        memory = self.memory() if memory is None else memory
+        if table.n_turns and memory is not None:
+            value, counted = memory.add(table, iteration)
+            table = table.with_columns(state_value=value)
         advantages = self(table)
         seated = table if table.seats is None else parted(table, table.seats).table
         credits = split_by_episode(table, advantages, self.estimator.name)
         return [over_all_turns(credit, known[credit.episode_id]) for credit in credits], {
             **seated.metrics(turns=self.reads is None or "turns" in self.reads),
             **advantages.metrics,
+            **counted,
         }
 
 

@@ -30,6 +30,7 @@ OPTIONAL: dict[str, tuple[Weighting, type]] = {
     "process": ("turn", np.float64),
     "progress": ("turn", np.float64),
     "executed": ("turn", np.float64),
+    "state_value": ("turn", np.float64),
     "token_reward": ("token", np.float64),
     "behaviour_logprob": ("token", np.float64),
     "ref_logprob": ("token", np.float64),
@@ -72,6 +73,7 @@ class CreditTable:
 
     Group columns [n_groups]:
         group_ids: in order of first appearance.
+        task_ids: the task that a group tried; None: each group has a task of its own.
 
     Trajectory columns [n_trajectories]:
         episode_ids: unique.
@@ -98,6 +100,8 @@ class CreditTable:
         executed: 1 for a turn that the environment carried out, else 0: all of its calls (`CallRecord.outcome` is
             `ok`), or a reply without calls that an environment answered; and none said that it did nothing
             (`ToolResult.executed`).
+        state_value: mean return of the state that the turn acted on, counted over this iteration and earlier ones
+            (`agentrl/estimators/state_values.py`).
         token_reward: reward of the sampled token, in addition to its turn's and trajectory's; training puts KL there.
         behaviour_logprob: of the sampled tokens, under the policy that sampled them.
         ref_logprob, teacher_logprob, ema_logprob: of the sampled tokens, under the reference policy, the teacher, and
@@ -121,6 +125,7 @@ class CreditTable:
     tokens: Ints
     valid: Bools
     states: list[str]
+    task_ids: list[str] | None = None
     answer: Ints | None = None
     win_rate: Floats | None = None
     action: Ints | None = None
@@ -130,6 +135,7 @@ class CreditTable:
     process: Floats | None = None
     progress: Floats | None = None
     executed: Floats | None = None
+    state_value: Floats | None = None
     token_reward: Floats | None = None
     behaviour_logprob: Floats | None = None
     ref_logprob: Floats | None = None
@@ -231,7 +237,13 @@ class CreditTable:
             valid=[turn.valid for _, turn in pairs],
             **_optional(scored, pairs),
         )
-        return replace(table, history=partial(history_of, scored), seats=seats_of(scored))
+        tasks = {episode.group_id: episode.task.id for episode in scored}
+        return replace(
+            table,
+            task_ids=[tasks[group] for group in table.group_ids],
+            history=partial(history_of, scored),
+            seats=seats_of(scored),
+        )
 
     @property
     def n_groups(self) -> int:

@@ -117,7 +117,8 @@ class TrainingLoop:
 
     async def commit(self) -> None:
         """Writes a checkpoint. Work before it is not repeated after a kill."""
-        parts = {"curriculum": self.curriculum.state_dict(), **self.buffer.state_dict()}
+        of_credit = self.batches.state_dict()
+        parts = {"curriculum": self.curriculum.state_dict(), "credit": of_credit, **self.buffer.state_dict()}
         await self.state.commit(self.iteration, parts, self.trainer, self.second_policies, self.compute)
         if not self.evaluator.busy:
             self.state.rate(self.iteration)  # an evaluation may have ended while the checkpoint was written
@@ -127,6 +128,7 @@ class TrainingLoop:
         """Restores the state that `commit` wrote with the weights."""
         self.iteration = int(state["iteration"])
         self.curriculum.load_state_dict(state["curriculum"])
+        self.batches.load_state_dict(state.get("credit", {}))  # checkpoints of older versions have none
         self.buffer.load_state_dict(state, self.iteration)
 
     async def _learn(self, rollouts: RolloutBatch) -> tuple[TrainingBatch, dict[str, Any]]:

@@ -24,7 +24,7 @@ FAMILIES = {
     "batch": ("reinforce_pp_baseline", "gpg", "bnpo", "riskpo", "copo", "w_reinforce", "nsr", "reinforce_pp"),
     "rank": ("canon", "unlikeliness", "grpo_care", "pref_grpo", "grpo_lambda"),
     "tree": ("treepo", "salt", "tempo"),
-    "state": ("returns", "gigpo", "step_grpo"),
+    "state": ("returns", "gigpo", "gagpo", "step_grpo"),
     "process": ("igpo", "mt_grpo", "ppr", "spa", "capo", "implicit_prm"),
     "critic": ("gae", "turn_gae", "bi_level_gae", "a_lol"),
     "roles": ("role_grpo", "mars"),

@@ -14,6 +14,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Context, Episode
 from agentrl.types.errors import StoreError
+from agentrl.types.task import Task
 from tests.store.make import make_episode
 
 
@@ -65,6 +66,29 @@ def test_groups_are_credited_with_those_that_they_trained_with(tmp_path: Path) -
     assert [(batch["iteration"], batch["trajectories"]) for batch in batches] == [(0, 2), (0, 2), (1, 2)]
 
 
+def in_one_state(k: int, reward: float, group: str, iteration: int = 0) -> Episode:
+    """An episode of one turn, of the one task there is."""
+    played = member(k, reward, group=f"train/{group}", iteration=iteration, turns=1)
+    turns = [msgspec.structs.replace(turn, state="s", rewards={}) for turn in played.turns]
+    return msgspec.structs.replace(played, turns=turns, task=Task(id="t", instruction=[]))
+
+
+REMEMBERING = "credit={use: gagpo, decay: 0.5, std: none}"
+
+
+def test_what_credit_remembers_is_built_again_update_by_update(tmp_path: Path) -> None:
+    scores = {"b": (1.0, 1.0), "a": (1.0, 0.0), "left": (0.0, 0.25)}
+    episodes = [in_one_state(k, score, name) for name, pair in scores.items() for k, score in enumerate(pair)]
+    path = stored(tmp_path / "run", episodes, REMEMBERING, trained={1: ["train/a"], 2: ["train/b"]})
+    found = {one.episode_id.removeprefix("train/"): one.turn_advantages[0] for one in credit(path, save=True).credits}
+    # a: 1 of 2. b: half of that, and 2 of 2. What did not train is compared with itself, and not remembered.
+    value = (0.5 * 1 + 2) / (0.5 * 2 + 2)
+    wanted = {"a#0": 0.5, "a#1": -0.5, "b#0": 1 - value, "b#1": 1 - value, "left#0": -0.125, "left#1": 0.125}
+    assert found == pytest.approx(wanted)
+    alone = credit(path, overrides=["decay=0"]).credits
+    assert {one.turn_advantages[0] for one in alone if "/b#" in one.episode_id} == {0.0}
+
+
 def test_each_policy_that_trains_is_credited_with_its_own_outcome(tmp_path: Path) -> None:
     def duet(k: int) -> Episode:
         episode = member(k, float(k), components={"reached": float(k)})
@@ -77,6 +101,16 @@ def test_each_policy_that_trains_is_credited_with_its_own_outcome(tmp_path: Path
     for one in credit(path, "rloo").credits:
         sign = 1.0 if one.episode_id.endswith("1") else -1.0
         assert one.turn_advantages == [sign if k % 2 == 0 else -sign for k in range(4)]
+
+
+def test_what_was_remembered_several_times_is_not_saved(tmp_path: Path) -> None:
+    """Recorded groups may train in several passes: a group then counted more than once."""
+    episodes = [in_one_state(k, float(k), "g") for k in range(2)]
+    path = stored(tmp_path / "run", episodes, REMEMBERING, trained={1: ["train/g"], 2: ["train/g"]})
+    credit(path)
+    with pytest.raises(StoreError, match=r"group 'train/g' trained several times, and credit\.decay"):
+        credit(path, save=True)
+    credit(path, overrides=["decay=0"], save=True)
 
 
 @pytest.mark.parametrize(

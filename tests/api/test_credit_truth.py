@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
+from agentrl.api.credit import credit
 from agentrl.api.rollout import rollout
 from agentrl.api.run import Run
 from agentrl.estimators.registry import ESTIMATORS
 from benchmarks.credit_truth import ESTIMATORS as COMPARED
-from benchmarks.credit_truth import HERE, agreement, probe_all, ranks, spearman
+from benchmarks.credit_truth import HERE, agreement, credit_of, probe_all, ranks, spearman
 
 
 @pytest.mark.slow
@@ -29,8 +32,8 @@ def test_rank_correlation_with_ties() -> None:
 
 
 def test_the_estimators_are_there() -> None:
-    assert len(set(COMPARED)) == len(COMPARED) >= 12
-    assert set(COMPARED) <= set(ESTIMATORS.all())
+    assert {each["use"] for each in COMPARED.values()} <= set(ESTIMATORS.all())
+    assert len(COMPARED) >= 12
 
 
 @pytest.mark.slow
@@ -46,3 +49,16 @@ def test_turns_of_the_kitchen_are_probed(tmp_path: Path) -> None:
     found = agreement(played, "rloo", probed)
     assert -1 <= found.spearman <= 1
     assert found.sign is not None
+    # The same states in another run: credit that remembers begins with those that trained.
+    before = rollout(
+        HERE / "kitchen", 16, overrides=["seed=1"], group_size=4, script="cook", out=tmp_path / "before", reporters=()
+    )
+    alone, remembering = (credit_of(played, "gagpo, decay 0.5", run) for run in (None, as_trained(before)))
+    assert alone == {each.episode_id: each.turn_advantages for each in credit(played, "gagpo").credits}
+    assert alone != remembering
+
+
+def as_trained(run: Run) -> Run:
+    """The run, with its episodes as those of a training."""
+    episodes = [msgspec.structs.replace(episode, split="train") for episode in run.whole_episodes()]
+    return SimpleNamespace(whole_episodes=lambda: episodes)  # type: ignore[return-value]

@@ -13,5 +13,5 @@ def test_every_estimator_is_measured() -> None:
     report = Report("credit", smoke=True)
     credit.measure(argparse.Namespace(sizes=[16, 32], turns=3, repeat=1, naive_up_to=32), report)
     found = {row.estimator: row.ms.keys() for row in report.rows if isinstance(row, credit.Estimator)}
-    assert found == {name: {16, 32} for name in [*ESTIMATORS.built_in, credit.ROW_BY_ROW]}
+    assert found == {name: {16, 32} for name in [*ESTIMATORS.built_in, credit.REMEMBERING, credit.ROW_BY_ROW]}
     assert {(ratio.ours, ratio.other) for ratio in report.ratios} == {("gigpo", credit.ROW_BY_ROW)}

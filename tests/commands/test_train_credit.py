@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from agentrl.api.credit import credit as credited_again
 from agentrl.api.recipe_check import check as recipe_check
 from agentrl.api.rollout import rollout
 from agentrl.config.credit import CreditSettings
@@ -68,6 +70,45 @@ def test_a_critic_learns_and_continues(here: Path, warm: list[str]) -> None:
     ]
 
 
+REMEMBERING = ("credit.decay=0.5", "train.checkpoint_every=2", "tasks={source: ./task.py:counts, args: {n: 4}}")
+
+
+def test_counted_values_continue_after_a_kill(here: Path, warm: list[str]) -> None:
+    whole = train(here, "whole", "gagpo", *warm, *REMEMBERING, iterations=4)
+    assert whole[0]["known_states"] == 0
+    assert whole[3]["known_states"] > 0
+    # Killed after its third iteration, whose checkpoint was not yet due: it goes on from the second.
+    train(here, "parts", "gagpo", *warm, *REMEMBERING, iterations=3)
+    shutil.rmtree(here / "parts/checkpoints/it-00003")
+    parts = train(here, "parts", "gagpo", *warm, *REMEMBERING, iterations=4)
+    kept = ("known_states", "remembered_states", "loss", "grad_norm", "reward")
+    assert [parts[3][name] for name in kept] == [whole[3][name] for name in kept]
+    # What trained can be computed again from the episodes, also of the run that was killed.
+    for run in ("whole", "parts"):
+        assert_credited_again(here / run)
+    alone = {
+        each.episode_id: each.turn_advantages for each in credited_again(here / "whole", overrides=["decay=0"]).credits
+    }
+    assert any(alone[id] != stored for id, stored in stored_credit(here / "whole").items()), "memory changed credit"
+    agentrl("credit", "whole", "--save", cwd=here)
+    assert_sound(here / "whole")
+
+
+def stored_credit(run: Path) -> dict[str, list[float]]:
+    """By episode that trained: the advantages of its turns."""
+    with RunDir.read(run) as reader:
+        found = {id: reader.credit(id) for id in sorted(reader.ids(split="train"))}
+    return {id: each.turn_advantages for id, each in found.items() if each is not None}
+
+
+def assert_credited_again(run: Path) -> None:
+    again = {each.episode_id: each.turn_advantages for each in credited_again(run).credits}
+    stored = stored_credit(run)
+    assert len(stored) >= 16
+    for id, advantages in stored.items():
+        np.testing.assert_allclose(again[id], advantages, atol=1e-12)
+
+
 def test_a_critic_learns_before_the_policy(here: Path, warm: list[str]) -> None:
     lines = train(here, "run", "gae", *warm, "train.critic={steps: 20, lr: 0.01, warmup: 1}")
     assert ["value_loss" in line for line in lines] == [True, True]
@@ -107,3 +148,13 @@ def test_an_iteration_that_teaches_nothing_says_so(here: Path, warm: list[str]) 
     text = " ".join((said.stdout + said.stderr).split())
     assert "nothing to learn from, every advantage is 0" in text
     assert "groups of 1 scored episodes" in text, text
+    assert "the same state" not in text
+
+
+def test_states_that_never_recur_are_named(here: Path, warm: list[str]) -> None:
+    code = here / "counting" / "task.py"
+    unlike = "def state_key(self): return __import__('uuid').uuid4().hex"
+    code.write_text(code.read_text().replace("def state_key(self): return str(self.count)", unlike))
+    said = agentrl("train", "counting", "--out", "run", *sets(*warm, "credit=gagpo", "train.iterations=1"), cwd=here)
+    text = " ".join((said.stdout + said.stderr).split())
+    assert "every advantage is 0, and no two turns met the same state: state_key() of the tools or the agent" in text

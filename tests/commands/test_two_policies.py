@@ -131,6 +131,27 @@ def test_both_policies_resume_with_their_optimisers(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_each_policy_remembers_values_of_its_own(folder: Path) -> None:
+    """Both act in one state, and are paid differently: what `agentrl credit` computes again is what trained."""
+    keyed = TASK.replace("async def run", "def state_key(self):\n        return 'on stage'\n\n    async def run")
+    (folder / "task.py").write_text(keyed)
+    remembering = ["credit={use: gagpo, decay: 0.5, std: none}", "train.iterations=1"]
+    agentrl.train("recipe.yaml", overrides=remembering, out="run", reporters=())
+    agentrl.train("recipe.yaml", overrides=[*remembering, "train.iterations=2"], out="run", reporters=())
+    held = json.loads((folder / "run/checkpoints/it-00002/state.json").read_text())["credit"]
+    assert held.keys() == {"", "critic"}
+    assert held[""]["keys"] == held["critic"]["keys"]
+    assert held[""]["counts"] != held["critic"]["counts"]
+    again = {each.episode_id: each.turn_advantages for each in agentrl.credit("run").credits}
+    with RunDir.read(folder / "run") as run:
+        assert [line["critic/known_states"] for line in run.metrics() if line["split"] == "train"] == [0, 1]
+        for id in run.ids(split="train"):
+            stored = run.credit(id)
+            assert stored is not None
+            np.testing.assert_allclose(again[id], stored.turn_advantages, atol=1e-12)
+
+
+@pytest.mark.slow
 def test_a_checkpoint_holds_both_policies(folder: Path) -> None:
     agentrl.train("recipe.yaml", overrides=["train.iterations=1"], out="run", reporters=())
     newest = folder / "run" / "checkpoints" / "it-00001"

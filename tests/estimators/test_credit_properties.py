@@ -46,6 +46,7 @@ READS_THE_BATCH = {
     "reinforce_pp": "whitens",
     "reinforce_pp_baseline": "whitens",
     "treepo": "whitens",
+    "gagpo": "divides by the deviation of the batch",
     **dict.fromkeys(["gae", "turn_gae", "bi_level_gae", "ppr", "spa", "implicit_prm"], "whitens"),
     "mars": "compares the roles of the batch",
     "high_entropy": "selects tokens of the batch",

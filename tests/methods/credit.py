@@ -155,6 +155,26 @@ STATES = table_of(
 )
 HALF = math.sqrt(1 / 2)
 
+# GAGPO: V(a) = (0.95 + 0 + 0) / 3, V(b) = (1 + 0) / 2, V(c) = 0. Differences: a to b 0.95/2 - 0.95/3, to c -0.95/3;
+# in b +-1/2, in c 0. Of what comes after, 0.95 * 0.4 = 0.38 is added. They sum to 0, over their deviation.
+WALKS = table_of(
+    [Member("g", score, [Step("a", 0, 1), Step(then, 0, 1)]) for score, then in ((1, "b"), (0, "b"), (0, "c"))]
+)
+CHANGED = np.array([0.95 / 6 + 0.19, 0.5, 0.95 / 6 - 0.19, -0.5, -0.95 / 3, 0])
+# Tokens of two turns, of ratios 4, 1 and 0.5, 0.72: their geometric means are 2, beyond the clip, and 0.6.
+TURNED = [-1.2, -1.2, -0.6, -0.6]
+
+
+def credit_and_loss(recipe: Recipe) -> list[float]:
+    """What the recipe makes of three walks, and its loss of four tokens with the advantage 1."""
+    ratio, ones, one = torch.tensor([4, 1, 0.5, 0.72]), torch.ones(4), torch.zeros(4, dtype=torch.long)
+    logprob = torch.full((4,), -2.0)
+    old, turn_of = logprob - ratio.log(), torch.tensor([0, 0, 1, 1])
+    batch = TokenBatch(logprob, old, old, ones, ones, ones, one, turn_of, one)
+    loss, _ = Objective.of(recipe.train.model_copy(update={"kl": None}), recipe.base)(batch)
+    return rounded([*of(recipe, WALKS).turn.tolist(), *loss.tolist()])
+
+
 # TEMPO: three episodes of two tokens; the first two begin alike. The mean score of those with the same tokens so far:
 # 1/3, 1/2, 1; 1/3, 1/2, 0; 1/3, 0, 0. GRPO's advantage plus the changes, over the deviation sqrt(1/3).
 FORKED = dataclasses.replace(
@@ -344,6 +364,12 @@ METHODS = [
         lambda run: part(run, "gigpo", "step"),
         by_trajectory(STATES),
         rounded([2 * HALF, HALF, -2 * HALF, -HALF]),
+    ),
+    Method(
+        "gagpo",
+        lambda run: part(run, "gagpo", "step"),
+        credit_and_loss,
+        rounded([*(CHANGED / math.sqrt((CHANGED**2).sum() / 5)), *TURNED]),
     ),
     method(
         "bnpo",

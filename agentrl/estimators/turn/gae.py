@@ -86,7 +86,7 @@ def turn_gae(table: CreditTable, settings: TurnGaeSettings) -> Advantages:
     at = (table.token_offsets[:-1] if settings.anchor == "first" else table.token_offsets[1:] - 1)[played]
     value = np.zeros(table.n_turns)
     value[played] = critic[at]
-    raw = _recursion(table.step_reward, value, table.turns_left, settings.gamma, settings.lam)
+    raw = recursion(table.step_reward, value, table.turns_left, settings.gamma, settings.lam)
     target = np.full(table.n_tokens, np.nan)
     target[at] = (raw + value)[played]
     advantage = _whitened(raw, table.tokens.astype(np.float64)) if settings.whiten else raw
@@ -112,11 +112,11 @@ def bi_level_gae(table: CreditTable, settings: BiLevelGaeSettings) -> Advantages
     end = table.token_offsets[1:][played] - 1
     value = np.zeros(table.n_turns)
     value[played] = critic[end]
-    high = _recursion(table.step_reward, value, table.turns_left, settings.gamma_high, settings.lam)
+    high = recursion(table.step_reward, value, table.turns_left, settings.gamma_high, settings.lam)
     reward = np.zeros(table.n_tokens)
     reward[end] = (high + value)[played]
     left = table.token_offsets[1:][table.token_turn] - np.arange(table.n_tokens) - 1
-    raw = _recursion(reward, critic, left, settings.gamma, settings.lam)
+    raw = recursion(reward, critic, left, settings.gamma, settings.lam)
     return _by_token(table, raw, settings.whiten)
 
 
@@ -128,7 +128,7 @@ def gae_of(table: CreditTable, turn_reward: Floats, settings: GaeSettings) -> Ad
     at = table.token_offsets[1:] - 1
     held = at >= table.token_offsets[table.offsets[:-1]][table.trajectory]
     np.add.at(reward, at[held], turn_reward[held])
-    raw = _recursion(reward, critic, table.token_left, settings.gamma, settings.lam)
+    raw = recursion(reward, critic, table.token_left, settings.gamma, settings.lam)
     return _by_token(table, raw, settings.whiten)
 
 
@@ -139,7 +139,7 @@ def _by_token(table: CreditTable, raw: Floats, whitening: bool) -> Advantages:
     return Advantages(table.turn_mean(token), token, target, metrics=fit_of(critic, target))
 
 
-def _recursion(reward: Floats, value: Floats, left: Ints, gamma: float, lam: float) -> Floats:
+def recursion(reward: Floats, value: Floats, left: Ints, gamma: float, lam: float) -> Floats:
     """GAE along sequences that lie one after the other; `left` as in `discounted`."""
     following = np.append(value[1:], 0.0)
     delta = reward + gamma * np.where(left > 0, following, 0.0) - value

@@ -68,9 +68,24 @@ class BatchBuilder:
         credits, metrics = await self._giver.give(chosen, samples, iteration)
         beside = {name: await each.build(chosen, iteration) for name, each in self._beside.items()}
         training = await self._giver.call(self._credited, groups, chosen, samples, credits, beside, iteration)
+        self._note_if_nothing_teaches(training, groups, metrics, iteration)
         of_others = {name: each.samples for name, each in beside.items()}
         told = {key: value for each in beside.values() for key, value in each.metrics.items()}
         return TrainingBatch(training, _with_advantages(groups, credits), {**metrics, **told}, of_others)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the credit of each policy remembers between updates, as JSON values."""
+        return {name: giver.state_dict() for name, giver in self._givers.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores a result of `state_dict`; a policy that it lacks begins without."""
+        for name, giver in self._givers.items():
+            giver.load_state_dict(state.get(name, {}))
+
+    @property
+    def _givers(self) -> dict[str, CreditGiver]:
+        """By policy; "" is the main one."""
+        return {"": self._giver, **{name: each.giver for name, each in self._beside.items()}}
 
     def _selected(self, groups: list[Group], iteration: int) -> tuple[list[Episode], Samples]:
         selected = self._curriculum.select(groups, self._settings.groups, iteration)
@@ -95,9 +110,7 @@ class BatchBuilder:
             if self.truncation.of(episode) != "mask"
         ]
         refined = self._curriculum.refine(credited, iteration)
-        training = [sample for each in refined for sample in _samples_of(each, samples)]
-        self._note_if_nothing_teaches(training, groups, iteration)
-        return training
+        return [sample for each in refined for sample in _samples_of(each, samples)]
 
     def _store(self, groups: list[Group], credits: Iterable[EpisodeCredit], iteration: int) -> None:
         played = {episode.id for group in groups for episode in group.episodes}
@@ -107,12 +120,16 @@ class BatchBuilder:
                     each.episode_id, each.estimator, each.turn_advantages, each.parts, iteration=iteration
                 )
 
-    def _note_if_nothing_teaches(self, samples: list[TrainingSample], groups: list[Group], iteration: int) -> None:
+    def _note_if_nothing_teaches(
+        self, samples: list[TrainingSample], groups: list[Group], metrics: Mapping[str, Any], iteration: int
+    ) -> None:
         if any(sample.advantage.any() for sample in samples):
             return
         why = "every advantage is 0" if samples else "no episode is left to train on"
         if self._credit.passes_over(episode for group in groups for episode in group.episodes):
             why += f", and {self._credit.estimator.name} does not read the turn rewards"
+        if metrics.get("single_step_groups") == 1:
+            why += ", and no two turns met the same state: state_key() of the tools or the agent tells too many apart"
         told = _groups_in_words(groups)
         self._reporter.note(f"iteration {iteration + 1}: nothing to learn from, {why} ({told})")
 

@@ -21,7 +21,7 @@ Samples = dict[str, list[TrainingSample]]
 
 
 class CreditGiver:
-    """Computes credit for the turns of one policy.
+    """Computes credit for the turns of one policy, and keeps what its credit remembers between updates.
 
     Attributes:
         call: runs a function where the batch is computed, between the calls of the trainer.
@@ -32,6 +32,7 @@ class CreditGiver:
     ) -> None:
         self._settings, self._credit, self._trainer = settings, credit, trainer
         self._columns = ModelColumns(credit.needs, required_models(settings, credit.needs), trainer)
+        self._memory = credit.memory()
         self.call = compute.call
 
     async def give(
@@ -53,10 +54,20 @@ class CreditGiver:
 
         def assigned() -> tuple[list[EpisodeCredit], dict[str, Any]]:
             columns = {**self._columns.of(scored, rewarded, columned), **penalised.columns}
-            return self._credit.assign(scored, columns, iteration / self._settings.iterations)
+            progress = iteration / self._settings.iterations
+            return self._credit.assign(scored, columns, progress, self._memory, iteration)
 
         credits, told = await self.call(assigned)
         return credits, {**metrics, **await self._columns.learn(scored, rewarded, credits), **told}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The remembered values of states, as JSON values; empty if the credit remembers nothing."""
+        return {} if self._memory is None else self._memory.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores a result of `state_dict`."""
+        if self._memory is not None and state:
+            self._memory.load_state_dict(state)
 
 
 def _rewarded(samples: list[TrainingSample], episode: Episode) -> list[TrainingSample]:

@@ -26,16 +26,20 @@ class SecondPolicyBatch:
 
 
 class SecondPolicyBuilder:
-    """Builds its batches from the episodes that the main policy trains on."""
+    """Builds its batches from the episodes that the main policy trains on.
+
+    Attributes:
+        giver: gives the credit of this policy.
+    """
 
     def __init__(self, name: str, settings: PolicySettings, giver: CreditGiver, truncation: Truncation) -> None:
-        self._name, self._settings, self._giver, self._truncation = name, settings, giver, truncation
+        self._name, self._settings, self.giver, self._truncation = name, settings, giver, truncation
 
     async def build(self, chosen: Sequence[Episode], iteration: int) -> SecondPolicyBatch:
         """The batch of an iteration: of the episodes in which the policy spoke and has an outcome."""
-        seen, samples = await self._giver.call(self._laid_out, chosen)
-        credits, metrics = await self._giver.give(seen, samples, iteration)
-        return await self._giver.call(self._batch, seen, samples, credits, metrics)
+        seen, samples = await self.giver.call(self._laid_out, chosen)
+        credits, metrics = await self.giver.give(seen, samples, iteration)
+        return await self.giver.call(self._batch, seen, samples, credits, metrics)
 
     def _laid_out(self, chosen: Sequence[Episode]) -> tuple[list[Episode], Samples]:
         seen = own_views(chosen, self._name, self._settings)
