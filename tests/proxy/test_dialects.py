@@ -253,7 +253,8 @@ async def test_another_api_is_told_what_is_spoken_here() -> None:
         assert reply.status == 404
         said = (await reply.json())["error"]["message"]
         assert said == (
-            "POST /api/generate is not supported; supported are /v1/chat/completions, /v1/responses, /v1/messages"
+            "POST /api/generate is not supported; supported are /v1/chat/completions, /v1/responses, /v1/messages, "
+            "/v1beta/models/{model}:generateContent, /v1beta/models/{model}:streamGenerateContent"
         )
 
 

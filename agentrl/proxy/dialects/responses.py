@@ -42,7 +42,7 @@ _HOLDS: dict[str, tuple[Any, ...]] = {
 class Responses(Dialect):
     """`POST /v1/responses`. `previous_response_id` continues an answer of the same session."""
 
-    path = "/v1/responses"
+    paths = ("/v1/responses",)
 
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
         """Joins `instructions`, the stored conversation and the items of `input`."""
