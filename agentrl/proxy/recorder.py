@@ -125,6 +125,7 @@ class Recorder:
         turns: its drafts, in the order in which they were sampled. Their `tools` are those offered, changed or not.
         conversations: by the id of their last answer, if the API lets programs refer to it (Responses).
         tools: of the first request that can be recorded; at the end, of the first turn.
+        apis: names of the APIs over which replies were requested.
         requests: requests in progress.
         seconds: time that the engine took.
         touched: end of the last request, on the server's clock.
@@ -137,6 +138,7 @@ class Recorder:
         self.prompt: list[Message] = []
         self.conversations: dict[str, list[dict[str, Any]]] = {}
         self.tools: list[dict[str, Any]] | None = None
+        self.apis: set[str] = set()
         self.requests, self.touched = 0, 0.0
         self._created, self.seconds = time.time(), 0.0
         self._tips: dict[str, TurnDraft] = {}  # The turn that ended a conversation, by its keys (`_keys`).
@@ -295,6 +297,7 @@ class Recorder:
             created_at=self._created,
             trainable=self.context.engine.trainable,
             tools=self.tools,
+            info={"apis": sorted(self.apis)},
             **self.recording.fields(),
         )
         return with_images(episode, self._shown)

@@ -222,6 +222,7 @@ async def _answer(sessions: Sessions, dialect: Dialect, request: web.Request) ->
         recorder.group = request.headers.get("X-Agentrl-Group") or recorder.group
         with reading():
             asked = dialect.read(body, recorder.conversations)
+        recorder.apis.add(dialect.name)
         again = request.headers.get("X-Stainless-Retry-Count", "0") != "0"  # set by OpenAI's and Anthropic's clients
         said = await recorder.reply(asked, n=asked.get("n") or 1, retried=again)
         answer = DialectAnswer(body, said, sessions.model)

@@ -67,6 +67,7 @@ async def test_the_client_s_own_chat_goes_on_token_by_token(monkeypatch: pytest.
     assert episode.branches == []
     assert [call.result for call in episode.turns[0].calls] == ["1", "2"]
     assert episode.prompt[0]["content"] == "Be brief."
+    assert episode.info == {"apis": ["Gemini"]}
     for before, after in zip(parrot.prompts, parrot.prompts[1:], strict=False):
         assert after.startswith(before)
 

@@ -151,6 +151,7 @@ print(said["modelVersion"], os.environ["GOOGLE_GENAI_USE_VERTEXAI"])
 """
     (episode,) = played(folder, program, n=1, script="restless")
     assert (len(episode.turns), episode.answer) == (3, "agentrl false")
+    assert episode.info == {"apis": ["Anthropic Messages", "Gemini", "OpenAI chat completions"]}
 
 
 def test_limits_end_a_program(folder: Path) -> None:

@@ -49,6 +49,7 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 class Messages(Dialect):
     """`POST /v1/messages`."""
 
+    name = "Anthropic Messages"
     paths = ("/v1/messages",)
     counting = ("/v1/messages/count_tokens",)
 

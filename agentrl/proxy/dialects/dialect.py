@@ -48,10 +48,12 @@ class Dialect(ABC):
     """An API that programs use.
 
     Attributes:
+        name: of the API, for people.
         paths: paths of requests, relative to the server's base URL, the usual one first. `{model}` stands for any name.
         counting: paths of requests for the number of tokens of a conversation.
     """
 
+    name: str
     paths: tuple[str, ...]
     counting: tuple[str, ...] = ()
 

@@ -50,6 +50,7 @@ _RESULTS = ("output", "result")
 class GenerateContent(Dialect):
     """`POST /v1beta/models/MODEL:generateContent`."""
 
+    name = "Gemini"
     paths = tuple(f"/{version}/models/{{model}}:generateContent" for version in ("v1beta", "v1"))
     counting = tuple(f"/{version}/models/{{model}}:countTokens" for version in ("v1beta", "v1"))
 
