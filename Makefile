@@ -117,9 +117,10 @@ guests: $(foreach guest,openenv verifiers tasksets inspect,.venv-guests/$(guest)
 	$(MAKE_ENVIRONMENT) $* .venv-guests/$*
 	@touch $@
 
-frameworks: .venv-programs/.installed # agent frameworks, whose programs train as they are
-.venv-programs/.installed: scripts/environments.py requirements/programs.txt
+frameworks: .venv-programs/.installed # agent programs and frameworks of others (PyPI, npm) that train as they are
+.venv-programs/.installed: scripts/environments.py requirements/programs.txt requirements/gemini-cli/package-lock.json
 	$(MAKE_ENVIRONMENT) programs .venv-programs
+	cp requirements/gemini-cli/*.json .venv-programs && npm ci --silent --no-audit --no-fund --omit=optional --prefix .venv-programs
 	@touch $@
 
 playwright-mcp: .mcp/.installed # a browser through MCP: @playwright/mcp from npm

@@ -28,6 +28,7 @@ from agentrl.commands.output import (
     write_json,
     write_line,
 )
+from agentrl.commands.program import app as programs
 from agentrl.commands.recipe import app as recipes
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.commands.search import app as searches
@@ -63,6 +64,7 @@ app = typer.Typer(
 )
 app.add_typer(recipes, name="recipe")
 app.add_typer(environments, name="env")
+app.add_typer(programs, name="program")
 app.add_typer(sandboxes, name="sandbox")
 app.add_typer(searches, name="search")
 

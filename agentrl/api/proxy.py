@@ -1,4 +1,4 @@
-"""Recording of agent programs that speak an API of OpenAI or Anthropic, with the model of a recipe behind it."""
+"""Recording of agent programs, over an API of OpenAI, Anthropic or Google, with the model of a recipe behind it."""
 
 from __future__ import annotations
 

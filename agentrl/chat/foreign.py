@@ -164,10 +164,10 @@ def _pieces(item: dict[str, Any], where: str) -> Iterator[Message | str]:
     """Yields the message of an item, or its reasoning as a text."""
     if "role" not in item and "from" not in item:
         kind = item.get("type")
-        if kind not in _ITEMS:
+        if kind not in ITEMS:
             raise TaskError(f"{where} is {item!r:.60}", remedy=_FORM)
         weight = {"weight": item["weight"]} if "weight" in item else {}
-        yield from (each if isinstance(each, str) else {**each, **weight} for each in _ITEMS[kind](item, where))
+        yield from (each if isinstance(each, str) else {**each, **weight} for each in ITEMS[kind](item, where))
         return
     given = item.pop("role", None) or item.pop("from", None)
     item.pop("from", None)
@@ -275,12 +275,13 @@ def _reasoning_item(item: Mapping[str, Any], where: str) -> Iterator[Message | s
             return
 
 
-_ITEMS: dict[Any, Callable[[Mapping[str, Any], str], Iterator[Message | str]]] = {
+ITEMS: dict[Any, Callable[[Mapping[str, Any], str], Iterator[Message | str]]] = {
     "message": _message_item,
     "function_call": _call_item,
     "function_call_output": _result_item,
     "reasoning": _reasoning_item,
 }
+"""Readers of the items of the Responses API, by type."""
 
 
 def _content(content: Any) -> Any:

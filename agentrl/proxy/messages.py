@@ -130,9 +130,28 @@ def calls_of(message: dict[str, Any]) -> list[NativeCall]:
         raise BadRequest(str(error)) from None
 
 
-def key_of(messages: Sequence[dict[str, Any]]) -> str:
-    """A key that is equal for conversations with the same content. Ignores fields that programs add or reorder."""
-    return json.dumps([_essence(message) for message in messages], sort_keys=True)
+def key_of(messages: Sequence[dict[str, Any]], *, ids: bool = True) -> str:
+    """A key that is equal for conversations with the same content. Ignores fields that programs add or reorder.
+
+    Args:
+        ids: whether the ids of calls count. Without, results are told apart by the place of their call: programs may
+            give calls ids of their own, and the Gemini API may leave them out.
+    """
+    essences = [_essence(message) for message in messages]
+    if not ids:
+        _number_calls(essences)
+    return hashlib.sha256(json.dumps(essences, sort_keys=True).encode()).hexdigest()
+
+
+def _number_calls(essences: list[list[Any]]) -> None:
+    """Replaces the ids of calls by their place, and those of results by that of the newest call with that id."""
+    places: dict[str, tuple[int, int]] = {}
+    for number, essence in enumerate(essences):
+        for index, call in enumerate(essence[2]):
+            places[json.dumps(call[0])] = number, index
+            call[0] = number, index
+        if essence[0] == "tool":
+            essence[3] = places.get(json.dumps(essence[3]), essence[3])
 
 
 def to_openai(reply: Reply, said: str, seed: int) -> dict[str, Any]:

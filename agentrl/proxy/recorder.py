@@ -125,6 +125,7 @@ class Recorder:
         turns: its drafts, in the order in which they were sampled. Their `tools` are those offered, changed or not.
         conversations: by the id of their last answer, if the API lets programs refer to it (Responses).
         tools: of the first request that can be recorded; at the end, of the first turn.
+        apis: names of the APIs over which replies were requested.
         requests: requests in progress.
         seconds: time that the engine took.
         touched: end of the last request, on the server's clock.
@@ -137,9 +138,10 @@ class Recorder:
         self.prompt: list[Message] = []
         self.conversations: dict[str, list[dict[str, Any]]] = {}
         self.tools: list[dict[str, Any]] | None = None
+        self.apis: set[str] = set()
         self.requests, self.touched = 0, 0.0
         self._created, self.seconds = time.time(), 0.0
-        self._tips: dict[str, TurnDraft] = {}  # The turn that ended a conversation, by the conversation.
+        self._tips: dict[str, TurnDraft] = {}  # The turn that ended a conversation, by its keys (`_keys`).
         self._asked = 0
         self._asks: dict[str, list[Request]] = {}  # By the hash of the request's body.
         self._examples: set[str] = set()  # Conversations up to a reply that was not sampled here, of first requests.
@@ -213,9 +215,24 @@ class Recorder:
         self.recording.place(turn, branch)
         ask.turns.append(turn.index)
         for echo in _echoes(message, text, stop):
-            self._tips[given + key_of([*messages, echo])] = turn
+            self._tips |= dict.fromkeys(_keys(given, [*messages, echo]), turn)
         finish = "tool_calls" if "tool_calls" in message else completion.finish if stop is None else "stop"
         return ChatReply(turn.index, message, finish, len(tokens), len(completion.token_ids), stop)
+
+    async def count(self, body: dict[str, Any]) -> int:
+        """Returns the tokens of a conversation, rendered as in a first request. Nothing is recorded.
+
+        Raises:
+            BadRequest: it could not be recorded.
+            RenderError: the template refuses the conversation.
+            ContextOverflow: it is far longer than the context.
+        """
+        with reading():
+            messages, tools = _checked(body)
+        parser, renderer = self.context.renderer_for(tools)
+        await self._must_fit([messages, tools], renderer)
+        with reading():
+            return len(renderer.start([from_openai(one, parser, self.context.take_image) for one in messages]))
 
     async def _must_fit(self, given: Any, renderer: Renderer) -> None:
         """Counts the tokens of long texts piece by piece, with others served in between, until they are too many.
@@ -280,6 +297,7 @@ class Recorder:
             created_at=self._created,
             trainable=self.context.engine.trainable,
             tools=self.tools,
+            info={"apis": sorted(self.apis)},
             **self.recording.fields(),
         )
         return with_images(episode, self._shown)
@@ -308,12 +326,12 @@ class Recorder:
         last = max((k for k, message in enumerate(messages) if message.get("role") == "assistant"), default=-1)
         if last == len(messages) - 1:
             raise BadRequest("the conversation ends with a reply: there is nothing to reply to")
-        key = given + key_of(messages[: last + 1])
-        turn = self._tips.get(key)
+        keys = _keys(given, messages[: last + 1])
+        turn = next((self._tips[key] for key in keys if key in self._tips), None)
         if turn is None:
             if not self.turns:
-                self._examples.add(key)
-            edited = last >= 0 and key not in self._examples
+                self._examples.update(keys)
+            edited = last >= 0 and self._examples.isdisjoint(keys)
             return ROOT, renderer.start(self._ours(messages, parser)), edited
         new = self._ours(messages[last + 1 :], parser)
         self._observe(turn, messages[last], new)
@@ -365,6 +383,11 @@ def _task(id: str, question: str, data: dict[str, Any]) -> Task:
         return msgspec.structs.replace(task, data=data).checked()
     except TaskError as error:
         raise BadRequest(f"the data of the closing call: {error.message}") from None
+
+
+def _keys(given: str, messages: list[dict[str, Any]]) -> list[str]:
+    """Returns the keys of a conversation with the tools `given`: with the ids of its calls, and without."""
+    return [given + key_of(messages), given + key_of(messages, ids=False)]
 
 
 def _echoes(message: dict[str, Any], text: str, stop: str | None) -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """The proxy's HTTP routes: each dialect at its path, with the session in the path, a header or the API key.
 
-    POST /v1/chat/completions, /v1/responses, /v1/messages     session by header X-Session-Id, else by API key
-    POST /s/NAME/v1/chat/completions, ...                      session by path (base URL http://HOST:PORT/s/NAME/v1)
-    POST /s/NAME/end                                           the closing call (`Closing`)
+    POST /v1/chat/completions, /v1/responses, /v1/messages, /v1beta/models/MODEL:generateContent, ...
+                                                  session by header X-Session-Id, else by API key
+    POST /s/NAME/v1/chat/completions, ...         session by path (base URL http://HOST:PORT/s/NAME/v1)
+    POST /s/NAME/end                              the closing call (`Closing`)
     GET  /v1/models, /s/NAME/v1/models, /health
 
 The header `X-Agentrl-Group` sets the group of the session's episode.
@@ -23,6 +24,7 @@ from aiohttp.typedefs import Handler, Middleware
 from agentrl.proxy.dialects.anthropic import Messages
 from agentrl.proxy.dialects.chat import ChatCompletions
 from agentrl.proxy.dialects.dialect import Dialect, DialectAnswer
+from agentrl.proxy.dialects.gemini import GenerateContent, StreamGenerateContent
 from agentrl.proxy.dialects.responses import Responses
 from agentrl.proxy.door import MOST_BYTES, Foreign, TooLate, body_of, check_source
 from agentrl.proxy.messages import BadRequest, NoSession, RewardsRefused, SessionEnded
@@ -32,7 +34,9 @@ from agentrl.types.engine import ContextOverflow
 from agentrl.types.errors import AgentRLError, InfraError, RenderError
 from agentrl.types.values import ValueRefused
 
-DIALECTS: tuple[Dialect, ...] = (ChatCompletions(), Responses(), Messages())
+DIALECTS: tuple[Dialect, ...] = (
+    ChatCompletions(), Responses(), Messages(), GenerateContent(), StreamGenerateContent(),
+)  # fmt: skip
 
 
 KEPT_S = 120.0
@@ -156,7 +160,10 @@ class Sessions(ABC):
         app = web.Application(client_max_size=MOST_BYTES, middlewares=[self._checked])
         for prefix in ("", "/s/{session}"):
             for dialect in DIALECTS:
-                app.router.add_post(prefix + dialect.path, partial(_ask, self, dialect))
+                for path in dialect.paths:
+                    app.router.add_post(prefix + path, partial(_ask, self, dialect))
+                for path in dialect.counting:
+                    app.router.add_post(prefix + path, partial(_count, self, dialect))
             app.router.add_get(f"{prefix}/v1/models", partial(_models, self))
         app.router.add_post("/s/{session}/end", partial(_end, self))
         app.router.add_get("/health", partial(_health, self))
@@ -198,12 +205,24 @@ async def _ask(sessions: Sessions, dialect: Dialect, request: web.Request) -> we
     return await _told(dialect.problem, lambda: _answer(sessions, dialect, request))
 
 
+async def _count(sessions: Sessions, dialect: Dialect, request: web.Request) -> web.StreamResponse:
+    async def count() -> web.StreamResponse:
+        body = await body_of(request)
+        with sessions.request(_session_of(request)) as recorder:
+            with reading():
+                asked = dialect.read(body, recorder.conversations)
+            return web.json_response(dialect.counted(await recorder.count(asked)))
+
+    return await _told(dialect.problem, count)
+
+
 async def _answer(sessions: Sessions, dialect: Dialect, request: web.Request) -> web.StreamResponse:
     body = await body_of(request)
     with sessions.request(_session_of(request)) as recorder:
         recorder.group = request.headers.get("X-Agentrl-Group") or recorder.group
         with reading():
             asked = dialect.read(body, recorder.conversations)
+        recorder.apis.add(dialect.name)
         again = request.headers.get("X-Stainless-Retry-Count", "0") != "0"  # set by OpenAI's and Anthropic's clients
         said = await recorder.reply(asked, n=asked.get("n") or 1, retried=again)
         answer = DialectAnswer(body, said, sessions.model)
@@ -215,10 +234,10 @@ async def _answer(sessions: Sessions, dialect: Dialect, request: web.Request) ->
 async def _delivered(
     dialect: Dialect, answer: DialectAnswer, request: web.Request, lost: Callable[[], None]
 ) -> web.StreamResponse:
-    """Sends the finished reply, as JSON or, if the request has `stream`, as server-sent events."""
+    """Sends the finished reply, as JSON or, if the request asks for it, as server-sent events."""
     if request.transport is None or request.transport.is_closing():
         lost()
-    if not answer.body.get("stream"):
+    if not dialect.streams(answer.body, request.query):
         return web.json_response(dialect.whole(answer))
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
     await response.prepare(request)
@@ -252,20 +271,20 @@ async def _stray(sessions: Sessions, request: web.Request) -> web.Response:
     name = parts[2] if len(parts) > 3 and parts[1] == "s" else request.headers.get("X-Session-Id") or _key(request)
     asked = f"{request.method} {request.path}"
     sessions.stray(name, asked)
-    spoken = ", ".join(dialect.path for dialect in DIALECTS)
+    spoken = ", ".join(dialect.paths[0] for dialect in DIALECTS)
     message = f"{asked} is not supported; supported are {spoken}"
-    return web.json_response(DIALECTS[0].problem("not_found", message), status=404)
+    return web.json_response(DIALECTS[0].problem("not_found", message, 404), status=404)
 
 
 async def _told(
-    problem: Callable[[str, str], dict[str, Any]], work: Callable[[], Awaitable[web.StreamResponse]]
+    problem: Callable[[str, str, int], dict[str, Any]], work: Callable[[], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """The response of `work`. Errors of `STATUS` become responses in the dialect's format."""
     try:
         return await work()
     except tuple(STATUS) as error:
         status, code = _status(error)
-        response = web.json_response(problem(code, str(error)), status=status)
+        response = web.json_response(problem(code, str(error), status), status=status)
         if isinstance(error, TooLate):  # the body may never end
             response.force_close()
         return response
@@ -294,6 +313,7 @@ def _session_of(request: web.Request) -> str:
 
 
 def _key(request: web.Request) -> str:
-    """Returns the API key from the header of OpenAI's or Anthropic's clients, or ""."""
+    """Returns the API key from the header of OpenAI's, Anthropic's or Google's clients, or from `?key=`, or ""."""
     bearer = request.headers.get("Authorization", "").removeprefix("Bearer").strip()
-    return bearer or request.headers.get("X-Api-Key", "")
+    named = (request.headers.get(name) for name in ("X-Api-Key", "X-Goog-Api-Key"))
+    return bearer or next(filter(None, named), "") or request.query.get("key", "")

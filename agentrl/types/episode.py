@@ -324,7 +324,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         created_at: Unix time when the episode started.
         trainable: whether tokens and log-probabilities are those of a policy; training refuses the episode if not.
         tools: definitions of the tools available in the first turn; None: the tools of the recipe.
-        info: of its environments, at the end.
+        info: of its environments and its agent, at the end.
         branches: deliberate changes of a prompt; `drift`: unintended ones.
         contexts: its other conversations, by name.
         images: parts of its prompts that no message of the record holds (a program edited its history).

@@ -109,6 +109,9 @@ async def by_chat(client: Client, stream: bool) -> tuple[list[str], str]:
     return [call.function.arguments for call in first.tool_calls], (await ask()).content
 
 
+NAMES = {by_chat: "OpenAI chat completions", by_responses: "OpenAI Responses", by_messages: "Anthropic Messages"}
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("ask", [by_chat, by_responses, by_messages])
 async def test_every_api_becomes_the_same_episode(ask: Any, stream: bool) -> None:
@@ -117,6 +120,7 @@ async def test_every_api_becomes_the_same_episode(ask: Any, stream: bool) -> Non
         assert await ask(client, stream) == (['{"a": 1}', '{"a": 2}'], "It is 1 and 2.")
         episode = await client.end(reward=1.0)
     assert_same(episode)
+    assert episode.info == {"apis": [NAMES[ask]]}
     assert parrot.prompts[1].startswith(parrot.prompts[0] + TWO)
 
 
@@ -253,7 +257,8 @@ async def test_another_api_is_told_what_is_spoken_here() -> None:
         assert reply.status == 404
         said = (await reply.json())["error"]["message"]
         assert said == (
-            "POST /api/generate is not supported; supported are /v1/chat/completions, /v1/responses, /v1/messages"
+            "POST /api/generate is not supported; supported are /v1/chat/completions, /v1/responses, /v1/messages, "
+            "/v1beta/models/{model}:generateContent, /v1beta/models/{model}:streamGenerateContent"
         )
 
 

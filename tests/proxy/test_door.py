@@ -20,7 +20,7 @@ from tests.clock import Clock
 from tests.proxy.world import Client, Parrot, connected, user
 from tests.waiting import turns, until_async
 
-PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
+PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1beta/models/m:generateContent")
 GOOD: dict[str, Any] = {"messages": [user("Hello.")], "max_tokens": 5}
 
 
@@ -216,6 +216,11 @@ def wholes() -> dict[str, dict[str, Any]]:
         {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "r"},
     ]
+    contents = [
+        {"role": "user", "parts": [{"text": "t"}]},
+        {"role": "model", "parts": [{"functionCall": {"id": "c", "name": "add", "args": {}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"id": "c", "name": "add", "response": {"output": "r"}}}]},
+    ]
     both = {"model": "m", "stream": False}
     own = {"name": "add", "description": "", "input_schema": {"type": "object"}}
     return {
@@ -225,6 +230,9 @@ def wholes() -> dict[str, dict[str, Any]]:
                           "system": "s"},
         PATHS[2]: both | {"input": items, "tools": [{"type": "function", **said}], "instructions": "s",
                           "max_output_tokens": 4, "previous_response_id": None},
+        PATHS[3]: {"contents": contents, "tools": [{"functionDeclarations": [said]}],
+                   "systemInstruction": {"parts": [{"text": "s"}]}, "generationConfig": {"maxOutputTokens": 4},
+                   "toolConfig": {"functionCallingConfig": {"mode": "AUTO"}}},
     }  # fmt: skip
 
 

@@ -15,12 +15,15 @@ from aiohttp import web
 from agentrl.proxy.messages import BadRequest
 from agentrl.proxy.web import listening
 from agentrl.rollouts.programs import inside
+from agentrl.rollouts.programs.guest import GuestAgent
 from agentrl.rollouts.programs.inside import relayed
 from agentrl.rollouts.programs.recorder import EpisodeRecorder
+from agentrl.rollouts.programs.server import Door
 from agentrl.rollouts.session import Session
 from agentrl.sandbox.frames import frame
 from agentrl.types.recording import Recording
 from agentrl.types.sandbox import Sandbox
+from agentrl.types.task import Task
 
 
 class _Process:
@@ -177,3 +180,14 @@ async def test_a_long_message_and_many_requests_are_bounded(head: bytes, monkeyp
     monkeypatch.setattr(inside, "_pass", counted)
     await carried(_Says(*[ASKED * 500] * 4))
     assert most == inside.AT_ONCE
+
+
+def test_clients_of_apis_in_a_guest_do_not_reach_the_policy() -> None:
+    """A judge of the guest has its own address and key, of OpenAI, Anthropic or Google."""
+    given = GuestAgent()._environment(Task.of("t", "Go."), Door("http://127.0.0.1:1", "sk-1", "m"))
+    named = {name: value for name, value in given.items() if "sk-1" in value}
+    assert named == {
+        "AGENTRL_URL": "http://127.0.0.1:1/s/sk-1",
+        "AGENTRL_BASE_URL": "http://127.0.0.1:1/s/sk-1/v1",
+        "AGENTRL_API_KEY": "sk-1",
+    }

@@ -133,6 +133,27 @@ print(post("/end", {"answer": "0", "reward": 0.5}))
     assert episode.turns[-1].rewards == {"reward": 0.5}
 
 
+def test_a_program_finds_each_api_by_its_variables(folder: Path) -> None:
+    program = """
+def ask(base, path, body, **headers):
+    request = urllib.request.Request(os.environ[base] + path, json.dumps(body).encode(),
+                                     {"Content-Type": "application/json", **headers})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.load(reply)
+
+asked = {"messages": [{"role": "user", "content": question}], "max_tokens": 9}
+ask("OPENAI_BASE_URL", "/chat/completions", asked, Authorization="Bearer " + os.environ["OPENAI_API_KEY"])
+ask("ANTHROPIC_BASE_URL", "/v1/messages", asked, **{"x-api-key": os.environ["ANTHROPIC_API_KEY"]})
+asked = {"contents": [{"role": "user", "parts": [{"text": question}]}]}
+said = ask("GOOGLE_GEMINI_BASE_URL", "/v1beta/models/any:generateContent", asked,
+           **{"x-goog-api-key": os.environ["GEMINI_API_KEY"]})
+print(said["modelVersion"], os.environ["GOOGLE_GENAI_USE_VERTEXAI"])
+"""
+    (episode,) = played(folder, program, n=1, script="restless")
+    assert (len(episode.turns), episode.answer) == (3, "agentrl false")
+    assert episode.info == {"apis": ["Anthropic Messages", "Gemini", "OpenAI chat completions"]}
+
+
 def test_limits_end_a_program(folder: Path) -> None:
     """Four turns, then it is killed, with what it started."""
     program = """

@@ -23,7 +23,10 @@ from agentrl.types.episode import VersionSpan
 
 from .cases import Case, played
 
-PATHS = {dialect.path.rpartition("/")[2]: dialect.path for dialect in DIALECTS} | {"chat": "/v1/chat/completions"}
+PATHS = {path.rpartition("/")[2]: path for dialect in DIALECTS for path in dialect.paths} | {
+    "chat": "/v1/chat/completions",
+    "gemini": "/v1beta/models/m:generateContent",
+}
 """The path of a dialect by the name of its file."""
 
 KEYS = ["says", "then", "thread", "shown", "hidden", "turns", "gives", "refused"]
@@ -36,6 +39,7 @@ GIVEN: dict[str, Any] = {
     "$tools chat": [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}}],
     "$tools responses": [{"type": "function", "name": "add", "description": "Adds.", "parameters": SCHEMA}],
     "$tools messages": [{"name": "add", "description": "Adds.", "input_schema": SCHEMA}],
+    "$tools gemini": [{"functionDeclarations": [{"name": "add", "description": "Adds.", "parameters": SCHEMA}]}],
     "$half": "half \ud835 of it",
     "$png": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
 }
@@ -129,7 +133,8 @@ def named(answer: Any) -> dict[str, Any]:
     """What later requests of a case may name of a response: the reply as the program sends it back, its calls' ids."""
     message = (answer.get("choices") or [{}])[0].get("message")
     items = answer.get("output") or answer.get("content") or (message or {}).get("tool_calls") or []
-    reply = message or answer.get("output") or {"role": "assistant", "content": answer.get("content")}
+    gemini = (answer.get("candidates") or [{}])[0].get("content")
+    reply = message or gemini or answer.get("output") or {"role": "assistant", "content": answer.get("content")}
     ids = [item.get("call_id") or item["id"] for item in items if item.get("type") != "text" and "content" not in item]
     return {"$reply": reply, "$id": answer.get("id")} | {f"$call{number}": id for number, id in enumerate(ids, 1)}
 

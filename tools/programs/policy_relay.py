@@ -16,7 +16,10 @@ from typing import Any
 from frames import claimed_stdout, frame, next_frame
 
 Message = dict[str, Any]
-PASSED = ("authorization", "content-type", "x-api-key", "x-session-id", "x-agentrl-group", "x-stainless-retry-count")
+PASSED = (
+    "authorization", "content-type", "x-api-key", "x-goog-api-key", "x-session-id", "x-agentrl-group",
+    "x-stainless-retry-count",
+)  # fmt: skip
 
 
 class Relay:

@@ -49,7 +49,9 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 class Messages(Dialect):
     """`POST /v1/messages`."""
 
-    path = "/v1/messages"
+    name = "Anthropic Messages"
+    paths = ("/v1/messages",)
+    counting = ("/v1/messages/count_tokens",)
 
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
         """Converts the system prompt to a message, and blocks to text, tool calls and tool results."""
@@ -86,7 +88,7 @@ class Messages(Dialect):
         yield send("message_delta", delta=_stop(answer), usage={"output_tokens": answer.completion_tokens})
         yield send("message_stop")
 
-    def problem(self, code: str, message: str) -> Body:
+    def problem(self, code: str, message: str, status: int) -> Body:
         """An error in Anthropic's format."""
         kind = ERRORS.get(code, "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": message}}

@@ -38,7 +38,8 @@ _HOLDS: dict[str, tuple[Any, ...]] = {
 class ChatCompletions(Dialect):
     """`POST /v1/chat/completions`."""
 
-    path = "/v1/chat/completions"
+    name = "OpenAI chat completions"
+    paths = ("/v1/chat/completions",)
 
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
         """The request itself."""

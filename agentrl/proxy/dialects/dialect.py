@@ -48,10 +48,14 @@ class Dialect(ABC):
     """An API that programs use.
 
     Attributes:
-        path: path of requests, relative to the server's base URL.
+        name: of the API, for people.
+        paths: paths of requests, relative to the server's base URL, the usual one first. `{model}` stands for any name.
+        counting: paths of requests for the number of tokens of a conversation.
     """
 
-    path: str
+    name: str
+    paths: tuple[str, ...]
+    counting: tuple[str, ...] = ()
 
     @abstractmethod
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
@@ -64,9 +68,13 @@ class Dialect(ABC):
             BadRequest: the request is malformed or cannot be recorded token by token.
         """
 
+    def streams(self, body: Body, query: Mapping[str, str]) -> bool:
+        """Returns True if a request, with the query of its URL, gets server-sent events."""
+        return bool(body.get("stream"))
+
     @abstractmethod
-    def whole(self, answer: DialectAnswer) -> Body:
-        """The response as one JSON object."""
+    def whole(self, answer: DialectAnswer) -> Body | list[Body]:
+        """The response as one JSON value."""
 
     @abstractmethod
     def events(self, answer: DialectAnswer) -> Iterator[bytes]:
@@ -76,8 +84,12 @@ class Dialect(ABC):
         """Returns the id with which later requests continue this response; None if they send the conversation."""
         return None
 
-    def problem(self, code: str, message: str) -> Body:
-        """The body of an error."""
+    def counted(self, tokens: int) -> Body:
+        """The response to a request for the number of tokens."""
+        return {"input_tokens": tokens}
+
+    def problem(self, code: str, message: str, status: int) -> Body:
+        """The body of an error. `status`: of HTTP."""
         return {"error": {"message": message, "type": code, "code": code}}
 
 

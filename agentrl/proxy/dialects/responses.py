@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
+from agentrl.chat.foreign import ITEMS, chat_messages
 from agentrl.proxy.dialects.dialect import (
     Body,
     Dialect,
     DialectAnswer,
     at_least_one,
-    call,
     event,
     function,
-    image_part,
     joined,
     listed,
     refuse,
@@ -23,9 +22,7 @@ from agentrl.proxy.dialects.dialect import (
     refuse_unread,
 )
 from agentrl.proxy.messages import BadRequest
-
-_TEXTS = ("input_text", "output_text", "text", "refusal")
-
+from agentrl.types.errors import TaskError
 
 _FIELDS = (
     "input", "instructions", "tools", "tool_choice", "max_output_tokens", "previous_response_id", "text",
@@ -42,7 +39,8 @@ _HOLDS: dict[str, tuple[Any, ...]] = {
 class Responses(Dialect):
     """`POST /v1/responses`. `previous_response_id` continues an answer of the same session."""
 
-    path = "/v1/responses"
+    name = "OpenAI Responses"
+    paths = ("/v1/responses",)
 
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
         """Joins `instructions`, the stored conversation and the items of `input`."""
@@ -54,7 +52,7 @@ class Responses(Dialect):
         before = _remembered(body.get("previous_response_id"), earlier)
         given = body.get("input")
         items = [{"role": "user", "content": given}] if isinstance(given, str) else listed(given, "'input'")
-        messages = joined([*before, *(message for item in items for message in _message(item))])
+        messages = joined([*before, *_messages(items)])
         tools = [_tool(tool) for tool in listed(body.get("tools") or [], "'tools'")]
         refuse_choice("'tool_choice'", body.get("tool_choice"), tools)
         form = body["text"].get("format") if isinstance(body.get("text"), dict) else None
@@ -103,49 +101,20 @@ def _remembered(id: Any, earlier: Mapping[str, list[Body]]) -> list[Body]:
     return [message for message in earlier[id] if message["role"] != "system"]
 
 
-def _message(item: Body) -> list[Body]:
-    kind = item.get("type", "message")
-    if kind not in _READ:
-        raise refuse(f"an item of type {kind!r}", f"items may be of type {', '.join(_READ)}")
-    return _READ[kind](item)
+def _messages(items: list[Body]) -> list[Body]:
+    """Converts items. Those of reasoning are dropped: the proxy sends reasoning as text of the reply, never as an item.
 
-
-def _said(item: Body) -> list[Body]:
-    return [{"role": item.get("role"), "content": _text(item.get("content"))}]
-
-
-def _called(item: Body) -> list[Body]:
-    made = call(item.get("call_id"), item.get("name"), item.get("arguments"))
-    return [{"role": "assistant", "content": "", "tool_calls": [made]}]
-
-
-def _result(item: Body) -> list[Body]:
-    return [{"role": "tool", "tool_call_id": item.get("call_id"), "content": _text(item.get("output"))}]
-
-
-def _thought(item: Body) -> list[Body]:
-    """Reasoning items are dropped: the proxy sends reasoning as text of the reply, never as an item."""
-    return []
-
-
-_READ: dict[str, Callable[[Body], list[Body]]] = {
-    "message": _said,
-    "function_call": _called,
-    "function_call_output": _result,
-    "reasoning": _thought,
-}
-
-
-def _text(content: Any) -> Any:
-    """Converts the parts of a content. Parts that cannot be recorded are refused later, as in every API."""
-    return [_part(part) for part in content] if isinstance(content, list) else content
-
-
-def _part(part: Any) -> Any:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind in _TEXTS:
-        return {"type": "text", "text": part.get("text", part.get("refusal", ""))}
-    return image_part(part.get("image_url")) if kind == "input_image" else part
+    Raises:
+        BadRequest: an item is malformed or cannot be recorded.
+    """
+    for item in items:
+        if (kind := item.get("type", "message")) not in ITEMS:
+            raise refuse(f"an item of type {kind!r}", f"items may be of type {', '.join(ITEMS)}")
+    said = [item for item in items if item.get("type") != "reasoning"]
+    try:
+        return chat_messages(said, "'input'") if said else []
+    except TaskError as error:
+        raise BadRequest(error.message, remedy=error.remedy) from None
 
 
 def _tool(tool: Body) -> Body:

@@ -27,11 +27,12 @@ _SHOWN = 2000  # characters of a program's last words in errors
 
 
 class ProgramAgent(Agent):
-    """Program that is started for each episode and requests replies over an API of OpenAI or Anthropic.
+    """Program that is started for each episode and requests replies over an API of OpenAI, Anthropic or Google.
 
-    It finds the API by `OPENAI_BASE_URL`, `OPENAI_API_KEY`, `ANTHROPIC_BASE_URL` and `ANTHROPIC_API_KEY`. It gets the
-    task's instruction in place of `{instruction}` in its command, else on stdin. Its exit ends the episode. Its answer
-    is that of a closing call (`POST $AGENTRL_URL/end`), else the last line of stdout that is not blank.
+    It finds the API by `OPENAI_BASE_URL`, `ANTHROPIC_BASE_URL` or `GOOGLE_GEMINI_BASE_URL`, and by `OPENAI_API_KEY`,
+    `ANTHROPIC_API_KEY` or `GEMINI_API_KEY`. It gets the task's instruction in place of `{instruction}` in its command,
+    else on stdin. Its exit ends the episode. Its answer is that of a closing call (`POST $AGENTRL_URL/end`), else the
+    last line of stdout that is not blank.
 
     Args:
         command: program and arguments. `{instruction}`, `{id}` (of the task), `{data.KEY}`, `{url}`, `{key}` and
@@ -121,6 +122,9 @@ class ProgramAgent(Agent):
             "OPENAI_API_KEY": door.key,
             "ANTHROPIC_BASE_URL": door.url,
             "ANTHROPIC_API_KEY": door.key,
+            "GOOGLE_GEMINI_BASE_URL": door.url,
+            "GEMINI_API_KEY": door.key,
+            "GOOGLE_GENAI_USE_VERTEXAI": "false",  # else the address above does not hold
             "AGENTRL_URL": door.url,
             "AGENTRL_MODEL": door.model,
             "AGENTRL_TASK": task.id,
@@ -140,7 +144,7 @@ class ProgramAgent(Agent):
             strays = f"; it asked for {', '.join(recorder.strays[:3])}" if recorder.strays else ""
             raise _failed(
                 session, f"the program ended without a reply of the model{strays}", ended,
-                "it must use OPENAI_BASE_URL or ANTHROPIC_BASE_URL of its environment",
+                "it must use OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL of its environment",
             )  # fmt: skip
         if closing is not None and closing.rewards:
             self._rewarded(session, closing.rewards)

@@ -22,6 +22,10 @@ class GuestAway(InfraError):
     """A dependency of a guest is unavailable: its server, its service."""
 
 
+_OF_JUDGES = ("OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_")
+"""Beginnings of the variables that clients of APIs read."""
+
+
 class GuestRecorder(EpisodeRecorder):
     """Records the rewards so far, which a guest sends with each request: they count if a limit ends the episode."""
 
@@ -55,11 +59,9 @@ class GuestAgent(ProgramAgent):
         return await super()._start(session, door)
 
     def _environment(self, task: Task, door: Door) -> dict[str, str]:
-        """Returns the policy's variables under separate names: a judge that calls OpenAI or Anthropic must not reach
-        the policy.
-        """
+        """Returns the policy's variables under separate names: a judge behind an API must not reach the policy."""
         known = super()._environment(task, door)
-        own = {name: value for name, value in known.items() if not name.startswith(("OPENAI_", "ANTHROPIC_"))}
+        own = {name: value for name, value in known.items() if not name.startswith(_OF_JUDGES)}
         return own | {"AGENTRL_BASE_URL": known["OPENAI_BASE_URL"], "AGENTRL_API_KEY": known["OPENAI_API_KEY"]}
 
     def _close(self, session: Session, recorder: EpisodeRecorder, ended: Ended) -> None:

@@ -94,4 +94,5 @@ class EpisodeRecorder(Recorder):
         for task in filter(None, self._under_way):
             task.cancel()
         self.finish()
+        self.session.info["apis"] = sorted(self.apis)
         self.session.take(self.prompt, self.tools, self.seconds)

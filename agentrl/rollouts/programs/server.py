@@ -65,7 +65,8 @@ class ProgramServer(Sessions):
             _log.warning("a program asked after its episode %s had ended", episode)
             raise SessionEnded(f"episode {episode} has ended: nothing more is recorded")
         raise NoSession(
-            "this API key belongs to no episode", remedy="use the OPENAI_API_KEY that the program was given"
+            "this API key belongs to no episode",
+            remedy="use the key that the program was given, such as OPENAI_API_KEY",
         )
 
     def answered(self, name: str, recorder: Recorder) -> None:
