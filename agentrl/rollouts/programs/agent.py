@@ -16,8 +16,10 @@ from agentrl.rollouts.programs.host import run_on_host
 from agentrl.rollouts.programs.inside import relayed, run_inside
 from agentrl.rollouts.programs.recorder import EpisodeRecorder
 from agentrl.rollouts.programs.server import Door, server
+from agentrl.rollouts.programs.warm import Warm, check_modules
 from agentrl.rollouts.session import Session
 from agentrl.types import values
+from agentrl.types.errors import RecipeError
 from agentrl.types.parts.content import text_of
 from agentrl.types.paths import check_program
 from agentrl.types.task import Message, Task
@@ -42,6 +44,8 @@ class ProgramAgent(Agent):
         nonzero: meaning of an exit code other than 0: an error of the program, or a regular end.
         closing_rewards: whether rewards of a closing call count. A shell or an interpreter that the policy uses on the
             program's side of the sandbox can forge them.
+        warm: modules that are imported once a worker: the program, in Python, starts as a fork of a process that has
+            them. Needs `where: host`.
     """
 
     def __init__(
@@ -52,12 +56,22 @@ class ProgramAgent(Agent):
         files: list[str] | None = None,
         nonzero: Literal["error", "end"] = "error",
         closing_rewards: bool = False,
+        warm: list[str] | None = None,
     ) -> None:
         if command and where == "host" and "{" not in command[0]:
             check_program(command[0], "agent.program")
         self.command, self.env, self.where, self.nonzero = command, dict(env or {}), where, nonzero
         self.closing_rewards = closing_rewards
         self.files = [Path(file) for file in files or ()]
+        self.warm = list(warm or ())
+        if self.warm and where == "sandbox":
+            raise RecipeError(
+                "a program in the sandbox cannot start warm: the modules would be imported on this machine",
+                place="agent.warm",
+                remedy="remove agent.warm, or agent.where: sandbox",
+            )
+        if self.warm and command:
+            check_modules(Warm.of(command, self.warm, self.env))
 
     def opening(self, session: Session, system: str | None) -> list[Message]:
         """Returns the task's messages, until the program sends its own."""
@@ -94,7 +108,7 @@ class ProgramAgent(Agent):
 
     async def _start(self, session: Session, door: Door) -> Ended:
         if self.where == "host":
-            return await run_on_host(*self._filled_in(session.task, door, self.command), self.files)
+            return await self._on_host(*self._filled_in(session.task, door, self.command))
         sandbox = session.sandbox
         assert sandbox is not None  # `agent.where` asked for one
         for file in self.files:
@@ -105,6 +119,10 @@ class ProgramAgent(Agent):
             there = replace(door, address=relay.address)
             ended = await run_inside(sandbox, *self._filled_in(session.task, there, command))
             return replace(ended, cut_off=relay.ended)
+
+    async def _on_host(self, command: list[str], env: dict[str, str], stdin: bytes) -> Ended:
+        warm = Warm.of(self.command, self.warm, self.env) if self.warm else None
+        return await run_on_host(command, env, stdin, self.files, warm)
 
     def _filled_in(self, task: Task, door: Door, command: list[str]) -> tuple[list[str], dict[str, str], bytes]:
         """Returns command, environment and stdin."""
