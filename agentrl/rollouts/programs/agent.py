@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -18,13 +16,11 @@ from agentrl.rollouts.programs.recorder import EpisodeRecorder
 from agentrl.rollouts.programs.server import Door, server
 from agentrl.rollouts.programs.warm import Warm, check_modules
 from agentrl.rollouts.session import Session
-from agentrl.types import values
 from agentrl.types.errors import RecipeError
-from agentrl.types.parts.content import text_of
 from agentrl.types.paths import check_program
+from agentrl.types.placeholders import fill, of_task
 from agentrl.types.task import Message, Task
 
-_PLACE = re.compile(r"\{(instruction|id|url|key|model|data\.[A-Za-z0-9_.-]+)\}")
 _SHOWN = 2000  # characters of a program's last words in errors
 
 
@@ -126,10 +122,10 @@ class ProgramAgent(Agent):
 
     def _filled_in(self, task: Task, door: Door, command: list[str]) -> tuple[list[str], dict[str, str], bytes]:
         """Returns command, environment and stdin."""
-        known = _known(task, door)
-        env = self._environment(task, door) | {name: _filled(value, known) for name, value in self.env.items()}
+        known = of_task(task) | {"url": door.url, "key": door.key, "model": door.model}
+        env = self._environment(task, door) | {name: fill(value, known) for name, value in self.env.items()}
         told = any("{instruction}" in part for part in (*command, *self.env.values()))
-        return [_filled(part, known) for part in command], env, b"" if told else known["instruction"].encode()
+        return [fill(part, known) for part in command], env, b"" if told else known["instruction"].encode()
 
     def _environment(self, task: Task, door: Door) -> dict[str, str]:
         """Returns the variables that point the program to the policy."""
@@ -178,21 +174,6 @@ def last_line(stdout: bytes) -> str | None:
 def _direct(hosts: str) -> str:
     """Returns a list of hosts that are reached without a proxy, this machine included."""
     return ",".join(filter(None, [hosts, "127.0.0.1", "localhost"]))
-
-
-def _known(task: Task, door: Door) -> dict[str, str]:
-    said = "\n\n".join(text_of(message["content"]) for message in task.instruction if message["role"] == "user")
-    own = {"instruction": said, "id": task.id, "url": door.url, "key": door.key, "model": door.model}
-    return own | {f"data.{key}": values.text(value) for key, value in task.data.items()}
-
-
-def _filled(text: str, known: Mapping[str, str]) -> str:
-    def value(match: re.Match[str]) -> str:
-        if match[1] not in known:
-            raise ProgramFailed(f"the task has no {match[1]!r}", place=f"task {known['id']}")
-        return known[match[1]]
-
-    return _PLACE.sub(value, text)
 
 
 def _failed(session: Session, what: str, ended: Ended, remedy: str) -> ProgramFailed:

@@ -88,7 +88,7 @@ class Warm:
     @property
     def environment(self) -> dict[str, str]:
         """Variables of the server."""
-        return {**_ONE_THREAD, **os.environ, **dict(self.env)}
+        return {**os.environ, **dict(self.env), **_ONE_THREAD}
 
 
 def without_places(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -176,7 +176,8 @@ class ForkServer:
     @property
     def lost(self) -> bool:
         """True if it has ended, and another one may do better."""
-        faulty = self._ready.done() and isinstance(self._ready.exception(), CannotFork)
+        ready = self._ready
+        faulty = ready.done() and not ready.cancelled() and isinstance(ready.exception(), CannotFork)
         return self._keeper.done() and not faulty
 
     async def run(self, argv: Sequence[str], env: Mapping[str, str], folder: str) -> Forked:
@@ -233,13 +234,13 @@ class ForkServer:
                         stdin=self._theirs.fileno(), stdout=log, stderr=log, env=self._warm.environment, cwd="/",
                         start_new_session=True,
                     )  # fmt: skip
-                try:
-                    with not_orphaned(process.pid):
+                with not_orphaned(process.pid):
+                    try:
                         self._answer(await _first_line(self._channel), log)
                         await process.wait()
-                finally:
-                    kill_group(process.pid)
-                    await process.wait()
+                    finally:
+                        kill_group(process.pid)
+                        await process.wait()
         except OSError as error:
             self._settle(ProgramFailed(f"the program cannot be started: {error}", place="agent.program"))
         finally:
