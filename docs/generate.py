@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib
+import inspect
 import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from typer.core import TyperGroup
@@ -204,21 +207,54 @@ def api_page() -> str:
 
 RECORDS = {
     "agentrl.types.task": ["Task"],
-    "agentrl.types.episode": ["Episode", "TurnDraft", "CallRecord", "Context", "Branch", "GateVerdict", "ErrorRecord"],
+    "agentrl.types.episode": [
+        "Episode", "Turn", "CallRecord", "Node", "VersionSpan", "Context", "Branch", "Drift", "Usage", "GateVerdict",
+        "ErrorRecord", "Parent",
+    ],
     "agentrl.estimators.registry": ["EpisodeCredit"],
-}
+    "agentrl.tools.base": ["ToolResult", "Observation"],
+}  # fmt: skip
 
 
 def records_page() -> str:
-    """Returns the records that rewards, estimators and notebooks read, as directives."""
+    """Returns the fields of the records that rewards, estimators, agents and notebooks read."""
     parts = [
         "# Records\n",
         NOTE,
-        "Fields of what a reward, an estimator or a notebook reads. A turn of a stored episode, `Turn`,\n",
+        "Fields of what a reward, an estimator, an agent or a notebook reads, and what a tool returns. A field with a\n"
+        "default that has it is not written to disk. Fields without a meaning here are what their name says.\n",
     ]
-    parts[-1] += "has the fields of `TurnDraft`. A field that has its default is not written to disk.\n"
-    parts += [f"::: {module}.{name}\n" for module, names in RECORDS.items() for name in names]
+    for module, names in RECORDS.items():
+        parts += [record(getattr(importlib.import_module(module), name)) for name in names]
     return "\n".join(parts)
+
+
+def record(cls: type) -> str:
+    """Returns the section of a record: a table of its fields, and one of what it computes from them."""
+    bases = [base for base in reversed(cls.__mro__) if base.__module__.startswith("agentrl.")]
+    meanings = {name: text for base in bases for name, text in attributes(base.__doc__ or "").items()}
+    types = {name: text for base in bases for name, text in inspect.get_annotations(base).items() if name[0] != "_"}
+    fields = [(f"`{name}`", f"`{types[name]}`", meanings.get(name, "")) for name in types]
+    computed = {
+        name: inspect.getdoc(getattr(value, "__func__", getattr(value, "fget", None) or value)) or ""
+        for base in bases
+        for name, value in vars(base).items()
+        if name[0] != "_" and isinstance(value, (property, classmethod, FunctionType))
+    }
+    first = next((base.__doc__ for base in reversed(bases) if base.__doc__), "").partition("\n\n")[0]
+    parts = [f"## {cls.__name__}\n", f"{' '.join(first.split())} (`{cls.__module__}`)\n"]
+    parts.append(_table(("field", "type", "meaning"), fields))
+    if computed:
+        rows = [(f"`{name}`", " ".join(text.partition("\n\n")[0].split())) for name, text in computed.items()]
+        parts.append(_table(("property or method", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def attributes(docstring: str) -> dict[str, str]:
+    """Returns the texts of a docstring's section `Attributes`, by name."""
+    section = re.search(r"^Attributes:\n((?:    .*\n?|\n)+)", inspect.cleandoc(docstring), re.MULTILINE)
+    found = re.findall(r"^    (\w+): ((?:.*\n?)(?:     .*\n?)*)", section[1] if section else "", re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 # --- for coding agents

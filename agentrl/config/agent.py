@@ -41,7 +41,7 @@ class AgentSettings(WithPlugIn):
 
     kind: ClassVar[str] = "agents"
     with_settings: ClassVar[tuple[str, ...]] = (
-        PROGRAM, DIALOGUE, "compacting_agent", "delegating_agent", "reading_agent", "recent_agent",
+        PROGRAM, GUEST, DIALOGUE, "compacting_agent", "delegating_agent", "reading_agent", "recent_agent",
         "retrying_agent", "synthesis_agent", "tree_agent",
     )  # fmt: skip
 

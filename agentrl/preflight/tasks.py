@@ -45,6 +45,7 @@ def check_tasks(parts: Parts) -> list[str]:
         curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
     renderer = parts.renderer(ByteTokenizer())
     for source in sources:
+        _check_data(parts, source)
         _check_images(parts, source)
     renderer.start(parts.shown(tasks.at(0)).instruction)
     names = dict.fromkeys(definition["function"]["name"] for definition in parts.definitions)
@@ -63,6 +64,15 @@ def _check_tools(parts: Parts, renderer: Renderer, source: TaskSource) -> Iterat
             with _named(task):
                 renderer.for_tools(definitions).start(parts.shown(task).instruction)
         yield from (definition["function"]["name"] for definition in definitions)
+
+
+def _check_data(parts: Parts, source: TaskSource) -> None:
+    """Asks the tools of each task whether it has the data that they need. One instance of a tool is asked for all."""
+    made = {id(entry): entry.make() for entry in parts.tools.entries}
+    for task in source.tasks:
+        for entry in parts.tools.part(task):
+            with _named(task):
+                made[id(entry)].check_task(task)
 
 
 def _check_images(parts: Parts, source: TaskSource) -> None:

@@ -162,6 +162,13 @@ class Tool:
     offers: Collection[str] | None = None
     timeout_s: float = 60.0
 
+    def check_task(self, task: Task) -> None:
+        """Checks before the first episode (`agentrl recipe check`) that a task has the data that the tool needs.
+
+        Raises:
+            TaskError: it has not.
+        """
+
     @may_be_sync
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Prepares the episode. `sandbox` is None unless some tool of the recipe needs one."""

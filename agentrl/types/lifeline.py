@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,6 +59,12 @@ def not_orphaned(group: int) -> Iterator[None]:
         yield
     finally:
         _tell(b"-%d\n" % group)
+
+
+def kill_group(group: int) -> None:
+    """Kills a process group, if it exists."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def _tell(line: bytes) -> None:

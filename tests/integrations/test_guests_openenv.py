@@ -13,7 +13,7 @@ import pytest
 
 import agentrl
 from agentrl.types.errors import TaskError
-from tests.integrations.guested import served, tasks
+from tests.integrations.guested import packages, served, tasks
 
 pytestmark = pytest.mark.slow
 
@@ -207,6 +207,34 @@ def test_rewards_of_steps_count_where_a_limit_ends_the_episode(tmp_path: Path) -
 def test_an_action_of_one_text_is_the_reply(tmp_path: Path) -> None:
     (episode,) = play(tmp_path, "Words", "words", 1).whole_episodes()
     assert (episode.reward, episode.answer) == (1.0, "please")
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_framework_is_imported_once_if_it_can_be_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, forks: bool
+) -> None:
+    """Once to list the tasks, once for all episodes. One that starts a thread is imported by each episode."""
+    thread = "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()"
+    installed = packages(tmp_path / "installed", {
+        "openenv/core/env_server/mcp_environment.py": f"open({str(tmp_path / 'imports')!r}, 'a').write('x')\n"
+        + ("" if forks else thread)
+    })  # fmt: skip
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    episodes = list(play(tmp_path, "Words", "words", 5).whole_episodes())
+    assert [(e.status, e.reward) for e in episodes] == [("done", 1.0)] * 5
+    assert len((tmp_path / "imports").read_text()) == (2 if forks else 2 + 5)
+    assert ("each episode imports its framework: of_openenv starts a thread" in caplog.text) != forks
+
+
+def test_a_module_that_the_recipe_warms_must_be_there(tmp_path: Path) -> None:
+    recipe = a_recipe(tmp_path, "Words")
+    (recipe / "recipe.yaml").write_text(
+        (recipe / "recipe.yaml").read_text().replace("max_turns", "warm: [gone], max_turns")
+    )
+    run = agentrl.rollout(recipe, 1, script="words", out=tmp_path / "run", reporters=())
+    (episode,) = run.whole_episodes()
+    assert episode.status == "user_error"
+    assert "gone cannot be imported: ModuleNotFoundError" in str(episode.error)
 
 
 def test_a_class_without_a_seed_gives_a_group_one_task(tmp_path: Path) -> None:

@@ -249,6 +249,30 @@ def test_an_environment_of_verifiers(
 
 
 @needs_guests
+@pytest.mark.timeout(600)
+def test_verifiers_is_imported_once_a_worker(tmp_path: Path) -> None:
+    """All episodes are forks of one process that has imported it."""
+    (tmp_path / "scripts.py").write_text(VERIFIERS_SCRIPTS)
+    noted = f"""\
+import os, sys
+with open({str(tmp_path / "seen")!r}, "a") as file:
+    file.write(f"{{'verifiers.envs.tool_env' in sys.modules}} {{os.getppid()}}\\n")
+"""
+    (tmp_path / "guested.py").write_text(noted + VERIFIERS_ENVIRONMENT.replace("n=3", "n=64"))
+    (tmp_path / "recipe.yaml").write_text(
+        f"name: verifiers\ntasks: {{source: guest, args: {{kind: verifiers, python: {GUESTS}/verifiers/bin/python,\n"
+        "  spec: {environment: guested, path: [./]}}}\nagent: {use: guest, format: hermes}\n"
+        "rewards: {guest: {}}\nscripts: {oracle: ./scripts.py:oracle}\n"
+    )
+    run = agentrl.rollout(tmp_path, 64, script="oracle", out=tmp_path / "run", reporters=())
+    assert [episode.reward for episode in run.whole_episodes()] == [1.0] * 64
+    _, *seen = (tmp_path / "seen").read_text().splitlines()  # the first: who lists the tasks
+    assert len(seen) == 64
+    assert len(set(seen)) == 1
+    assert seen[0].startswith("True ")
+
+
+@needs_guests
 @pytest.mark.parametrize(
     ("python", "spec", "expected"),
     [

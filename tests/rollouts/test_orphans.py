@@ -18,23 +18,31 @@ pytestmark = pytest.mark.slow
 DRIVER = """
 import asyncio, sys
 from agentrl.rollouts.programs.host import run_on_host
+from agentrl.rollouts.programs.warm import Warm
 
 async def main():
     short = ["sh", "-c", "exit 3"]
     assert (await run_on_host(short, {}, b"")).code == 3
     hangs = ["sh", "-c", f"sleep 600 & echo $$ $! > {sys.argv[1]}/new; mv {sys.argv[1]}/new {sys.argv[1]}/pids; wait"]
+    if sys.argv[2] == "warm":
+        hangs = [sys.executable, sys.argv[1] + "/agent.py", *hangs]
+        await run_on_host(hangs, {}, b"", warm=Warm.of(hangs, ["json"], {}))
     await run_on_host(hangs, {}, b"")
 
 asyncio.run(main())
 """
 
 
-def test_a_program_and_its_children_end_when_the_driver_is_killed(tmp_path: Path) -> None:
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)])
+@pytest.mark.parametrize("start", ["cold", "warm"])
+def test_a_program_and_its_children_end_when_the_driver_is_killed(tmp_path: Path, start: str) -> None:
+    """So does the server of a warm start."""
+    (tmp_path / "agent.py").write_text("import subprocess, sys\nsubprocess.run(sys.argv[1:])")
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), start])
     try:
         until(lambda: (tmp_path / "pids").exists() or driver.poll() is not None)
         assert driver.poll() is None
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        pids += descendants(driver.pid) if start == "warm" else []
     finally:
         driver.kill()
         driver.wait()
@@ -44,6 +52,14 @@ def test_a_program_and_its_children_end_when_the_driver_is_killed(tmp_path: Path
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes below one, but for what watches over all programs: that one ends them, and then itself."""
+    children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    named = {each: Path(f"/proc/{each}/cmdline").read_text() for each in children}
+    found = [each for each, command in named.items() if "lifeline.py" not in command]
+    return found + [below for each in found for below in descendants(each)]
 
 
 def alive(pid: int) -> bool:

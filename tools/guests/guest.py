@@ -10,6 +10,7 @@ Messages for the user are on stderr after a form feed, because frameworks print 
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import importlib
 import itertools
@@ -78,6 +79,16 @@ class Model:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request) as answer:
             return json.loads(answer.read() or b"{}")
+
+
+def share(*modules: str) -> None:
+    """Imports modules of a framework when a module `of_KIND` is imported: forks share them.
+
+    Passes over those that this version lacks. What an episode needs of them fails there.
+    """
+    for each in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(each)
 
 
 def calls_of(message: Message) -> Iterator[tuple[str, str, dict[str, Any]]]:

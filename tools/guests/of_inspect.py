@@ -14,7 +14,9 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from guest import Model, Played, Row, Spec, Unusable, text_of
+from guest import Model, Played, Row, Spec, Unusable, share, text_of
+
+share("inspect_ai._eval.loader", "inspect_ai._eval.eval", "inspect_ai.model", "openai.resources.chat", "numpy.random")
 
 
 def tasks(spec: Spec) -> Iterator[Row]:

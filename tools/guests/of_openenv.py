@@ -24,7 +24,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from guest import Away, Model, Played, Row, Spec, Unusable, calls_of, inlined, text_of
+from guest import Away, Model, Played, Row, Spec, Unusable, calls_of, inlined, share, text_of
+
+share("openenv.core.env_server.mcp_environment", "openenv.core.generic_client")
 
 Fields = dict[str, Any]
 Result = dict[str, Any]

@@ -14,7 +14,9 @@ import urllib.request
 from collections.abc import Awaitable, Iterator
 from typing import Any
 
-from guest import Away, Model, Played, Row, Spec, Unusable, calls_of, inlined, text_of
+from guest import Away, Model, Played, Row, Spec, Unusable, calls_of, inlined, share, text_of
+
+share("ors.client")
 
 
 def tasks(spec: Spec) -> Iterator[Row]:

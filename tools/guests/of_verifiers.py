@@ -14,7 +14,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from guest import Away, Model, Played, Row, Spec, Unusable, text_of
+import verifiers
+from guest import Away, Model, Played, Row, Spec, Unusable, share, text_of
+
+V0 = hasattr(verifiers, "load_environment")
+if V0:
+    share("verifiers.envs.stateful_tool_env", "verifiers.clients.openai_chat_completions_client", "datasets")
+else:
+    share("verifiers.v1.env", "verifiers.v1.utils.loaders", "verifiers.v1.harnesses.utils.launch")
+share("openai.resources.chat", "anyio._backends._asyncio")
 
 
 def tasks(spec: Spec) -> Iterator[Row]:
@@ -53,11 +61,10 @@ def _rollout(spec: Spec, index: int, model: Model) -> Played:
 def _environment(spec: Spec) -> Any:
     """Loads the environment, with the same random seed in every process."""
     import numpy
-    import verifiers
 
     if "environment" not in spec:
         raise Unusable("verifiers needs spec: {environment: ID}, {environment: package.module:Class} or {taskset: ID}")
-    if not hasattr(verifiers, "load_environment"):
+    if not V0:
         raise Unusable(f"verifiers {verifiers.__version__} has no v0: pip install 'verifiers<0.2'")
     random.seed(0)
     numpy.random.seed(0)
@@ -148,8 +155,6 @@ def _mean(traces: Any) -> float:
 
 def _composed(spec: Spec) -> Any:
     """Loads the taskset with its agents: on this machine, in verifiers' chat loop unless `env` overrides it."""
-    import verifiers
-
     try:
         from verifiers.v1.configs.agent import AgentConfig
         from verifiers.v1.utils.loaders import default_harness_id, env_config_type, load_environment

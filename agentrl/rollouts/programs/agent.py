@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,13 +14,13 @@ from agentrl.rollouts.programs.host import run_on_host
 from agentrl.rollouts.programs.inside import relayed, run_inside
 from agentrl.rollouts.programs.recorder import EpisodeRecorder
 from agentrl.rollouts.programs.server import Door, server
+from agentrl.rollouts.programs.warm import Warm, check_modules
 from agentrl.rollouts.session import Session
-from agentrl.types import values
-from agentrl.types.parts.content import text_of
+from agentrl.types.errors import RecipeError
 from agentrl.types.paths import check_program
+from agentrl.types.placeholders import fill, of_task
 from agentrl.types.task import Message, Task
 
-_PLACE = re.compile(r"\{(instruction|id|url|key|model|data\.[A-Za-z0-9_.-]+)\}")
 _SHOWN = 2000  # characters of a program's last words in errors
 
 
@@ -43,6 +41,8 @@ class ProgramAgent(Agent):
         nonzero: meaning of an exit code other than 0: an error of the program, or a regular end.
         closing_rewards: whether rewards of a closing call count. A shell or an interpreter that the policy uses on the
             program's side of the sandbox can forge them.
+        warm: modules that are imported once a worker: the program, in Python, starts as a fork of a process that has
+            them. Needs `where: host`.
     """
 
     def __init__(
@@ -53,12 +53,22 @@ class ProgramAgent(Agent):
         files: list[str] | None = None,
         nonzero: Literal["error", "end"] = "error",
         closing_rewards: bool = False,
+        warm: list[str] | None = None,
     ) -> None:
         if command and where == "host" and "{" not in command[0]:
             check_program(command[0], "agent.program")
         self.command, self.env, self.where, self.nonzero = command, dict(env or {}), where, nonzero
         self.closing_rewards = closing_rewards
         self.files = [Path(file) for file in files or ()]
+        self.warm = list(warm or ())
+        if self.warm and where == "sandbox":
+            raise RecipeError(
+                "a program in the sandbox cannot start warm: the modules would be imported on this machine",
+                place="agent.warm",
+                remedy="remove agent.warm, or agent.where: sandbox",
+            )
+        if self.warm and command:
+            check_modules(Warm.of(command, self.warm, self.env))
 
     def opening(self, session: Session, system: str | None) -> list[Message]:
         """Returns the task's messages, until the program sends its own."""
@@ -95,7 +105,7 @@ class ProgramAgent(Agent):
 
     async def _start(self, session: Session, door: Door) -> Ended:
         if self.where == "host":
-            return await run_on_host(*self._filled_in(session.task, door, self.command), self.files)
+            return await self._on_host(*self._filled_in(session.task, door, self.command))
         sandbox = session.sandbox
         assert sandbox is not None  # `agent.where` asked for one
         for file in self.files:
@@ -107,12 +117,16 @@ class ProgramAgent(Agent):
             ended = await run_inside(sandbox, *self._filled_in(session.task, there, command))
             return replace(ended, cut_off=relay.ended)
 
+    async def _on_host(self, command: list[str], env: dict[str, str], stdin: bytes) -> Ended:
+        warm = Warm.of(self.command, self.warm, self.env) if self.warm else None
+        return await run_on_host(command, env, stdin, self.files, warm)
+
     def _filled_in(self, task: Task, door: Door, command: list[str]) -> tuple[list[str], dict[str, str], bytes]:
         """Returns command, environment and stdin."""
-        known = _known(task, door)
-        env = self._environment(task, door) | {name: _filled(value, known) for name, value in self.env.items()}
+        known = of_task(task) | {"url": door.url, "key": door.key, "model": door.model}
+        env = self._environment(task, door) | {name: fill(value, known) for name, value in self.env.items()}
         told = any("{instruction}" in part for part in (*command, *self.env.values()))
-        return [_filled(part, known) for part in command], env, b"" if told else known["instruction"].encode()
+        return [fill(part, known) for part in command], env, b"" if told else known["instruction"].encode()
 
     def _environment(self, task: Task, door: Door) -> dict[str, str]:
         """Returns the variables that point the program to the policy."""
@@ -164,21 +178,6 @@ def last_line(stdout: bytes) -> str | None:
 def _direct(hosts: str) -> str:
     """Returns a list of hosts that are reached without a proxy, this machine included."""
     return ",".join(filter(None, [hosts, "127.0.0.1", "localhost"]))
-
-
-def _known(task: Task, door: Door) -> dict[str, str]:
-    said = "\n\n".join(text_of(message["content"]) for message in task.instruction if message["role"] == "user")
-    own = {"instruction": said, "id": task.id, "url": door.url, "key": door.key, "model": door.model}
-    return own | {f"data.{key}": values.text(value) for key, value in task.data.items()}
-
-
-def _filled(text: str, known: Mapping[str, str]) -> str:
-    def value(match: re.Match[str]) -> str:
-        if match[1] not in known:
-            raise ProgramFailed(f"the task has no {match[1]!r}", place=f"task {known['id']}")
-        return known[match[1]]
-
-    return _PLACE.sub(value, text)
 
 
 def _failed(session: Session, what: str, ended: Ended, remedy: str) -> ProgramFailed:

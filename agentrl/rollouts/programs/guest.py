@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import Any
 
 from agentrl.proxy.recorder import ChatReply
 from agentrl.proxy.web import Closing
 from agentrl.rollouts.programs.agent import ProgramAgent
 from agentrl.rollouts.programs.ended import Ended, ProgramFailed
+from agentrl.rollouts.programs.host import run_on_host
 from agentrl.rollouts.programs.recorder import EpisodeRecorder
 from agentrl.rollouts.programs.server import Door
+from agentrl.rollouts.programs.warm import CannotFork, Warm, without_places
 from agentrl.rollouts.session import Session
 from agentrl.types.errors import InfraError, TaskError, told
 from agentrl.types.task import Task
 
+_log = logging.getLogger(__name__)
+
 AGAIN = 75
 """Exit code of a guest after a failure of an external service: EX_TEMPFAIL of sysexits.h."""
+
+
+@cache
+def _once(message: str) -> None:
+    _log.warning(message)
 
 
 class GuestAway(InfraError):
@@ -42,10 +53,11 @@ class GuestAgent(ProgramAgent):
 
     Args:
         env: environment variables of the program.
+        warm: modules that are imported once a worker, as the framework is.
     """
 
-    def __init__(self, env: dict[str, str] | None = None) -> None:
-        super().__init__([], env, closing_rewards=True)
+    def __init__(self, env: dict[str, str] | None = None, warm: list[str] | None = None) -> None:
+        super().__init__([], env, closing_rewards=True, warm=warm)
 
     def _recorder(self, session: Session) -> EpisodeRecorder:
         return GuestRecorder(session, closing_rewards=True)
@@ -56,7 +68,20 @@ class GuestAgent(ProgramAgent):
             remedy = "tasks: {source: guest, args: {kind: ...}}"
             raise TaskError("it is no task of a guest", place=f"task {session.task.id!r}", remedy=remedy)
         self.command = [*guest["command"], "play", guest["kind"], guest["spec"], str(guest["index"])]
+        self._framework = f"of_{guest['kind']}"
         return await super()._start(session, door)
+
+    async def _on_host(self, command: list[str], env: dict[str, str], stdin: bytes) -> Ended:
+        """Starts it warm, unless its framework alone cannot be forked."""
+        python, script, *_ = self.command
+        warm = Warm((python,), script, (self._framework, *self.warm), without_places(self.env))
+        try:
+            return await run_on_host(command, env, stdin, self.files, warm)
+        except CannotFork as error:
+            if self.warm:
+                raise
+            _once(f"each episode imports its framework: {error.message}")
+            return await run_on_host(command, env, stdin, self.files)
 
     def _environment(self, task: Task, door: Door) -> dict[str, str]:
         """Returns the policy's variables under separate names: a judge behind an API must not reach the policy."""

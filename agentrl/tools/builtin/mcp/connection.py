@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from agentrl.tools.builtin.mcp.settings import McpSettings, filled
+from agentrl.tools.builtin.mcp.settings import McpSettings
 from agentrl.tools.builtin.mcp.stdio import StdioServer, messages
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import InfraError, ToolError, ToolServerEnded
@@ -45,12 +45,14 @@ class Connection:
 
     Attributes:
         tools: tools that the server offers now, as the SDK's records. A new list after each refresh.
+        shared: True if several episodes may use it.
+        episodes: number of episodes that use it now, if it is shared.
     """
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
-        own = settings.command is not None and not settings.shared
-        self._key = str(id(self)) if own else settings.model_dump_json()
+        self._key = settings.url or str(id(self))
+        self.shared, self.episodes = bool(settings.shared), 0
         self.tools: list[Any] = []
         self._session: Any = None
         self._server: StdioServer | None = None
@@ -200,7 +202,7 @@ class Connection:
         bounds = Bounds(most=settings.max_bytes, packed=settings.max_bytes, values=math.inf)
         client = httpx2.AsyncClient(
             transport=Transport(bounds=bounds, events=False),  # of streams of events, the SDK bounds each
-            headers=filled(settings.headers, "headers"),
+            headers=settings.headers,
             timeout=httpx2.Timeout(settings.timeout_s, read=None),
             trust_env=False,
         )
@@ -250,7 +252,7 @@ class Connection:
         )
 
 
-# Calls that a server is asked now, by its settings; of a process of one episode by its connection.
+# Calls that a server is asked now, by its URL; of a process by its connection.
 _under_way: Counter[str] = Counter()
 
 
@@ -265,35 +267,51 @@ def _asks(key: str) -> Iterator[None]:
             del _under_way[key]
 
 
-# Shared connections by event loop and settings. Closing the loop cancels their keepers. Each is opened in a separate
-# task, so that a cancelled episode does not cancel it for others.
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[Connection]]] = WeakKeyDictionary()
+# Shared connections by event loop and settings, each with the task that opens it. Closing the loop cancels their
+# keepers. The task is separate, so that a cancelled episode does not cancel it for others.
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, dict[Connection, asyncio.Task[None]]]] = (
+    WeakKeyDictionary()
+)
 
 
 async def connect(settings: McpSettings) -> Connection:
-    """Returns an open connection: a new one, or the shared one of this event loop.
+    """Returns an open connection: a new one, or the shared one of this event loop that the fewest episodes use.
 
     Raises:
         ServerLost: the server does not start, or does not answer.
     """
     if not settings.shared:
-        return await _opened(settings)
-    known = _shared.setdefault(asyncio.get_running_loop(), {})
+        connection = Connection(settings)
+        await connection.open()
+        return connection
+    pools = _shared.setdefault(asyncio.get_running_loop(), {})
     key = settings.model_dump_json()
-    if (opening := known.get(key)) is None or _over(opening):
-        opening = known[key] = asyncio.create_task(_opened(settings))
-    return await asyncio.shield(opening)
-
-
-async def _opened(settings: McpSettings) -> Connection:
-    connection = Connection(settings)
-    await connection.open()
+    pool = pools[key] = {each: opening for each, opening in pools.get(key, {}).items() if not _over(each, opening)}
+    idle = any(not each.episodes for each in pool)
+    if len(pool) < settings.shared and not idle:
+        connection = Connection(settings)
+        pool[connection] = asyncio.create_task(connection.open())
+    connection = min(pool, key=lambda each: each.episodes)
+    connection.episodes += 1
+    try:
+        await asyncio.shield(pool[connection])
+    except BaseException:
+        connection.episodes -= 1
+        raise
     return connection
 
 
-def _over(opening: asyncio.Task[Connection]) -> bool:
+async def leave(connection: Connection) -> None:
+    """Ends an episode's use of a connection: closes it unless others may share it."""
+    if connection.shared:
+        connection.episodes -= 1
+    else:
+        await connection.close()
+
+
+def _over(connection: Connection, opening: asyncio.Task[None]) -> bool:
     """Returns True if opening failed or the opened connection is lost."""
-    return opening.done() and (opening.cancelled() or opening.exception() is not None or opening.result().lost)
+    return opening.done() and (opening.cancelled() or opening.exception() is not None or connection.lost)
 
 
 def _said(error: BaseException) -> str:

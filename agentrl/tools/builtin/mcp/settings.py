@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentrl.types.errors import RecipeError
-
-_PLACE = re.compile(r"\{(?:data\.\w+|instruction|id)\}")
-"""Placeholders allowed in the command of an agent program but not of a server."""
+from agentrl.types.placeholders import fill, names, of_task
+from agentrl.types.task import Task
 
 
 class McpSettings(BaseModel):
@@ -19,7 +18,12 @@ class McpSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    command: tuple[str, ...] | None = Field(None, min_length=1, description="Starts a server that speaks over stdio.")
+    command: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Starts a server that speaks over stdio. {id}, {instruction} and {data.KEY} are the task's, here "
+        "and in url, env and headers.",
+    )
     url: str | None = Field(None, pattern=r"^https?://", description="Of a server that speaks streamable HTTP.")
     env: dict[str, str] = Field({}, description="Environment of the command; $NAME is a variable of this process.")
     headers: dict[str, str] = Field({}, description="Sent to the URL; $NAME is a variable of this process.")
@@ -27,22 +31,57 @@ class McpSettings(BaseModel):
     exclude: tuple[str, ...] = Field((), description="Tools that are not offered.")
     prefix: str = Field("", description="Stands before the name of each tool.")
     timeout_s: float = Field(60.0, gt=0, description="Seconds for the start, and for each call.")
-    shared: bool = Field(False, description="One connection for all episodes, not one for each.")
+    shared: bool | Annotated[int, Field(ge=1)] = Field(
+        False,
+        description="One connection for all episodes of a worker, or at most so many, in place of one for each: for "
+        "servers that keep no state.",
+    )
     max_bytes: int = Field(10_000_000, gt=0, description="Bytes of one message of the server.")
 
     @model_validator(mode="after")
     def _one_server(self) -> McpSettings:
         if (self.command is None) == (self.url is None):
             raise ValueError("give either command: [program, argument, ...] or url: http://...")
-        texts = [*(self.command or ()), self.url or "", *self.env.values(), *self.headers.values()]
-        if (place := next((found[0] for text in texts if (found := _PLACE.search(text))), None)) is not None:
-            raise ValueError(
-                f"{place} is not filled in here: the server is told nothing of the task; a class of your own that "
-                "derives from agentrl.tools.builtin.mcp.tool.Mcp can start it with what its `open` is given"
-            )
+        if self.shared and self.places:
+            raise ValueError(f"a shared server is told nothing of one task: remove 'shared', or {{{min(self.places)}}}")
         if (self.env and self.url) or (self.headers and self.command):
             raise ValueError("env belongs to command, and headers to url")
         return self
+
+    @property
+    def places(self) -> set[str]:
+        """Placeholders of the task: `id`, `instruction`, `data.KEY`."""
+        return names(" ".join([*(self.command or ()), self.url or "", *self.env.values(), *self.headers.values()]))
+
+    def of(self, task: Task) -> McpSettings:
+        """Returns the settings with placeholders and variables of this process filled in.
+
+        Raises:
+            RecipeError: a variable is not set.
+            TaskError: the task lacks a key of `{data.KEY}`.
+        """
+        known = of_task(task) if self.places else {}
+        command, url = self.command, self.url
+        if command is not None:
+            command = tuple(fill(part, known) for part in command)
+        if url is not None:
+            url = fill(url, known)
+        self.check_variables()
+        env, headers = _values(self.env, known), _values(self.headers, known)
+        return self.model_copy(update={"command": command, "url": url, "env": env, "headers": headers})
+
+    def check_variables(self) -> None:
+        """Checks that the variables `$NAME` are set, in whose place recipes contain no secrets.
+
+        Raises:
+            RecipeError: one is not.
+        """
+        for key, given in (("env", self.env), ("headers", self.headers)):
+            for value in given.values():
+                if value[:1] == "$" and (name := value[1:]) not in os.environ:
+                    raise RecipeError(
+                        f"the variable {name} is not set", place=f"mcp: {key}", remedy=f"export {name}=..."
+                    )
 
     @property
     def server(self) -> str:
@@ -50,14 +89,6 @@ class McpSettings(BaseModel):
         return f"MCP server {self.url or ' '.join(self.command or ())}"
 
 
-def filled(given: Mapping[str, str], key: str) -> dict[str, str]:
-    """Replaces `$NAME` by the environment variable of this process, so that recipes contain no secrets.
-
-    Raises:
-        RecipeError: the variable is not set.
-    """
-    names = {name: value[1:] for name, value in given.items() if value.startswith("$")}
-    missing = next((name for name in names.values() if name not in os.environ), None)
-    if missing is not None:
-        raise RecipeError(f"the variable {missing} is not set", place=f"mcp: {key}", remedy=f"export {missing}=...")
-    return {name: os.environ[names[name]] if name in names else value for name, value in given.items()}
+def _values(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """A `$NAME` that a task brings stays as it is: tasks get no secrets."""
+    return {name: os.environ[value[1:]] if value[:1] == "$" else fill(value, known) for name, value in given.items()}

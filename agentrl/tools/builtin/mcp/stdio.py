@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from agentrl.tools.builtin.mcp.settings import McpSettings, filled
+from agentrl.tools.builtin.mcp.settings import McpSettings
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.lifeline import Lifeline
 from agentrl.types.parts.foreign_json import VALUES, has_many_values
@@ -49,7 +49,7 @@ class StdioServer:
 
         with Lifeline() as lifeline:
             process = await asyncio.create_subprocess_exec(
-                *lifeline.guard, *(settings.command or ()), env=get_default_environment() | filled(settings.env, "env"),
+                *lifeline.guard, *(settings.command or ()), env=get_default_environment() | settings.env,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 pass_fds=lifeline.pass_fds, limit=CHUNK,
             )  # fmt: skip

@@ -10,10 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentrl.tools.base import Environment, ToolResult
-from agentrl.tools.builtin.mcp.connection import Connection, connect
-from agentrl.tools.builtin.mcp.settings import McpSettings, filled
+from agentrl.tools.builtin.mcp.connection import Connection, connect, leave
+from agentrl.tools.builtin.mcp.settings import McpSettings
 from agentrl.tools.schema import SchemaTool, schema_tool
 from agentrl.types.errors import ToolError, needs
+from agentrl.types.placeholders import names
 from agentrl.types.task import Task
 
 if TYPE_CHECKING:
@@ -33,9 +34,8 @@ class Mcp(Environment):
     def __init__(self, settings: McpSettings) -> None:
         with needs("mcp"):
             import mcp  # noqa: F401
-        filled(settings.env, "env")
-        filled(settings.headers, "headers")
-        if settings.command is not None:
+        settings.check_variables()
+        if settings.command is not None and not names(settings.command[0]):
             check_program(settings.command[0], "mcp: command")
         self.settings, self.timeout_s = settings, settings.timeout_s
         self._connection: Connection | None = None
@@ -43,13 +43,22 @@ class Mcp(Environment):
         self._offered: list[SchemaTool] = []
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Connects to the server or starts it."""
-        self._connection = await connect(self.settings)
+        """Connects to the server or starts it.
+
+        Raises:
+            TaskError: the task lacks data that the settings name.
+            ServerLost: the server does not start, or does not answer.
+        """
+        self._connection = await connect(self.settings.of(task))
+
+    def check_task(self, task: Task) -> None:
+        """Checks that the task has the data that the settings name."""
+        self.settings.of(task)
 
     async def close(self) -> None:
         """Closes the session unless it is shared by all episodes."""
-        if self._connection is not None and not self.settings.shared:
-            await self._connection.close()
+        if self._connection is not None:
+            await leave(self._connection)
 
     async def check_answers(self) -> None:
         """Checks that the server is not frozen."""

@@ -24,7 +24,7 @@ from agentrl.tools.builtin.mcp.connection import ServerEnded, ServerLost, connec
 from agentrl.tools.builtin.mcp.settings import McpSettings
 from agentrl.tools.builtin.mcp.tool import Mcp
 from agentrl.tools.methods import method
-from agentrl.types.errors import MissingExtra, RecipeError, ToolError
+from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
 from agentrl.types.task import Task
 from tests.rollouts.world import collect, make_context, make_parts, play_one, specs
 from tests.waiting import limits, running_program, stop, turns, until, until_async, until_listening
@@ -229,6 +229,35 @@ async def test_one_process_for_all_episodes_whichever_of_them_is_cancelled() -> 
     async with opened(**settings) as three:
         assert (await three.text("tally"))[:2] == "4 ", "it outlives an episode"
     await connection.close()
+
+
+async def test_episodes_share_at_most_so_many_processes() -> None:
+    """Each the one that the fewest others use; it outlives them."""
+    settings = {**STDIO, "env": {"A": "pool"}, "shared": 2}
+
+    async def pid(server: Opened) -> str:
+        return (await server.text("tally")).rpartition(" ")[2]
+
+    async with opened(**settings) as one:
+        async with opened(**settings) as two, opened(**settings) as three:
+            pids = [await pid(each) for each in (one, two, three)]
+            assert len(set(pids)) == 2
+            assert pids[0] != pids[1]
+        async with opened(**settings) as four, opened(**settings) as five:
+            assert {await pid(four), await pid(five)} <= set(pids)
+            assert await pid(four) == pids[1], "the one that no episode uses"
+    async with opened(**settings) as six:
+        assert await pid(six) in pids
+
+
+async def test_the_server_of_an_episode_gets_data_of_its_task() -> None:
+    """A task without the data is the user's error."""
+    tool = Mcp(McpSettings.model_validate({**STDIO, "env": {"SHELF": "the {data.shelf}"}}))
+    await tool.open(Task.of("t", "?", shelf="upper"), None)
+    assert await Opened(tool).text("variable", which="SHELF") == "the upper"
+    await tool.close()
+    with pytest.raises(TaskError, match=r"task t: the task has no 'data.shelf'\n.*its data has: book"):
+        await tool.open(Task.of("t", "?", book="A"), None)
 
 
 async def test_a_server_that_does_not_take_leave_is_left(monkeypatch: pytest.MonkeyPatch, url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,28 +11,48 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'agentrl-framework[mcp]'")
 
+from agentrl.api.recipe_check import check as check_recipe
 from agentrl.tools.builtin.mcp.settings import McpSettings
 from agentrl.tools.builtin.mcp.tool import Mcp
+from agentrl.types.errors import TaskError
+from agentrl.types.task import Task
+
+TASK = Task.of("t1", "Sell tea.", db="shop.db", level=3, home="$HOME")
 
 
-@pytest.mark.parametrize(
-    ("settings", "place"),
-    [
-        ({"command": ["server", "--db", "{data.db}"]}, "{data.db}"),
-        ({"command": ["server"], "env": {"DB": "/tmp/{data.db}.sqlite"}}, "{data.db}"),
-        ({"url": "http://127.0.0.1:1/{id}"}, "{id}"),
-        ({"url": "http://127.0.0.1:1/", "headers": {"X-Task": "{instruction}"}}, "{instruction}"),
-    ],
-)
-def test_places_that_nothing_fills_in_are_refused(settings: dict[str, Any], place: str) -> None:
-    with pytest.raises(ValueError, match="is not filled in here") as refused:
-        McpSettings(**settings)
-    assert place in str(refused.value)
+def test_a_server_of_one_episode_is_told_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_TESTS", "{id}")
+    env = {"LEVEL": "{data.level}", "KEY": "$SECRET_OF_TESTS", "AT": "{data.home}"}
+    found = McpSettings(command=("serve", "--db=/tmp/{data.db}", "{id}", "{instruction}"), env=env).of(TASK)
+    assert found.command == ("serve", "--db=/tmp/shop.db", "t1", "Sell tea.")
+    assert found.env == {"LEVEL": "3", "KEY": "{id}", "AT": "$HOME"}, "variables are the recipe's to name"
+    told = McpSettings(url="http://127.0.0.1:1/{id}", headers={"X-Level": "{data.level}"}).of(TASK)
+    assert (told.url, told.headers) == ("http://127.0.0.1:1/t1", {"X-Level": "3"})
+
+
+def test_a_shared_server_is_told_nothing() -> None:
+    with pytest.raises(ValueError, match=r"told nothing of one task: remove 'shared', or {data.db}"):
+        McpSettings(command=("serve", "{data.db}"), shared=True)
+    with pytest.raises(ValueError, match="shared"):
+        McpSettings(command=("serve",), shared=-1)
+
+
+def test_a_task_without_the_key_is_found_before_the_first_episode(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"db": "a", "q": "?"}\n{"bd": "b", "q": "?"}\n')
+    (tmp_path / "recipe.yaml").write_text(
+        f"name: shelf\ntasks: {{jsonl: tasks.jsonl, prompt: '{{q}}'}}\n"
+        f"tools:\n- {{use: mcp, command: [{sys.executable}]}}\n"
+        f"- {{use: mcp, command: [{sys.executable}, '{{data.db}}']}}\n"
+        "model: {scratch: {vocab_size: 300, max_context: 512}}\nrewards: {exact_match: {key: q}}\n"
+    )
+    with pytest.raises(TaskError, match=r"task tasks-2: the task has no 'data.db'\n.*its data has: bd, q"):
+        check_recipe(str(tmp_path / "recipe.yaml"), [])
 
 
 def test_braces_that_mean_something_else_stay() -> None:
     told = ["server", '{"data": {}}', "{user}", "${HOME}"]
-    assert McpSettings(command=told, env={"FORMAT": "{date}"}).command == tuple(told)
+    found = McpSettings(command=told, env={"FORMAT": "{date}"}).of(TASK)
+    assert (found.command, found.env) == (tuple(told), {"FORMAT": "{date}"})
 
 
 def test_a_tool_that_runs_as_a_task_only_is_not_offered() -> None:
