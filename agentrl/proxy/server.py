@@ -57,6 +57,7 @@ class Proxy(Sessions):
         self.context, self.model, self.idle_s = context, model, idle_s
         self.sessions: dict[str, Recorder] = {}
         self._ending: set[asyncio.Task[Episode]] = set()
+        self._swept: set[asyncio.Task[None]] = set()
         self._store, self._taken, self._score = store, set(taken), score
 
     def app(self) -> web.Application:
@@ -131,7 +132,13 @@ class Proxy(Sessions):
             await asyncio.sleep(min(1.0, self.idle_s / 4))
             now = heartbeat().lived()
             idle = [name for name, one in self.sessions.items() if not one.requests and now - one.touched > self.idle_s]
-            _report(await asyncio.gather(*(self.end(name, Closing()) for name in idle), return_exceptions=True))
+            ending = asyncio.create_task(self._end_all(idle))
+            self._swept.add(ending)
+            ending.add_done_callback(self._swept.discard)
+            await asyncio.shield(ending)  # a failure is told, also if the proxy stops meanwhile
+
+    async def _end_all(self, names: list[str]) -> None:
+        _report(await asyncio.gather(*(self.end(name, Closing()) for name in names), return_exceptions=True))
 
     async def _tend(self, app: web.Application) -> AsyncIterator[None]:
         heartbeat().listen()
@@ -141,6 +148,7 @@ class Proxy(Sessions):
         sweeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await sweeping
+        await asyncio.gather(*self._swept)
         left = [self.end(name, Closing()) for name in self.sessions]
         _report(await asyncio.gather(*left, *self._ending, return_exceptions=True))
 
