@@ -96,15 +96,15 @@ framework.USES.append(1)
 os.environ["MINE"] = open("mine", "w").name
 atexit.register(open({str(folder)!r} + "/ended", "a").write, "x")
 with open({str(folder)!r} + "/drawn", "a") as file:
-    file.write(f"{{random.random()}}\\n")
+    file.write(f"{{random.random()}} {{sys.modules['numpy'].random.random()}}\\n")
 print("thinking")
 assert sys.stdin.read() == os.environ["N"] + "?"
 print(ask("?"))
 """
-    found = played(folder, program, command='./agent.py, x, "{data.n}"')
+    found = played(folder, program, command='./agent.py, x, "{data.n}"', warm="[framework, numpy.random]")
     assert [(e.status, e.answer, e.reward) for e in found] == [("done", str(n), 1.0) for n in range(6)], found[0].error
     assert imports(folder) == 1
-    assert len(set((folder / "drawn").read_text().split())) == 6
+    assert len(set((folder / "drawn").read_text().split())) == 12
     assert (folder / "ended").read_text() == "x" * 6
 
 
