@@ -47,6 +47,7 @@ def test_a_method_and_its_control_hold_as_shipped(method: Method) -> None:
         assert check(method.name, [], profile).warnings == []
 
 
+@pytest.mark.slow  # some start a helper process or a sandbox
 @pytest.mark.parametrize("method", METHODS, ids=name_of)
 def test_a_method_bites(method: Method) -> None:
     assert method.bites(method.recipe()) == method.expected
