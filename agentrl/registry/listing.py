@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -74,7 +76,17 @@ def _setting(name: str, each: FieldInfo) -> ListedSetting:
 
 
 def _type(hint: Any) -> str:
-    return re.sub(r"\b(?:typing|collections\.abc|agentrl(?:\.\w+)*)\.", "", inspect.formatannotation(hint))
+    plain = _without_bounds(hint)
+    return re.sub(r"\b(?:typing|collections\.abc|agentrl(?:\.\w+)*)\.", "", inspect.formatannotation(plain))
+
+
+def _without_bounds(hint: Any) -> Any:
+    """Returns a type without the bounds of `Annotated[int, Field(ge=1)]`, alone or in a union."""
+    if get_origin(hint) is Annotated:
+        return get_args(hint)[0]
+    if get_origin(hint) is Union and any(get_origin(each) is Annotated for each in get_args(hint)):
+        return functools.reduce(operator.or_, map(_without_bounds, get_args(hint)))
+    return hint
 
 
 def _first_sentence(text: str | None) -> str:
