@@ -178,6 +178,7 @@ def test_the_families_of_this_repository_can_be_read() -> None:
             assert f"def {name.partition('[')[0]}(" in (families.ROOT / file).read_text()
 
 
+@pytest.mark.slow
 def test_a_family_may_be_a_program(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(families, "ROOT", checkout.folder)

@@ -76,10 +76,22 @@ def environment_of(recipe: Recipe) -> str:
     """
     paths = islice(_files(recipe.base), MOST_FILES)
     files = {path.relative_to(recipe.base).as_posix(): _digest(path) for path in paths}
-    described = {"recipe": json.loads(recipe.model_dump_json(include=_SECTIONS)), "files": files}
+    described = {"recipe": _as_certified(json.loads(recipe.model_dump_json(include=_SECTIONS))), "files": files}
     if recipe.success is not None:
         described["success"] = recipe.success
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+_LATER = {"accept_forgery": False, "revision": None}
+"""Keys that recipes have since there are certificates, with the default under which nothing changed."""
+
+
+def _as_certified(section: Any) -> Any:
+    """Returns sections without the keys that came later and have their default."""
+    if isinstance(section, dict):
+        kept = {key: value for key, value in section.items() if key not in _LATER or value != _LATER[key]}
+        return {key: _as_certified(value) for key, value in kept.items()}
+    return [_as_certified(each) for each in section] if isinstance(section, list) else section
 
 
 def _digest(path: Path) -> str:
