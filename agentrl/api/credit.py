@@ -252,7 +252,7 @@ def _batches(episodes: Iterable[Episode], stages: RunStages, trained: Mapping[st
 
 
 class _Memories:
-    """What credit remembers between the updates of a stage, of each policy (`CreditAssigner.memory`)."""
+    """Memories of credit between the updates of a stage, one for each policy (`CreditAssigner.memory`)."""
 
     def __init__(self, credit: CreditAssigner) -> None:
         self._credit = credit

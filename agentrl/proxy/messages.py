@@ -130,16 +130,19 @@ def calls_of(message: dict[str, Any]) -> list[NativeCall]:
         raise BadRequest(str(error)) from None
 
 
-def key_of(messages: Sequence[dict[str, Any]], *, ids: bool = True) -> str:
-    """A key that is equal for conversations with the same content. Ignores fields that programs add or reorder.
+def keys_of(messages: Sequence[dict[str, Any]]) -> list[str]:
+    """Two keys that are equal for conversations with the same content. Fields that programs add or reorder are ignored.
 
-    Args:
-        ids: whether the ids of calls count. Without, results are told apart by the place of their call: programs may
-            give calls ids of their own, and the Gemini API may leave them out.
+    The first one holds the ids of calls. In the second one, results are told apart by the place of their call: programs
+    may give calls ids of their own, and the Gemini API may leave them out.
     """
     essences = [_essence(message) for message in messages]
-    if not ids:
-        _number_calls(essences)
+    exact = _hashed(essences)
+    _number_calls(essences)
+    return [exact, _hashed(essences)]
+
+
+def _hashed(essences: list[list[Any]]) -> str:
     return hashlib.sha256(json.dumps(essences, sort_keys=True).encode()).hexdigest()
 
 

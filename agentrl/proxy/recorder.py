@@ -25,7 +25,7 @@ from agentrl.chat.formats.native_calls import in_call_order, read_arguments
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.proxy.door import texts_of
-from agentrl.proxy.messages import BadRequest, before_stop, calls_of, from_openai, key_of, refuse_image, to_openai
+from agentrl.proxy.messages import BadRequest, before_stop, calls_of, from_openai, keys_of, refuse_image, to_openai
 from agentrl.store.index import with_images
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling, sample
 from agentrl.types.episode import Branch, CallRecord, Episode, TurnDraft
@@ -387,7 +387,7 @@ def _task(id: str, question: str, data: dict[str, Any]) -> Task:
 
 def _keys(given: str, messages: list[dict[str, Any]]) -> list[str]:
     """Returns the keys of a conversation with the tools `given`: with the ids of its calls, and without."""
-    return [given + key_of(messages), given + key_of(messages, ids=False)]
+    return [given + key for key in keys_of(messages)]
 
 
 def _echoes(message: dict[str, Any], text: str, stop: str | None) -> list[dict[str, Any]]:

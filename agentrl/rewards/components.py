@@ -86,7 +86,7 @@ class Component:
 
     @property
     def forgeable(self) -> str:
-        """How the policy could forge its value with these settings; empty if it cannot."""
+        """Describes how the policy could forge the value with these settings; empty if it cannot."""
         said = self.about.forgeable
         return said(self.settings) if callable(said) else said
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.api.certify.certificate import told
+from agentrl.api.certify.certificate import environment_of, told
 from agentrl.config.loader import load_recipe
 from tests.command import agentrl
 
@@ -57,3 +57,10 @@ def test_certificates_beside_recipes_are_of_what_these_are_now() -> None:
         if found is None or found[:9] != "certified" or "before" in found
     }
     assert wrong == {}
+
+
+def test_a_key_with_its_default_is_no_other_environment() -> None:
+    plain = load_recipe("quickstart")
+    written = load_recipe("quickstart", ["limits.score_s=300", "tasks.shuffle=false"])
+    other = load_recipe("quickstart", ["limits.score_s=301"])
+    assert environment_of(plain) == environment_of(written) != environment_of(other)

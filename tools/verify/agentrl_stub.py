@@ -298,13 +298,10 @@ def become(name: str, path: str, yields: bool = False) -> None:
 
 def other(name: str) -> ModuleSpec | None:
     """Returns the spec of a module of this name that is no stub."""
-    for folder in [None, *sys.path]:
-        finders = (BuiltinImporter, FrozenImporter) if folder is None else (PathFinder,)
-        for finder in finders:
-            spec = finder.find_spec(name, None if folder is None else [folder])
-            if spec is not None and spec.loader is not None and not is_stub(spec.origin):
-                return spec
-    return None
+    found = [BuiltinImporter.find_spec(name), FrozenImporter.find_spec(name)]
+    found += [PathFinder.find_spec(name, [folder]) for folder in sys.path]
+    specs = (spec for spec in found if spec is not None and spec.loader is not None)  # a folder without code has none
+    return next((spec for spec in specs if not is_stub(spec.origin)), None)
 
 
 def is_stub(path: str | None) -> bool:

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -72,27 +71,16 @@ def path_of(name: str, folder: Path) -> Path:
 def environment_of(recipe: Recipe) -> str:
     """Returns a hash of the certified environment: sections of the recipe, and code and data in its folder.
 
-    Excludes recipes (`*.yaml` directly in the folder), pages (`*.md`), runs, and names that begin with a dot; of Python
-    files also docstrings and comments.
+    Excludes keys with their default, so that a new key of recipes changes no hash; recipes (`*.yaml` directly in the
+    folder), pages (`*.md`), runs, and names that begin with a dot; of Python files also docstrings and comments.
     """
     paths = islice(_files(recipe.base), MOST_FILES)
     files = {path.relative_to(recipe.base).as_posix(): _digest(path) for path in paths}
-    described = {"recipe": _as_certified(json.loads(recipe.model_dump_json(include=_SECTIONS))), "files": files}
+    sections = recipe.model_dump_json(include=_SECTIONS, exclude_defaults=True)
+    described = {"recipe": json.loads(sections), "files": files}
     if recipe.success is not None:
         described["success"] = recipe.success
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
-
-
-_LATER = {"accept_forgery": False, "revision": None}
-"""Keys that recipes have since there are certificates, with the default under which nothing changed."""
-
-
-def _as_certified(section: Any) -> Any:
-    """Returns sections without the keys that came later and have their default."""
-    if isinstance(section, dict):
-        kept = {key: value for key, value in section.items() if key not in _LATER or value != _LATER[key]}
-        return {key: _as_certified(value) for key, value in kept.items()}
-    return [_as_certified(each) for each in section] if isinstance(section, list) else section
 
 
 def _digest(path: Path) -> str:

@@ -43,7 +43,7 @@ class NoForkServer(InfraError):
 
 @dataclass(frozen=True)
 class Warm:
-    """What a fork server imports, and how. Programs with an equal one share it.
+    """Settings of a fork server. Programs with equal settings share one.
 
     Attributes:
         python: interpreter, and its options.

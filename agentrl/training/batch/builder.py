@@ -74,7 +74,7 @@ class BatchBuilder:
         return TrainingBatch(training, _with_advantages(groups, credits), {**metrics, **told}, of_others)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the credit of each policy remembers between updates, as JSON values."""
+        """Returns the memory of each policy's credit between updates, as JSON values."""
         return {name: giver.state_dict() for name, giver in self._givers.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
