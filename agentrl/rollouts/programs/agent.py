@@ -18,8 +18,8 @@ from agentrl.rollouts.programs.warm import Warm, check_modules
 from agentrl.rollouts.session import Session
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import check_program
-from agentrl.types.placeholders import fill, of_task
 from agentrl.types.task import Message, Task
+from agentrl.types.task_fields import fill, of_task
 
 _SHOWN = 2000  # characters of a program's last words in errors
 

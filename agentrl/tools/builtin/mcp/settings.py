@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentrl.types.errors import RecipeError
-from agentrl.types.placeholders import fill, names, of_task
 from agentrl.types.task import Task
+from agentrl.types.task_fields import fill, names, of_task
 
 
 class McpSettings(BaseModel):

@@ -14,8 +14,8 @@ from agentrl.tools.builtin.mcp.connection import Connection, connect, leave
 from agentrl.tools.builtin.mcp.settings import McpSettings
 from agentrl.tools.schema import SchemaTool, schema_tool
 from agentrl.types.errors import ToolError, needs
-from agentrl.types.placeholders import names
 from agentrl.types.task import Task
+from agentrl.types.task_fields import names
 
 if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox

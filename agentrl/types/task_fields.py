@@ -1,4 +1,4 @@
-"""Placeholders of a task in commands and variables of programs: `{instruction}`, `{id}`, `{data.KEY}`."""
+"""Fields of a task in commands and variables of programs: `{instruction}`, `{id}`, `{data.KEY}`."""
 
 from __future__ import annotations
 
