@@ -19,7 +19,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
 from agentrl.config.agent import FormatSettings
 from agentrl.estimators.history import history_of, prefix_values
-from agentrl.proxy.messages import key_of
+from agentrl.proxy.messages import keys_of
 from agentrl.types.engine import Sampling
 from agentrl.types.episode import Episode, Node, Turn, VersionSpan
 from agentrl.types.errors import RenderError
@@ -239,7 +239,7 @@ def test_a_conversation_is_found_by_its_images() -> None:
     def asked(data: bytes) -> list[dict[str, Any]]:
         return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": data_url(data)}}]}]
 
-    assert key_of(asked(RED)) == key_of(asked(RED)) != key_of(asked(BLUE))
+    assert keys_of(asked(RED)) == keys_of(asked(RED)) != keys_of(asked(BLUE))
 
 
 def test_ids_are_64_bits_and_come_back_to_their_image() -> None:
