@@ -116,12 +116,16 @@ class Skipped:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        missing = any(not reason.startswith(NO_GPU) for reason in self._reasons)
-        if missing and os.environ.get("CI") and session.exitstatus == pytest.ExitCode.OK:
+        if any(self._is_error(reason) for reason in self._reasons) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @staticmethod
+    def _is_error(reason: str) -> bool:
+        return bool(os.environ.get("CI")) and not reason.startswith(NO_GPU)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._reasons:
             terminalreporter.section("skipped: " + ("an error in CI" if os.environ.get("CI") else "what is missing"))
             for reason, count in self._reasons.most_common():
-                terminalreporter.write_line(f"{count:5}  {reason}  ({self._example[reason]})")
+                kind = "ERROR skipped" if self._is_error(reason) else ""  # .ci/run lists the lines that open so
+                terminalreporter.write_line(f"{kind}{count:5}  {reason}  ({self._example[reason]})")
