@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 MAKE_ENVIRONMENT := $(PYTHON) scripts/environments.py make
+FAMILIES := $(shell sed -n 's/^\[\([a-z]*\)\].*/test-\1/p' tests/families.toml)
 export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE = # where it is set, every process compiles torch and transformers again: 9 of 17 seconds
 
 .PHONY: setup programs quickstart check ruff types imports quick lint test costs attacks bench-smoke bench curves gpu gpu-wheels gpu-smoke wheel view-types test-newest docs pictures clean \
-	vllm-cpu worlds guests frameworks playwright-mcp swe test-families test-all test-envs test-models $(addprefix test-,vllm worlds guests programs sandbox verifiers swe wheel playwright recipes view methods distributed)
+	vllm-cpu worlds guests frameworks playwright-mcp swe test-families test-all test-envs test-models test-changed $(FAMILIES)
 
 # What is in the environments, and how they are made: requirements/, scripts/environments.py.
 setup: $(VENV)/.installed
@@ -92,11 +93,14 @@ test-newest: setup
 	$(BIN)/python -m scripts.newest $(ARGS)
 
 # Everything, the families and whole recipes too: hours.
-test-all: lint test test-vllm test-worlds test-guests test-programs test-sandbox test-verifiers test-swe test-wheel test-playwright test-recipes test-view test-methods test-distributed test-envs test-models
+test-all: lint test $(FAMILIES) test-envs test-models
 
 # Families (tests/families.toml): tests with an installation of their own. Green, they are recorded in tests/families.lock.
-test-vllm test-worlds test-guests test-programs test-sandbox test-verifiers test-swe test-wheel test-playwright test-recipes test-view test-methods test-distributed: test-%:
+$(FAMILIES): test-%:
 	$(PYTHON) scripts/families.py run $*
+
+test-changed: # all that changed since their record
+	$(PYTHON) scripts/families.py run --changed
 
 test-families: # what CI runs of them
 	$(PYTHON) scripts/families.py ci

@@ -1,8 +1,9 @@
 """Runs the checks that need an installation of their own, and keeps a record of when each family was last green.
 
-    python scripts/families.py run vllm   # makes what it needs, runs its tests, and records it in tests/families.lock
-    python scripts/families.py status     # which families changed since their record; exit 1 if any did
-    python scripts/families.py ci         # one test of some families, and the whole of each that changed
+    python scripts/families.py run vllm      # makes what it needs, runs its tests, records it in tests/families.lock
+    python scripts/families.py run --changed # the same for each that changed since its record
+    python scripts/families.py status        # which families changed since their record; exit 1 if any did
+    python scripts/families.py ci            # one test of some families, and the whole of each that changed
 
 tests/families.toml lists the families. A family has changed when one of its own files has, its pins among them. CI runs
 such a family whole, and fails if all of them together would take longer than `--minutes`. CI never writes the record.
@@ -128,17 +129,20 @@ class Record:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    running = commands.add_parser("run", help="run a family's tests and record it")
-    running.add_argument("name")
+    running = commands.add_parser("run", help="run the tests of families and record each that is green")
+    running.add_argument("names", nargs="*")
+    running.add_argument("--changed", action="store_true", help="each family that changed since its record")
     commands.add_parser("status", help="say which families changed since their record")
     testing = commands.add_parser("ci", help="run one test of some families, and the changed families whole")
     testing.add_argument("--minutes", type=float, default=40, help="the most that changed families may take")
     arguments = parser.parse_args()
     try:
         known = families()
-        if arguments.command == "run":
-            return run(known, arguments.name)
+        if arguments.command == "run" and not arguments.changed:
+            return max(run(known, name) for name in arguments.names) if arguments.names else 0
         records = recorded(known)
+        if arguments.command == "run":
+            return max((run(known, name) for name in stale(known, records)), default=0)
         if arguments.command == "status":
             return status(known, records)
         return ci(known, records, 60 * arguments.minutes)

@@ -29,7 +29,7 @@ from tests.hub_models import NAME, RECIPE, hub, models
 
 __all__ = ["hub", "models"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("hub")]
 
 
 @pytest.fixture(scope="session")

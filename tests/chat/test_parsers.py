@@ -346,6 +346,7 @@ WRITTEN = st.lists(st.sampled_from([*FRAGMENTS, *FRAMES]) | st.text(max_size=5),
 
 
 @pytest.mark.slow
+@pytest.mark.family("formats")
 @pytest.mark.parametrize("format", FORMATS.built_in)
 def test_parsing_never_raises(format: str) -> None:
     parsers = (PARSER[format], parser_named(format))
@@ -364,6 +365,7 @@ def test_parsing_never_raises(format: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("formats")
 @pytest.mark.parametrize("format", FORMATS.built_in)
 @pytest.mark.parametrize(
     "fragment", [*FRAGMENTS, "<a>", "<tool_call>{", "<function ", "``` ", "< ", "<function=a><parameter=b>"]
@@ -373,6 +375,7 @@ def test_long_hostile_text_is_read_in_linear_time(format: str, fragment: str) ->
 
 
 @pytest.mark.slow
+@pytest.mark.family("formats")
 @pytest.mark.parametrize("format", ["atem", "kimi-k3", "inkling", "deepseek-v4.1", "json-fence"])
 @pytest.mark.parametrize("fragment", [*FRAMES, "to=", "```\n{}\n"])
 def test_long_hostile_frames_are_read_in_linear_time(format: str, fragment: str) -> None:
@@ -409,6 +412,7 @@ CANNOT_WRITE_ALL = {"xml", "seed-oss", "glm-4.5", "minimax", "deepseek-v3.2", "h
 
 
 @pytest.mark.slow
+@pytest.mark.family("formats")
 @pytest.mark.parametrize("format", FORMATS.built_in)
 def test_what_is_written_is_read_back(format: str) -> None:
     parser: Parser = PARSER[format]

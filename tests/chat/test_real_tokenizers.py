@@ -20,7 +20,7 @@ from tests.chat.test_families import SEARCH, USER, result
 from tests.command import agentrl
 from tests.counting import CODE, RECIPE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("formats")]
 
 pytest.importorskip("trl")
 FORMATS = {"qwen3": "hermes", "qwen3.6": "xml", "deepseek": "deepseek-v3"}

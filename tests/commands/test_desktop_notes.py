@@ -19,6 +19,7 @@ load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @needs_desktop
 @pytest.mark.parametrize(("script", "n", "reward"), [("oracle", 6, 1.0), ("empty", 1, 0.0), ("junk", 1, 0.0)])
 def test_a_task_of_each_kind(tmp_path: Path, script: str, n: int, reward: float) -> None:

@@ -24,7 +24,7 @@ from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 from tests.sound import played
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("environments")]
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "docs-browse"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)

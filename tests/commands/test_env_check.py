@@ -102,6 +102,7 @@ def by_check(found: list[Finding]) -> dict[str, Finding]:
 
 
 @pytest.mark.slow
+@pytest.mark.family("certificates")
 def test_a_good_environment_is_certified_beside_its_recipe(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault=""))
     told = agentrl("env", "check", "orders", "--store", "--json", cwd=tmp_path)
@@ -124,6 +125,7 @@ def test_a_good_environment_is_certified_beside_its_recipe(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.family("certificates")
 def test_an_interrupted_check_goes_on_and_one_that_ended_is_played_anew(tmp_path: Path) -> None:
     recipe, out = written(tmp_path / "orders", ORDERS.format(fault="")), tmp_path / "runs"
 
@@ -161,6 +163,7 @@ def test_each_version_of_an_environment_has_a_folder_of_runs(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.family("certificates")
 @pytest.mark.parametrize(
     ("fault", "check", "task", "reason"),
     [
@@ -217,6 +220,7 @@ limits: {backoff_s: 0}
 
 
 @pytest.mark.slow
+@pytest.mark.family("certificates")
 @pytest.mark.parametrize(
     ("guard", "reason"),
     [
@@ -328,6 +332,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Certifi
 
 
 @pytest.mark.slow
+@pytest.mark.family("certificates")
 def test_a_grader_that_does_not_repeat_is_found(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault=""))
     changed = {"rewards.settled": "./task.py:noisy"}
@@ -337,6 +342,7 @@ def test_a_grader_that_does_not_repeat_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("certificates")
 def test_a_check_of_fewer_tasks_is_about_these(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault="gold"))  # order4 fails
     assert not check_environment(recipe, out=tmp_path / "runs").certified
@@ -411,6 +417,7 @@ scripts: {oracle: ./task.py:oracle}
 
 
 @pytest.mark.slow
+@pytest.mark.family("certificates")
 @pytest.mark.parametrize(
     ("grade", "forged"),
     [
@@ -430,6 +437,7 @@ def test_a_grade_that_can_be_forged_is_found(tmp_path: Path, grade: str, forged:
 
 
 @pytest.mark.slow
+@pytest.mark.family("certificates")
 @pytest.mark.parametrize(
     ("grade", "states"),
     [("honest", ("pass", "pass")), ("reads a file", ("fail", "fail")), ("exit code", ("pass", "fail"))],
@@ -443,6 +451,7 @@ def test_files_are_forged_where_no_tool_runs_commands(tmp_path: Path, grade: str
 
 
 @pytest.mark.slow
+@pytest.mark.family("certificates")
 def test_an_attack_that_can_do_nothing_proves_nothing(tmp_path: Path) -> None:
     """The task's files come with the recipe, where the forger does not see them."""
     folder = file_bugs(tmp_path, "exit code")
@@ -459,6 +468,7 @@ def test_an_attack_that_can_do_nothing_proves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("certificates")
 def test_a_sandbox_whose_tools_are_of_no_known_kind_is_not_said_to_be_safe(tmp_path: Path) -> None:
     code = TESTED.format(grade=GRADES["exit code"]).replace("from agentrl import Say, Task", OWN_TOOL)
     code = code.replace("""("shell", {"command": "sed -i 's/a - b/a + b/' add.py"})""", """("repair", {})""")
@@ -494,6 +504,7 @@ def file_bugs(tmp_path: Path, grade: str) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.family("certificates")
 def test_a_task_that_fails_is_left_out_by_name(tmp_path: Path) -> None:
     recipe = written(tmp_path / "orders", ORDERS.format(fault="gold"))
     without = {"tasks.exclude": {"order4": "the grader gives 0 to its solution"}}

@@ -22,7 +22,7 @@ from tests.counting import write
 from tests.hub import Hub, environment
 from tests.hub_models import NAME, RECIPE, hub, models
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("hub")]
 
 __all__ = ["hub", "models"]
 

@@ -21,6 +21,7 @@ from tests.sound import assert_sound
 
 
 @pytest.mark.slow
+@pytest.mark.family("packages")
 def test_the_commands(tmp_path: Path) -> None:
     said = agentrl("init", "mine", "--like", "game", cwd=tmp_path).stdout
     assert "mine/recipe.yaml" in said
@@ -45,6 +46,7 @@ SMALL = sets(
 
 
 @pytest.mark.slow
+@pytest.mark.family("packages")
 @pytest.mark.parametrize("kind", ["dialogue", "picture", "program", "roles"])
 def test_a_kind_with_a_tiny_model_trains(tmp_path: Path, kind: str) -> None:
     """Two iterations with the model of the recipe, and the oracle as the demonstrator."""
@@ -65,6 +67,7 @@ def test_a_kind_with_a_tiny_model_trains(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("packages")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "game"])
 def test_what_is_written_is_certified(tmp_path: Path, kind: str) -> None:
     new_recipe("mine", kind, tmp_path)

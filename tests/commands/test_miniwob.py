@@ -48,6 +48,7 @@ SLICE = [
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @pytest.mark.parametrize("script", ["oracle", "empty", "junk"])
 def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, script: str) -> None:
     seeds = 2 if script == "oracle" else 1
@@ -116,6 +117,7 @@ def alone() -> Iterator[Alone]:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @pytest.mark.parametrize("family", ["click-button", "use-slider"])
 def test_a_page_that_was_used_starts_like_a_fresh_one(family: str, alone: Alone) -> None:
     async def keys() -> list[str]:
@@ -176,6 +178,7 @@ def test_every_family_that_starts_in_place_starts_like_a_fresh_page(alone: Alone
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_an_episode_in_place_is_scrolled_back(alone: Alone) -> None:
     async def scrolled() -> list[Any]:
         env = await opened("highlight-text", 7)
@@ -190,6 +193,7 @@ def test_an_episode_in_place_is_scrolled_back(alone: Alone) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_pixels_are_clicked_by_coordinates(alone: Alone) -> None:
     async def play() -> Any:
         env = await opened("click-test-2", 3, "pixels")
@@ -210,6 +214,7 @@ def test_pixels_are_clicked_by_coordinates(alone: Alone) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path, alone: Alone) -> None:
     """The oracle types twice and clicks: `show` names images and points, the page marks each on its screenshot."""
     chosen = ["--set", "tasks.args={families: login-user, seeds: 1}", "--set", "tools.0.observe=both"]
@@ -235,6 +240,7 @@ def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path, alone: Alo
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_a_browser_that_is_killed_is_no_answer_of_the_policy(alone: Alone) -> None:
     async def play() -> Any:
         env = await opened("click-test-2", 3)
@@ -255,6 +261,7 @@ def test_a_browser_that_is_killed_is_no_answer_of_the_policy(alone: Alone) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_what_does_not_exist_is_an_observation(alone: Alone) -> None:
     async def play() -> Any:
         env = await opened("click-test-2", 3)
@@ -270,6 +277,7 @@ def test_what_does_not_exist_is_an_observation(alone: Alone) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_pages_that_wait_are_few_and_one_loads_another_family(alone: Alone) -> None:
     async def play() -> Any:
         envs = [await opened(family, 1) for family in SLICE[1:9]]
@@ -290,6 +298,7 @@ def test_pages_that_wait_are_few_and_one_loads_another_family(alone: Alone) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_a_tiny_policy_trains_on_clicks_by_text(tmp_path: Path) -> None:
     small = ["train.iterations=1", "train.groups=2", "train.group_size=2", "warm_start.episodes=8",
              "warm_start.steps=4", "eval.episodes=4", "model.scratch.hidden=16"]  # fmt: skip

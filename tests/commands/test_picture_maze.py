@@ -29,6 +29,7 @@ def tasks(held_out: bool = False) -> list[Task]:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @pytest.mark.parametrize(
     ("script", "least", "most"), [("oracle", 1, 1), ("random", 0, 0.4), ("empty", 0, 0), ("junk", 0, 0)]
 )
@@ -68,6 +69,7 @@ def test_a_room_s_pixels_say_its_walls_the_player_and_the_goal() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_a_policy_that_sees_is_warm_started_and_trained(tmp_path: Path) -> None:
     """Demonstrations, whose images are one token each, and the policy's episodes are in one run."""
     stages = (

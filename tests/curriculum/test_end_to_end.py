@@ -64,7 +64,7 @@ def metrics(out: Path) -> list[dict[str, Any]]:
         return [{k: v for k, v in line.items() if k not in NOT_MEASURED} for line in run.metrics()]
 
 
-@pytest.mark.slow
+@pytest.mark.family("parts")
 @pytest.mark.parametrize(("loss", "part"), MATRIX)
 def test_by_name(counting: list[str], tmp_path: Path, loss: str, part: str) -> None:
     corrected = ["train.importance={high: 1}"] if part in OLDER else []

@@ -33,7 +33,7 @@ from tests.rollouts.world import make_parts, specs
 from tests.sound import assert_sound
 from tests.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("distributed")]
 
 TWO_PROCESSES = ("scale.use=process", "scale.rollout_workers=2")
 

@@ -22,7 +22,7 @@ from agentrl.types.errors import EngineError
 from tests.engines.conftest import make_model
 
 pytestmark = pytest.mark.skipif(
-    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this processor has no bf16 products"
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="needs a processor with products in bf16"
 )
 
 

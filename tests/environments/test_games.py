@@ -45,6 +45,7 @@ def played(folder: Path, recipe: str, script: str, args: dict[str, Any]) -> list
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @pytest.mark.parametrize("recipe", GAMES)
 def test_the_oracle_wins_and_who_does_not_play_does_not(tmp_path: Path, recipe: str) -> None:
     _, few, _ = GAMES[recipe]
@@ -67,6 +68,7 @@ def test_held_out_games_are_of_other_seeds(recipe: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @pytest.mark.parametrize(
     ("game", "script"),
     [
@@ -98,6 +100,7 @@ def test_the_policy_takes_all_seats_and_each_gets_its_own_score(
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_earlier_selves_take_the_other_seats(tmp_path: Path) -> None:
     overrides = {
         "model": {"scratch": {"hidden": 16, "layers": 1, "heads": 2, "vocab_size": 280, "max_context": 2048}},

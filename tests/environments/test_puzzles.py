@@ -18,6 +18,7 @@ from tests.command import agentrl
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.family("environments"),
     pytest.mark.skipif(util.find_spec("reasoning_gym") is None, reason="pip install reasoning-gym==0.1.25"),
 ]
 

@@ -92,6 +92,7 @@ def test_recorded_episodes_are_credited(folder: Path, name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("parts")
 @pytest.mark.parametrize("name", WITH_A_MODEL)
 def test_training_gives_what_a_record_lacks(folder: Path, name: str, tmp_path: Path) -> None:
     with pytest.raises(CreditError):
@@ -104,6 +105,7 @@ def test_training_gives_what_a_record_lacks(folder: Path, name: str, tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.family("parts")
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp", "gigpo"])
 def test_one_of_each_granularity_is_trained_on(folder: Path, name: str, tmp_path: Path) -> None:
     out = train(folder, overrides=[f"credit.use={name}"], out=tmp_path / "out")

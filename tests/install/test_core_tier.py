@@ -11,7 +11,7 @@ import pytest
 from scripts import wheel
 from tests.counting import write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("packages")]
 
 
 @pytest.fixture(scope="module")

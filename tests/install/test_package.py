@@ -12,7 +12,7 @@ import pytest
 
 from tests.command import agentrl, sets
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("packages")]
 
 TINY = sets(
     "model={scratch: {hidden: 16, layers: 1, heads: 1, vocab_size: 300, max_context: 1024}}",

@@ -145,12 +145,14 @@ def rewards(folder: Path, script: str, out: str, n: int = 3, **overrides: Any) -
 
 
 @pytest.mark.slow
+@pytest.mark.family("harbor")
 def test_the_solution_passes_and_the_forger_gets_nothing(folder: Path) -> None:
     assert rewards(folder, "oracle", "gold") == {"shared": 1.0, "apart": 1.0, "object": 1.0}
     assert rewards(folder, "forge", "forged") == {"shared": 0.0, "apart": 0.0, "object": 0.0}
 
 
 @pytest.mark.slow
+@pytest.mark.family("harbor")
 def test_what_the_sandbox_holds(folder: Path) -> None:
     run = agentrl.rollout(folder, 1, script="seen", out=folder / "seen", reporters=())
     (call,) = run.calls
@@ -263,6 +265,7 @@ def test_the_tool_that_puts_the_files_in_place_is_not_forgotten(folder: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.family("harbor")
 def test_the_public_network_is_refused_with_the_key_of_the_source(folder: Path) -> None:
     with pytest.raises(TaskError, match=r"(?s)gives no public network.*tasks\.args\.network"):
         check(str(folder), ["tasks.args.network=public", "sandbox.use=namespace"])
@@ -278,6 +281,7 @@ def verified_by(folder: Path, test: str) -> Episode:
 
 
 @pytest.mark.slow
+@pytest.mark.family("harbor")
 @pytest.mark.parametrize(
     ("test", "noted"),
     [
@@ -293,6 +297,7 @@ def test_a_verifier_without_a_reward_gives_0_and_a_note(folder: Path, test: str,
 
 
 @pytest.mark.slow
+@pytest.mark.family("harbor")
 @pytest.mark.parametrize(
     ("test", "program"),
     [
@@ -312,6 +317,7 @@ def test_a_verifier_whose_program_is_missing_measures_nothing(folder: Path, test
 
 
 @pytest.mark.slow
+@pytest.mark.family("harbor")
 @pytest.mark.parametrize(
     ("files", "noted"),
     [
@@ -334,6 +340,7 @@ def test_an_agent_cannot_get_out_of_a_bad_reward_by_a_missing_program(
 
 
 @pytest.mark.slow
+@pytest.mark.family("harbor")
 def test_a_check_says_what_is_left_to_the_image_and_what_was_left_out(folder: Path) -> None:
     a_task(folder / "tasks" / "apart", **{"task.toml": TOML + "gpus = 1"})
     more = "{skip: true, network: none, path: tasks, build: false}"
@@ -402,6 +409,7 @@ def test_folders_that_are_none(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("harbor")
 def test_a_reward_of_several_names_needs_a_key(folder: Path) -> None:
     scored = TEST.replace(
         "1 > /logs/verifier/reward.txt", '\'{"right": 1, "speed": 0.5}\' > /logs/verifier/reward.json'

@@ -20,7 +20,7 @@ from tests.integrations.test_harbor import RECIPE, TEST, TOML, a_task
 from tests.sandbox.conftest import docker_host  # noqa: F401
 from tests.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("harbor")]
 
 BASES = {"python:3.12-slim": "agentrl/base:latest"}
 DOCKERFILE = """\

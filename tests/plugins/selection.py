@@ -6,7 +6,7 @@ Marks:
 - `slow`: starts a process, a browser or a container, or trains; `make check` leaves it out.
 
 What is skipped is listed at the end with its reason, which names the command that installs what is missing. With CI set
-in the environment a skipped test is an error.
+in the environment a skipped test is an error, unless it needs other hardware.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MARKS = ("family(name): runs with `--family name` only", "slow: starts a process
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 """Events of the interpreter's audit that start a process."""
 
-NO_GPU = "needs a GPU"
-"""Prefix of the reasons with which a test may be skipped in CI, too."""
+HARDWARE = ("needs a GPU", "needs a processor")
+"""Prefixes of the reasons with which a test may be skipped in CI, too: no command installs what is missing."""
 
 SLOW = r"^pytestmark = (\[\s*)?pytest\.mark\.slow\b"
 ALLOWED = {"git", "uname", "fc-list"}
@@ -121,7 +121,7 @@ class Skipped:
 
     @staticmethod
     def _is_error(reason: str) -> bool:
-        return bool(os.environ.get("CI")) and not reason.startswith(NO_GPU)
+        return bool(os.environ.get("CI")) and not reason.startswith(HARDWARE)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._reasons:

@@ -20,7 +20,7 @@ from agentrl.types.task import Task
 from tests.beat import beside_the_loop
 from tests.rewards.make import make_episode, turn
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("verifiers")]
 
 
 @pytest.fixture

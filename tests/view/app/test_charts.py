@@ -12,7 +12,7 @@ from agentrl.view.web.server import ViewServer
 from tests.store.make import make_episode
 from tests.view.app.driving import Screen, served
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("screens")]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from agentrl.store import RunDir
 from tests.store.make import make_episode
 from tests.view.app.driving import Screen, served
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("screens")]
 
 RUN = "everything"
 DESK = "train/000099-desk#0"

@@ -20,7 +20,7 @@ from agentrl.view.web.text_index import TextIndex
 from tests.store.make import make_episode
 from tests.view.app.driving import Screen, served
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("screens")]
 
 DESK = "train/000099-desk#0"
 

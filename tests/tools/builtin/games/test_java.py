@@ -17,7 +17,7 @@ from agentrl.types.clocks.threads import in_thread
 from tests.environments.packages import needs
 from tests.waiting import stop
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.family("environments")]
 
 MODULE = "textworld_express.textworld_express"
 

@@ -82,6 +82,7 @@ def scored(task: Task, answer: str | None) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.family("envs"))])
 async def test_the_oracle_solves_every_question(every: int) -> None:
     """The twelve kinds come in turn, so that every fifth question is of every kind."""
@@ -97,6 +98,7 @@ async def test_the_oracle_solves_every_question(every: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 async def test_the_oracle_fails_where_the_documents_are_not() -> None:
     """It reads, rather than knows: without the last document of its chain it gives up, in every kind of question."""
     oracle, one_of_each = load("./task.py:oracle"), tasks()[:12]
@@ -106,6 +108,7 @@ async def test_the_oracle_fails_where_the_documents_are_not() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 async def test_empty_junk_and_random_answers_fail() -> None:
     for answer in (None, "", "   ", "not found", "the", "I do not know", "Wikipedia"):
         assert sum(scored(task, answer) for task in tasks()) == 0, repr(answer)
@@ -116,6 +119,7 @@ async def test_empty_junk_and_random_answers_fail() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_the_question_does_not_hold_its_answer() -> None:
     for task in tasks():
         if not task.id.startswith("born-first"):
@@ -125,6 +129,7 @@ def test_the_question_does_not_hold_its_answer() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_gold_documents_exist_and_hold_the_answer() -> None:
     for task in tasks():
         assert set(task.data["gold"]) <= set(documents()), task.id
@@ -133,6 +138,7 @@ def test_gold_documents_exist_and_hold_the_answer() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_order_and_ids_are_stable(tmp_path: Path) -> None:
     questions = load("./task.py:questions")
     ids = [task.id for task in tasks()]
@@ -189,6 +195,7 @@ def asked(task: Task, pattern: str) -> tuple[str, ...]:
 
 
 @pytest.mark.slow
+@pytest.mark.family("environments")
 def test_exactly_one_country_borders_both() -> None:
     for task in of_kind("common-neighbour"):
         pair = asked(task, r"Which country borders both (.+) and (.+)\?")
