@@ -1,13 +1,15 @@
 """Episodes until each credit has learned: `python -m benchmarks.learning [--seeds 5] [--jobs 2] [--out runs/learning]`.
 
 One task (benchmarks/maze: the quickstart's mazes without a shell), one learner, several credits, several seeds. A run
-has learned when the mean success of three iterations in a row reaches `--level`. Every run is a process of its own with
-one thread; the same command again goes on where it was stopped. Writes curve.png; the last line is JSON.
+has learned when the mean success of three iterations in a row reaches `--level`. Each method is also compared with
+`--against`, seed by seed: both have the same tasks and the same warm start. Every run is a process of its own with one
+thread; the same command again goes on where it was stopped. Writes curve.png; the last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Sequence
@@ -36,11 +38,17 @@ METHODS: dict[str, list[str]] = {
     "IGPO": ["credit={use: igpo, gamma: 0.95}", "information_gain={answer: goal, lead: ''}"],
 }
 WINDOW = 3
+STUDENT = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+)  # fmt: skip
+"""Quantiles .975 of Student's t of 1, 2, ... degrees of freedom; the last also stands for more, a little too wide."""
+AGREE = 7 / 8
+"""The share of pairs that agree, at least, where a method is called better or worse."""
 
 Run = list[dict[str, Any]]
 
 
-class Method(Row):
+class Method(Row, tag=True):
     """Lists have a value for each run that did not fail; `episodes` and `seconds` for each that has learned."""
 
     method: str
@@ -54,10 +62,28 @@ class Method(Row):
     final_turns: list[float]
 
 
+class Pairs(Row, tag=True):
+    """A method beside another one. The value of a run is its mean success over all iterations.
+
+    Attributes:
+        differences: the method's value minus the other's, of each seed that neither failed.
+        half_width: of the 95 % interval of `mean`, by Student's t over the pairs.
+        verdict: "better" or "worse" if the interval excludes 0 and at least 7 of 8 pairs agree.
+    """
+
+    method: str
+    against: str
+    differences: list[float]
+    mean: float
+    half_width: float
+    won: int
+    verdict: str
+
+
 BENCHMARK = Benchmark(
     __file__,
     __doc__,
-    rows=Method,
+    rows=Method | Pairs,
     kind="curve",
     beside="GRPO, and each credit with the others",
     smoke={
@@ -74,6 +100,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     parser.add_argument("--level", type=float, default=0.9, help="success rate that counts as learned")
     parser.add_argument("--methods", nargs="*", default=[*METHODS], choices=[*METHODS], metavar="NAME")
+    parser.add_argument("--against", default="GiGPO", choices=[*METHODS], metavar="NAME")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipe")
     return BENCHMARK.run(parser, measure)
 
@@ -89,6 +116,12 @@ def measure(given: argparse.Namespace, report: Report) -> None:
     draw({m: r for m, r in by_method.items() if all(r)}, given.out / "curve.png")
     for found in results:
         report.row(found)
+    others = [method for method in given.methods if method != given.against and given.against in by_method]
+    pairs = [paired(method, given.against, by_method) for method in others]
+    if pairs := [pair for pair in pairs if len(pair.differences) > 1]:
+        Console(width=120).print(table_of_pairs(pairs))
+    for pair in pairs:
+        report.row(pair)
 
 
 def train(method: str, seed: int, given: argparse.Namespace, report: Report) -> Run:
@@ -125,6 +158,41 @@ def result(method: str, runs: list[Run], level: float) -> Method:
         final_success=[round(statistics.mean(line["success"] for line in run[-WINDOW:]), 3) for run in runs if run],
         final_turns=[round(statistics.mean(line["turns"] for line in run[-WINDOW:]), 2) for run in runs if run],
     )
+
+
+def paired(method: str, against: str, runs: dict[str, list[Run]]) -> Pairs:
+    """Compares the runs of two methods seed by seed."""
+    both = [(one, other) for one, other in zip(runs[method], runs[against], strict=True) if one and other]
+    differences = [value(one) - value(other) for one, other in both]
+    mean, half = interval(differences)
+    won = sum(difference > 0 for difference in differences)
+    lost = sum(difference < 0 for difference in differences)
+    agree = AGREE * len(differences)
+    verdict = "better" if mean - half > 0 and won >= agree else "worse" if mean + half < 0 and lost >= agree else ""
+    rounded = [round(difference, 3) for difference in differences]
+    return Pairs(method, against, rounded, round(mean, 4), round(half, 4), won, verdict or "no difference seen")
+
+
+def value(run: Run) -> float:
+    return statistics.mean(line["success"] for line in run)
+
+
+def interval(differences: Sequence[float]) -> tuple[float, float]:
+    """The mean and the half-width of its 95 % interval, by Student's t; 0 of fewer than two differences."""
+    if len(differences) < 2:
+        return sum(differences), 0.0
+    error = statistics.stdev(differences) / math.sqrt(len(differences))
+    quantile = STUDENT[min(len(differences) - 1, len(STUDENT)) - 1]
+    return statistics.mean(differences), quantile * error
+
+
+def table_of_pairs(pairs: list[Pairs]) -> Table:
+    out = Table("credit", "against", "mean difference (95 %)", "pairs won", "each pair", "verdict")
+    for pair in pairs:
+        mean, won = f"{pair.mean:+.3f} ± {pair.half_width:.3f}", f"{pair.won} of {len(pair.differences)}"
+        each = " ".join(f"{difference:+.2f}" for difference in pair.differences)
+        out.add_row(pair.method, pair.against, mean, won, each, pair.verdict)
+    return out
 
 
 def table(results: list[Method], level: float) -> Table:
