@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -138,8 +139,7 @@ class Attempt:
             self.spec.id, task, calls,
             max_turns=self.spec.max_turns or context.max_turns,
             seed=derive_seed(context.seed, "episode", self.spec.id),
-            states=context.states,
-            keyed=_keyed(agent, box.instances),
+            states=context.states and replace(context.states, keyed=_keyed(agent, box.instances)),
             saves=savers(box.instances),
             split=self.spec.split,
         )  # fmt: skip

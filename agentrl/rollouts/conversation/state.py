@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.calls import CallRunner
 from agentrl.rollouts.faults.failures import LimitReached, within
-from agentrl.rollouts.states.registry import HasStateKey, StateRule
+from agentrl.rollouts.states.registry import StateRule
 from agentrl.tools.base import Environment
 from agentrl.tools.calling import called
 from agentrl.types import values
@@ -57,7 +57,6 @@ class EpisodeState:
     Args:
         calls: runs its tool calls, under its limits.
         states: decides which state a turn has, if credit reads it.
-        keyed: the agent and the tools that define `state_key`.
         saves: environments whose state is stored with each turn.
         split: what the episode is for: `train`, `eval`, `rollout`, `demo`.
 
@@ -76,7 +75,6 @@ class EpisodeState:
         max_turns: int,
         seed: int,
         states: StateRule | None = None,
-        keyed: Sequence[HasStateKey] = (),
         saves: Sequence[Environment] = (),
         split: str = "rollout",
     ) -> None:
@@ -86,7 +84,7 @@ class EpisodeState:
         self.stage = "agent"
         self.seats = False
         self.seconds = {"generate": 0.0, "tools": 0.0}
-        self.states, self.keyed = states, keyed
+        self.states = states
         self._begun = 0
         self._under_way: set[int] = set()
         self._busy: set[asyncio.Task[Any] | None] = set()

@@ -76,9 +76,14 @@ STATES: Registry[Signature] = Registry(
 
 @dataclass(frozen=True)
 class StateRule:
-    """Decides which state a turn has: that of the recipe's signature, else that of `state_key()` of agent and tools."""
+    """Decides which state a turn has: that of the recipe's signature, else that of `state_key()` of agent and tools.
+
+    Attributes:
+        keyed: the agent and the tools of an episode that define `state_key`.
+    """
 
     signature: Loaded[Signature] | None = None
+    keyed: Sequence[HasStateKey] = ()
 
     @classmethod
     def of(cls, agent: AgentSettings, base: Any = None) -> StateRule:
