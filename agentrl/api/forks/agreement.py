@@ -40,7 +40,7 @@ class MeasuredTurn:
 
 @dataclass(frozen=True)
 class Agreement:
-    """An estimator's credit beside the worth of turns.
+    """An estimator's credit compared with the worth of turns.
 
     Attributes:
         spearman: rank correlation over the turns; equal values share their mean rank.

@@ -1,4 +1,4 @@
-"""Which estimator is truest on a run: the credit of some of its episodes beside what their turns were worth."""
+"""Agreement of estimators with the measured worth of turns, on some episodes of a stored run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ JUDGED = frozenset({"process", "wrong", "win_rate"})
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of an estimator's credit, beside the episodes themselves.
+    """The cost of an estimator's credit, without that of the episodes.
 
     Attributes:
         tokens: that a model reads for its columns, for each turn; None: a judge's, which are not recorded.
