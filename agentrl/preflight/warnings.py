@@ -78,15 +78,8 @@ def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Ite
 
 
 def _of_states(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
-    signature = parts.states.signature
-    if signature is None:
-        return
-    name = credit.estimator.name
-    if not reads_states(credit):
-        yield (
-            f"agent.state is {signature.name}, but {name} reads no states: none is recorded\n"
-            "  -> credit=gagpo (or gigpo, salt), or remove agent.state"
-        )
+    signature, name = parts.states.signature, credit.estimator.name
+    if signature is None or not reads_states(credit):
         return
     keys = _keys_of_openings(parts)
     if keys and all(one is None and other is None for one, other in keys):

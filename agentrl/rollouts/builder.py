@@ -238,7 +238,7 @@ class Parts:
             backend=backend,
             specs=TaskSpecs(recipe.sandbox.spec),
             agent_needs_sandbox=recipe.agent.needs_sandbox,
-            states=self.states if reads_states(self.credit) else None,
+            states=self.states if self.states.signature is not None or reads_states(self.credit) else None,
             answer_scorer=self.answer_scorer if engine.trainable else None,
             speakers=speakers or EpisodePolicies(),
         )

@@ -37,7 +37,7 @@ class RolloutContext:
         backend: sandbox backend; None if no tool needs a sandbox, or if workers run the episodes.
         specs: sandbox specs by task.
         agent_needs_sandbox: whether the agent itself runs in the episode's sandbox.
-        states: decides which state a turn has; None if credit reads no states, which are not recorded then.
+        states: decides which state a turn has; None: states are not recorded, because nothing reads them.
         put_blob: stores a long output or an image, and returns its hash.
         get_blob: reads a blob by its hash; None: images stay in memory while their episode runs.
         on_failure: receives every failed attempt, retried or not (a dict for `failures.jsonl`).

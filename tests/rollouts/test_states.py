@@ -127,6 +127,15 @@ async def test_tools_are_what_their_kinds_mean(tmp_path: Path) -> None:
     assert alone[0] != alone[1] == alone[2], "an environment's answers were seen"
 
 
+async def test_a_signature_is_recorded_whatever_the_credit(tmp_path: Path) -> None:
+    """So that estimators with and without states can be compared on one run."""
+    for state, recorded in (("seen", True), (None, False)):
+        agent = {} if state is None else {"state": state}
+        parts = make_parts(tmp_path, tools=[f"{HERE}:Counter"], agent=agent, credit="grpo")
+        (episode,) = await collect(make_context(parts, script(ADD)), [EpisodeSpec("e", "g", Task.of("t", "Go."))])
+        assert [turn.state is not None for turn in episode.turns] == [recorded] * 2
+
+
 async def test_without_a_signature_the_tools_name_the_state(tmp_path: Path) -> None:
     assert await states(tmp_path, None, read(1), ADD, tools=("Counter", "Shelf")) == ["count=0", "count=0", "count=1"]
     assert await states(tmp_path, None, read(1)) == [None, None]
