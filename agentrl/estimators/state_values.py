@@ -110,6 +110,18 @@ def visits(table: CreditTable) -> Ints:
     return np.bincount(_states_of(table).index)
 
 
+def shared_states(table: CreditTable) -> float:
+    """Share of the turns whose state was met by another trajectory of the task; a turn without a state key counts as
+    one that was not.
+    """
+    if not table.n_turns:
+        return 0.0
+    keyed, index = table.state >= 0, _states_of(table).index
+    met = np.unique(index[keyed] * table.n_trajectories + table.trajectory[keyed]) // table.n_trajectories
+    trajectories = np.bincount(met, minlength=int(index.max()) + 1)
+    return float(np.mean(keyed & (trajectories[index] > 1)))
+
+
 class _States:
     """The states of a table, each in its task. Turns without a state key share one in each task.
 

@@ -74,13 +74,14 @@ def _seats(plan: RlPlan) -> None:
 
 def _states(plan: RlPlan) -> None:
     parts, credit = plan.parts, plan.parts.credit
-    keyed = any(tool.knows_state for tool in parts.make_tools())
+    keyed = parts.states.signature is not None or any(tool.knows_state for tool in parts.make_tools())
     keyed |= type(parts.make_agent()).state_key is not Agent.state_key
     if "state" in credit.needs and not keyed:
         raise CreditError(
             f"{credit.estimator.name} compares turns at the same state, but no tool has a state_key(), nor the agent",
             place="credit.estimator",
-            remedy="define state_key(self) -> str in a tool, or use another estimator (grpo, returns)",
+            remedy="set agent.state=tools (files changed, results seen), define state_key(self) -> str in a tool, or "
+            "use another estimator (grpo, returns)",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 
 from agentrl.agents.compacting import CompactingAgent
@@ -16,8 +17,10 @@ from agentrl.preflight.bounds import unknown_bounds
 from agentrl.preflight.code import in_code
 from agentrl.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.rollouts.agent import ToolAgent
-from agentrl.rollouts.builder import Parts
+from agentrl.rollouts.builder import Parts, reads_states
+from agentrl.rollouts.states.registry import Moment
 from agentrl.training.stages.plan import RlPlan
+from agentrl.types import values
 from agentrl.types.errors import nearest
 from agentrl.types.figures.of_episodes import NAMED, SUCCESS
 
@@ -33,6 +36,9 @@ ON_TURNS = {
 """Turn rewards that estimators read by name, and how to provide them."""
 
 
+SAMPLED = 4
+"""Tasks whose openings a signature is tried on."""
+
 ONE_ROLE = (ToolAgent, RecentAgent, CompactingAgent, RetryingAgent)
 """Agents whose turns are all of one role."""
 
@@ -42,6 +48,7 @@ def cautions(plan: RlPlan) -> Iterator[str]:
     parts, recipe = plan.parts, plan.recipe
     yield from _of_the_end(recipe.eval, recipe.train)
     yield from _of_groups(parts, parts.credit, recipe.train)
+    yield from _of_states(parts, parts.credit)
     yield from _of_rewards(parts, parts.credit)
     yield from _of_the_loss(plan)
     yield from _of_the_curriculum(parts, parts.credit, parts.make_curriculum())
@@ -68,6 +75,42 @@ def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Ite
             "sampling.temperature is 0: all episodes of a group are equal, and nothing is learned\n"
             "  -> sampling.temperature=1"
         )
+
+
+def _of_states(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
+    signature, name = parts.states.signature, credit.estimator.name
+    if signature is None or not reads_states(credit):
+        return
+    keys = _keys_of_openings(parts)
+    if keys and all(one is None and other is None for one, other in keys):
+        yield (
+            f"{name} needs states, but the signature {signature.name} gives none for the first turn of a task\n"
+            "  -> return a key, or agent.state=tools"
+        )
+    elif keys and all(one != other for one, other in keys):
+        yield (
+            f"{name} compares turns at equal states, but the signature {signature.name} gives two keys for one "
+            "opening: no state is met twice\n  -> leave out times, random numbers and ids of objects; or "
+            "agent.state=tools"
+        )
+
+
+def _keys_of_openings(parts: Parts) -> list[tuple[str | None, str | None]]:
+    """Returns the keys of the first turn of some tasks, each computed twice. Signatures that need what an episode opens
+    (a sandbox, tools, images) are not called.
+    """
+    signature = parts.states.signature
+    if signature is None or inspect.iscoroutinefunction(signature.plug_in):
+        return []
+    found = []
+    for task in parts.tasks.tasks[:SAMPLED]:
+        try:
+            moment = Moment(task, parts.opening(task))
+            keys = [values.state_key(key, "") if (key := signature.make(moment)) is not None else None for _ in "12"]
+        except Exception:
+            continue
+        found.append((keys[0], keys[1]))
+    return found
 
 
 def _of_rewards(parts: Parts, credit: CreditAssigner) -> Iterator[str]:

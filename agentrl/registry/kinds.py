@@ -12,6 +12,7 @@ from agentrl.types.errors import RecipeError, nearest
 KINDS = {
     "tools": "agentrl.tools.registry:TOOLS",
     "agents": "agentrl.rollouts.agent:AGENTS",
+    "states": "agentrl.rollouts.states.registry:STATES",
     "rewards": "agentrl.rewards.registry:REWARDS",
     "estimators": "agentrl.estimators.registry:ESTIMATORS",
     "losses": "agentrl.training.losses.registry:LOSSES",

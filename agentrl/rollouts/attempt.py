@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,11 +19,12 @@ from agentrl.rollouts.conversation.conversation import SampledTurns, TurnSource
 from agentrl.rollouts.conversation.playback import RepeatedCalls, RepeatedTurns
 from agentrl.rollouts.conversation.policies import MainPolicy
 from agentrl.rollouts.conversation.resumption import Resumption, savers
-from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState, HasStateKey
+from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState
 from agentrl.rollouts.faults.failures import TookTooLong, Verdict, describe, verdict, within
 from agentrl.rollouts.information_gain import AnswerScorer
 from agentrl.rollouts.session import Forkable, Session
 from agentrl.rollouts.specs import EpisodeSpec
+from agentrl.rollouts.states.registry import HasStateKey
 from agentrl.sandbox.health import check_answers
 from agentrl.store.codec import must_be_storable
 from agentrl.store.index import with_images
@@ -137,7 +139,7 @@ class Attempt:
             self.spec.id, task, calls,
             max_turns=self.spec.max_turns or context.max_turns,
             seed=derive_seed(context.seed, "episode", self.spec.id),
-            keyed=_keyed(agent, box.instances) if context.keyed else (),
+            states=context.states and replace(context.states, keyed=_keyed(agent, box.instances)),
             saves=savers(box.instances),
             split=self.spec.split,
         )  # fmt: skip

@@ -35,6 +35,7 @@ from agentrl.rollouts.conversation.policies import EpisodePolicies
 from agentrl.rollouts.information_gain import AnswerScorer, scorer_of
 from agentrl.rollouts.policy_models import model_of
 from agentrl.rollouts.scripts import load_scripts
+from agentrl.rollouts.states.registry import StateRule, check_sandbox
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
@@ -65,6 +66,7 @@ class Parts:
         needs_sandbox: whether the agent, a tool or a reward needs the episode's sandbox.
         scripts: scripted policies by name.
         own_tools: whether the agents are programs with their own tools.
+        states: decides which state a turn has.
     """
 
     recipe: Recipe
@@ -75,6 +77,7 @@ class Parts:
     needs_sandbox: bool
     scripts: Mapping[str, Script]
     own_tools: bool = False
+    states: StateRule = field(default_factory=StateRule)
     _shown: dict[int, tuple[Task, Task]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -235,7 +238,7 @@ class Parts:
             backend=backend,
             specs=TaskSpecs(recipe.sandbox.spec),
             agent_needs_sandbox=recipe.agent.needs_sandbox,
-            keyed=reads_states(self.credit),
+            states=self.states if self.states.signature is not None or reads_states(self.credit) else None,
             answer_scorer=self.answer_scorer if engine.trainable else None,
             speakers=speakers or EpisodePolicies(),
         )
@@ -306,7 +309,9 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
         or any(entry.needs_sandbox for entry in tools.entries),
         scripts=load_scripts(recipe.scripts, recipe.base),
         own_tools=own_tools or recipe.agent.is_program,
+        states=StateRule.of(recipe.agent, recipe.base),
     )
+    check_sandbox(recipe.agent, parts.needs_sandbox)
     _check_env(rewards, tools)
     _check_sources(parts)
     if not parts.own_tools:

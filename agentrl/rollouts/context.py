@@ -15,6 +15,7 @@ from agentrl.rollouts.conversation.state import Conversations
 from agentrl.rollouts.faults.outage import Outage
 from agentrl.rollouts.faults.stalls import Stall
 from agentrl.rollouts.information_gain import AnswerScorer
+from agentrl.rollouts.states.registry import StateRule
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.tools.toolset import ToolSet
 from agentrl.types.engine import Engine, Sampling
@@ -36,7 +37,7 @@ class RolloutContext:
         backend: sandbox backend; None if no tool needs a sandbox, or if workers run the episodes.
         specs: sandbox specs by task.
         agent_needs_sandbox: whether the agent itself runs in the episode's sandbox.
-        keyed: whether turns record the state that they act on; true if credit reads states.
+        states: decides which state a turn has; None: states are not recorded, because nothing reads them.
         put_blob: stores a long output or an image, and returns its hash.
         get_blob: reads a blob by its hash; None: images stay in memory while their episode runs.
         on_failure: receives every failed attempt, retried or not (a dict for `failures.jsonl`).
@@ -61,7 +62,7 @@ class RolloutContext:
     backend: Backend | None = None
     specs: TaskSpecs = field(default_factory=lambda: TaskSpecs(SandboxSpec()))
     agent_needs_sandbox: bool = False
-    keyed: bool = True
+    states: StateRule | None = field(default_factory=StateRule)
     put_blob: Callable[[bytes], str] | None = None
     get_blob: Callable[[str], bytes] | None = None
     on_failure: Callable[[dict[str, Any]], None] = _ignore

@@ -101,8 +101,11 @@ def added(one: Mapping[str, float | None], other: Mapping[str, float]) -> dict[s
     return total
 
 
-def state_key(value: Any, place: str) -> str:
+def state_key(value: Any, place: str, what: str = "state_key()") -> str:
     """Converts a state to its key: text unchanged, bytes in hexadecimal, numbers and JSON containers as JSON.
+
+    Args:
+        what: who gave it, for the error.
 
     Raises:
         ValueRefused: it is anything else, whose text might differ for equal states (`<Board object at 0x...>`).
@@ -115,7 +118,7 @@ def state_key(value: Any, place: str) -> str:
         return json.dumps(plain(value.item() if getattr(value, "ndim", None) == 0 else value), sort_keys=True)
     except ValueRefused as error:
         raise ValueRefused(
-            f"state_key() returned {shown(value)}: {error.message}", place=place, remedy="return the state as text"
+            f"{what} returned {shown(value)}: {error.message}", place=place, remedy="return the state as text"
         ) from None
 
 

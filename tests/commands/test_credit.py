@@ -40,6 +40,7 @@ def test_a_stored_run_is_credited_again(counting: Path) -> None:
     assert "(2 of 8 episodes" in table
     keyed = json.loads(agentrl("credit", "keyed", "--set", "gamma=0.9", "--json", cwd=here).stdout)["episodes"]
     of_turns = [value for each in keyed for value in each["turn_advantages"]]
+    assert "states: 100% of the turns acted on a state that another episode of the task met" in table
     assert f"gigpo, highest credit: {max(of_turns):+.3f}  " in table
     assert f"gigpo, lowest credit: {min(of_turns):+.3f}  " in table
 

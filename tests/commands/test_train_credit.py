@@ -148,13 +148,14 @@ def test_an_iteration_that_teaches_nothing_says_so(here: Path, warm: list[str]) 
     text = " ".join((said.stdout + said.stderr).split())
     assert "nothing to learn from, every advantage is 0" in text
     assert "groups of 1 scored episodes" in text, text
-    assert "the same state" not in text
+    assert "the same state" not in text, "grpo reads none"
 
 
 def test_states_that_never_recur_are_named(here: Path, warm: list[str]) -> None:
     code = here / "counting" / "task.py"
     unlike = "def state_key(self): return __import__('uuid').uuid4().hex"
     code.write_text(code.read_text().replace("def state_key(self): return str(self.count)", unlike))
-    said = agentrl("train", "counting", "--out", "run", *sets(*warm, "credit=gagpo", "train.iterations=1"), cwd=here)
+    said = agentrl("train", "counting", "--out", "run", *sets(*warm, "credit=gagpo", "train.iterations=2"), cwd=here)
     text = " ".join((said.stdout + said.stderr).split())
     assert "every advantage is 0, and no two turns met the same state: state_key() of the tools or the agent" in text
+    assert text.count("no two episodes met the same state, and gagpo compares turns at equal states -> a coarser") == 1

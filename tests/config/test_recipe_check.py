@@ -33,6 +33,16 @@ class Door(Tool):
     def state_key(self): return ""
 
 def right(task, episode): return 1.0
+
+def by_turns(moment): return len(moment.turns)
+
+def by_chance(moment): return __import__("random").random()
+
+def by_nothing(moment): return None
+
+def by_a_list(moment): return moment.turns[0]
+
+async def later(moment): return 1
 """
 
 RECIPE = """\
@@ -66,6 +76,33 @@ def test_groups_of_one_under_credit_that_compares_get_a_warning(folder: Path, es
     assert "-> train.group_size=8" in said
     assert "warning" not in check(str(folder), [chosen, "train.group_size=1", "credit.singleton=raw"])
     assert "warning: sampling.temperature is 0" in check(str(folder), [chosen, "sampling.temperature=0"])
+
+
+@pytest.mark.parametrize(
+    ("state", "credit", "words"),
+    [
+        ("./task.py:by_chance", "gagpo", "the signature ./task.py:by_chance gives two keys for one opening: no state"),
+        ("./task.py:by_nothing", "gigpo", "the signature ./task.py:by_nothing gives none for the first turn of a task"),
+    ],
+)
+def test_states_that_cannot_be_met_twice_get_a_warning(folder: Path, state: str, credit: str, words: str) -> None:
+    said = check(str(folder), [f"agent.state={state}", f"credit={credit}"])
+    assert words in said
+    assert said.count("warning:") == 1
+    assert "warning:" not in check(str(folder), [f"agent.state={state}", "credit=grpo"]), "nothing reads them"
+    assert "-> " in said
+
+
+@pytest.mark.parametrize("state", ["history", "tools", "./task.py:by_turns", "./task.py:by_a_list", "./task.py:later"])
+def test_signatures_give_credit_its_states(folder: Path, state: str) -> None:
+    """A signature that cannot be called without an episode is not judged."""
+    code = folder / "task.py"
+    code.write_text(code.read_text().replace('    def state_key(self): return ""\n', ""))
+    sys.modules.pop(load_object("./task.py:Door", folder).__module__)
+    with pytest.raises(CreditError, match="no tool has a state_key") as refused:
+        check(str(folder), ["credit=gagpo"])
+    assert "set agent.state=tools" in str(refused.value)
+    assert "warning" not in check(str(folder), ["credit=gagpo", f"agent.state={state}"])
 
 
 def test_the_estimator_can_be_the_key_of_its_settings(folder: Path) -> None:

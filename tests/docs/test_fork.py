@@ -46,10 +46,9 @@ def test_the_agents_that_fork(tmp_path: Path) -> None:
 def test_the_page(tmp_path: Path) -> None:
     (commands,) = blocks("bash")
     write_vault(tmp_path)
-    shown = ""
-    for line in commands.splitlines():
-        shown = agentrl(*shlex.split(line)[1:], cwd=tmp_path).stdout
-    assert "value before" in shown
+    shown = [agentrl(*shlex.split(line)[1:], cwd=tmp_path).stdout for line in commands.splitlines()]
+    assert "value before" in shown[-2]
+    assert "truest here: " in shown[-1]
     assert "<svg" in (tmp_path / "values.svg").read_text()
     assert_sound(tmp_path / "runs/again")
     with RunDir.read(tmp_path / "runs" / "vault-probe") as run:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from agentrl.api.credit import credit
+from agentrl.api.rollout import rollout
 from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
@@ -50,3 +52,13 @@ def test_the_oracle_solves_a_task_of_every_kind(tmp_path: Path) -> None:
         agentrl("rollout", str(RECIPE), "--n", "10", "--script", script, "--out", script, cwd=tmp_path)
         with RunDir.read(tmp_path / script) as run:
             assert [row.reward for row in run.rows()] == [reward] * 10
+
+
+@pytest.mark.slow
+def test_the_state_of_a_turn_is_the_files(tmp_path: Path) -> None:
+    """The oracle looks at them, then changes them, then says that it is done."""
+    run = rollout(RECIPE, 20, group_size=2, script="oracle", out=tmp_path / "run", reporters=())
+    states = {each.id: [turn.state for turn in each.turns] for each in run.whole_episodes()}
+    assert all(state is not None for found in states.values() for state in found)
+    assert {(found[0] == found[1], found[1] == found[2]) for found in states.values()} == {(True, False)}
+    assert [batch["shared_states"] for batch in credit(run).batches] == [1.0]

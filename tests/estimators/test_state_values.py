@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from agentrl.config.credit import CreditSettings
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.registry import ESTIMATORS, CreditAssigner, load_credit
-from agentrl.estimators.state_values import CountedStates, StateValues
+from agentrl.estimators.state_values import CountedStates, StateValues, shared_states
 from agentrl.estimators.table import CreditTable
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError, RecipeError
@@ -119,6 +119,25 @@ class TestGagpo:
         assert gagpo(one).metrics == {"step_group_size": 1.5, "single_step_groups": 0.5}
         nameless = replace(table, task_ids=["", "", ""])
         assert not gagpo(nameless, std="none").turn.any(), "a task without an id is its group's alone"
+
+
+def test_shared_states_were_met_by_another_episode_of_the_task() -> None:
+    shared = [path(1, "ab"), path(0, "aac")]
+    assert shared_states(table_of(shared)) == 3 / 5, "a, not b and c; meeting a twice is not sharing it"
+    assert shared_states(table_of([path(1, "aa")])) == 0, "a group of one"
+    apart = table_of([path(1, "a", "g"), path(0, "a", "h")])
+    assert shared_states(apart) == 0
+    assert shared_states(replace(apart, task_ids=["t", "t"])) == 1, "two groups of one task"
+    assert shared_states(replace(apart, task_ids=["", ""])) == 0, "a task without an id is its group's alone"
+    unknown = [Member("g", s, [Step(None, 0, 1), Step("a", 0, 1)]) for s in (1.0, 0.0)]
+    assert shared_states(table_of(unknown)) == 0.5, "no key, no state"
+    assert shared_states(table_of([])) == 0
+
+
+def test_the_share_is_a_metric_of_credit_if_states_were_recorded(make_episode: Any) -> None:
+    for keys, share in ((("b", "c"), 0.5), ((None, None), None)):
+        made = [make_episode(f"g#{k}", "g", 1.0, [(keys[0] and "a", 1, None), (keys[k], 1, None)]) for k in (0, 1)]
+        assert load_credit(CreditSettings(use="grpo")).assign(made)[1].get("shared_states") == share
 
 
 def memory(decay: float = 0.5, **settings: Any) -> StateValues:

@@ -21,6 +21,7 @@ from agentrl.rewards.functions.cost import spent
 from agentrl.rewards.functions.length import overlong
 from agentrl.rollouts.agent import ToolAgent
 from agentrl.rollouts.context import RolloutContext
+from agentrl.rollouts.states.registry import StateRule
 from agentrl.store import RunDir, check
 from agentrl.tools.base import Environment, Tool, ToolResult, tool
 from agentrl.types.episode import Episode, in_order
@@ -123,7 +124,7 @@ def context(tmp_path: Path, agent: Any = "Forks", tools: str = "Dial", **recipe:
         tmp_path, agent=agent if isinstance(agent, dict) else {"use": f"{HERE}:{agent}"}, tools=[f"{HERE}:{tools}"],
         **recipe,
     )  # fmt: skip
-    return replace(make_context(parts, turner), keyed=True)
+    return replace(make_context(parts, turner), states=StateRule())
 
 
 def rollouts(n: int = 1) -> list[Any]:

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from agentrl.rollouts.states import files as hashed
+from agentrl.rollouts.states.files import files
+from agentrl.rollouts.states.registry import Moment
 from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
 from agentrl.tools.base import Tool
 from agentrl.tools.builtin.files import Files
 from agentrl.tools.builtin.python import Python
 from agentrl.tools.builtin.shell import Shell
 from agentrl.tools.methods import toolbox
-from agentrl.types.errors import ToolError
+from agentrl.types.errors import RecipeError, ToolError
 from agentrl.types.sandbox import SandboxSpec
 from agentrl.types.task import Task
 
@@ -53,6 +56,50 @@ async def test_what_was_run_and_seen_can_be_the_state_of_a_shell(backend: Namesp
     assert same == again
     assert same[:2] == shorter == other[:2]
     assert len({*same, *other}) == 5
+
+
+async def test_the_files_can_be_the_state(backend: NamespaceBackend) -> None:
+    """Whatever was run in between, and in every sandbox alike."""
+
+    async def after(*commands: str, **settings: Any) -> str | None:
+        spec = SandboxSpec(files={"a": "1", "data/b": "2"}, writable=("/data",))
+        box = await backend.create(spec, label="test")
+        for command in commands:
+            assert (await box.exec(command)).ok, command
+        return await files(Moment(TASK, sandbox=box), **settings)
+
+    start = await after()
+    assert start is not None
+    assert start == await after("cat a; ls /tmp", "echo 3 > a", "printf 1 > a"), "it was changed back"
+    assert start == await after("mkdir __pycache__ .git; touch __pycache__/x .git/y"), "caches are no state"
+    assert start == await after("touch a; chmod a+x a"), "nor times and modes"
+    changes = {
+        await after(*commands)
+        for commands in (
+            ["echo 3 > a"],
+            ["mv a c"],
+            ["rm a"],
+            ["mkdir d"],
+            ["ln -s a d"],
+            ["ln -s b d"],
+            ["echo > 'd e'"],
+        )
+    }
+    assert len({*changes, start}) == 8
+    large = ["head -c 3000000 /dev/zero > z"]
+    assert await after(*large) == await after(*large, "printf x | dd of=z conv=notrunc"), "of a large file, its size"
+    assert await after(*large) != await after(*large, "echo >> z")
+    assert await after("echo 1 > /data/x") == start
+    assert await after("echo 1 > /data/x", folder="/data") != await after(folder="/data")
+    assert await after(timeout_s=1e-4) is None, "not hashed in time"
+
+
+async def test_files_that_cannot_be_hashed_are_refused(sandbox: NamespaceSandbox, monkeypatch: Any) -> None:
+    monkeypatch.setattr(hashed, "_COMMAND", "exec nosuchprogram")
+    with pytest.raises(RecipeError, match="agent.state: the files of the sandbox cannot be hashed"):
+        await files(Moment(TASK, sandbox=sandbox))
+    with pytest.raises(RecipeError, match="the episode has none"):
+        await files(Moment(TASK))
 
 
 async def test_python(sandbox: NamespaceSandbox) -> None:

@@ -19,6 +19,7 @@ from agentrl.rollouts.conversation.policies import EpisodePolicy
 from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState, SessionMisused
 from agentrl.rollouts.conversation.tool_prompt import ToolPrompt
 from agentrl.rollouts.faults.failures import raised_in
+from agentrl.rollouts.states.registry import Moment, StateRule
 from agentrl.tools.asides import asides
 from agentrl.tools.base import Observation, Tool, ToolResult
 from agentrl.tools.methods import ToolMethod
@@ -319,7 +320,7 @@ class Conversation:
             prompt, fork = recorded
         if len(prompt.tokens) + speaker.room(prompt.tokens) >= speaker.engine.max_context:
             raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {speaker.engine.max_context}")
-        key = state.key() if speaker.trains else None
+        key = await self._state(state.states) if speaker.trains and state.states is not None else None
         saved = await state.saved() if state.saves else None
         started = time.perf_counter()
         completion = speaker.stamped(await self._sampled(prompt.tokens))
@@ -348,6 +349,16 @@ class Conversation:
         )
         self._place(turn, fork)
         return reply
+
+    async def _state(self, rule: StateRule) -> str | None:
+        """Returns the key of the state that the next turn acts on; None if it is unknown.
+
+        Raises:
+            ValueRefused: the value of a signature or of `state_key()` cannot be a key.
+        """
+        owners = {name: method.owner for name, method in self.methods.items()}
+        opened = self.tools, owners, self.sandbox, rule.keyed
+        return await rule.key(Moment(self.task, self.opening, self.turns, *opened))
 
     def adopt(self, turn: TurnDraft, opened: str, fork: Branch | Drift | None) -> None:
         """Adds a recorded turn in place of a sampled one. Its calls are still to run.

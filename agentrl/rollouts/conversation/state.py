@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.calls import CallRunner
 from agentrl.rollouts.faults.failures import LimitReached, within
+from agentrl.rollouts.states.registry import StateRule
 from agentrl.tools.base import Environment
 from agentrl.tools.calling import called
 from agentrl.types import values
@@ -19,14 +20,6 @@ from agentrl.types.episode import MAIN, Context
 from agentrl.types.errors import AgentRLError
 from agentrl.types.recording import Recording
 from agentrl.types.task import Task
-
-
-class HasStateKey(Protocol):
-    """Object that knows the state of the episode: an agent, a tool."""
-
-    def state_key(self) -> Any:
-        """Returns the state that the next turn acts on."""
-        ...
 
 
 class RecordedConversation(Protocol):
@@ -63,7 +56,7 @@ class EpisodeState:
 
     Args:
         calls: runs its tool calls, under its limits.
-        keyed: objects that know the state that a turn acts on, if credit reads it.
+        states: decides which state a turn has, if credit reads it.
         saves: environments whose state is stored with each turn.
         split: what the episode is for: `train`, `eval`, `rollout`, `demo`.
 
@@ -81,7 +74,7 @@ class EpisodeState:
         *,
         max_turns: int,
         seed: int,
-        keyed: Sequence[HasStateKey] = (),
+        states: StateRule | None = None,
         saves: Sequence[Environment] = (),
         split: str = "rollout",
     ) -> None:
@@ -91,7 +84,7 @@ class EpisodeState:
         self.stage = "agent"
         self.seats = False
         self.seconds = {"generate": 0.0, "tools": 0.0}
-        self._keyed = keyed
+        self.states = states
         self._begun = 0
         self._under_way: set[int] = set()
         self._busy: set[asyncio.Task[Any] | None] = set()
@@ -203,11 +196,6 @@ class EpisodeState:
             except values.ValueRefused as error:
                 raise values.ValueRefused(error.message, place=f"{name}.save()", remedy=error.remedy) from None
         return found or None
-
-    def key(self) -> str | None:
-        """Returns the state that the next turn acts on."""
-        keys = [(each, key) for each in self._keyed if (key := each.state_key()) is not None]
-        return "|".join(values.state_key(key, type(each).__name__) for each, key in keys) if keys else None
 
 
 class Conversations:

@@ -59,7 +59,7 @@ class BatchBuilder:
     ) -> None:
         self._settings, self._run, self._reporter = settings, run, reporter
         self._curriculum, self._credit, self._beside = curriculum, credit, beside or {}
-        self._giver = giver
+        self._giver, self._told_of_states = giver, False
         self.truncation = Truncation.of_settings(settings)
 
     async def build(self, groups: list[Group], iteration: int) -> TrainingBatch:
@@ -69,6 +69,7 @@ class BatchBuilder:
         beside = {name: await each.build(chosen, iteration) for name, each in self._beside.items()}
         training = await self._giver.call(self._credited, groups, chosen, samples, credits, beside, iteration)
         self._note_if_nothing_teaches(training, groups, metrics, iteration)
+        self._note_if_no_state_is_shared(metrics, iteration)
         of_others = {name: each.samples for name, each in beside.items()}
         told = {key: value for each in beside.values() for key, value in each.metrics.items()}
         return TrainingBatch(training, _with_advantages(groups, credits), {**metrics, **told}, of_others)
@@ -132,6 +133,17 @@ class BatchBuilder:
             why += ", and no two turns met the same state: state_key() of the tools or the agent tells too many apart"
         told = _groups_in_words(groups)
         self._reporter.note(f"iteration {iteration + 1}: nothing to learn from, {why} ({told})")
+
+    def _note_if_no_state_is_shared(self, metrics: Mapping[str, Any], iteration: int) -> None:
+        """Tells once in a process that credit by state compares nothing, in this batch or with earlier ones."""
+        if self._told_of_states or metrics.get("shared_states") != 0 or metrics.get("known_states"):
+            return
+        if "state" in self._credit.needs:
+            self._told_of_states = True
+            self._reporter.note(
+                f"iteration {iteration + 1}: no two episodes met the same state, and {self._credit.estimator.name} "
+                "compares turns at equal states -> a coarser state_key(), or agent.state: tools (docs/states.md)"
+            )
 
 
 def _samples_of(each: CreditedEpisode, samples: Samples) -> list[TrainingSample]:
