@@ -77,6 +77,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "returns": "agentrl.estimators.turn.returns:returns",
         "gigpo": "agentrl.estimators.turn.gigpo:gigpo",
         "gagpo": "agentrl.estimators.turn.gagpo:gagpo",
+        "rtmc": "agentrl.estimators.turn.rtmc:rtmc",
         "igpo": "agentrl.estimators.turn.igpo:igpo",
         "salt": "agentrl.estimators.turn.salt:salt",
         "mt_grpo": "agentrl.estimators.turn.mt_grpo:mt_grpo",

@@ -1,0 +1,89 @@
+"""Credit of 2026's papers on tables that are worked by hand; what it refuses; the order of episodes.
+
+`test_credit_properties.py` holds the order of episodes, groups of one and more for every built-in estimator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from agentrl.estimators.estimator import Advantages
+from agentrl.estimators.registry import ESTIMATORS
+from agentrl.estimators.table import CreditTable
+from agentrl.types.errors import CreditError
+from tests.estimators.tables import Member, Step, table_of
+
+BUILT_IN = ESTIMATORS.all()
+
+
+def run(name: str, table: CreditTable, **settings: Any) -> Advantages:
+    estimator = BUILT_IN[name]
+    return estimator(table, estimator.settings(**settings))
+
+
+def refuses(name: str, **settings: Any) -> None:
+    with pytest.raises(ValidationError):
+        BUILT_IN[name].settings(**settings)
+
+
+class TestRtmc:
+    """Two rollouts begin alike; of these the one that does u in b succeeds. A third goes elsewhere."""
+
+    MEMBERS = (
+        Member("g", 1.0, [Step("a", 0.0, 1), Step("b", 0.0, 1)]),
+        Member("g", 0.0, [Step("a", 0.0, 1), Step("b", 0.0, 1)]),
+        Member("g", 0.0, [Step("a", 0.0, 1), Step("c", 0.0, 1)]),
+    )
+    ACTIONS = (["x", "u"], ["x", "w"], ["y", "u"])
+
+    def table(self, order=(0, 1, 2)) -> CreditTable:
+        table = table_of([self.MEMBERS[i] for i in order], [str(i) for i in order])
+        return table.with_columns(action=[action for i in order for action in self.ACTIONS[i]])
+
+    def test_actions_are_compared_in_their_state(self):
+        # Undiscounted. Q(a, x) = 1/2, V(a) = 1/3; Q(a, y) = 0; Q(b, u) = 1, Q(b, w) = 0, V(b) = 1/2; V(c) = Q(c, u).
+        found = run("rtmc", self.table(), gamma=1.0, prior=0.0, std="none")
+        np.testing.assert_allclose(found.turn, [1 / 6, 1 / 2, 1 / 6, -1 / 2, -1 / 3, 0], atol=1e-12)
+
+    def test_a_prior_of_the_group_stands_in_for_visits(self):
+        # b = 1/3 counts twice: V'(a) = (1 + 2/3) / 5 = 1/3, V'(b) = (1 + 2/3) / 4 = 5/12, V'(c) = (2/3) / 3 = 2/9.
+        found = run("rtmc", self.table(), gamma=1.0, prior=2.0, std="none")
+        raw = np.array([1 / 6, 7 / 12, 1 / 6, -5 / 12, -1 / 3, -2 / 9])
+        np.testing.assert_allclose(found.turn, raw, atol=1e-12)
+        scaled = run("rtmc", self.table(), gamma=1.0, prior=2.0, eps=0.0).turn
+        np.testing.assert_allclose(scaled, raw / raw.std(), atol=1e-12)
+
+    def test_returns_are_discounted_and_the_prior_is_not(self):
+        # Q(a, x) = .99 / 2, V'(a) = (.99 + 2/3) / 5.
+        found = run("rtmc", self.table(), std="none").turn
+        np.testing.assert_allclose(found[0], 0.495 - (0.99 + 2 / 3) / 5, atol=1e-12)
+
+    def test_a_rollout_counts_with_its_first_visit(self):
+        # It does x in a twice; the first return, 1/2, counts. Q(a, x) = 1/2, Q(a, y) = 0, V(a) = 1/4.
+        looped = [Member("g", 1.0, [Step("a", 0.0, 1)] * 2), Member("g", 0.0, [Step("a", 0.0, 1)])]
+        table = table_of(looped).with_columns(action=["x", "x", "y"])
+        found = run("rtmc", table, gamma=0.5, prior=0.0, std="none")
+        np.testing.assert_allclose(found.turn, [0.25, 0.25, -0.25], atol=1e-12)
+        assert found.metrics == {"step_group_size": 2.0, "single_step_groups": 0.0}
+
+    def test_a_turn_without_a_state_is_compared_with_the_group(self):
+        members = [Member("g", 1.0, [Step(None, 0.0, 1)]), Member("g", 0.0, [Step("a", 0.0, 1)])]
+        table = table_of(members).with_columns(action=["x", "x"])
+        # Q = 1, V' = (1 + 2 * 1/2) / 3; Q = 0, V' = (0 + 1) / 3.
+        np.testing.assert_allclose(run("rtmc", table, std="none").turn, [1 / 3, -1 / 3], atol=1e-12)
+
+    def test_order_of_episodes(self):
+        turns = run("rtmc", self.table()).turn.reshape(3, 2)
+        np.testing.assert_allclose(run("rtmc", self.table((2, 0, 1))).turn.reshape(3, 2), turns[[2, 0, 1]], atol=1e-12)
+
+    def test_needs_states_and_actions(self):
+        with pytest.raises(CreditError, match="column 'action'"):
+            run("rtmc", table_of(self.MEMBERS))
+        with pytest.raises(CreditError, match="no turn has a recorded state"):
+            run("rtmc", table_of([Member("g", 1.0, [Step(None, 0.0, 1)])]).with_columns(action=["x"]))
+        refuses("rtmc", prior=-1.0)
+        refuses("rtmc", gamma=1.5)
