@@ -87,3 +87,56 @@ class TestRtmc:
             run("rtmc", table_of([Member("g", 1.0, [Step(None, 0.0, 1)])]).with_columns(action=["x"]))
         refuses("rtmc", prior=-1.0)
         refuses("rtmc", gamma=1.5)
+
+
+class TestA2tgpo:
+    """Three episodes of three, three and two turns. Gains of the first turn .2, .0, .4; of the second .1, .3."""
+
+    BELIEFS = ([0.1, 0.3, 0.4], [0.2, 0.2, 0.5], [0.1, 0.5])
+    SCORES = (1.0, 0.0, 0.5)
+
+    def table(self, order=(0, 1, 2)) -> CreditTable:
+        members = [Member("g", self.SCORES[i], [Step(None, 0.0, 1)] * len(self.BELIEFS[i])) for i in order]
+        beliefs = [belief for i in order for belief in self.BELIEFS[i]]
+        return table_of(members, [str(i) for i in order]).with_columns(gold_logprob=np.log(beliefs))
+
+    def test_gains_are_compared_at_equal_depth(self):
+        # First turns: mean .2; second: mean .2. Summed and over the root of 2 terms, of 1, of none.
+        found = run("a2tgpo", self.table(), std="none", alpha=1.0, gamma=0.5)
+        root = 2**0.5
+        wanted = [(0 - 0.05) / root, -0.1, 0, (-0.2 + 0.05) / root, 0.1, 0, 0.2, 0]
+        np.testing.assert_allclose(found.parts["gain"], wanted, atol=1e-12)
+        np.testing.assert_allclose(found.parts["outcome"], [0.5] * 3 + [-0.5] * 3 + [0.0] * 2, atol=1e-12)
+        assert found.metrics == pytest.approx({"information_gain": 0.2, "turns_with_gain": 0.8})
+
+    def test_gains_are_divided_by_the_deviation_of_their_depth(self):
+        # First turns 0, -.2, .2 over the root of .08 / 3; second -.1, .1 over .1. Alpha .3.
+        found = run("a2tgpo", self.table(), eps=0.0)
+        first = 0.2 / (0.08 / 3) ** 0.5
+        root = 2**0.5
+        wanted = np.array([-1 / root, -1, 0, (1 - first) / root, 1, 0, first, 0]) * 0.3
+        np.testing.assert_allclose(found.parts["gain"], wanted, rtol=1e-6, atol=1e-9)
+
+    def test_the_clip_range_grows_with_the_gain(self):
+        found = run("a2tgpo", self.table(), std="none", beta=0.5)
+        sigmoid = 1 / (1 + np.exp(-np.array([0, -0.1, -0.2, 0.1, 0.2])))
+        wanted = 1 + 0.5 * (2 * sigmoid - 1)
+        np.testing.assert_allclose(found.clip_scale, [*wanted[:2], 1, *wanted[2:4], 1, wanted[4], 1], atol=1e-12)
+        assert run("a2tgpo", self.table(), beta=0.0).clip_scale is None
+
+    def test_order_of_episodes(self):
+        found, moved = run("a2tgpo", self.table()), run("a2tgpo", self.table((2, 0, 1)))
+        for column, other in ((found.turn, moved.turn), (found.clip_scale, moved.clip_scale)):
+            np.testing.assert_allclose(other, np.concatenate([column[6:], column[:6]]), atol=1e-12)
+
+    def test_episodes_of_one_turn_have_the_outcome_alone(self):
+        members = [Member("g", score, [Step(None, 0.0, 1)]) for score in (1.0, 0.0)]
+        found = run("a2tgpo", table_of(members).with_columns(gold_logprob=[-1.0, -2.0]), std="none")
+        assert found.turn.tolist() == [0.5, -0.5]
+        assert found.metrics == {"information_gain": 0.0, "turns_with_gain": 0.0}
+
+    def test_refuses(self):
+        with pytest.raises(CreditError, match="gold answer was not scored"):
+            run("a2tgpo", table_of([Member("g", 1.0, [Step(None, 0.0, 1)])]))
+        refuses("a2tgpo", beta=1.0)
+        refuses("a2tgpo", alpha=-0.1)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import torch
 
+from agentrl.config.recipe import Recipe
+from agentrl.training.losses.batch import TokenBatch
+from agentrl.training.losses.objective import Objective
 from tests.estimators.tables import Member, Step, table_of
-from tests.methods.credit import by_trajectory, part, rounded
+from tests.methods.credit import by_trajectory, of, part, rounded
 from tests.methods.proofs import Method
+from tests.methods.search import PAGES, sized
 
-# RTMC: b = 1/3. Q(a, x) = .99 / 2, V'(a) = (.99 + 2/3) / 5, Q(a, y) = 0; Q(b, u) = 1, Q(b, w) = 0, V'(b) = (1 + 2/3) / 4;
+# --- RTMC ---------------------------------------------------------------------------------------------------------
+
+# b = 1/3. Q(a, x) = .99 / 2, V'(a) = (.99 + 2/3) / 5, Q(a, y) = 0; Q(b, u) = 1, Q(b, w) = 0, V'(b) = (1 + 2/3) / 4;
 # V'(c) = (2/3) / 3. Over the deviation of the six.
 TREE = table_of(
     [Member("g", score, [Step("a", 0, 1), Step(then, 0, 1)]) for score, then in ((1, "b"), (0, "b"), (0, "c"))]
@@ -16,6 +25,37 @@ TREE = table_of(
 ROOT = (0.99 + 2 / 3) / 5
 BRANCHES = np.array([0.495 - ROOT, 7 / 12, 0.495 - ROOT, -5 / 12, -ROOT, -2 / 9])
 
+# --- A2TGPO -------------------------------------------------------------------------------------------------------
+
+
+def gain_and_loss(recipe: Recipe) -> list[float]:
+    """The recipe's credit of two episodes of three turns, and its loss of their turns: one token each, ratio 1.5."""
+    turns = [Step(None, 0, 1)] * 3
+    table = table_of([Member("g", 1, turns), Member("g", 0, turns)])
+    found = of(recipe, table.with_columns(gold_logprob=np.log([0.1, 0.3, 0.2, 0.1, 0.2, 0.3])))
+    scale = None if found.clip_scale is None else torch.tensor(found.clip_scale, dtype=torch.float32)
+    logprob, ones, one = torch.zeros(6), torch.ones(6), torch.zeros(6, dtype=torch.long)
+    old = logprob - math.log(1.5)
+    batch = TokenBatch(logprob, old, old, ones, ones, ones, one, torch.arange(6), one, clip_scale=scale)
+    loss, _ = Objective.of(recipe.train.model_copy(update={"kl": None}), recipe.base)(batch)
+    return rounded([*found.turn, *loss])
+
+
+# Gains .2, -.1 and .1, .1: at either depth 1 deviation above and below. Summed: 0 over the root of two terms, then one
+# term; a weight of .3. Outcomes: 1 and 0 are 1 deviation from their mean. The range of .2 grows or shrinks by .3 of
+# 2 sigmoid(1) - 1 = .4621.
+WIDE = 0.2 * (1 + 0.3 * math.tanh(0.5))
+NARROW = 0.2 * (1 - 0.3 * math.tanh(0.5))
+GAINED = [1, 0.7, 1, -1, -0.7, -1] + [-1 - each for each in (WIDE, NARROW, 0.2, NARROW, WIDE, 0.2)]
+
 METHODS = [
     Method("rtmc", lambda run: part(run, "rtmc", "step"), by_trajectory(TREE), rounded(BRANCHES / BRANCHES.std())),
+    Method(
+        "a2tgpo",
+        lambda run: part(run, "a2tgpo", "gain"),
+        gain_and_loss,
+        rounded(GAINED),
+        sized=sized("guesses", PAGES, "tools.0.k=1", "information_gain.lead=<answer>"),
+        warmed=None,
+    ),
 ]
