@@ -140,3 +140,83 @@ class TestA2tgpo:
             run("a2tgpo", table_of([Member("g", 1.0, [Step(None, 0.0, 1)])]))
         refuses("a2tgpo", beta=1.0)
         refuses("a2tgpo", alpha=-0.1)
+
+
+class TestSpro:
+    """Two episodes: turns of two tokens and one, and a turn of one. Log-ratios 1, 2, 3 and 5."""
+
+    def table(self, order=(0, 1)) -> CreditTable:
+        members = (
+            Member("g", 1.0, [Step(None, 0.0, 2), Step(None, 0.0, 1)]),
+            Member("g", 0.0, [Step(None, 0.0, 1)]),
+        )
+        ratios = ([1.0, 2.0, 3.0], [5.0])
+        table = table_of([members[i] for i in order], [str(i) for i in order])
+        return table.with_columns(
+            ref_logprob=[-6.0] * 4, behaviour_logprob=[ratio - 6.0 for i in order for ratio in ratios[i]]
+        )
+
+    def test_sums_are_compared_at_the_same_token(self):
+        # First tokens .1 and .5, mean .3; the second and third have nobody beside them. Outcomes 1/2 and -1/2.
+        found = run("spro", self.table(), beta=0.1, std="none")
+        np.testing.assert_allclose(found.token, [0.5 - 0.2, 0.5, 0.5, -0.5 + 0.2], atol=1e-12)
+        np.testing.assert_allclose(found.parts["process"], [-0.1, 0, 0.2], atol=1e-12)
+
+    def test_or_at_the_end_of_the_same_turn(self):
+        # First turns end with .1 + .2 and .5, mean .4.
+        found = run("spro", self.table(), beta=0.1, std="none", step="turn")
+        np.testing.assert_allclose(found.token, [0.5 - 0.1, 0.5 - 0.1, 0.5, -0.5 + 0.1], atol=1e-12)
+
+    def test_sums_begin_anew_with_each_episode(self):
+        twice = [Member("g", score, [Step(None, 0.0, 2)]) for score in (1.0, 1.0)]
+        table = table_of(twice).with_columns(ref_logprob=[-5.0] * 4, behaviour_logprob=[-4.0, -4.0, -4.0, -2.0])
+        # Sums 1, 2 and 1, 4.
+        np.testing.assert_allclose(run("spro", table, beta=1.0).token, [0, -1, 0, 1], atol=1e-12)
+
+    def test_order_of_episodes(self):
+        found, moved = run("spro", self.table()), run("spro", self.table((1, 0)))
+        np.testing.assert_allclose(moved.token, np.concatenate([found.token[3:], found.token[:3]]), atol=1e-12)
+
+    def test_refuses(self):
+        with pytest.raises(CreditError, match="under a reference policy"):
+            run("spro", table_of([Member("g", 1.0, [Step(None, 0.0, 1)])]).with_columns(behaviour_logprob=[-1.0]))
+        refuses("spro", beta=0.0)
+
+
+class TestAem:
+    """Two episodes of two turns. The success is unsure of its second turn; the failure of both alike."""
+
+    def table(self, order=(0, 1)) -> CreditTable:
+        members = (
+            Member("g", 1.0, [Step(None, 0.0, 2), Step(None, 0.0, 1)]),
+            Member("g", 0.0, [Step(None, 0.0, 1), Step(None, 0.0, 1)]),
+        )
+        entropies = ([0.1, 0.3, 0.6], [0.8, 0.8])
+        table = table_of([members[i] for i in order], [str(i) for i in order])
+        return table.with_columns(entropy=[each for i in order for each in entropies[i]])
+
+    def test_uncertain_turns_get_less(self):
+        # Mean entropies .2 and .6, so 0 and 1: exp 0 and exp -2 over their mean.
+        fell = np.exp(-2.0)
+        mean = (1 + fell) / 2
+        found = run("aem", self.table(), strength=2.0, std="none")
+        np.testing.assert_allclose(found.turn, [0.5 / mean, 0.5 * fell / mean, -0.5, -0.5], atol=1e-12)
+        assert found.metrics == pytest.approx({"largest_modulation": 1 / mean})
+
+    def test_among_the_turns_of_the_group(self):
+        # .2, .6, .8, .8: 0, 2/3, 1, 1.
+        factor = np.exp(-np.array([0, 2 / 3, 1, 1]))
+        found = run("aem", self.table(), strength=1.0, std="none", over="group")
+        np.testing.assert_allclose(found.turn, factor / factor.mean() * [0.5, 0.5, -0.5, -0.5], atol=1e-12)
+
+    def test_without_strength_it_is_grpo(self):
+        np.testing.assert_allclose(run("aem", self.table(), strength=0.0).turn, run("grpo", self.table()).turn)
+
+    def test_order_of_episodes(self):
+        found, moved = run("aem", self.table()), run("aem", self.table((1, 0)))
+        np.testing.assert_allclose(moved.turn, found.turn[[2, 3, 0, 1]], atol=1e-12)
+
+    def test_refuses(self):
+        with pytest.raises(CreditError, match="entropies of the policy"):
+            run("aem", table_of([Member("g", 1.0, [Step(None, 0.0, 1)])]))
+        refuses("aem", strength=-1.0)

@@ -11,7 +11,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.objective import Objective
 from tests.estimators.tables import Member, Step, table_of
-from tests.methods.credit import by_trajectory, of, part, rounded
+from tests.methods.credit import HALF, by_token, by_trajectory, method, of, part, rounded, said
 from tests.methods.proofs import Method
 from tests.methods.search import PAGES, sized
 
@@ -48,6 +48,17 @@ WIDE = 0.2 * (1 + 0.3 * math.tanh(0.5))
 NARROW = 0.2 * (1 - 0.3 * math.tanh(0.5))
 GAINED = [1, 0.7, 1, -1, -0.7, -1] + [-1 - each for each in (WIDE, NARROW, 0.2, NARROW, WIDE, 0.2)]
 
+# --- SPRO, AEM ----------------------------------------------------------------------------------------------------
+
+# Sums of .05 of the log-ratio: .05, .1 and .15, .15. Means .1 and .125; GRPO beside that.
+LOG_RATIOS = said([1, 0], tokens=[2, 2], behaviour_logprob=[-1, -1, -1, -2], ref_logprob=[-2, -2, -4, -2])
+
+# Mean entropies .2, .6, .4: 0, 1, 1/2 between the least and the greatest. The failure knows one entropy.
+SURE = table_of([Member("g", score, [Step(None, 0, 1)] * 3) for score in (1, 0)]).with_columns(
+    entropy=[0.2, 0.6, 0.4, 0.3, 0.3, 0.3]
+)
+FALL = np.exp(-np.array([0, 1, 0.5]))
+
 METHODS = [
     Method("rtmc", lambda run: part(run, "rtmc", "step"), by_trajectory(TREE), rounded(BRANCHES / BRANCHES.std())),
     Method(
@@ -57,5 +68,17 @@ METHODS = [
         rounded(GAINED),
         sized=sized("guesses", PAGES, "tools.0.k=1", "information_gain.lead=<answer>"),
         warmed=None,
+    ),
+    method(
+        "spro",
+        lambda run: part(run, "spro", "process"),
+        by_token(LOG_RATIOS),
+        [HALF - 0.05, HALF - 0.025, -HALF + 0.05, -HALF + 0.025],
+    ),
+    Method(
+        "aem",
+        lambda run: run.metric("largest_modulation"),
+        by_trajectory(SURE),
+        rounded([*(HALF * FALL / FALL.mean()), -HALF, -HALF, -HALF]),
     ),
 ]
