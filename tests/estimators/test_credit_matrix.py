@@ -58,6 +58,9 @@ train: {iterations: 1, groups: 4, group_size: 4, minibatch: 16, lr: 1.0e-3}
 
 WITH_A_MODEL = {
     "igpo": [],
+    "a2tgpo": [],
+    "spro": [],
+    "aem": [],
     "gae": ["train.critic={}"],
     "ppr": ["train.critic={}"],
     "turn_gae": ["train.critic={}"],

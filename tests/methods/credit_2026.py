@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import torch
 
+from agentrl import Say
 from agentrl.config.recipe import Recipe
 from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.objective import Objective
+from agentrl.types.task import Task
 from tests.estimators.tables import Member, Step, table_of
 from tests.methods.credit import HALF, by_token, by_trajectory, method, of, part, rounded, said
+from tests.methods.curricula import stages_learned
 from tests.methods.proofs import Method
-from tests.methods.search import PAGES, sized
+from tests.methods.search import HUES, PAGES, Script, sized
 
 # --- RTMC ---------------------------------------------------------------------------------------------------------
 
@@ -26,6 +30,12 @@ ROOT = (0.99 + 2 / 3) / 5
 BRANCHES = np.array([0.495 - ROOT, 7 / 12, 0.495 - ROOT, -5 / 12, -ROOT, -2 / 9])
 
 # --- A2TGPO -------------------------------------------------------------------------------------------------------
+
+
+def wanders(task: Task, rng: random.Random) -> Script:
+    """Searches for the name of the question or for another one, and guesses: half of the answers are right."""
+    yield Say(calls=[("search", {"query": rng.choice([task.id, "mi"])})])
+    yield Say(calls=[("answer", {"text": rng.choice(HUES)})])
 
 
 def gain_and_loss(recipe: Recipe) -> list[float]:
@@ -59,6 +69,15 @@ SURE = table_of([Member("g", score, [Step(None, 0, 1)] * 3) for score in (1, 0)]
 )
 FALL = np.exp(-np.array([0, 1, 0.5]))
 
+# --- Dr. MAS ------------------------------------------------------------------------------------------------------
+
+# The turns of the solver have the outcomes 1, 0, 0: mean 1/3, deviation the root of 1/3. Those of the verifier 1, 0:
+# mean 1/2, deviation the root of 1/2.
+TRIED = table_of([Member("g", 1, [Step(None, 0, 1)] * 2), Member("g", 0, [Step(None, 0, 1)] * 3)]).with_columns(
+    role=["solver", "verifier", "solver", "verifier", "solver"]
+)
+SOLVED, FAILED = 2 / 3 * math.sqrt(3), -1 / 3 * math.sqrt(3)
+
 METHODS = [
     Method("rtmc", lambda run: part(run, "rtmc", "step"), by_trajectory(TREE), rounded(BRANCHES / BRANCHES.std())),
     Method(
@@ -66,7 +85,9 @@ METHODS = [
         lambda run: part(run, "a2tgpo", "gain"),
         gain_and_loss,
         rounded(GAINED),
-        sized=sized("guesses", PAGES, "tools.0.k=1", "information_gain.lead=<answer>"),
+        sized=sized(
+            "guesses", PAGES, f"scripts.shown={__name__}:wanders", "tools.0.k=1", "information_gain.lead=<answer>"
+        ),
         warmed=None,
     ),
     method(
@@ -80,5 +101,14 @@ METHODS = [
         lambda run: run.metric("largest_modulation"),
         by_trajectory(SURE),
         rounded([*(HALF * FALL / FALL.mean()), -HALF, -HALF, -HALF]),
+    ),
+    Method(
+        "dr-mas",
+        lambda run: part(run, "role_grpo", "role"),
+        by_trajectory(TRIED),
+        rounded([SOLVED, HALF, FAILED, -HALF, FAILED]),
+        sized=("warm_start.steps=200", "warm_start.episodes=256", "tasks.args.n=16"),
+        warmed=None,
+        learns=stages_learned,
     ),
 ]

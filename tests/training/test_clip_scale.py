@@ -60,9 +60,7 @@ def episode(id: str, beliefs: list[float], reward: float) -> Episode:
     for index, belief in enumerate(beliefs):
         nodes.append(Node(parent=len(nodes) - 1, kind="sampled", token_ids=[3, 4], logprobs=[-0.5, -0.5]))
         turns.append(Turn(index=index, node=len(nodes) - 1, text="", finish="stop", gold_logprob=belief))
-    return Episode(
-        id=id, group_id="g", task=Task.of("t", "go"), status="done", nodes=nodes, turns=turns, reward=reward
-    )
+    return Episode(id=id, group_id="g", task=Task.of("t", "go"), status="done", nodes=nodes, turns=turns, reward=reward)
 
 
 def test_the_credit_of_an_episode_scales_the_range_of_its_tokens():
