@@ -94,6 +94,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "tempo": "agentrl.estimators.turn.tempo:tempo",
         "capo": "agentrl.estimators.turn.capo:capo",
         "implicit_prm": "agentrl.estimators.turn.implicit_prm:implicit_prm",
+        "istar": "agentrl.estimators.turn.istar:istar",
         "spro": "agentrl.estimators.turn.spro:spro",
         "aem": "agentrl.estimators.turn.aem:aem",
         "a_lol": "agentrl.estimators.turn.a_lol:a_lol",

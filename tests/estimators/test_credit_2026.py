@@ -220,3 +220,34 @@ class TestAem:
         with pytest.raises(CreditError, match="entropies of the policy"):
             run("aem", table_of([Member("g", 1.0, [Step(None, 0.0, 1)])]))
         refuses("aem", strength=-1.0)
+
+
+class TestIstar:
+    """Log-ratios of the reward model: a turn of 1 + 2 and one of 1; a turn of 5, and one without tokens."""
+
+    def table(self, order=(0, 1)) -> CreditTable:
+        members = (
+            Member("g", 1.0, [Step(None, 0.0, 2), Step(None, 0.0, 1)]),
+            Member("g", 0.0, [Step(None, 0.0, 1), Step(None, 0.0, 0)]),
+        )
+        ratios = ([1.0, 2.0, 1.0], [5.0])
+        table = table_of([members[i] for i in order], [str(i) for i in order])
+        return table.with_columns(
+            behaviour_logprob=[-6.0] * 4, prm_logprob=[ratio - 6.0 for i in order for ratio in ratios[i]]
+        )
+
+    def test_rewards_of_turns_beside_the_outcome(self):
+        # Rewards 3, 1 and 5: mean 3. Outcomes 1/2 and -1/2.
+        found = run("istar", self.table(), std="none", weight=0.1)
+        np.testing.assert_allclose(found.turn, [0.5, 0.5 - 0.2, -0.5 + 0.2, -0.5], atol=1e-12)
+        # Deviation 2.
+        np.testing.assert_allclose(run("istar", self.table(), eps=0.0).parts["step"], [0, -1, 1, 0], atol=1e-12)
+
+    def test_order_of_episodes(self):
+        found, moved = run("istar", self.table()), run("istar", self.table((1, 0)))
+        np.testing.assert_allclose(moved.turn, found.turn[[2, 3, 0, 1]], atol=1e-12)
+
+    def test_refuses(self):
+        with pytest.raises(CreditError, match="implicit process reward model"):
+            run("istar", table_of([Member("g", 1.0, [Step(None, 0.0, 1)])]).with_columns(behaviour_logprob=[-1.0]))
+        refuses("istar", weight=-1.0)

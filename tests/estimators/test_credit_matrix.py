@@ -68,6 +68,7 @@ WITH_A_MODEL = {
     "spa": ["train.critic={}"],
     "a_lol": ["train.critic={}"],
     "high_entropy": [],
+    "istar": ["train.reward_model={lr: 1e-4, objective: preference, reference: policy}"],
     "implicit_prm": ["train.reward_model={lr: 1e-4}"],
     "grpo_care": ["train.ema_reference={}"],
 }

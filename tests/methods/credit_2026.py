@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,19 @@ from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.objective import Objective
 from agentrl.types.task import Task
 from tests.estimators.tables import Member, Step, table_of
-from tests.methods.credit import HALF, by_token, by_trajectory, method, of, part, rounded, said
+from tests.methods.credit import (
+    BY_HEART,
+    EIGHT,
+    HALF,
+    after_a_warmup,
+    by_token,
+    by_trajectory,
+    method,
+    of,
+    part,
+    rounded,
+    said,
+)
 from tests.methods.curricula import stages_learned
 from tests.methods.proofs import Method
 from tests.methods.search import HUES, PAGES, Script, sized
@@ -69,6 +82,19 @@ SURE = table_of([Member("g", score, [Step(None, 0, 1)] * 3) for score in (1, 0)]
 )
 FALL = np.exp(-np.array([0, 1, 0.5]))
 
+# Rewards of turns 1, 3 and 5, 3: mean 3, deviation the root of 8/3. GRPO beside that.
+PREFERRED = table_of([Member("g", score, [Step(None, 0, 1)] * 2) for score in (1, 0)]).with_columns(
+    prm_logprob=[-5, -3, -1, -3], behaviour_logprob=[-6] * 4
+)
+LEAD = 2 / math.sqrt(8 / 3)
+
+
+def credit_and_pairs(recipe: Recipe) -> list[Any]:
+    """The recipe's credit of two episodes, and what its reward model learns from and is compared with."""
+    model = recipe.train.reward_model
+    return [by_trajectory(PREFERRED)(recipe), None if model is None else [model.objective, model.reference]]
+
+
 # --- Dr. MAS ------------------------------------------------------------------------------------------------------
 
 # The turns of the solver have the outcomes 1, 0, 0: mean 1/3, deviation the root of 1/3. Those of the verifier 1, 0:
@@ -101,6 +127,16 @@ METHODS = [
         lambda run: run.metric("largest_modulation"),
         by_trajectory(SURE),
         rounded([*(HALF * FALL / FALL.mean()), -HALF, -HALF, -HALF]),
+    ),
+    Method(
+        "istar",
+        lambda run: run.metric("reward_model_loss"),
+        credit_and_pairs,
+        [rounded([HALF - LEAD, HALF, -HALF + LEAD, -HALF]), ["preference", "policy"]],
+        small=("train.reward_model.warmup=1",),
+        sized=(*EIGHT, "train.iterations=3"),
+        warmed=BY_HEART,
+        learns=after_a_warmup,
     ),
     Method(
         "dr-mas",
