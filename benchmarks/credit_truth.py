@@ -43,13 +43,15 @@ WORLDS: dict[str, dict[str, Any]] = {
 PLAIN = [
     "grpo", "dr_grpo", "rloo", "opo", "reinforce_pp", "reinforce_pp_baseline", "gpg", "bnpo", "unlikeliness",
     "returns", "gigpo", "gagpo", "step_grpo", "salt", "treepo", "tempo", "mt_grpo", "igpo",
+    "rtmc", "a2tgpo",
 ]  # fmt: skip
 ESTIMATORS: dict[str, dict[str, Any]] = {
     **{name: {"use": name} for name in PLAIN},
     "gagpo, episode 1": {"use": "gagpo", "episode": 1.0},
     "gagpo, decay 0.5": {"use": "gagpo", "decay": 0.5},
 }
-"""Credit by the name in the table. Credit that remembers begins with what the training met."""
+"""Credit by the name in the table. Credit that needs numbers of a model beside the episodes is not among it (`spro`,
+`aem`, `istar`, critics), nor is credit of forks (`carl`). Credit that remembers begins with what the training met."""
 
 Probed = dict[tuple[str, int], tuple[TurnValue, float, float]]
 """By episode and turn: its worth, and that of either half of the resumed episodes."""

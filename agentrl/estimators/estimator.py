@@ -25,6 +25,7 @@ turn only (`first_turn`); the rewards of tokens (`tokens`, `CreditTable.token_re
 Need = Literal[
     "state",
     "action",
+    "origin",
     "answer",
     "win_rate",
     "role",
@@ -57,6 +58,11 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         lambda table: table.action is not None,
         "the table does not say what the turns did (column 'action')",
         "CreditTable.from_episodes fills it; give your own table with_columns(action=[...])",
+    ),
+    "origin": (
+        lambda table: table.origin is not None,
+        "the table does not say which turns forks took from their parents (column 'origin')",
+        "CreditTable.from_episodes fills it; give your own table with_columns(origin=[...])",
     ),
     "answer": (
         lambda table: table.answer is not None,

@@ -72,6 +72,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "reinforce_pp_baseline": "agentrl.estimators.outcome.reinforce:reinforce_pp_baseline",
         "w_reinforce": "agentrl.estimators.outcome.reinforce:w_reinforce",
         "nsr": "agentrl.estimators.outcome.reinforce:nsr",
+        "carl": "agentrl.estimators.turn.carl:carl",
         "treepo": "agentrl.estimators.turn.treepo:treepo",
         "flow_grpo": "agentrl.estimators.turn.step_grpo:flow_grpo",
         "returns": "agentrl.estimators.turn.returns:returns",

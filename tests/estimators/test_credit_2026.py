@@ -251,3 +251,39 @@ class TestIstar:
         with pytest.raises(CreditError, match="implicit process reward model"):
             run("istar", table_of([Member("g", 1.0, [Step(None, 0.0, 1)])]).with_columns(behaviour_logprob=[-1.0]))
         refuses("istar", weight=-1.0)
+
+
+class TestCarl:
+    """A trunk of three turns that failed, a fork at its second turn, and a fork of that fork at its third."""
+
+    LENGTHS, SCORES = (3, 3, 3), (0.0, 1.0, 0.0)
+    ORIGINS = (["a0", "a1", "a2"], ["a0", "b1", "b2"], ["a0", "b1", "c2"])
+    TOKENS = ([1, 1, 1], [0, 1, 1], [0, 0, 1])
+
+    def table(self, order=(0, 1, 2)) -> CreditTable:
+        members = [Member("g", self.SCORES[i], [Step(None, 0.0, n) for n in self.TOKENS[i]]) for i in order]
+        table = table_of(members, [str(i) for i in order])
+        return table.with_columns(origin=[each for i in order for each in self.ORIGINS[i]])
+
+    def test_turns_with_siblings_get_the_change_of_the_mean(self):
+        # After b1: (1 + 0) / 2; after a0: (0 + 1/2) / 2, not 1/3. Nobody else was sampled where a0 and a2 were.
+        found = run("carl", self.table(), denominator="all")
+        wanted = [0, -1 / 4, 0, 0, 1 / 4, 1 / 2, 0, 1 / 4, -1 / 2]
+        np.testing.assert_allclose(found.turn, wanted, atol=1e-12)
+        # Six tokens, of which a1, b1, b2 and c2 count.
+        assert found.metrics == pytest.approx({"critical_tokens": 4 / 6})
+        np.testing.assert_allclose(run("carl", self.table()).turn, np.array(wanted) * 6 / 4, atol=1e-12)
+
+    def test_trajectories_of_a_group_begin_in_one_state(self):
+        # Nothing was forked: the first turns are siblings, with the mean 1/2, and later turns have none.
+        members = [Member("g", score, [Step(None, 0.0, 1)] * 2) for score in (1.0, 0.0)]
+        table = table_of(members).with_columns(origin=["a", "b", "c", "d"])
+        np.testing.assert_allclose(run("carl", table, denominator="all").turn, [0.5, 0, -0.5, 0], atol=1e-12)
+
+    def test_order_of_episodes(self):
+        turns = run("carl", self.table()).turn.reshape(3, 3)
+        np.testing.assert_allclose(run("carl", self.table((2, 0, 1))).turn.reshape(3, 3), turns[[2, 0, 1]], atol=1e-12)
+
+    def test_needs_origins(self):
+        with pytest.raises(CreditError, match="column 'origin'"):
+            run("carl", table_of([Member("g", 1.0, [Step(None, 0.0, 1)])]))

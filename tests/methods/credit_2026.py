@@ -11,6 +11,7 @@ import torch
 
 from agentrl import Say
 from agentrl.config.recipe import Recipe
+from agentrl.rollouts.builder import build
 from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.objective import Objective
 from agentrl.types.task import Task
@@ -25,6 +26,7 @@ from tests.methods.credit import (
     method,
     of,
     part,
+    parted,
     rounded,
     said,
 )
@@ -95,6 +97,20 @@ def credit_and_pairs(recipe: Recipe) -> list[Any]:
     return [by_trajectory(PREFERRED)(recipe), None if model is None else [model.objective, model.reference]]
 
 
+# --- CARL ---------------------------------------------------------------------------------------------------------
+
+# A trunk and a fork at its second turn: after the first, 1/2. Three tokens, of which two have siblings.
+FORK = table_of(
+    [Member("g", 0, [Step(None, 0, 1)] * 2), Member("g", 1, [Step(None, 0, 0), Step(None, 0, 1)])]
+).with_columns(origin=["a", "b", "a", "c"])
+
+
+def credit_and_forks(recipe: Recipe) -> list[Any]:
+    """The recipe's credit of a tree, and how its agent chooses where to fork."""
+    agent = build(recipe).make_agent()
+    return [by_trajectory(FORK)(recipe), getattr(agent, "by", None)]
+
+
 # --- Dr. MAS ------------------------------------------------------------------------------------------------------
 
 # The turns of the solver have the outcomes 1, 0, 0: mean 1/3, deviation the root of 1/3. Those of the verifier 1, 0:
@@ -137,6 +153,15 @@ METHODS = [
         sized=(*EIGHT, "train.iterations=3"),
         warmed=BY_HEART,
         learns=after_a_warmup,
+    ),
+    Method(
+        "carl",
+        lambda run: run.metric("critical_tokens") + parted(run),
+        credit_and_forks,
+        [[0, -0.75, 0, 0.75], "density"],
+        small=("agent.forks=4",),
+        sized=EIGHT,
+        warmed=BY_HEART,
     ),
     Method(
         "dr-mas",
