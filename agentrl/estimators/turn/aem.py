@@ -56,6 +56,6 @@ def _factors(entropy: Floats, pool: Ints, strength: float) -> Floats:
     np.maximum.at(high, pool, entropy)
     width = (high - low)[pool]
     scaled = np.divide(entropy - low[pool], width, out=np.zeros(len(entropy)), where=width > 0)
-    factor = np.exp(-strength * scaled)
+    factor: Floats = np.exp(-strength * scaled)
     mean = np.bincount(pool, factor, size) / np.maximum(np.bincount(pool, minlength=size), 1)
-    return factor / mean[pool]
+    return np.asarray(factor / mean[pool], np.float64)

@@ -40,7 +40,7 @@ def istar(table: CreditTable, settings: IstarSettings) -> Advantages:
     theirs has learned from the same episodes already.
     """
     gap = needed(table.prm_logprob, "prm_logprob") - needed(table.behaviour_logprob, "behaviour_logprob")
-    reward = np.bincount(table.token_turn, gap, table.n_turns)
+    reward = np.bincount(table.token_turn, gap, table.n_turns).astype(np.float64)
     step = settings.weight * _of_turns(table, reward, settings)
     episode = group_advantage(table, settings.scores(table), settings)[table.trajectory]
     return Advantages(episode + step, parts={"episode": episode, "step": step})

@@ -56,7 +56,7 @@ def _cumulative(table: CreditTable, reward: Floats) -> Floats:
     """Sum of the rewards of a trajectory up to each token [n_tokens]."""
     total = np.concatenate([[0.0], np.cumsum(reward)])
     begins = table.token_offsets[table.offsets[:-1]]
-    return total[1:] - total[begins][table.trajectory[table.token_turn]]
+    return np.asarray(total[1:] - total[begins][table.trajectory[table.token_turn]], np.float64)
 
 
 def _compared(table: CreditTable, reward: Floats, step: Literal["token", "turn"]) -> Floats:

@@ -155,7 +155,7 @@ def _preferences(better: Indices, worse: Indices, rewards: Numbers) -> tuple[Num
     right = _sigmoid(rewards[better] - rewards[worse])
     lost = (1 - right) / len(right)
     slope = np.bincount(worse, lost, len(rewards)) - np.bincount(better, lost, len(rewards))
-    return right, slope
+    return right, slope.astype(np.float64)
 
 
 def _sigmoid(values: Numbers) -> Numbers:
