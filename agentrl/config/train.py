@@ -60,12 +60,21 @@ class CriticSettings(Section):
 
 
 class RewardModelSettings(Section):
-    """A copy of the policy trained to separate good from bad episodes, for estimators that need it (implicit_prm)."""
+    """A copy of the policy trained to separate good from bad episodes, for estimators that need it (implicit_prm,
+    istar)."""
 
     lr: float = Field(1e-6, gt=0, description="Learning rate.")
     steps: int = Field(1, gt=0, description="Optimiser steps per iteration, each over all episodes of the iteration.")
     beta: float = Field(0.05, gt=0, description="Scale of the log-ratio, which is the model's reward.")
     threshold: float = Field(0.5, description="Episodes with at least this reward are good.")
+    objective: Literal["outcome", "preference"] = Field(
+        "outcome",
+        description="outcome: cross-entropy of good and bad. preference: DPO on all pairs of a better and a worse "
+        "episode of a group; reads no threshold.",
+    )
+    reference: Literal["start", "policy"] = Field(
+        "start", description="What the log-ratio compares with: the policy at the start, or as it sampled the episode."
+    )
     max_grad_norm: float = Field(10.0, gt=0, description="The gradient is clipped to this 2-norm.")
     warmup: int = Field(0, ge=0, description=_WARMUP)
 

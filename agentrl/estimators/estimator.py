@@ -25,6 +25,7 @@ turn only (`first_turn`); the rewards of tokens (`tokens`, `CreditTable.token_re
 Need = Literal[
     "state",
     "action",
+    "origin",
     "answer",
     "win_rate",
     "role",
@@ -57,6 +58,11 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         lambda table: table.action is not None,
         "the table does not say what the turns did (column 'action')",
         "CreditTable.from_episodes fills it; give your own table with_columns(action=[...])",
+    ),
+    "origin": (
+        lambda table: table.origin is not None,
+        "the table does not say which turns forks took from their parents (column 'origin')",
+        "CreditTable.from_episodes fills it; give your own table with_columns(origin=[...])",
     ),
     "answer": (
         lambda table: table.answer is not None,
@@ -167,6 +173,7 @@ class Advantages:
         parts: summands of `turn` by name, float64 [n_turns] each.
         metrics: numbers for the metrics line.
         value_target: float64 [n_tokens], targets of the critic; NaN for tokens without a target.
+        clip_scale: float64 [n_turns], factor of the loss's clip range at the turn's tokens.
     """
 
     turn: Floats
@@ -174,6 +181,7 @@ class Advantages:
     value_target: Floats | None = None
     parts: dict[str, Floats] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    clip_scale: Floats | None = None
 
 
 _RENAMED = {"logprob": "it is now 'behaviour_logprob'"}
@@ -248,6 +256,7 @@ class Estimator:
             token=seated.token_whole(found.token),
             value_target=seated.token_whole(found.value_target),
             parts={name: seated.turn_whole(part) for name, part in found.parts.items()},
+            clip_scale=None if found.clip_scale is None else seated.turn_whole(found.clip_scale),
         )
 
     def _advantages(self, table: CreditTable, settings: BaseModel) -> Advantages:
@@ -266,6 +275,8 @@ class Estimator:
     def _check(self, table: CreditTable, result: Advantages) -> None:
         """Refuses results of wrong lengths and values that are not finite."""
         columns = {"turn": result.turn} | {f"parts[{name!r}]": part for name, part in result.parts.items()}
+        if result.clip_scale is not None:
+            columns["clip_scale"] = result.clip_scale
         for name, column in columns.items():
             if column.shape != (table.n_turns,):
                 raise CreditError(f"estimator {self.name!r}: {name} has shape {column.shape}, not ({table.n_turns},)")

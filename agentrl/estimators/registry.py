@@ -72,12 +72,15 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "reinforce_pp_baseline": "agentrl.estimators.outcome.reinforce:reinforce_pp_baseline",
         "w_reinforce": "agentrl.estimators.outcome.reinforce:w_reinforce",
         "nsr": "agentrl.estimators.outcome.reinforce:nsr",
+        "carl": "agentrl.estimators.turn.carl:carl",
         "treepo": "agentrl.estimators.turn.treepo:treepo",
         "flow_grpo": "agentrl.estimators.turn.step_grpo:flow_grpo",
         "returns": "agentrl.estimators.turn.returns:returns",
         "gigpo": "agentrl.estimators.turn.gigpo:gigpo",
         "gagpo": "agentrl.estimators.turn.gagpo:gagpo",
+        "rtmc": "agentrl.estimators.turn.rtmc:rtmc",
         "igpo": "agentrl.estimators.turn.igpo:igpo",
+        "a2tgpo": "agentrl.estimators.turn.a2tgpo:a2tgpo",
         "salt": "agentrl.estimators.turn.salt:salt",
         "mt_grpo": "agentrl.estimators.turn.mt_grpo:mt_grpo",
         "step_grpo": "agentrl.estimators.turn.step_grpo:step_grpo",
@@ -92,6 +95,9 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "tempo": "agentrl.estimators.turn.tempo:tempo",
         "capo": "agentrl.estimators.turn.capo:capo",
         "implicit_prm": "agentrl.estimators.turn.implicit_prm:implicit_prm",
+        "istar": "agentrl.estimators.turn.istar:istar",
+        "spro": "agentrl.estimators.turn.spro:spro",
+        "aem": "agentrl.estimators.turn.aem:aem",
         "a_lol": "agentrl.estimators.turn.a_lol:a_lol",
         "high_entropy": "agentrl.estimators.outcome.entropy:high_entropy",
     },
@@ -110,6 +116,7 @@ class EpisodeCredit(msgspec.Struct, frozen=True, kw_only=True):
         parts: summands of `turn_advantages` by name.
         token_advantages: one advantage per sampled token, in order, if the estimator distinguishes tokens.
         value_targets: the critic's target at each sampled token; None without a critic.
+        clip_scales: one factor of the loss's clip range per turn; None: 1 for all.
     """
 
     episode_id: str
@@ -118,6 +125,7 @@ class EpisodeCredit(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, list[float]] = {}
     token_advantages: list[float] | None = None
     value_targets: list[float | None] | None = None
+    clip_scales: list[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -234,6 +242,7 @@ def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> l
     targets = None
     if advantages.value_target is not None:
         targets = [value if np.isfinite(value) else None for value in advantages.value_target.tolist()]
+    scales = None if advantages.clip_scale is None else advantages.clip_scale.tolist()
     turn_borders = pairwise(table.offsets.tolist())
     token_borders = pairwise(table.token_offsets[table.offsets].tolist())
     return [
@@ -244,6 +253,7 @@ def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> l
             parts={part: column[start:end] for part, column in parts.items()},
             token_advantages=None if tokens is None else tokens[slice(*span)],
             value_targets=None if targets is None else targets[slice(*span)],
+            clip_scales=None if scales is None else scales[start:end],
         )
         for episode_id, (start, end), span in zip(table.episode_ids, turn_borders, token_borders, strict=True)
     ]
@@ -255,12 +265,14 @@ def over_all_turns(credit: EpisodeCredit, episode: Episode) -> EpisodeCredit:
     if len(own) == len(episode.turns):
         return credit
 
-    def spread(values: list[float]) -> list[float]:
+    def spread(values: list[float], others: float = 0.0) -> list[float]:
         given = dict(zip(own, values, strict=True))
-        return [given.get(turn.index, 0.0) for turn in episode.turns]
+        return [given.get(turn.index, others) for turn in episode.turns]
 
     parts = {name: spread(values) for name, values in credit.parts.items()}
-    return msgspec.structs.replace(credit, turn_advantages=spread(credit.turn_advantages), parts=parts)
+    scales = None if credit.clip_scales is None else spread(credit.clip_scales, 1.0)
+    turns = spread(credit.turn_advantages)
+    return msgspec.structs.replace(credit, turn_advantages=turns, parts=parts, clip_scales=scales)
 
 
 def load_credit(settings: CreditSettings, base: Path | None = None) -> CreditAssigner:

@@ -24,6 +24,7 @@ OPTIONAL: dict[str, tuple[Weighting, type]] = {
     "answer": ("trajectory", np.int64),
     "win_rate": ("trajectory", np.float64),
     "action": ("turn", np.int64),
+    "origin": ("turn", np.int64),
     "observation_tokens": ("turn", np.int64),
     "role": ("turn", np.int64),
     "gold_logprob": ("turn", np.float64),
@@ -92,6 +93,7 @@ class CreditTable:
         answer: index of the trajectory's final answer; equal text, equal index. -1: no answer.
         win_rate: share of the comparisons within its group that the trajectory won, 0 to 1.
         action: index of what the turn did (its calls with arguments, or its text); equal text, equal index.
+        origin: index of the turn's sampling: a turn that a fork took from its parent has the index of the parent's.
         observation_tokens: number of tokens appended between this turn's and the next's.
         role: index of the agent of the turn.
         gold_logprob: mean log-probability of the gold answer's tokens, given everything before the turn (nats).
@@ -129,6 +131,7 @@ class CreditTable:
     answer: Ints | None = None
     win_rate: Floats | None = None
     action: Ints | None = None
+    origin: Ints | None = None
     observation_tokens: Ints | None = None
     role: Ints | None = None
     gold_logprob: Floats | None = None
@@ -403,6 +406,7 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
     """The optional columns for which all episodes have the data."""
     columns: dict[str, Any] = {
         "action": numbered(turn.action for _, turn in pairs),
+        "origin": _origins(episodes, pairs),
         "observation_tokens": [n for episode in episodes for n in _observation_tokens(episode)],
         "role": numbered(turn.agent for _, turn in pairs),
         "executed": [_carried_out(turn) for _, turn in pairs],
@@ -426,6 +430,20 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
     if None not in logprobs:
         columns["behaviour_logprob"] = [logprob for turn in logprobs for logprob in turn or ()]
     return columns
+
+
+def _origins(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> Ints:
+    """The index of the sampling of each turn: forks share those of the turns that they took."""
+    known = {episode.id: episode for episode in episodes}
+
+    def origin(episode: Episode, turn: int) -> str:
+        while (parent := episode.parent) is not None and turn < parent.turn:
+            if parent.run or parent.episode not in known:
+                return f"{parent.run} {parent.episode} {turn}"
+            episode = known[parent.episode]
+        return f" {episode.id} {turn}"
+
+    return numbered(origin(episode, turn.index) for episode, turn in pairs)
 
 
 def _carried_out(turn: Turn) -> bool:

@@ -24,7 +24,12 @@ from agentrl.types import values
 from agentrl.types.errors import nearest
 from agentrl.types.figures.of_episodes import NAMED, SUCCESS
 
-LOSSES_OF = {"asymre": ("reinforce",), "opmd": ("reinforce",), "gpg": ("gpg", "reinforce")}
+LOSSES_OF = {
+    "asymre": ("reinforce",),
+    "opmd": ("reinforce",),
+    "gpg": ("gpg", "reinforce"),
+    "a2tgpo": ("gspo", "gspo_token", "ppo_clip", "dapo"),
+}
 """By estimator: the losses of its published method, if another loss makes it a different method."""
 
 ON_TURNS = {

@@ -11,7 +11,7 @@ follows (the names are those of the Tinker API):
 | `logprobs` | `forward` of the training client; with `reference` that of the base model, or of a saved path |
 | `update` | for each minibatch `forward_backward` and `optim_step`, both submitted before either is awaited |
 | a loss in `TrainerCapabilities.losses` | `forward_backward(loss_fn=...)` |
-| any other loss (`loss_functions`) | `forward_backward_custom`: the gradient of `Objective` by log-probability |
+| any other loss, or a `clip_scale` | `forward_backward_custom`: the gradient of `Objective` by log-probability |
 | `fit` | the same, one step |
 | `publish` | `save_weights_for_sampler`: the name of the sampler, which the engine made for it takes in `update` |
 | `save`, `load` | `save_state`; the path is the state, and a new training client is made from it |

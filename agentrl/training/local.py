@@ -78,7 +78,12 @@ class LocalTrainer(TrainerBackend):
     ) -> dict[str, float]:
         """Trains an auxiliary model."""
         if name == "prm_logprob":
-            reference = await self.logprobs(samples, reference=True)
+            sampled = self._reward_model.settings.reference == "policy"
+            reference = (
+                [sample.behaviour_logprob for sample in samples]
+                if sampled
+                else await self.logprobs(samples, reference=True)
+            )
             return await self._call(self._reward_model.fit, samples, reference)
         if targets is None:
             return await self._call(self._critic(name).fit_progress, samples)

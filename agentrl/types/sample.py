@@ -29,6 +29,7 @@ class TrainingSample:
         reward: of the whole episode; for losses that read outcomes.
         temperature: the sampling temperature; the trainer's log-probabilities are taken under the same.
         images: hashes of the images that its tokens may name (`types/parts/placeholders.py`).
+        clip_scale: float32 [n], factor of the loss's clip range; None: 1 for all tokens.
     """
 
     token_ids: NDArray[np.int64]
@@ -43,6 +44,7 @@ class TrainingSample:
     versions: list[VersionSpan] = field(default_factory=list)
     reward: float = 0.0
     images: tuple[str, ...] = ()
+    clip_scale: NDArray[np.float32] | None = None
 
 
 def mask_turns(sample: TrainingSample, turns: Collection[int]) -> TrainingSample:
@@ -78,12 +80,14 @@ def with_advantages(
     samples: Sequence[TrainingSample],
     turn_advantages: Sequence[float],
     token_advantages: Sequence[float] | None = None,
+    clip_scales: Sequence[float] | None = None,
 ) -> list[TrainingSample]:
     """Sets the advantages of all samples of an episode from those of its turns.
 
     Args:
         turn_advantages: one per turn of the episode, broadcast to the tokens that the turn sampled.
         token_advantages: one per sampled token, turn after turn, if credit differs within a turn.
+        clip_scales: one factor of the clip range per turn of the episode, broadcast likewise.
     """
     lengths = {turn: end - start for sample in samples for turn, start, end in sample.turn_spans}
     turns = sorted(lengths)
@@ -91,12 +95,15 @@ def with_advantages(
     filled = []
     for sample in samples:
         advantage = np.zeros(len(sample.token_ids), np.float32)
+        scale = None if clip_scales is None else np.ones(len(sample.token_ids), np.float32)
         for turn, start, end in sample.turn_spans:
+            if scale is not None and clip_scales is not None:
+                scale[start:end] = clip_scales[turn]
             if token_advantages is None:
                 advantage[start:end] = turn_advantages[turn]
             else:
                 advantage[start:end] = token_advantages[first[turn] : first[turn] + end - start]
-        filled.append(replace(sample, advantage=advantage))
+        filled.append(replace(sample, advantage=advantage, clip_scale=scale))
     return filled
 
 

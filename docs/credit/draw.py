@@ -23,12 +23,12 @@ FAMILIES = {
     "baseline": ("grpo", "dr_grpo", "flow_grpo", "rloo", "opo", "asymre", "opmd", "pass_at_k", "lite_ppo"),
     "batch": ("reinforce_pp_baseline", "gpg", "bnpo", "riskpo", "copo", "w_reinforce", "nsr", "reinforce_pp"),
     "rank": ("canon", "unlikeliness", "grpo_care", "pref_grpo", "grpo_lambda"),
-    "tree": ("treepo", "salt", "tempo"),
-    "state": ("returns", "gigpo", "gagpo", "step_grpo"),
-    "process": ("igpo", "mt_grpo", "ppr", "spa", "capo", "implicit_prm"),
+    "tree": ("treepo", "carl", "salt", "tempo"),
+    "state": ("returns", "gigpo", "gagpo", "rtmc", "step_grpo"),
+    "process": ("igpo", "a2tgpo", "mt_grpo", "ppr", "spa", "capo", "implicit_prm", "istar", "spro"),
     "critic": ("gae", "turn_gae", "bi_level_gae", "a_lol"),
     "roles": ("role_grpo", "mars"),
-    "entropy": ("high_entropy",),
+    "entropy": ("high_entropy", "aem"),
 }
 
 # (episode, group, outcome, answer, [(state, action, tokens, immediate reward), ...])
@@ -70,6 +70,7 @@ def batch() -> CreditTable:
         answer=[episode[3] for episode in EPISODES],
         win_rate=[1.0, 1 / 3, 0.0, 2 / 3, 1.0, 0.5, 0.0],
         action=actions,
+        origin=_origins(),
         observation_tokens=[2] * len(turns),
         role=[("planner", "solver")[turn % 2] for episode in EPISODES for turn in range(len(episode[4]))],
         gold_logprob=np.log(hope),
@@ -85,6 +86,12 @@ def batch() -> CreditTable:
         value=np.repeat(hope, sampled) + 0.05 * place,
     )
     return dataclasses.replace(table, history=lambda: _history(table, actions))
+
+
+def _origins() -> list[str]:
+    """The sampling of each turn, as if D were a fork of A at its third turn."""
+    taken = {("D", 0): "A", ("D", 1): "A"}
+    return [f"{taken.get((e[0], turn), e[0])} {turn}" for e in EPISODES for turn in range(len(e[4]))]
 
 
 def _history(table: CreditTable, actions: list[str]) -> History:

@@ -58,6 +58,9 @@ train: {iterations: 1, groups: 4, group_size: 4, minibatch: 16, lr: 1.0e-3}
 
 WITH_A_MODEL = {
     "igpo": [],
+    "a2tgpo": [],
+    "spro": [],
+    "aem": [],
     "gae": ["train.critic={}"],
     "ppr": ["train.critic={}"],
     "turn_gae": ["train.critic={}"],
@@ -65,6 +68,7 @@ WITH_A_MODEL = {
     "spa": ["train.critic={}"],
     "a_lol": ["train.critic={}"],
     "high_entropy": [],
+    "istar": ["train.reward_model={lr: 1e-4, objective: preference, reference: policy}"],
     "implicit_prm": ["train.reward_model={lr: 1e-4}"],
     "grpo_care": ["train.ema_reference={}"],
 }

@@ -31,8 +31,9 @@ SHIFT_INVARIANT: dict[str, dict[str, float]] = {
     "grpo": {}, "dr_grpo": {}, "rloo": {}, "opo": {}, "asymre": {}, "opmd": {}, "pass_at_k": {}, "canon": {},
     "reinforce_pp_baseline": {}, "treepo": {}, "pref_grpo": {}, "flow_grpo": {}, "salt": {}, "tempo": {}, "mt_grpo": {},
     "high_entropy": {}, "capo": {}, "implicit_prm": {}, "igpo": {"pools": "separate"},
+    "a2tgpo": {}, "spro": {}, "aem": {}, "istar": {}, "carl": {},
     # Undiscounted, the outcome is in every turn's return.
-    "returns": {"gamma": 1.0}, "gigpo": {"gamma": 1.0},
+    "returns": {"gamma": 1.0}, "gigpo": {"gamma": 1.0}, "rtmc": {"gamma": 1.0},
 }  # fmt: skip
 """A constant added to all outcomes of a group changes nothing, under these settings."""
 
@@ -47,6 +48,7 @@ READS_THE_BATCH = {
     "reinforce_pp_baseline": "whitens",
     "treepo": "whitens",
     "gagpo": "divides by the deviation of the batch",
+    "carl": "counts the tokens of the batch",
     **dict.fromkeys(["gae", "turn_gae", "bi_level_gae", "ppr", "spa", "implicit_prm"], "whitens"),
     "mars": "compares the roles of the batch",
     "high_entropy": "selects tokens of the batch",

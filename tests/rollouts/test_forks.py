@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from agentrl.api.run import Run
@@ -17,6 +18,7 @@ from agentrl.distributed.worker_pool import open_runners
 from agentrl.engines.replay import ReplayEngine
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.estimators.registry import load_credit
+from agentrl.estimators.table import CreditTable
 from agentrl.rewards.functions.cost import spent
 from agentrl.rewards.functions.length import overlong
 from agentrl.rollouts.agent import ToolAgent
@@ -504,6 +506,21 @@ async def test_credit_reads_the_tree(tmp_path: Path) -> None:
     assert found[trunk.id][0] == 0.0, "all three begin with it"
     assert found[trunk.id][1] > 0 > found[first.id][1], "one of the two that went this way failed, the other did not"
     assert found[second.id][: second.taken] == [0.0] * second.taken, "its parent has it"
+
+
+async def test_turns_that_a_fork_took_have_the_origin_of_its_parents(tmp_path: Path) -> None:
+    episodes = await tree(tmp_path)
+    rewarded = [msgspec.structs.replace(each, reward=0.0) for each in episodes]
+    table = CreditTable.from_episodes(rewarded)
+    assert table.origin is not None
+    trunk, *forks = np.split(table.origin, table.offsets[1:-1])
+    known = {episodes[0].id: trunk}
+    for episode, origin in zip(episodes[1:], forks, strict=True):
+        assert episode.parent is not None
+        parents = known[episode.parent.episode]
+        assert origin[: episode.taken].tolist() == parents[: episode.taken].tolist()
+        assert not set(origin[episode.taken :]) & {each for found in known.values() for each in found.tolist()}
+        known[episode.id] = origin
 
 
 class Scoring(ScriptedEngine):

@@ -68,6 +68,12 @@ async def test_a_prompt_is_forked_once(tmp_path: Path) -> None:
     assert len(set(prompts)) == len(prompts)
 
 
+async def test_by_density_a_prompt_is_forked_until_others_surprise_more(tmp_path: Path) -> None:
+    """Turn 1: .7; with a fork's .71 it is .3525 for each of two, above the .31 of later turns; then .24 for each."""
+    _, *forks = await grown(tmp_path, forks=4, by="density")
+    assert origins(forks) == [("0", 1), ("0", 1), ("0.1", 2), ("0.2", 2)]
+
+
 async def test_a_tree_has_its_budget_of_sampled_tokens(tmp_path: Path) -> None:
     trunk, *forks = await grown(tmp_path, forks=30, tokens=400)
     sampled = [each.sampled_tokens for each in (trunk, *forks)]

@@ -7,12 +7,13 @@ import math
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 
 from agentrl.config.train import CriticSettings, RewardModelSettings, TrainSettings
 from agentrl.training.auxiliary.models import required_models
-from agentrl.training.auxiliary.reward_model import ImplicitRewardModel
+from agentrl.training.auxiliary.reward_model import ImplicitRewardModel, _preferences
 from agentrl.training.batch.model_columns import ModelColumns
 from agentrl.training.compute_thread import Inline
 from agentrl.training.local import LocalTrainer
@@ -76,6 +77,32 @@ def test_the_slope_is_that_of_the_cross_entropy() -> None:
     torch.nn.functional.binary_cross_entropy_with_logits(0.3 * total, good).backward()
     for name, parameter in reward_model.policy.named_parameters():
         torch.testing.assert_close(kept[name], parameter.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_preferences_are_those_of_dpo() -> None:
+    # Rewards 1, 0, 2; the first is better than the others, and the second better than the third: sigmoid of 1, -1, -2.
+    rewards, pairs = torch.tensor([1.0, 0.0, 2.0], requires_grad=True), [(0, 1), (0, 2), (1, 2)]
+    better, worse = (np.array(side) for side in zip(*pairs, strict=True))
+    right, slope = _preferences(better, worse, rewards.detach().numpy().astype(np.float64))
+    np.testing.assert_allclose(right, 1 / (1 + np.exp([-1.0, 1.0, 2.0])))
+    loss = -torch.nn.functional.logsigmoid(rewards[better] - rewards[worse]).mean()
+    loss.backward()
+    np.testing.assert_allclose(slope, rewards.grad, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_it_learns_which_episode_of_a_group_is_better() -> None:
+    rows = [dataclasses.replace(row, group_id="g") for row in rows_with_outcomes()]
+    reward_model = learner(llama(), lr=1e-3, objective="preference", reference="policy")
+    reference = [row.behaviour_logprob for row in rows]
+    for _ in range(30):
+        found = reward_model.fit(rows, reference)
+    assert found["reward_model_loss"] < 0.5
+    assert found["reward_model_accuracy"] == 1.0
+    # Every episode in a group of its own: nobody to prefer, no step.
+    before = reward_model.logprobs(rows)
+    assert reward_model.fit([dataclasses.replace(row, group_id=row.episode_id) for row in rows], reference) == {}
+    assert all((one == other).all() for one, other in zip(before, reward_model.logprobs(rows), strict=True))
 
 
 def test_state_continues_exactly() -> None:

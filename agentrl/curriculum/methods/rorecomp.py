@@ -64,6 +64,7 @@ def _put_aside(each: CreditedEpisode) -> dict[str, Any]:
         "estimator": credit.estimator,
         "turns": credit.turn_advantages,
         "tokens": credit.token_advantages,
+        "clip": credit.clip_scales,
         "silent": sorted(each.masked_turns),
     }
 
@@ -75,5 +76,6 @@ def _take_up(entry: dict[str, Any], context: CurriculumContext, here: dict[str, 
         estimator=entry["estimator"],
         turn_advantages=entry["turns"],
         token_advantages=entry["tokens"],
+        clip_scales=entry["clip"],
     )
     return CreditedEpisode(episode, credit, frozenset(entry["silent"]))

@@ -15,6 +15,8 @@ from agentrl.estimators.table import CreditTable, Weighting, needed
 VARIANCE_FLOOR = 1e-8
 """Added to a pool's variance before the root, as in the authors' code."""
 
+Gain = Literal["probability", "log_probability"]
+
 SMALLEST_SCALE, LARGEST_SCALE = 0.3, 10.0
 """`scaled`: bounds of DR-Venus on the outcomes' mean |z|, from below, and on the factor, from above."""
 
@@ -37,7 +39,7 @@ class IgpoSettings(Normalisation):
 
     weighting: Weighting = "turn"
     std: Std = "population"
-    gain: Literal["probability", "log_probability"] = "probability"
+    gain: Gain = "probability"
     pools: Literal["joint", "separate", "scaled", "raw"] = "joint"
     gamma: Discount = 1.0
     outcome_weight: tuple[float, float] = Field((1.0, 1.0))
@@ -63,10 +65,8 @@ def igpo(table: CreditTable, settings: IgpoSettings) -> Advantages:
     format is wrong: `f1`, and a component that is -2 then. The probability is that of a reply with
     `information_gain.lead` and the answer; theirs wraps it into a thought and answer tags.
     """
-    gold_logprob = needed(table.gold_logprob, "gold_logprob")
-    belief = np.exp(gold_logprob) if settings.gain == "probability" else gold_logprob
     last = table.turns_left == 0
-    gain = np.where(last, 0.0, np.append(belief[1:], 0.0) - belief)
+    gain = information_gain(table, settings.gain)
     weight = [a + (b - a) * table.progress_of_training for a, b in (settings.outcome_weight, settings.gain_weight)]
     outcome_weight, gain_weight = weight if settings.weigh == "before" else (1.0, 1.0)
     reward = np.where(last, outcome_weight * table.score[table.trajectory], gain_weight * gain)
@@ -87,11 +87,21 @@ def igpo(table: CreditTable, settings: IgpoSettings) -> Advantages:
             name: discounted(np.where(chosen, z, 0.0), table.turns_left, settings.gamma)
             for name, chosen in (("gain", ~last), ("outcome", last))
         }
-    metrics = {
-        "information_gain": float(gain[~last].mean()) if (~last).any() else 0.0,
-        "turns_with_gain": float(np.mean(gain[~last] != 0)) if (~last).any() else 0.0,
-    }
-    return Advantages(parts["gain"] + parts["outcome"], parts=parts, metrics=metrics)
+    return Advantages(parts["gain"] + parts["outcome"], parts=parts, metrics=gain_metrics(gain[~last]))
+
+
+def information_gain(table: CreditTable, kind: Gain) -> Floats:
+    """The increase of the gold answer's probability, or of its logarithm, by each turn; 0 for the last [n_turns]."""
+    gold_logprob = needed(table.gold_logprob, "gold_logprob")
+    belief = np.exp(gold_logprob) if kind == "probability" else gold_logprob
+    return np.where(table.turns_left == 0, 0.0, np.append(belief[1:], 0.0) - belief)
+
+
+def gain_metrics(gain: Floats) -> dict[str, float]:
+    """Metrics of the gains of all turns but the last of their trajectories."""
+    if not len(gain):
+        return {"information_gain": 0.0, "turns_with_gain": 0.0}
+    return {"information_gain": float(gain.mean()), "turns_with_gain": float(np.mean(gain != 0))}
 
 
 def _normalised(table: CreditTable, reward: Floats, pool: Ints, settings: IgpoSettings) -> Floats:

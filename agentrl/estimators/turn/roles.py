@@ -119,7 +119,7 @@ def _returns(table: CreditTable, reward: Float32s, gamma: float) -> tuple[Float3
 
 
 class RoleGrpoSettings(Normalisation):
-    """Settings of `role_grpo`.
+    """Settings of `role_grpo`. Dr. MAS is `weighting: turn` with `singleton: raw`, and outcomes alone.
 
     Attributes:
         score: the compared value of a turn: the outcome and all rewards of its role's turns (`total`), or the outcome
@@ -133,8 +133,8 @@ class RoleGrpoSettings(Normalisation):
 
 @estimator(
     granularity="turn",
-    source="agent-wise normalisation of multi-agent GRPO, as recalled; no code or golden numbers",
-    certainty="C",
+    source="arXiv:2602.08847; langfengQ/DrMAS@19c632b core_algos.py (group_by_agent_id)",
+    certainty="A",
     needs=["role"],
     reads=["outcome", "turns"],
 )

@@ -49,7 +49,7 @@ def treepo(table: CreditTable, settings: TreepoSettings) -> Advantages:
     agent forks them (`agent: tree_agent`), or if they happen to act alike; else this is `reinforce_pp_baseline`.
     """
     score = settings.scores(table)
-    node = subtrees(table)
+    node = subtrees(table, needed(table.action, "action"))
     inside = node >= 0
     node[~inside] = 0
     leaves = np.maximum(np.bincount(node[inside]), 1)
@@ -74,17 +74,19 @@ def treepo(table: CreditTable, settings: TreepoSettings) -> Advantages:
     return broadcast(table, advantage)
 
 
-def subtrees(table: CreditTable) -> Ints:
-    """Node of the action tree that each trajectory is in after d turns, -1 past its end [n_trajectories, longest + 1].
+def subtrees(table: CreditTable, branch: Ints) -> Ints:
+    """Node of the tree that each trajectory is in after d turns, -1 past its end [n_trajectories, longest + 1].
 
-    Sorted by their actions, trajectories with a common beginning lie side by side, and a node ends wherever two
+    Args:
+        branch: what leads from node to node: the action of each turn, or its origin [n_turns].
+
+    Sorted by their branches, trajectories with a common beginning lie side by side, and a node ends wherever two
     neighbours differ in its beginning.
     """
-    action = needed(table.action, "action")
     longest = int(table.length.max(initial=0))
     path = np.full((table.n_trajectories, longest + 1), -1)
     path[:, 0] = table.group
-    path[table.trajectory, table.turn + 1] = action
+    path[table.trajectory, table.turn + 1] = branch
     order = np.lexsort(path.T[::-1])
     ordered = path[order]
     parted = np.ones(path.shape, np.bool_)

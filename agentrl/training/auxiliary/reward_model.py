@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,23 @@ from agentrl.training.parallel.shards import (
     load_full_optimizer_state_dict,
     load_full_state_dict,
 )
-from agentrl.types.figures.sums import reaches
+from agentrl.types.figures.sums import TOLERANCE, reaches
 from agentrl.types.sample import TrainingSample
+
+Indices = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+Judge = Callable[[Numbers], tuple[Numbers, Numbers]]
+"""Of the rewards of episodes: the probability of each right answer, and the slope of their mean -log by reward."""
 
 
 class ImplicitRewardModel:
-    """Learns from outcomes only (PRIME, arXiv:2502.01456, eq. 3 and 5).
+    """Learns from outcomes only (PRIME, arXiv:2502.01456, eq. 3 and 5; iStar, arXiv:2509.19199).
 
     The reward of a token is beta * (log-probability here - log-probability under the reference). The reward of an
-    episode is the sum over its tokens, and the sigmoid of that is the probability that the episode is good. The loss is
-    the cross-entropy against the outcome.
+    episode is the sum over its tokens. Under `objective: outcome` its sigmoid is the probability that the episode is
+    good, and the loss is the cross-entropy against the outcome. Under `preference` the sigmoid of a difference is the
+    probability that one episode of a group is better than another, and the loss is the mean of -log of that over all
+    pairs whose first has the greater outcome (DPO).
 
     Args:
         policy: wraps a copy of the policy's model, which this class trains.
@@ -67,22 +75,26 @@ class ImplicitRewardModel:
             reference: log-probabilities under the reference, as `logprobs` returns them.
 
         Returns:
-            reward_model_loss: mean cross-entropy (nats) before the last step; reward_model_accuracy: share of correctly
-            classified episodes (threshold 1/2) at that time.
+            reward_model_loss: mean loss (nats) before the last step; reward_model_accuracy: share of correctly
+            classified episodes (threshold 1/2), or of pairs in the right order, at that time. Empty, without a step, if
+            no two episodes of a group have different outcomes under `preference`.
         """
         settings = self.settings
         names = {name: number for number, name in enumerate(dict.fromkeys(sample.episode_id for sample in samples))}
         owner = np.array([names[sample.episode_id] for sample in samples])
-        good = np.zeros(len(names))
-        good[owner] = [reaches(sample.reward, settings.threshold) for sample in samples]
+        judge = _outcomes(samples, owner, settings.threshold)
+        if settings.objective == "preference":
+            better, worse = _pairs(samples, owner)
+            if not len(better):
+                return {}
+            judge = partial(_preferences, better, worse)
         packs = self.ranks.packs(samples, self.token_budget, self.policy.layout)
         loss = accuracy = 0.0
         for _ in range(settings.steps):
-            likely = self._likely(samples, reference, owner, len(names))
-            chosen = np.where(good > 0, likely, 1 - likely)
-            loss, accuracy = float(-np.log(np.maximum(chosen, 1e-12)).mean()), float((chosen > 0.5).mean())
-            # The gradient of the mean cross-entropy with respect to each log-probability, one value per episode.
-            grad = settings.beta * (likely - good) / len(names)
+            right, slope = judge(self._rewards(samples, reference, owner, len(names)))
+            loss, accuracy = float(-np.log(np.maximum(right, 1e-12)).mean()), float((right > 0.5).mean())
+            # The gradient of the mean loss with respect to each log-probability, one value per episode.
+            grad = settings.beta * slope
             for packed, own in self.policy.seeing(samples, packs):
                 said = self.policy(packed)[0]
                 weights = torch.from_numpy(grad[owner[packed.sample]]).to(said) if own else 0.0
@@ -106,10 +118,45 @@ class ImplicitRewardModel:
         load_full_state_dict(self.policy, state["model"], self.ranks)
         load_full_optimizer_state_dict(self.optimizer, state["optimizer"], self.ranks)
 
-    def _likely(
-        self, samples: Sequence[TrainingSample], reference: Sequence[Floats], owner: NDArray[Any], episodes: int
-    ) -> NDArray[np.float64]:
-        """Returns each episode's probability of being good. The branches of an episode are summed."""
+    def _rewards(
+        self, samples: Sequence[TrainingSample], reference: Sequence[Floats], owner: Indices, episodes: int
+    ) -> Numbers:
+        """Returns the reward of each episode. The branches of an episode are summed."""
         ratio = [float((ours - theirs).sum()) for ours, theirs in zip(self.logprobs(samples), reference, strict=True)]
-        likely: NDArray[np.float64] = 1 / (1 + np.exp(-self.settings.beta * np.bincount(owner, ratio, episodes)))
-        return likely
+        return np.asarray(self.settings.beta * np.bincount(owner, ratio, episodes), np.float64)
+
+
+def _outcomes(samples: Sequence[TrainingSample], owner: Indices, threshold: float) -> Judge:
+    """Returns what compares rewards of episodes with good and bad."""
+    good = np.zeros(owner.max(initial=-1) + 1)
+    good[owner] = [reaches(sample.reward, threshold) for sample in samples]
+
+    def judge(rewards: Numbers) -> tuple[Numbers, Numbers]:
+        likely = _sigmoid(rewards)
+        return np.where(good > 0, likely, 1 - likely), (likely - good) / len(good)
+
+    return judge
+
+
+def _pairs(samples: Sequence[TrainingSample], owner: Indices) -> tuple[Indices, Indices]:
+    """Returns all pairs of a better and a worse episode of a group, as indices of episodes."""
+    count = int(owner.max(initial=-1)) + 1
+    groups = {name: number for number, name in enumerate(dict.fromkeys(sample.group_id for sample in samples))}
+    outcome, group = np.zeros(count), np.zeros(count, np.int64)
+    outcome[owner] = [sample.reward for sample in samples]
+    group[owner] = [groups[sample.group_id] for sample in samples]
+    ahead = outcome[:, None] > outcome[None, :] + TOLERANCE
+    better, worse = np.nonzero(ahead & (group[:, None] == group[None, :]))
+    return better, worse
+
+
+def _preferences(better: Indices, worse: Indices, rewards: Numbers) -> tuple[Numbers, Numbers]:
+    """Returns the probability that each pair is in the right order, and the slope of the mean loss by reward."""
+    right = _sigmoid(rewards[better] - rewards[worse])
+    lost = (1 - right) / len(right)
+    slope = np.bincount(worse, lost, len(rewards)) - np.bincount(better, lost, len(rewards))
+    return right, slope.astype(np.float64)
+
+
+def _sigmoid(values: Numbers) -> Numbers:
+    return np.asarray(1 / (1 + np.exp(-values)), np.float64)

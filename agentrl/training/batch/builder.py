@@ -151,7 +151,8 @@ def _samples_of(each: CreditedEpisode, samples: Samples) -> list[TrainingSample]
     laid_out = samples.get(each.episode.id)
     if laid_out is None:  # a filter added it from an earlier iteration
         laid_out = untrained_samples(each.episode)
-    whole = with_advantages(laid_out, each.credit.turn_advantages, each.credit.token_advantages)
+    credit = each.credit
+    whole = with_advantages(laid_out, credit.turn_advantages, credit.token_advantages, credit.clip_scales)
     masked = [mask_turns(sample, each.masked_turns) for sample in whole]
     return [sample for sample in masked if sample.loss_mask.any()]
 

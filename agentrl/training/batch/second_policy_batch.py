@@ -53,7 +53,9 @@ class SecondPolicyBuilder:
             sample
             for credit in credits
             if credit.episode_id in trained
-            for sample in with_advantages(samples[credit.episode_id], credit.turn_advantages, credit.token_advantages)
+            for sample in with_advantages(
+                samples[credit.episode_id], credit.turn_advantages, credit.token_advantages, credit.clip_scales
+            )
         ]
         rewards = [earned(each) or 0.0 for each in seen]
         metrics = {**metrics, "reward": sum(rewards) / len(rewards) if rewards else None}

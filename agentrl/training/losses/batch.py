@@ -32,6 +32,7 @@ class TokenBatch:
             average of the policy; None unless the loss or KL needs them (`Loss.needs`).
         entropy: float32 [n], of the trained policy where it chose the token (nats), with its gradient: a weight made of
             it is detached first. None unless the loss needs it.
+        clip_scale: float32 [n], factor of the clip range, from the credit; None: 1 for all.
     """
 
     logprob: Tensor
@@ -47,6 +48,7 @@ class TokenBatch:
     teacher_logprob: Tensor | None = None
     ema_logprob: Tensor | None = None
     entropy: Tensor | None = None
+    clip_scale: Tensor | None = None
 
     @property
     def log_ratio(self) -> Tensor:
@@ -84,6 +86,10 @@ class TokenBatch:
                 remedy=f'declare it: Loss("name", function, needs=["{need}"]) (from agentrl.training.losses.loss)',
             )
         return column
+
+    def scaled(self, bound: float) -> float | Tensor:
+        """A bound of the clip range, times the factor that the credit gives: a number, or one for each token [n]."""
+        return bound if self.clip_scale is None else bound * self.clip_scale
 
     def sequence(self, what: str) -> Tensor:
         """The index [n] of the given kind: `episode` or `turn`."""

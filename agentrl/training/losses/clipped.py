@@ -19,18 +19,22 @@ def ppo_clip(batch: TokenBatch, settings: PpoClip) -> tuple[Tensor, Tensor]:
     """max(-w A, -clip(w, 1 - clip_low, 1 + clip_high) A), w = policy / old policy (Schulman et al., 2017).
 
     Different bounds give DAPO's clip-higher (Yu et al., 2025). With `dual_clip` c, the loss of a token with negative
-    advantage is at most -c A (Ye et al., 2020).
+    advantage is at most -c A (Ye et al., 2020). Credit may scale the range of each turn (`a2tgpo`).
     """
-    return clip_surrogate(batch.log_ratio.exp(), batch.advantage, settings.clip_low, settings.clip_high,
-                          settings.dual_clip)  # fmt: skip
+    low, high = batch.scaled(settings.clip_low), batch.scaled(settings.clip_high)
+    return clip_surrogate(batch.log_ratio.exp(), batch.advantage, low, high, settings.dual_clip)
 
 
 def clip_surrogate(
-    ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float | None = None
+    ratio: Tensor, advantage: Tensor, low: float | Tensor, high: float | Tensor, dual: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped objective per token [n] for a given ratio, and whether the token is clipped [n]."""
+    """PPO's clipped objective per token [n] for a given ratio, and whether the token is clipped [n].
+
+    Args:
+        low, high: how far the ratio may be below and above 1: numbers, or one for each token [n].
+    """
     plain = -ratio * advantage
-    clipped = -ratio.clamp(1 - low, 1 + high) * advantage
+    clipped = -torch.clamp(ratio, _tensor(1 - low, ratio), _tensor(1 + high, ratio)) * advantage
     worst = torch.maximum(plain, clipped)
     is_clipped = clipped > plain
     if dual is not None:
@@ -38,6 +42,10 @@ def clip_surrogate(
         beyond = (advantage < 0) & (worst > bound)
         worst, is_clipped = torch.where(beyond, bound, worst), is_clipped | beyond
     return worst, is_clipped
+
+
+def _tensor(bound: float | Tensor, like: Tensor) -> Tensor:
+    return bound if isinstance(bound, Tensor) else like.new_tensor(bound)
 
 
 def cispo(batch: TokenBatch, settings: Cispo) -> tuple[Tensor, Tensor]:

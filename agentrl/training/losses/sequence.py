@@ -17,11 +17,11 @@ def gspo(batch: TokenBatch, settings: Gspo) -> tuple[Tensor, Tensor]:
     """PPO's clip of s = exp(mean log-ratio of the sequence) (Zheng et al., 2025, Eq. 5).
 
     If the tokens of a sequence have different advantages, each token has its own term, whose gradient reaches all
-    tokens of the sequence through s.
+    tokens of the sequence through s. Credit may scale the range of each turn (`a2tgpo`).
     """
     index = batch.sequence(settings.sequence)
     ratio = mean_by(batch.log_ratio, index)[index].clamp(max=MAX_SEQUENCE_LOG_RATIO).exp()
-    return clip_surrogate(ratio, batch.advantage, settings.clip_low, settings.clip_high)
+    return clip_surrogate(ratio, batch.advantage, batch.scaled(settings.clip_low), batch.scaled(settings.clip_high))
 
 
 def gspo_token(batch: TokenBatch, settings: Gspo) -> tuple[Tensor, Tensor]:
@@ -31,7 +31,7 @@ def gspo_token(batch: TokenBatch, settings: Gspo) -> tuple[Tensor, Tensor]:
     mean = mean_by(batch.log_ratio, index)[index].detach()
     log_ratio = batch.logprob - batch.logprob.detach() + mean
     ratio = log_ratio.clamp(max=MAX_SEQUENCE_LOG_RATIO).exp()
-    return clip_surrogate(ratio, batch.advantage, settings.clip_low, settings.clip_high)
+    return clip_surrogate(ratio, batch.advantage, batch.scaled(settings.clip_low), batch.scaled(settings.clip_high))
 
 
 def gmpo(batch: TokenBatch, settings: Gmpo) -> tuple[Tensor, Tensor]:

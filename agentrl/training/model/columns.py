@@ -33,6 +33,11 @@ def token_columns(
         "weight": list(weights),
         **owners(samples),
     }
+    if any(sample.clip_scale is not None for sample in samples):
+        columns["clip_scale"] = [
+            np.ones(len(sample.token_ids), np.float32) if sample.clip_scale is None else sample.clip_scale
+            for sample in samples
+        ]
     if old is not None:
         columns["old_logprob"] = list(old)
     return {**columns, **{name: list(values) for name, values in (further or {}).items()}}
