@@ -27,7 +27,7 @@ import agentrl
 from agentrl.api.forks.probe import TurnValue, values_of
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import kept_checkpoint
-from agentrl.config.credit import CreditSettings, InformationGain
+from agentrl.config.credit import CreditSettings, Hindsight, InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.estimators.registry import load_credit
 from agentrl.types.episode import Episode
@@ -35,14 +35,14 @@ from benchmarks.harness import Benchmark, Report, Row
 from benchmarks.trainings import TINY
 
 HERE = Path(__file__).parent
-GAIN = InformationGain(answer="goal", lead="")
+GAIN, HINDSIGHT = InformationGain(answer="goal", lead=""), Hindsight(outcome_tokens=24)
 WORLDS: dict[str, dict[str, Any]] = {
     "maze": {"warm_start.steps": 300, "train.iterations": 10, "train.checkpoint_every": 10},
     "kitchen": {},
 }
 PLAIN = [
     "grpo", "dr_grpo", "rloo", "opo", "reinforce_pp", "reinforce_pp_baseline", "gpg", "bnpo", "unlikeliness",
-    "returns", "gigpo", "gagpo", "step_grpo", "salt", "treepo", "tempo", "mt_grpo", "igpo",
+    "returns", "gigpo", "gagpo", "step_grpo", "salt", "treepo", "tempo", "mt_grpo", "igpo", "hcapo",
 ]  # fmt: skip
 ESTIMATORS: dict[str, dict[str, Any]] = {
     **{name: {"use": name} for name in PLAIN},
@@ -120,7 +120,7 @@ def measured(world: str, seed: int, given: argparse.Namespace, report: Report) -
     assert trained is not None
     recipe: Recipe = trained.recipe
     recipe = recipe.with_model(recipe.required_model.at(kept_checkpoint(trained.path)))
-    recipe = recipe.with_sections(information_gain=GAIN)
+    recipe = recipe.with_sections(information_gain=GAIN, hindsight=HINDSIGHT)
     played = agentrl.rollout(recipe, given.played, group_size=min(8, given.played), out=out / "played", reporters=())
     report.done(f"{world}, seed {seed}: played")
     rewards = [row.reward or 0.0 for row in played.episodes]

@@ -77,6 +77,8 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "returns": "agentrl.estimators.turn.returns:returns",
         "gigpo": "agentrl.estimators.turn.gigpo:gigpo",
         "gagpo": "agentrl.estimators.turn.gagpo:gagpo",
+        "c3": "agentrl.estimators.turn.c3:c3",
+        "hcapo": "agentrl.estimators.turn.hcapo:hcapo",
         "igpo": "agentrl.estimators.turn.igpo:igpo",
         "salt": "agentrl.estimators.turn.salt:salt",
         "mt_grpo": "agentrl.estimators.turn.mt_grpo:mt_grpo",

@@ -103,6 +103,7 @@ REWARDS: Registry[Callable[..., Any]] = Registry(
         "supported_facts": "agentrl.rewards.functions.judges.facts:supported_facts",
         "rubric_judge": "agentrl.rewards.functions.judges.grading:rubric_judge",
         "pairwise_judge": "agentrl.rewards.functions.judges.pairwise:pairwise_judge",
+        "counterfactual": "agentrl.rewards.functions.counterfactual:counterfactual",
         "win_rate": "agentrl.rewards.functions.judges.pairwise:win_rate",
         "critique": "agentrl.rewards.functions.judges.critique:critique",
     },

@@ -29,6 +29,7 @@ FAMILIES = {
     "critic": ("gae", "turn_gae", "bi_level_gae", "a_lol"),
     "roles": ("role_grpo", "mars"),
     "entropy": ("high_entropy",),
+    "models": ("hcapo", "c3"),
 }
 
 # (episode, group, outcome, answer, [(state, action, tokens, immediate reward), ...])
@@ -73,6 +74,8 @@ def batch() -> CreditTable:
         observation_tokens=[2] * len(turns),
         role=[("planner", "solver")[turn % 2] for episode in EPISODES for turn in range(len(episode[4]))],
         gold_logprob=np.log(hope),
+        hindsight_logprob=3 * quality,
+        origin=_origins(),
         process=quality,
         progress=quality - 0.4,
         executed=np.ones(len(quality)),
@@ -85,6 +88,15 @@ def batch() -> CreditTable:
         value=np.repeat(hope, sampled) + 0.05 * place,
     )
     return dataclasses.replace(table, history=lambda: _history(table, actions))
+
+
+def _origins() -> list[str]:
+    """As if episodes with a common beginning were forks of each other."""
+    return [
+        " ".join([group, *(turn[1] for turn in turns[: k + 1])])
+        for _, group, _, _, turns in EPISODES
+        for k in range(len(turns))
+    ]
 
 
 def _history(table: CreditTable, actions: list[str]) -> History:

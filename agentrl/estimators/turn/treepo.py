@@ -49,7 +49,7 @@ def treepo(table: CreditTable, settings: TreepoSettings) -> Advantages:
     agent forks them (`agent: tree_agent`), or if they happen to act alike; else this is `reinforce_pp_baseline`.
     """
     score = settings.scores(table)
-    node = subtrees(table)
+    node = subtrees(table, needed(table.action, "action"))
     inside = node >= 0
     node[~inside] = 0
     leaves = np.maximum(np.bincount(node[inside]), 1)
@@ -74,13 +74,12 @@ def treepo(table: CreditTable, settings: TreepoSettings) -> Advantages:
     return broadcast(table, advantage)
 
 
-def subtrees(table: CreditTable) -> Ints:
+def subtrees(table: CreditTable, action: Ints) -> Ints:
     """Node of the action tree that each trajectory is in after d turns, -1 past its end [n_trajectories, longest + 1].
 
     Sorted by their actions, trajectories with a common beginning lie side by side, and a node ends wherever two
     neighbours differ in its beginning.
     """
-    action = needed(table.action, "action")
     longest = int(table.length.max(initial=0))
     path = np.full((table.n_trajectories, longest + 1), -1)
     path[:, 0] = table.group

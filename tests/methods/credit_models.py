@@ -1,0 +1,143 @@
+"""Methods whose credit needs a model's scores, forks or judges."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from agentrl.config.recipe import Recipe
+from agentrl.estimators.registry import load_credit
+from agentrl.rewards.components import RewardSet
+from agentrl.rewards.groups import score_group
+from agentrl.rollouts.builder import build
+from agentrl.types.episode import Episode
+from agentrl.types.task import Task
+from tests.estimators.tables import Member, Step, table_of
+from tests.methods.credit import by_trajectory, method, part, rounded
+from tests.methods.proofs import WARMED, Method, Run
+from tests.rewards.make import make_episode, turn
+
+LONG = (*WARMED, "model.scratch.max_context=320")
+"""Overrides of a warm start of a policy whose prompts leave room for a note."""
+FOUR = ("tasks.args.n=4",)
+TEAM = (
+    "warm_start.script=guesser", "warm_start.episodes=64", "warm_start.steps=200", *FOUR,
+    "train.iterations=1", "train.groups=1", "train.group_size=2", "train.minibatch=2", "eval=null",
+)  # fmt: skip
+"""Overrides of a warm start in which one policy learns both roles of a team, on four sums."""
+
+
+def hindsight(run: Run) -> list[list[float | None]]:
+    """By episode: the log-probabilities of its turns once the outcome is known."""
+    return [[turn.hindsight_logprob for turn in episode.turns] for episode in run.played]
+
+
+# --- what a recipe makes of written episodes ------------------------------------------------------------------------
+
+# A success and a failure of two turns. In hindsight the second turn of the success is exp(-5 log 4 / 5) = 1/4 times as
+# likely as the first: over their mean 1.6 and 0.4, clipped to 1.2 and 0.8. Q: 1.14 = 1.2 * 0.95 and 0.8; 0 and 0.
+# Their mean is 0.485, their deviation sqrt((0.655^2 + 0.315^2 + 2 * 0.485^2) / 3).
+TURNS = [Step(None, 0.0, 1)] * 2
+KNOWN = table_of([Member("g", 1.0, TURNS), Member("g", 0.0, TURNS)]).with_columns(
+    hindsight_logprob=[-1.0, -1.0 - 5 * math.log(4), -2.0, -2.0]
+)
+SPREAD = math.sqrt((0.655**2 + 0.315**2 + 2 * 0.485**2) / 3)
+
+# Two calculations. To the first there are four answers, one of them wrong; to the second two wrong ones. Calculations:
+# 3/4 and 0. Answers: 1 less the mean 2/3 of the others, 0 less 1; 0 less 0.
+ANSWERS = table_of([Member("g", score, [Step(None, 0.0, 1)] * 2) for score in (1, 1, 1, 0, 0, 0)]).with_columns(
+    origin=[0, 1, 0, 2, 0, 3, 0, 4, 5, 6, 5, 7]
+)
+
+SUM = Task.of("sum", "What is 2 + 2?", answer="4", numbers=[2, 2])
+
+
+def thought(right: bool, alone: bool) -> Episode:
+    """A thinker speaks and a solver answers; what the solver answers without it."""
+    turns = (turn(agent="thinker", context="thinker", text="2 + 2"), turn(agent="solver", text="<answer>4</answer>"))
+    return make_episode(SUM, *turns, answer="54"[right], info={"without": {"thinker": "54"[alone]}})
+
+
+def planned(right: bool, **alone: bool) -> Episode:
+    """A planner asks a worker and answers; what is answered without either."""
+    said = "<answer>4</answer>"
+    planner, worker = turn(agent="planner", text="Add."), turn(agent="worker", context="worker", text=said)
+    without = {name: "54"[value] for name, value in alone.items()}
+    last = turn(agent="planner", text=said)
+    return make_episode(SUM, planner, worker, last, answer="54"[right], info={"without": without})
+
+
+def shared(*group: Episode) -> Callable[[Recipe], list[float]]:
+    """What the rewards and the credit of a recipe give to the turns of a group."""
+
+    async def scored(rewards: RewardSet) -> list[Episode]:
+        own = [score.onto(each) for each in group for score in [await rewards.score(each.task, each)]]
+        named = [msgspec.structs.replace(each, id=f"g#{k}") for k, each in enumerate(own)]
+        if not rewards.of_group:
+            return named
+        return [score.onto(each) for score, each in zip(await score_group(rewards, named), named, strict=True)]
+
+    def found(recipe: Recipe) -> list[float]:
+        credits, _ = load_credit(recipe.credit, recipe.base).assign(asyncio.run(scored(build(recipe).rewards)))
+        return rounded(advantage for credit in credits for advantage in credit.turn_advantages)
+
+    return found
+
+
+def of_groups(name: str) -> Callable[[Run], list[list[float | None]]]:
+    """By episode: a component of its turns, as its group decided it."""
+
+    def found(run: Run) -> list[list[float | None]]:
+        scores = [(run.reader.group_scores(episode.id), episode) for episode in run.played]
+        return [[turn.rewards.get(name) for turn in s.of(episode).turns] for s, episode in scores if s is not None]
+
+    return found
+
+
+METHODS = [
+    Method(
+        "hcapo",
+        hindsight,
+        by_trajectory(KNOWN),
+        rounded(
+            [
+                math.sqrt(0.5) + 0.655 / SPREAD,
+                math.sqrt(0.5) + 0.315 / SPREAD,
+                *[-math.sqrt(0.5) - 0.485 / SPREAD] * 2,
+            ]
+        ),
+        warmed=LONG,
+    ),
+    method(
+        "c3",
+        lambda run: part(run, "c3", "counterfactual"),
+        by_trajectory(ANSWERS),
+        [*[3 / 4, 1 / 3] * 3, 3 / 4, -1, -3 / 4, 0, -3 / 4, 0],
+    ),
+    # Alone the solver is right in one of four: the thinker helped where the answer is right, and gets 1.1 there.
+    Method(
+        "ccpo",
+        lambda run: [episode.info.get("without") for episode in run.played],
+        shared(thought(True, False), thought(True, False), thought(False, False), thought(False, True)),
+        [0.55, 0.5, 0.55, 0.5, -0.55, -0.5, -0.55, -0.5],
+        sized=FOUR,
+        warmed=TEAM,
+    ),
+    # Planner: 1 + 0 + 0.2, 1 + 0.5 + 0.2, 0.2; worker: 1 + 0.5 + 0.1, 1 + 0 + 0.1, 0.1. Both are 1/6, 2/3 and -5/6
+    # from their mean in some order, over the deviation sqrt(7 / 12).
+    Method(
+        "sharp",
+        of_groups("marginal"),
+        shared(
+            planned(True, planner=True, worker=False),
+            planned(True, planner=False, worker=True),
+            planned(False, planner=False, worker=False),
+        ),
+        rounded(each / math.sqrt(7 / 12) for each in (1 / 6, 2 / 3, 1 / 6, 2 / 3, 1 / 6, 2 / 3, *[-5 / 6] * 3)),
+        sized=FOUR,
+        warmed=TEAM,
+    ),
+]
