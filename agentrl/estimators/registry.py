@@ -78,6 +78,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "gigpo": "agentrl.estimators.turn.gigpo:gigpo",
         "gagpo": "agentrl.estimators.turn.gagpo:gagpo",
         "c3": "agentrl.estimators.turn.c3:c3",
+        "draco": "agentrl.estimators.turn.draco:draco",
         "hcapo": "agentrl.estimators.turn.hcapo:hcapo",
         "igpo": "agentrl.estimators.turn.igpo:igpo",
         "salt": "agentrl.estimators.turn.salt:salt",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
+import numpy as np
 
 from agentrl.config.recipe import Recipe
 from agentrl.estimators.registry import load_credit
@@ -16,8 +20,11 @@ from agentrl.rollouts.builder import build
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
 from tests.estimators.tables import Member, Step, table_of
-from tests.methods.credit import by_trajectory, method, part, rounded
+from tests.methods.credit import BY_HEART, EIGHT, by_trajectory, method, part, rounded
 from tests.methods.proofs import WARMED, Method, Run
+from tests.methods.search import PAGES, sized
+from tests.methods.stub_api import Asking, between
+from tests.methods.stub_api import said as asked
 from tests.rewards.make import make_episode, turn
 
 LONG = (*WARMED, "model.scratch.max_context=320")
@@ -70,6 +77,23 @@ def planned(right: bool, **alone: bool) -> Episode:
     return make_episode(SUM, planner, worker, last, answer="54"[right], info={"without": without})
 
 
+def searched(answer: str) -> Episode:
+    """A search that shows nothing, and an answer."""
+    found = turn(observations=[{"role": "tool", "content": "?"}])
+    return make_episode(Task.of("q", "Which hue?", answer=["red"]), found, turn(), answer=answer)
+
+
+async def doubling(episode: Episode, answers: Sequence[str], lead: str) -> list[list[float | None]]:
+    """Every turn doubles the probability of an answer: 1/4, 1/2, 1."""
+    return [[math.log(0.25 * 2**moment)] * len(answers) for moment in range(len(episode.turns) + 1)]
+
+
+# Two of three answer red: q is 2/3, and 1/3 for blue. Gains of log 2 for each turn, and q / 2 for the last; normalised
+# over all turns, and summed with the next turn's.
+GAINS = np.array([q * gain for q in (2 / 3, 2 / 3, 1 / 3) for gain in (math.log(2), math.log(2) + 0.5)])
+NORMAL = (GAINS - GAINS.mean()) / (math.sqrt(((GAINS - GAINS.mean()) ** 2).sum() / 5) + 1e-4)
+
+
 def shared(*group: Episode) -> Callable[[Recipe], list[float]]:
     """What the rewards and the credit of a recipe give to the turns of a group."""
 
@@ -78,7 +102,10 @@ def shared(*group: Episode) -> Callable[[Recipe], list[float]]:
         named = [msgspec.structs.replace(each, id=f"g#{k}") for k, each in enumerate(own)]
         if not rewards.of_group:
             return named
-        return [score.onto(each) for score, each in zip(await score_group(rewards, named), named, strict=True)]
+        return [
+            score.onto(each)
+            for score, each in zip(await score_group(rewards, named, beliefs=doubling), named, strict=True)
+        ]
 
     def found(recipe: Recipe) -> list[float]:
         credits, _ = load_credit(recipe.credit, recipe.base).assign(asyncio.run(scored(build(recipe).rewards)))
@@ -96,6 +123,22 @@ def of_groups(name: str) -> Callable[[Run], list[list[float | None]]]:
 
     return found
 
+
+def criticised(body: Any) -> str:
+    """Two criteria, which go by the form of the turns: each cites those that it is about."""
+    text = asked(body)
+    if '"criteria"' in text:
+        return json.dumps({"criteria": ["It computes.", "It answers."]})
+    turns = re.split(r"\[turn \d+\]", between(text, "transcript"))[1:]
+    verdicts = [[k for k, each in enumerate(turns) if mark in each] for mark in ("</calculate>", "</answer>")]
+    return json.dumps({"verdicts": [["pass", cited] if cited else ["fail", [len(turns) - 1]] for cited in verdicts]})
+
+
+# A winner of 1/sqrt 2 with turns of quality 1 and 1/2, of 2 and 4 tokens: 6 / (2 * 1.5) and 6 * 0.5 / (4 * 1.5) times
+# that. A loser with 1 and 0, of 1 and 3 tokens: all on the second, 4 / 3 times.
+JUDGED = table_of(
+    [Member("g", 1, [Step(None, 0, 2), Step(None, 0, 4)]), Member("g", 0, [Step(None, 0, 1), Step(None, 0, 3)])]
+).with_columns(process=[1, 0.5, 1, 0])
 
 METHODS = [
     Method(
@@ -139,5 +182,23 @@ METHODS = [
         rounded(each / math.sqrt(7 / 12) for each in (1 / 6, 2 / 3, 1 / 6, 2 / 3, 1 / 6, 2 / 3, *[-5 / 6] * 3)),
         sized=FOUR,
         warmed=TEAM,
+    ),
+    Method(
+        "siop",
+        of_groups("potential"),
+        shared(*map(searched, ("red", "red", "blue"))),
+        rounded(np.stack([NORMAL[::2] + NORMAL[1::2], NORMAL[1::2]], 1).ravel()),
+        sized=sized("guesses", PAGES, "tools.0.k=1", "rewards.potential.lead=<answer>"),
+        warmed=None,
+    ),
+    Asking(
+        "draco",
+        of_groups("process"),
+        by_trajectory(JUDGED),
+        rounded(each * math.sqrt(0.5) for each in (2, 0.5, 0, -4 / 3)),
+        sized=EIGHT,
+        warmed=BY_HEART,
+        answer=criticised,
+        asks=("rewards.rubric.judge",),
     ),
 ]
