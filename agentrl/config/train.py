@@ -60,12 +60,22 @@ class CriticSettings(Section):
 
 
 class RewardModelSettings(Section):
-    """A copy of the policy trained to separate good from bad episodes, for estimators that need it (implicit_prm)."""
+    """A copy of the policy trained to separate good from bad episodes, for `implicit_prm` and `sweet`."""
 
     lr: float = Field(1e-6, gt=0, description="Learning rate.")
     steps: int = Field(1, gt=0, description="Optimiser steps per iteration, each over all episodes of the iteration.")
     beta: float = Field(0.05, gt=0, description="Scale of the log-ratio, which is the model's reward.")
-    threshold: float = Field(0.5, description="Episodes with at least this reward are good.")
+    loss: Literal["outcome", "preference"] = Field(
+        "outcome",
+        description="outcome: it tells good episodes from bad ones, by the sum over their tokens. preference: it tells "
+        "the better of two episodes of a group, by the sum over their turns of the mean over the turn's tokens.",
+    )
+    sees: str | None = Field(
+        None,
+        description="Key of the task's data that the model is shown and the policy is not, such as the gold answer: a "
+        "message before the first reply.",
+    )
+    threshold: float = Field(0.5, description="outcome: episodes with at least this reward are good.")
     max_grad_norm: float = Field(10.0, gt=0, description="The gradient is clipped to this 2-norm.")
     warmup: int = Field(0, ge=0, description=_WARMUP)
 

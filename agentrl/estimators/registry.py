@@ -94,6 +94,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "spa": "agentrl.estimators.turn.process:spa",
         "tempo": "agentrl.estimators.turn.tempo:tempo",
         "capo": "agentrl.estimators.turn.capo:capo",
+        "sweet": "agentrl.estimators.turn.sweet:sweet",
         "implicit_prm": "agentrl.estimators.turn.implicit_prm:implicit_prm",
         "a_lol": "agentrl.estimators.turn.a_lol:a_lol",
         "high_entropy": "agentrl.estimators.outcome.entropy:high_entropy",

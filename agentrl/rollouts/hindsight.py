@@ -25,6 +25,12 @@ def hindsight_of(settings: Hindsight | None, credit: CreditAssigner) -> Hindsigh
     return HindsightScorer(settings or Hindsight())
 
 
+def aside(renderer: Renderer, prompt: Sequence[int], note: str) -> list[int]:
+    """Returns the tokens that put a note between a prompt and its reply: an empty reply, and the note as a message."""
+    silent = renderer.demonstrate("", prompt)
+    return [*silent, *renderer.extend(silent, [{"role": "user", "content": note}])]
+
+
 @dataclass(frozen=True)
 class HindsightScorer:
     """Scores turns in hindsight with the settings of a recipe."""
@@ -39,9 +45,8 @@ class HindsightScorer:
         return self.settings.note.replace("{outcome}", renderer.tokenizer.decode(encoded))
 
     def bridge(self, renderer: Renderer, prompt: Sequence[int], note: str) -> list[int]:
-        """Returns the tokens between a prompt and its reply in hindsight: an empty reply, and the note as a message."""
-        silent = renderer.demonstrate("", prompt)
-        return [*silent, *renderer.extend(silent, [{"role": "user", "content": note}])]
+        """Returns the tokens between a prompt and its reply in hindsight."""
+        return aside(renderer, prompt, note)
 
     def room(self, renderer: Renderer, prompt: Sequence[int], reply: int) -> int:
         """Returns the number of tokens that note and reply take after `prompt`, at most."""

@@ -29,7 +29,7 @@ FAMILIES = {
     "critic": ("gae", "turn_gae", "bi_level_gae", "a_lol"),
     "roles": ("role_grpo", "mars"),
     "entropy": ("high_entropy",),
-    "models": ("hcapo", "c3", "draco"),
+    "models": ("hcapo", "c3", "draco", "sweet"),
 }
 
 # (episode, group, outcome, answer, [(state, action, tokens, immediate reward), ...])

@@ -20,7 +20,7 @@ from agentrl.rollouts.builder import build
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
 from tests.estimators.tables import Member, Step, table_of
-from tests.methods.credit import BY_HEART, EIGHT, by_trajectory, method, part, rounded
+from tests.methods.credit import BY_HEART, EIGHT, after_a_warmup, by_trajectory, method, part, rounded
 from tests.methods.proofs import WARMED, Method, Run
 from tests.methods.search import PAGES, sized
 from tests.methods.stub_api import Asking, between
@@ -140,6 +140,11 @@ JUDGED = table_of(
     [Member("g", 1, [Step(None, 0, 2), Step(None, 0, 4)]), Member("g", 0, [Step(None, 0, 1), Step(None, 0, 3)])]
 ).with_columns(process=[1, 0.5, 1, 0])
 
+# Log-ratios of two turns of two tokens: means 0.3 and 0.1; -0.2 and -0.2. Their mean is 0, their squares sum to 0.18.
+RATIOS = table_of([Member("g", score, [Step(None, 0, 2)] * 2) for score in (1, 0)]).with_columns(
+    ref_logprob=[-1.0] * 8, prm_logprob=[-0.8, -0.6, -1, -0.8, -1.2, -1.2, -1.4, -1.0]
+)
+
 METHODS = [
     Method(
         "hcapo",
@@ -200,5 +205,15 @@ METHODS = [
         warmed=BY_HEART,
         answer=criticised,
         asks=("rewards.rubric.judge",),
+    ),
+    Method(
+        "sweet-rl",
+        lambda run: part(run, "sweet", "critic"),
+        by_trajectory(RATIOS),
+        rounded(each / math.sqrt(0.06) for each in (0.3, 0.1, -0.2, -0.2)),
+        small=("train.reward_model.warmup=1",),
+        sized=(*EIGHT, "train.iterations=3"),
+        warmed=BY_HEART,
+        learns=after_a_warmup,
     ),
 ]

@@ -1,4 +1,4 @@
-"""The implicit process reward model of PRIME: a language model whose log-ratio to a reference is a reward per token."""
+"""The implicit process reward model: a language model whose log-ratio to a reference is a reward per token or turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentrl.training.parallel.shards import (
     load_full_optimizer_state_dict,
     load_full_state_dict,
 )
-from agentrl.types.figures.sums import reaches
+from agentrl.types.figures.sums import exceeds, reaches
 from agentrl.types.sample import TrainingSample
 
 
@@ -29,6 +29,11 @@ class ImplicitRewardModel:
     The reward of a token is beta * (log-probability here - log-probability under the reference). The reward of an
     episode is the sum over its tokens, and the sigmoid of that is the probability that the episode is good. The loss is
     the cross-entropy against the outcome.
+
+    With `loss: preference` (SWEET-RL, arXiv:2503.15478, eq. 2 and 3) the reward of an episode is beta times the sum
+    over its turns of the mean log-ratio of the turn's tokens, and the sigmoid of the difference of two rewards is the
+    probability that the first episode of a group is better. The loss is the mean of -log of it over all pairs of a
+    group with different rewards.
 
     Args:
         policy: wraps a copy of the policy's model, which this class trains.
@@ -68,24 +73,25 @@ class ImplicitRewardModel:
 
         Returns:
             reward_model_loss: mean cross-entropy (nats) before the last step; reward_model_accuracy: share of correctly
-            classified episodes (threshold 1/2) at that time.
+            classified episodes or pairs (threshold 1/2) at that time. Nothing where there is no pair.
         """
-        settings = self.settings
+        settings, by_turn = self.settings, self.settings.loss == "preference"
         names = {name: number for number, name in enumerate(dict.fromkeys(sample.episode_id for sample in samples))}
         owner = np.array([names[sample.episode_id] for sample in samples])
-        good = np.zeros(len(names))
-        good[owner] = [reaches(sample.reward, settings.threshold) for sample in samples]
+        judged = _Pairs(samples, owner) if by_turn else _Outcomes(samples, owner, settings.threshold)
+        if not judged:
+            return {}
+        shares = [_shares(sample, by_turn) for sample in samples]
         packs = self.ranks.packs(samples, self.token_budget, self.policy.layout)
         loss = accuracy = 0.0
         for _ in range(settings.steps):
-            likely = self._likely(samples, reference, owner, len(names))
-            chosen = np.where(good > 0, likely, 1 - likely)
+            chosen, slope = judged(self._rewards(samples, reference, shares, owner, len(names)))
             loss, accuracy = float(-np.log(np.maximum(chosen, 1e-12)).mean()), float((chosen > 0.5).mean())
-            # The gradient of the mean cross-entropy with respect to each log-probability, one value per episode.
-            grad = settings.beta * (likely - good) / len(names)
+            grad = settings.beta * slope
             for packed, own in self.policy.seeing(samples, packs):
                 said = self.policy(packed)[0]
-                weights = torch.from_numpy(grad[owner[packed.sample]]).to(said) if own else 0.0
+                each = grad[owner[packed.sample]] * packed.gather(shares)
+                weights = torch.from_numpy(each).to(said) if own else 0.0
                 (said * weights).sum().backward()
             torch.nn.utils.clip_grad_norm_(self.policy.parameters(), settings.max_grad_norm)
             self.optimizer.step()
@@ -106,10 +112,61 @@ class ImplicitRewardModel:
         load_full_state_dict(self.policy, state["model"], self.ranks)
         load_full_optimizer_state_dict(self.optimizer, state["optimizer"], self.ranks)
 
-    def _likely(
-        self, samples: Sequence[TrainingSample], reference: Sequence[Floats], owner: NDArray[Any], episodes: int
+    def _rewards(
+        self,
+        samples: Sequence[TrainingSample],
+        reference: Sequence[Floats],
+        shares: Sequence[Floats],
+        owner: NDArray[Any],
+        episodes: int,
     ) -> NDArray[np.float64]:
-        """Returns each episode's probability of being good. The branches of an episode are summed."""
-        ratio = [float((ours - theirs).sum()) for ours, theirs in zip(self.logprobs(samples), reference, strict=True)]
-        likely: NDArray[np.float64] = 1 / (1 + np.exp(-self.settings.beta * np.bincount(owner, ratio, episodes)))
-        return likely
+        """Returns the reward of each episode. The branches of an episode are summed."""
+        rows = zip(self.logprobs(samples), reference, shares, strict=True)
+        ratio = [float(((ours - theirs) * share).sum()) for ours, theirs, share in rows]
+        return self.settings.beta * np.bincount(owner, ratio, episodes)
+
+
+def _shares(sample: TrainingSample, by_turn: bool) -> Floats:
+    """The weight of each token in the reward: 1, or 1 over the tokens of its turn."""
+    share = np.ones(len(sample.token_ids), np.float32)
+    for _, start, end in sample.turn_spans if by_turn else ():
+        share[start:end] = 1 / (end - start)
+    return share
+
+
+class _Outcomes:
+    """Episodes that are good or bad."""
+
+    def __init__(self, samples: Sequence[TrainingSample], owner: NDArray[Any], threshold: float) -> None:
+        self._good = np.zeros(int(owner.max(initial=-1)) + 1)
+        self._good[owner] = [reaches(sample.reward, threshold) for sample in samples]
+
+    def __call__(self, rewards: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns the probability of each verdict, and the slope of the mean cross-entropy by each reward."""
+        likely = 1 / (1 + np.exp(-rewards))
+        return np.where(self._good > 0, likely, 1 - likely), (likely - self._good) / len(likely)
+
+
+class _Pairs:
+    """Pairs of episodes of a group, the better one first; false without a pair."""
+
+    def __init__(self, samples: Sequence[TrainingSample], owner: NDArray[Any]) -> None:
+        _, first = np.unique(owner, return_index=True)
+        episodes = [samples[index] for index in first]
+        pairs = [
+            (i, j)
+            for i, better in enumerate(episodes)
+            for j, worse in enumerate(episodes)
+            if better.group_id == worse.group_id and exceeds(better.reward, worse.reward)
+        ]
+        self._better, self._worse = np.array(pairs, np.int64).reshape(-1, 2).T
+
+    def __len__(self) -> int:
+        return len(self._better)
+
+    def __call__(self, rewards: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """As `_Outcomes`, by pair."""
+        likely = 1 / (1 + np.exp(rewards[self._worse] - rewards[self._better]))
+        missing = (1 - likely) / len(self)
+        slope = np.bincount(self._worse, missing, len(rewards)) - np.bincount(self._better, missing, len(rewards))
+        return likely, slope
