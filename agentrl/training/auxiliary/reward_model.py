@@ -123,7 +123,8 @@ class ImplicitRewardModel:
         """Returns the reward of each episode. The branches of an episode are summed."""
         rows = zip(self.logprobs(samples), reference, shares, strict=True)
         ratio = [float(((ours - theirs) * share).sum()) for ours, theirs, share in rows]
-        return self.settings.beta * np.bincount(owner, ratio, episodes)
+        rewards: NDArray[np.float64] = self.settings.beta * np.bincount(owner, ratio, episodes)
+        return rewards
 
 
 def _shares(sample: TrainingSample, by_turn: bool) -> Floats:
@@ -168,5 +169,7 @@ class _Pairs:
         """As `_Outcomes`, by pair."""
         likely = 1 / (1 + np.exp(rewards[self._worse] - rewards[self._better]))
         missing = (1 - likely) / len(self)
-        slope = np.bincount(self._worse, missing, len(rewards)) - np.bincount(self._better, missing, len(rewards))
+        slope = np.zeros(len(rewards))
+        np.add.at(slope, self._worse, missing)
+        np.add.at(slope, self._better, -missing)
         return likely, slope
