@@ -258,7 +258,7 @@ class Attempt:
         gold, hindsight = self._scorers()
         renderer = self.context.renderer
         room = 0 if gold is None else gold.room(renderer, self.spec.task, prompt)
-        return room if hindsight is None else max(room, hindsight.room(renderer, prompt, self.sampling.max_tokens))
+        return room if hindsight is None else max(room, hindsight.room(renderer, prompt))
 
     async def _score_turns(self) -> None:
         """Scores turns before the engine drops the session: its cache holds their prompts."""

@@ -48,16 +48,16 @@ class HindsightScorer:
         """Returns the tokens between a prompt and its reply in hindsight."""
         return aside(renderer, prompt, note)
 
-    def room(self, renderer: Renderer, prompt: Sequence[int], reply: int) -> int:
-        """Returns the number of tokens that note and reply take after `prompt`, at most."""
+    def room(self, renderer: Renderer, prompt: Sequence[int]) -> int:
+        """Returns the number of tokens that the note takes after `prompt`, at most."""
         bare = self.bridge(renderer, prompt, self.settings.note.replace("{outcome}", ""))
-        return len(bare) + self.settings.outcome_tokens + SEAM + reply
+        return len(bare) + self.settings.outcome_tokens + SEAM
 
     async def score(
         self, engine: Engine, renderer: Renderer, trajectory: Trajectory, turns: Sequence[TurnDraft], answer: str | None
     ) -> list[float | None]:
         """Returns `hindsight_logprob` of each turn: the mean log-probability (nats, temperature 1) of its tokens after
-        its prompt and the note.
+        its prompt and the note. Of a reply that does not fit with the note the beginning is scored.
 
         Calls the engine once per branch of the episode, so that tokens in a session's prefix cache are not recomputed.
         Turns that a fork took from its parent are scored, too: the fork may have ended otherwise. Those of other
@@ -70,9 +70,10 @@ class HindsightScorer:
             tokens = trajectory.before(branch[-1])
             starts = [len(trajectory.before(node)) for node in branch]
             bridges = [self.bridge(renderer, tokens[:start], note) for start in starts]
-            replies = [
-                [*bridge, *trajectory.nodes[node].token_ids] for bridge, node in zip(bridges, branch, strict=True)
-            ]
+            replies = []
+            for node, start, bridge in zip(branch, starts, bridges, strict=True):
+                room = max(1, engine.max_context - start - len(bridge))
+                replies.append([*bridge, *trajectory.nodes[node].token_ids[:room]])
             found = await score(engine, tokens, replies, starts)
             for node, bridge, logprobs in zip(branch, bridges, found, strict=True):
                 own = logprobs[len(bridge) :]

@@ -58,6 +58,8 @@ train: {iterations: 1, groups: 4, group_size: 4, minibatch: 16, lr: 1.0e-3}
 
 WITH_A_MODEL = {
     "igpo": [],
+    "hcapo": [],
+    "sweet": ["train.reward_model={loss: preference, lr: 1e-4}"],
     "gae": ["train.critic={}"],
     "ppr": ["train.critic={}"],
     "turn_gae": ["train.critic={}"],

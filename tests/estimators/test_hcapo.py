@@ -76,4 +76,15 @@ async def test_turns_in_hindsight_equal_plain_forward_passes(renderer, engine: T
         at = len(prompt) + len(bridge)
         plain = [logprobs[at + k - 1, token].item() for k, token in enumerate(said)]
         assert found == pytest.approx(sum(plain) / len(plain), abs=1e-5)
-        assert len(bridge) + len(said) <= scorer.room(renderer, prompt, len(said))
+        assert len(bridge) <= scorer.room(renderer, prompt)
+
+
+async def test_of_a_reply_that_does_not_fit_the_beginning_is_scored(renderer, engine: TorchEngine) -> None:  # noqa: F811
+    played = episode(renderer, Task.of("t", "Which city?"))
+    scorer, first = HindsightScorer(Hindsight(note="{outcome}")), played.turns[:1]
+    whole = await scorer.score(engine, renderer, Trajectory(played.nodes), first, "Oslo")
+    prompt, said = played.nodes[0].token_ids, played.nodes[1].token_ids
+    engine.max_context = len(prompt) + len(scorer.bridge(renderer, prompt, "Oslo")) + len(said) - 2
+    cut = await scorer.score(engine, renderer, Trajectory(played.nodes), first, "Oslo")
+    assert cut[0] is not None
+    assert cut != whole

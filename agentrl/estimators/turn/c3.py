@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from agentrl.estimators.arrays import Ints
 from agentrl.estimators.estimator import Advantages, estimator
@@ -25,7 +26,12 @@ class C3Settings(ScoreSettings):
 
     baseline: Literal["loo", "mean"] = "loo"
     std: Std = "none"
-    eps: float = 1e-8
+    eps: float = Field(1e-8, ge=0, allow_inf_nan=False)
+
+    @property
+    def needs_members(self) -> bool:
+        """True: a turn has alternatives in other episodes of the group, or in forks, which are members of it, too."""
+        return True
 
 
 @estimator(
