@@ -31,7 +31,7 @@ from agentrl.api.forks.agreement import Agreement, MeasuredTurn, agreements, cei
 from agentrl.api.forks.truth import Cost, cost_of, measurable, measured_turns
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import kept_checkpoint
-from agentrl.config.credit import CreditSettings, InformationGain
+from agentrl.config.credit import CreditSettings, Hindsight, InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.estimators.registry import ESTIMATORS as BUILT_IN
 from agentrl.estimators.registry import CreditAssigner, load_credit
@@ -42,6 +42,7 @@ from benchmarks.harness import ROOT, Benchmark, Missing, Report, Row
 from benchmarks.trainings import TINY
 
 HERE = Path(__file__).parent
+HINDSIGHT = Hindsight(outcome_tokens=24)
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,7 @@ def measured(world: str, seed: int, given: argparse.Namespace, report: Report) -
     assert trained is not None
     recipe: Recipe = trained.recipe
     recipe = recipe.with_model(recipe.required_model.at(kept_checkpoint(trained.path)))
+    recipe = recipe.with_sections(hindsight=HINDSIGHT)
     if declared.gold is not None:
         recipe = recipe.with_sections(information_gain=InformationGain(answer=declared.gold, lead=""))
     played = agentrl.rollout(recipe, given.played, group_size=min(8, given.played), out=out / "played", reporters=())

@@ -174,7 +174,7 @@ def paired(method: str, against: str, runs: dict[str, list[Run]]) -> Pairs:
 
 
 def value(run: Run) -> float:
-    return statistics.mean(line["success"] for line in run)
+    return float(statistics.mean(line["success"] for line in run))
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float]:

@@ -48,7 +48,7 @@ class AgentSettings(WithPlugIn):
     kind: ClassVar[str] = "agents"
     with_settings: ClassVar[tuple[str, ...]] = (
         PROGRAM, GUEST, DIALOGUE, "compacting_agent", "delegating_agent", "reading_agent", "recent_agent",
-        "retrying_agent", "synthesis_agent", "tree_agent",
+        "retrying_agent", "synthesis_agent", "tree_agent", "counterfactual_agent",
     )  # fmt: skip
 
     use: str = Field(

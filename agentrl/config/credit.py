@@ -1,4 +1,4 @@
-"""The sections `credit` and `information_gain` of a recipe."""
+"""The sections `credit`, `information_gain` and `hindsight` of a recipe."""
 
 from __future__ import annotations
 
@@ -35,4 +35,19 @@ class InformationGain(Section):
     lead: str = Field(
         "The answer is: ",
         description="Text in front of the gold answer, which is not scored. Write it as the policy does: <answer>.",
+    )
+
+
+class Hindsight(Section):
+    """Scores every turn of the policy again once the outcome is known (teacher forcing), for the estimator `hcapo`."""
+
+    note: str = Field(
+        "In hindsight, it ends like this: {outcome}",
+        description="Message in front of the turn that is scored. {outcome} is the answer of the episode, else its "
+        "last observation.",
+    )
+    outcome_tokens: int = Field(
+        64,
+        gt=0,
+        description="Maximum number of tokens of {outcome}; the rest is cut. Every prompt leaves room for them.",
     )

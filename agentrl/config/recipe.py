@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from agentrl.config.agent import AgentSettings, PolicySettings, SamplingSettings
-from agentrl.config.credit import CreditSettings, InformationGain
+from agentrl.config.credit import CreditSettings, Hindsight, InformationGain
 from agentrl.config.engine import EngineSettings
 from agentrl.config.limits import Limits
 from agentrl.config.model import ModelSettings
@@ -214,6 +214,7 @@ class RlStage(Section):
     gate: list[Gate] | None = None
     credit: CreditSettings | None = None
     information_gain: InformationGain | None = None
+    hindsight: Hindsight | None = None
     sampling: SamplingSettings | None = None
     curriculum: list[CurriculumPart] | None = None
     eval: EvalSettings | None = None
@@ -310,6 +311,11 @@ class Recipe(Section):
     credit: CreditSettings = Field(default_factory=lambda: CreditSettings(use="grpo"))
     information_gain: InformationGain | None = Field(
         None, description="Score the gold answer before every turn; on by default if the credit estimator needs it."
+    )
+    hindsight: Hindsight | None = Field(
+        None,
+        description="Score every turn again with the outcome in the prompt; on by default if the credit estimator "
+        "needs it.",
     )
     model: ModelSettings | None = Field(None, description="The policy.")
     engine: EngineSettings = Field(

@@ -60,23 +60,37 @@ class CriticSettings(Section):
 
 
 class RewardModelSettings(Section):
-    """A copy of the policy trained to separate good from bad episodes, for estimators that need it (implicit_prm,
-    istar)."""
+    """A copy of the policy trained to separate good from bad episodes, for `implicit_prm`, `istar` and `sweet`."""
 
     lr: float = Field(1e-6, gt=0, description="Learning rate.")
     steps: int = Field(1, gt=0, description="Optimiser steps per iteration, each over all episodes of the iteration.")
     beta: float = Field(0.05, gt=0, description="Scale of the log-ratio, which is the model's reward.")
-    threshold: float = Field(0.5, description="Episodes with at least this reward are good.")
     objective: Literal["outcome", "preference"] = Field(
         "outcome",
         description="outcome: cross-entropy of good and bad. preference: DPO on all pairs of a better and a worse "
         "episode of a group; reads no threshold.",
     )
+    reward: Literal["sum", "turn_means"] = Field(
+        "sum",
+        description="The reward of an episode: the sum over its tokens, or over its turns of the mean of their tokens.",
+    )
     reference: Literal["start", "policy"] = Field(
         "start", description="What the log-ratio compares with: the policy at the start, or as it sampled the episode."
     )
+    sees: str | None = Field(
+        None,
+        description="Key of the task's data that the model is shown and the policy is not, such as the gold answer: a "
+        "message before the first reply.",
+    )
+    threshold: float = Field(0.5, description="outcome: episodes with at least this reward are good.")
     max_grad_norm: float = Field(10.0, gt=0, description="The gradient is clipped to this 2-norm.")
     warmup: int = Field(0, ge=0, description=_WARMUP)
+
+    @model_validator(mode="after")
+    def _compares_like_with_like(self) -> Self:
+        if self.sees is not None and self.reference == "policy":
+            raise ValueError("'sees' with 'reference: policy': the policy sampled without seeing it; use start")
+        return self
 
 
 class LossSettings(PlugIn):

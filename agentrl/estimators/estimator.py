@@ -25,11 +25,11 @@ turn only (`first_turn`); the rewards of tokens (`tokens`, `CreditTable.token_re
 Need = Literal[
     "state",
     "action",
-    "origin",
     "answer",
     "win_rate",
     "role",
     "gold_logprob",
+    "hindsight_logprob",
     "process",
     "progress",
     "executed",
@@ -44,6 +44,7 @@ Need = Literal[
     "state_value",
     "wrong",
     "observation_tokens",
+    "origin",
 ]
 
 NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
@@ -58,11 +59,6 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         lambda table: table.action is not None,
         "the table does not say what the turns did (column 'action')",
         "CreditTable.from_episodes fills it; give your own table with_columns(action=[...])",
-    ),
-    "origin": (
-        lambda table: table.origin is not None,
-        "the table does not say which turns forks took from their parents (column 'origin')",
-        "CreditTable.from_episodes fills it; give your own table with_columns(origin=[...])",
     ),
     "answer": (
         lambda table: table.answer is not None,
@@ -85,6 +81,11 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         "the table does not count observation tokens",
         "CreditTable.from_episodes fills it; give your own table with_columns(observation_tokens=[...])",
     ),
+    "origin": (
+        lambda table: table.origin is not None,
+        "the table does not say which turns forks took over (column 'origin')",
+        "CreditTable.from_episodes fills it; give your own table with_columns(origin=[...])",
+    ),
     "role": (
         lambda table: table.role is not None,
         "the table does not say which agent spoke (column 'role')",
@@ -95,6 +96,11 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         "the gold answer was not scored before every turn",
         "let tasks hold data['answer'], and roll out with a model, with this estimator or with information_gain: {} "
         "in the recipe",
+    ),
+    "hindsight_logprob": (
+        lambda table: table.hindsight_logprob is not None,
+        "the turns were not scored in hindsight",
+        "roll out with a model, with this estimator or with hindsight: {} in the recipe",
     ),
     "process": (
         lambda table: table.process is not None,
@@ -158,7 +164,9 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
 }
 """For each need: the test of the table, the problem if it fails, and the remedy."""
 
-OF_EPISODES: frozenset[Need] = frozenset({"answer", "win_rate", "gold_logprob", "progress", "prm_logprob"})
+OF_EPISODES: frozenset[Need] = frozenset(
+    {"answer", "win_rate", "gold_logprob", "hindsight_logprob", "progress", "prm_logprob"}
+)
 """Columns of whole episodes: comparisons by judges, and outputs of models trained on one outcome. They are not valid
 for seats with separate outcomes."""
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agentrl.estimators.arrays import Bools, Floats, Ints, discounted
 from agentrl.estimators.history import History, history_of
+from agentrl.estimators.lineage import origins
 from agentrl.estimators.seats import Seats, seats_of
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import CreditError
@@ -24,10 +25,11 @@ OPTIONAL: dict[str, tuple[Weighting, type]] = {
     "answer": ("trajectory", np.int64),
     "win_rate": ("trajectory", np.float64),
     "action": ("turn", np.int64),
-    "origin": ("turn", np.int64),
     "observation_tokens": ("turn", np.int64),
+    "origin": ("turn", np.int64),
     "role": ("turn", np.int64),
     "gold_logprob": ("turn", np.float64),
+    "hindsight_logprob": ("turn", np.float64),
     "process": ("turn", np.float64),
     "progress": ("turn", np.float64),
     "executed": ("turn", np.float64),
@@ -93,10 +95,12 @@ class CreditTable:
         answer: index of the trajectory's final answer; equal text, equal index. -1: no answer.
         win_rate: share of the comparisons within its group that the trajectory won, 0 to 1.
         action: index of what the turn did (its calls with arguments, or its text); equal text, equal index.
-        origin: index of the turn's sampling: a turn that a fork took from its parent has the index of the parent's.
         observation_tokens: number of tokens appended between this turn's and the next's.
+        origin: index of the sampled turn that this is, or that a fork took over: equal numbers, the same turn.
         role: index of the agent of the turn.
         gold_logprob: mean log-probability of the gold answer's tokens, given everything before the turn (nats).
+        hindsight_logprob: mean log-probability of the turn's own tokens, given everything before it and the outcome of
+            the episode (nats).
         process: a judge's score of the turn, from 0 to 1; 0 if the judge's reply could not be parsed.
         progress: the turn's contribution to the outcome, predicted by a progress head.
         executed: 1 for a turn that the environment carried out, else 0: all of its calls (`CallRecord.outcome` is
@@ -131,10 +135,11 @@ class CreditTable:
     answer: Ints | None = None
     win_rate: Floats | None = None
     action: Ints | None = None
-    origin: Ints | None = None
     observation_tokens: Ints | None = None
+    origin: Ints | None = None
     role: Ints | None = None
     gold_logprob: Floats | None = None
+    hindsight_logprob: Floats | None = None
     process: Floats | None = None
     progress: Floats | None = None
     executed: Floats | None = None
@@ -406,14 +411,15 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
     """The optional columns for which all episodes have the data."""
     columns: dict[str, Any] = {
         "action": numbered(turn.action for _, turn in pairs),
-        "origin": _origins(episodes, pairs),
         "observation_tokens": [n for episode in episodes for n in _observation_tokens(episode)],
+        "origin": origins(episodes),
         "role": numbered(turn.agent for _, turn in pairs),
         "executed": [_carried_out(turn) for _, turn in pairs],
     }
-    beliefs = [turn.gold_logprob for _, turn in pairs]
-    if None not in beliefs:
-        columns["gold_logprob"] = beliefs
+    for name in ("gold_logprob", "hindsight_logprob"):
+        scores = [getattr(turn, name) for _, turn in pairs]
+        if None not in scores:
+            columns[name] = scores
     for name, unit in (("process", 1), ("wrong", None)):
         if any(name in turn.rewards for _, turn in pairs):
             given = [turn.rewards.get(name) or 0.0 for _, turn in pairs]
@@ -430,20 +436,6 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
     if None not in logprobs:
         columns["behaviour_logprob"] = [logprob for turn in logprobs for logprob in turn or ()]
     return columns
-
-
-def _origins(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> Ints:
-    """The index of the sampling of each turn: forks share those of the turns that they took."""
-    known = {episode.id: episode for episode in episodes}
-
-    def origin(episode: Episode, turn: int) -> str:
-        while (parent := episode.parent) is not None and turn < parent.turn:
-            if parent.run or parent.episode not in known:
-                return f"{parent.run} {parent.episode} {turn}"
-            episode = known[parent.episode]
-        return f" {episode.id} {turn}"
-
-    return numbered(origin(episode, turn.index) for episode, turn in pairs)
 
 
 def _carried_out(turn: Turn) -> bool:

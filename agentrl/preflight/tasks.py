@@ -14,6 +14,7 @@ from agentrl.engines.registry import chosen_engine
 from agentrl.rollouts.builder import Parts
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
+from agentrl.training.batch.privileged import reference_of
 from agentrl.types.errors import AgentRLError, TaskError
 from agentrl.types.parts.content import image_parts
 from agentrl.types.parts.intake import cannot_see
@@ -39,6 +40,8 @@ def check_tasks(parts: Parts) -> list[str]:
     for task in tasks.tasks:
         if parts.answer_scorer is not None:
             parts.answer_scorer.golds(task)
+        if (model := recipe.train and recipe.train.reward_model) and model.sees is not None:
+            reference_of(task, model.sees)
     if recipe.train is not None:
         # Drawn once for every task: a part that reads missing data of a task fails here.
         curriculum = Curriculum(parts.make_curriculum(), seed=0, iterations=1)

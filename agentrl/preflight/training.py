@@ -27,7 +27,7 @@ from agentrl.types.errors import CreditError, RecipeError
 # By section of `train`: the model, the columns that it provides for credit, and the estimators that need them.
 _LEARNED = {
     "critic": ("a critic", {"value", "progress"}, "gae, turn_gae, bi_level_gae, ppr, spa, a_lol"),
-    "reward_model": ("an implicit process reward model", {"prm_logprob"}, "implicit_prm, istar"),
+    "reward_model": ("an implicit process reward model", {"prm_logprob"}, "implicit_prm, istar, sweet"),
 }
 
 

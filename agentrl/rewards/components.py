@@ -481,7 +481,7 @@ def _component(name: str, given: Any, base: Path) -> Component:
 
 
 def _check_inputs(name: str, wants: Sequence[str]) -> None:
-    """Raises RecipeError for a function of the group with an input that belongs to one episode."""
+    """Raises RecipeError for inputs that do not go together: those of one episode and of the group."""
     of_one = [want for want in wants if want in OF_EPISODE]
     if "group" in wants and of_one:
         raise RecipeError(
@@ -489,6 +489,12 @@ def _check_inputs(name: str, wants: Sequence[str]) -> None:
             place=f"rewards.{name}",
             remedy="a function of the group takes 'group', 'task' and 'component'; each of its episodes has turns, "
             "answer, info and components",
+        )
+    if "beliefs" in wants and "group" not in wants:
+        raise RecipeError(
+            f"{name} takes 'beliefs', which only functions of the group get",
+            place=f"rewards.{name}",
+            remedy="take 'group' in place of the inputs of one episode",
         )
 
 

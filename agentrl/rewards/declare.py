@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_origin
 
+from agentrl.types.episode import Episode
+
 Cost = Literal["engine", "sandbox"]
+Beliefs = Callable[[Episode, Sequence[str], str], Awaitable[list[list[float | None]]]]
+"""The mean log-probability of the tokens of each answer before each of the policy's turns and after the last one, in a
+reply that begins with the text: (episode, answers, text) -> [turns + 1][answers]; None where the context is full."""
 Value = float | None
 PerTurn = bool | Callable[[Mapping[str, Any]], bool]
 Forgeable = str | Callable[[Mapping[str, Any]], str]

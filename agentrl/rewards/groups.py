@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from agentrl.rewards.components import Component, RewardError, RewardSet, no_blobs
-from agentrl.rewards.declare import Scored
+from agentrl.rewards.declare import Beliefs, Scored
 from agentrl.rewards.score import Score
 from agentrl.rewards.steps import Values, apply
 from agentrl.types.episode import Episode
@@ -24,13 +24,17 @@ Valued = tuple[Values, str]
 
 
 async def score_group(
-    rewards: RewardSet, group: Sequence[Episode], read_blob: Callable[[str], bytes] | None = None
+    rewards: RewardSet,
+    group: Sequence[Episode],
+    read_blob: Callable[[str], bytes] | None = None,
+    beliefs: Beliefs | None = None,
 ) -> list[Score]:
     """Returns the full score of every member of a group, in order.
 
     Args:
         group: the episodes without failures, in order, with the scores of the components of one episode.
         read_blob: gives the bytes of an image or of a long output by its hash.
+        beliefs: gives the policy's probabilities of answers; None: no policy samples.
 
     Raises:
         RewardError: a function raised, or did not return one reward per member.
@@ -42,9 +46,9 @@ async def score_group(
     found = [_own_values(rewards, episode) for episode in members]
     notes = [dict(episode.notes) for episode in members]
     for component in rewards.of_group:
-        # A component sees the values of those before it.
-        seen = [_with_outcomes(episode, values) for episode, values in zip(members, found, strict=True)]
-        for index, (value, note) in enumerate(await _values_of(component, seen, read_blob)):
+        # A component sees the values and notes of those before it.
+        seen = [_with_outcomes(*each) for each in zip(members, found, notes, strict=True)]
+        for index, (value, note) in enumerate(await _values_of(component, seen, read_blob, beliefs)):
             found[index][component.name] = value
             if note:
                 notes[index][component.name] = note
@@ -80,20 +84,23 @@ def _own_values(rewards: RewardSet, episode: Episode) -> dict[str, Values]:
     }
 
 
-def _with_outcomes(episode: Episode, found: Mapping[str, Values]) -> Episode:
+def _with_outcomes(episode: Episode, found: Mapping[str, Values], notes: Mapping[str, str]) -> Episode:
     outcomes = {name: value for name, value in found.items() if not isinstance(value, list)}
-    return msgspec.structs.replace(episode, components=outcomes)
+    return msgspec.structs.replace(episode, components=outcomes, notes={**notes})
 
 
 async def _values_of(
-    component: Component, group: Sequence[Episode], read_blob: Callable[[str], bytes] | None
+    component: Component,
+    group: Sequence[Episode],
+    read_blob: Callable[[str], bytes] | None,
+    beliefs: Beliefs | None,
 ) -> list[Valued]:
     """Calls a function of the group. Returns the value of each member."""
     own = [episode.copied() for episode in group]
     place = f"group {group[0].group_id}"
     try:
         given = {"group": own, "task": group[0].task.copied(), "component": component.name}
-        returned = await component.call({**given, "read_blob": read_blob or no_blobs})
+        returned = await component.call({**given, "read_blob": read_blob or no_blobs, "beliefs": beliefs or no_beliefs})
         items = _aligned(component, returned, group, place)
         return [_value_of(component, item, episode) for item, episode in zip(items, group, strict=True)]
     except AgentRLError as error:
@@ -107,6 +114,19 @@ async def _values_of(
             place=", ".join(filter(None, [place, place_of(error)])),
             remedy="fix the function and run the same command again",
         ) from error
+
+
+async def no_beliefs(episode: Episode, answers: Sequence[str], lead: str) -> list[list[float | None]]:
+    """Gives probabilities where no policy samples.
+
+    Raises:
+        RewardError: always.
+    """
+    raise RewardError(
+        "no policy samples here that could score answers",
+        place=f"episode {episode.id}",
+        remedy="score in the rollout, with a model; `agentrl rescore` keeps the component out: --set rewards.NAME=null",
+    )
 
 
 def _aligned(component: Component, returned: Any, group: Sequence[Episode], place: str) -> list[Any]:

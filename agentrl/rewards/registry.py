@@ -12,7 +12,7 @@ from agentrl.rewards.declare import About, about, scores_turns
 OF_EPISODE = ("episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "env", "tools", "info")
 """Inputs that belong to one episode: a function that takes the group cannot have them."""
 
-GIVEN = ("task", "group", "component", "read_blob", *OF_EPISODE)
+GIVEN = ("task", "group", "component", "read_blob", "beliefs", *OF_EPISODE)
 """The inputs of reward functions, by parameter name; all other parameters are settings.
 
 `turn`: the function is called for every turn. `sandbox`: the sandbox as the episode left it. `fresh_sandbox`: a sandbox
@@ -20,7 +20,8 @@ of the task's spec that the agent has not used. `open_sandbox`: an async functio
 need two, or do not always need one. `component`: the component's name in the recipe. `env`: the first environment of
 the episode, still open. `tools`: its tool instances, environments among them. `info`: that of its environments.
 `group`: the episodes of the group, in order, once all of them have ended; the function returns a list over them.
-`read_blob`: gives the bytes of an image or of a long output by its hash.
+`read_blob`: gives the bytes of an image or of a long output by its hash. `beliefs`: an async function that gives the
+policy's probabilities of answers in the course of an episode (`rewards.declare.Beliefs`); for functions of the group.
 """
 
 
@@ -103,6 +104,10 @@ REWARDS: Registry[Callable[..., Any]] = Registry(
         "supported_facts": "agentrl.rewards.functions.judges.facts:supported_facts",
         "rubric_judge": "agentrl.rewards.functions.judges.grading:rubric_judge",
         "pairwise_judge": "agentrl.rewards.functions.judges.pairwise:pairwise_judge",
+        "dynamic_rubric": "agentrl.rewards.functions.judges.dynamic:dynamic_rubric",
+        "cited_quality": "agentrl.rewards.functions.judges.dynamic:cited_quality",
+        "outcome_potential": "agentrl.rewards.functions.potential:outcome_potential",
+        "counterfactual": "agentrl.rewards.functions.counterfactual:counterfactual",
         "win_rate": "agentrl.rewards.functions.judges.pairwise:win_rate",
         "critique": "agentrl.rewards.functions.judges.critique:critique",
     },

@@ -86,6 +86,7 @@ AGENTS: Registry[type[Agent]] = Registry(
         "recent_agent": "agentrl.agents.recent:RecentAgent",
         "retrying_agent": "agentrl.agents.retrying:RetryingAgent",
         "tree_agent": "agentrl.agents.tree:TreeAgent",
+        "counterfactual_agent": "agentrl.agents.counterfactual:CounterfactualAgent",
         "program": "agentrl.rollouts.programs.agent:ProgramAgent",
         "guest": "agentrl.rollouts.programs.guest:GuestAgent",
         "dialogue": "agentrl.rollouts.auxiliary.dialogue:DialogueAgent",

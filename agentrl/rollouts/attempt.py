@@ -21,6 +21,7 @@ from agentrl.rollouts.conversation.policies import MainPolicy
 from agentrl.rollouts.conversation.resumption import Resumption, savers
 from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState
 from agentrl.rollouts.faults.failures import TookTooLong, Verdict, describe, verdict, within
+from agentrl.rollouts.hindsight import HindsightScorer
 from agentrl.rollouts.information_gain import AnswerScorer
 from agentrl.rollouts.session import Forkable, Session
 from agentrl.rollouts.specs import EpisodeSpec
@@ -232,8 +233,8 @@ class Attempt:
         return judged
 
     async def score(self) -> None:
-        """Scores information gain and rewards; the sandbox still lives, for verifiers that read it."""
-        await self._score_gold()
+        """Scores turns and rewards; the sandbox still lives, for verifiers that read it."""
+        await self._score_turns()
         self._end_session()
         self.enter("score")
         self.info = {**(self.session.info if self.session is not None else {}), **info_of(self.environments)}
@@ -250,33 +251,45 @@ class Attempt:
                 raise SandboxUnavailable("the sandbox backend was away until the rewards' deadline") from None
             raise
 
-    def _scorer(self) -> AnswerScorer | None:
-        return self.context.answer_scorer if self.spec.split in ("train", "rollout") else None
+    def _scorers(self) -> tuple[AnswerScorer | None, HindsightScorer | None]:
+        used = self.spec.split in ("train", "rollout")
+        return (self.context.answer_scorer, self.context.hindsight) if used else (None, None)
 
     def _reserve(self, prompt: Sequence[int]) -> int:
-        """Returns the tokens of the gold answer: every turn's prompt must leave room for it."""
-        scorer = self._scorer()
-        return 0 if scorer is None else scorer.room(self.context.renderer, self.spec.task, prompt)
+        """Returns the tokens that are scored after a prompt: every turn's prompt must leave room for them."""
+        gold, hindsight = self._scorers()
+        renderer = self.context.renderer
+        room = 0 if gold is None else gold.room(renderer, self.spec.task, prompt)
+        return room if hindsight is None else max(room, hindsight.room(renderer, prompt))
 
-    async def _score_gold(self) -> None:
-        """Scores the gold answer before the engine drops the session: its cache holds the prefixes of the answers."""
-        scorer, session, context = self._scorer(), self.session, self.context
-        if scorer is None or session is None or not len(session.state.recording):
+    async def _score_turns(self) -> None:
+        """Scores turns before the engine drops the session: its cache holds their prompts."""
+        (gold, hindsight), session, context = self._scorers(), self.session, self.context
+        if session is None or not len(session.state.recording):
             return
-        self.enter("information_gain")
-        record, seconds = session.state.recording, context.limits.generate_s
-        drafts = record.drafts
+        record, engine, renderer = session.state.recording, context.engine, context.renderer
+        drafts, trajectory = record.drafts, record.trajectory
+        if gold is not None:
+            self.enter("information_gain")
+            scoring = gold.score(engine, renderer, self.spec.task, trajectory, drafts)
+            for draft, found in zip(drafts, await self._in_time(scoring, "of the gold answer"), strict=True):
+                draft.gold_logprob = found
+        if hindsight is not None:
+            self.enter("hindsight")
+            answer = session.outcome.answer if session.outcome is not None else None
+            scoring = hindsight.score(engine, renderer, trajectory, drafts, answer)
+            for draft, found in zip(drafts, await self._in_time(scoring, "in hindsight"), strict=True):
+                draft.hindsight_logprob = found
+
+    async def _in_time(self, scoring: Coroutine[Any, Any, list[float | None]], what: str) -> list[float | None]:
+        seconds = self.context.limits.generate_s
         try:
             async with Deadline(seconds) as deadline:
-                found = await scorer.score(context.engine, context.renderer, self.spec.task, record.trajectory, drafts)
+                return await scoring
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise EngineError(
-                f"no scores of the gold answer within {seconds:g} s", remedy="raise limits.generate_s"
-            ) from None
-        for draft, gold in zip(drafts, found, strict=True):
-            draft.gold_logprob = gold
+            raise EngineError(f"no scores {what} within {seconds:g} s", remedy="raise limits.generate_s") from None
 
     def _end_session(self) -> None:
         if self.session is not None and not self._session_ended:

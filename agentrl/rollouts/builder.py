@@ -32,6 +32,7 @@ from agentrl.rewards.components import RewardSet
 from agentrl.rollouts.agent import AGENTS, Agent
 from agentrl.rollouts.context import RolloutContext
 from agentrl.rollouts.conversation.policies import EpisodePolicies
+from agentrl.rollouts.hindsight import HindsightScorer, hindsight_of
 from agentrl.rollouts.information_gain import AnswerScorer, scorer_of
 from agentrl.rollouts.policy_models import model_of
 from agentrl.rollouts.scripts import load_scripts
@@ -240,6 +241,7 @@ class Parts:
             agent_needs_sandbox=recipe.agent.needs_sandbox,
             states=self.states if self.states.signature is not None or reads_states(self.credit) else None,
             answer_scorer=self.answer_scorer if engine.trainable else None,
+            hindsight=self.hindsight if engine.trainable else None,
             speakers=speakers or EpisodePolicies(),
         )
 
@@ -256,6 +258,11 @@ class Parts:
     def answer_scorer(self) -> AnswerScorer | None:
         """Scorer of gold answers; None if neither the recipe nor its credit estimator needs it."""
         return scorer_of(self.recipe.information_gain, self.credit)
+
+    @property
+    def hindsight(self) -> HindsightScorer | None:
+        """Scorer of turns in hindsight; None if neither the recipe nor its credit estimator needs it."""
+        return hindsight_of(self.recipe.hindsight, self.credit)
 
     def check_script(self, name: str) -> None:
         """Checks that a script exists. Those that the recipe names are checked with it.

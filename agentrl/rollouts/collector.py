@@ -10,6 +10,7 @@ from agentrl.chat.processor import OneToken
 from agentrl.chat.renderer import Renderer
 from agentrl.config.recipe import EvalSettings
 from agentrl.curriculum.task_source import TaskSource
+from agentrl.rollouts.beliefs import PolicyBeliefs
 from agentrl.rollouts.builder import Parts
 from agentrl.rollouts.faults.stalls import Stalls
 from agentrl.rollouts.groups.scorer import GroupScorer
@@ -70,7 +71,7 @@ class Collector:
             concurrency=recipe.concurrency,
             limits=recipe.limits,
             store=record.keep,
-            groups=self._group_scorer(record),
+            groups=self._group_scorer(record, PolicyBeliefs(engine, renderer) if engine.trainable else None),
             stalls=stalls,
         )
         self.reporter.watch("queue", scheduler.counts)
@@ -93,7 +94,7 @@ class Collector:
                 remedy="continue with the processor that it has, or give another folder: --out",
             )
 
-    def _group_scorer(self, record: StoredGroups) -> GroupScorer[EpisodeSpec] | None:
+    def _group_scorer(self, record: StoredGroups, beliefs: PolicyBeliefs | None) -> GroupScorer[EpisodeSpec] | None:
         """Makes the scorer of groups; None if no reward scores groups."""
         rewards, limits = self.parts.rewards, self.parts.recipe.limits
         if not rewards.of_group:
@@ -105,6 +106,7 @@ class Collector:
             lambda spec: spec.group_id,
             on_failure=self.run.add_failure,
             read_blob=self.run.get_blob,
+            beliefs=beliefs,
         )
 
     async def collect(

@@ -14,6 +14,7 @@ from agentrl.rollouts.conversation.policies import EpisodePolicies
 from agentrl.rollouts.conversation.state import Conversations
 from agentrl.rollouts.faults.outage import Outage
 from agentrl.rollouts.faults.stalls import Stall
+from agentrl.rollouts.hindsight import HindsightScorer
 from agentrl.rollouts.information_gain import AnswerScorer
 from agentrl.rollouts.states.registry import StateRule
 from agentrl.sandbox.task_specs import TaskSpecs
@@ -45,6 +46,7 @@ class RolloutContext:
         on_stage: called when an episode enters a stage: (episode id, stage; None when the episode ends).
         conversations: the state of the episodes in flight, once their tools are open.
         answer_scorer: scores the gold answer before every turn; unused in evaluations and demonstrations.
+        hindsight: scores every turn again once the outcome is known; used in the same episodes.
         outage: tracks outages of the backend.
         speakers: auxiliary policies, for the contexts that name them.
     """
@@ -70,6 +72,7 @@ class RolloutContext:
     on_stage: Callable[[str, str | None], None] = _ignore
     conversations: Conversations = field(default_factory=Conversations)
     answer_scorer: AnswerScorer | None = None
+    hindsight: HindsightScorer | None = None
     outage: Outage = field(default_factory=Outage)
     speakers: EpisodePolicies = field(default_factory=EpisodePolicies)
 

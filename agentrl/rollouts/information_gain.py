@@ -70,7 +70,7 @@ class AnswerScorer:
         credit compares each turn with the next. Those of other policies have no tokens.
         """
         golds = self.golds(task)
-        said = {turn.node: turn for turn in turns if _has_tokens(trajectory.nodes[turn.node])}
+        said = {turn.node: turn for turn in turns if has_tokens(trajectory.nodes[turn.node])}
         scored: dict[int, float] = {}
         for branch in trajectory.branches(list(said)):
             tokens = trajectory.before(branch[-1])
@@ -89,7 +89,8 @@ class AnswerScorer:
         return [scored.get(turn.index) for turn in turns]
 
 
-def _has_tokens(node: Node) -> bool:
+def has_tokens(node: Node) -> bool:
+    """Returns True if the policy's tokens of a turn are recorded."""
     return node.kind == "sampled" or bool(node.token_ids)
 
 

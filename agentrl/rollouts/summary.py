@@ -29,7 +29,7 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         "truncated": _mean(e.status == "truncated" for e in scored),
         "sampled_tokens": sum(e.sampled_tokens for e in scored),
         **_branches(scored),
-        **_gain_cost(scored),
+        **_scoring_cost(scored),
         **_usage(everything),
         **_unscored(everything),
         **_notes(scored),
@@ -127,10 +127,13 @@ def _gates(episodes: list[Episode]) -> dict[str, float]:
     return {name: sum(opened) / len(opened) for name, opened in verdicts.items()}
 
 
-def _gain_cost(episodes: list[Episode]) -> dict[str, float]:
-    """Mean seconds per episode for scoring the gold answer, and their share of the episodes' total time."""
-    seconds = [e.timings["information_gain"] for e in episodes if "information_gain" in e.timings]
-    if not seconds:
-        return {}
-    total = sum(e.timings["total"] for e in episodes if "information_gain" in e.timings)
-    return {"information_gain_s": sum(seconds) / len(seconds), "information_gain_share": sum(seconds) / total}
+def _scoring_cost(episodes: list[Episode]) -> dict[str, float]:
+    """Mean seconds per episode for scoring its turns by the policy, and their share of the episodes' total time."""
+    found = {}
+    for stage in ("information_gain", "hindsight"):
+        timed = [episode.timings for episode in episodes if stage in episode.timings]
+        if timed:
+            seconds = sum(each[stage] for each in timed)
+            found[f"{stage}_s"] = seconds / len(timed)
+            found[f"{stage}_share"] = seconds / sum(each["total"] for each in timed)
+    return found

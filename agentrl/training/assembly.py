@@ -148,7 +148,7 @@ class _Assembly:
                 self.reporter,
                 self.curriculum,
                 self.credit,
-                CreditGiver(self.recipe.train, self.credit, trainer, self.compute),
+                CreditGiver(self.recipe.train, self.credit, trainer, self.compute, renderer),
                 {name: each.builder for name, each in second_policies.items()},
             ),
             trainer,
@@ -203,7 +203,7 @@ class _Assembly:
         await trainer.begin()
         sampling = self.parts.sampling(renderer, settings.sampling or recipe.sampling)
         speakers.trained[name] = TrainedPolicy(name, engine, renderer, sampling)
-        giver = CreditGiver(train, self.credit, trainer, self.compute)
+        giver = CreditGiver(train, self.credit, trainer, self.compute, renderer)
         canary = self._canary(engine, renderer, loaded)
         publisher = WeightPublisher(recipe, trainer, engine, canary, self.reporter)
         await publisher.begin()

@@ -130,6 +130,8 @@ class TurnDraft(msgspec.Struct, kw_only=True, omit_defaults=True):
         finish: reason why sampling stopped: `stop`, `length` or `abort`.
         gold_logprob: mean log-probability of the gold answer's tokens given everything before this turn, None if it
             was not scored (`agentrl/rollouts/information_gain.py`).
+        hindsight_logprob: mean log-probability of the turn's tokens given everything before it and the outcome of the
+            episode, None if it was not scored (`agentrl/rollouts/hindsight.py`).
         generate_s, tools_s: seconds of the completion as the episode saw them, and of the calls.
         queue_s, decode_s: of `generate_s`, what the engine says (`Completion`); None: not recorded.
         usage: of an engine that is paid by the token.
@@ -161,6 +163,7 @@ class TurnDraft(msgspec.Struct, kw_only=True, omit_defaults=True):
     queue_s: float | None = None
     decode_s: float | None = None
     executed: bool = True
+    hindsight_logprob: float | None = None
 
     @property
     def valid(self) -> bool:
@@ -320,7 +323,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         gates: verdicts of the gates of the recipe, in order.
         notes: explanation of the value, by component (a judge's votes, the reason for a None).
         timings: seconds by stage: `sandbox`, `open`, `agent` (of it `generate` and `tools`), `score`,
-            `information_gain`, `close`; and in `total`.
+            `information_gain`, `hindsight`, `close`; and in `total`.
         created_at: Unix time when the episode started.
         trainable: whether tokens and log-probabilities are those of a policy; training refuses the episode if not.
         tools: definitions of the tools available in the first turn; None: the tools of the recipe.

@@ -29,6 +29,7 @@ FAMILIES = {
     "critic": ("gae", "turn_gae", "bi_level_gae", "a_lol"),
     "roles": ("role_grpo", "mars"),
     "entropy": ("high_entropy", "aem"),
+    "models": ("hcapo", "c3", "draco", "sweet"),
 }
 
 # (episode, group, outcome, answer, [(state, action, tokens, immediate reward), ...])
@@ -74,6 +75,7 @@ def batch() -> CreditTable:
         observation_tokens=[2] * len(turns),
         role=[("planner", "solver")[turn % 2] for episode in EPISODES for turn in range(len(episode[4]))],
         gold_logprob=np.log(hope),
+        hindsight_logprob=3 * quality,
         process=quality,
         progress=quality - 0.4,
         executed=np.ones(len(quality)),

@@ -57,6 +57,20 @@ def test_information_gain_from_rollout_to_credit(here: Path) -> None:
     assert all(turn.gold_logprob < 0 for episode in run.whole_episodes() for turn in episode.turns)
 
 
+def test_hindsight_from_rollout_to_credit(here: Path) -> None:
+    lines = train(here, "run", "hcapo", "warm_start.steps=20", "hindsight.outcome_tokens=8", iterations=1)
+    assert all(line["hindsight_s"] > 0 and 0 < line["hindsight_share"] < 1 for line in lines)
+    with RunDir.read(here / "run") as run:
+        episodes = sorted(run.episodes(split="train", iteration=0), key=lambda e: e.id)
+        stored = [run.credit(episode.id) for episode in episodes]
+        assert all(turn.hindsight_logprob < 0 for episode in episodes for turn in episode.turns)
+        assert not any(turn.hindsight_logprob for episode in run.episodes(split="demo") for turn in episode.turns)
+    # Credited again from the store, without a model: the same numbers.
+    again, _ = load_credit(CreditSettings(use="hcapo")).assign(episodes)
+    for credit, before in zip(again, stored, strict=True):
+        np.testing.assert_allclose(credit.turn_advantages, before.turn_advantages, atol=1e-12)
+
+
 def test_a_critic_learns_and_continues(here: Path, warm: list[str]) -> None:
     with_critic = ("gae", *warm, "train.critic={steps: 20, lr: 0.01}")
     whole = train(here, "whole", *with_critic, iterations=3)
@@ -133,6 +147,7 @@ def test_token_credit_reaches_the_tokens(here: Path, warm: list[str]) -> None:
     (["credit.use=spa", "credit.baseline=group"], "spa needs a critic (progress)"),
     (["credit.use=implicit_prm"], "implicit process reward model"),
     (["credit.use=igpo", "information_gain={answer: gold}"], "task count0: data['gold'] is None"),
+    (["credit.use=sweet", "train.reward_model={sees: gold}"], "task count0: data['gold'] is None"),
     (["credit.use=igpo", "credit.pool=joint"], "did you mean 'pools'"),
     (["train.critic={body: copi}"], "'policy' or 'copy'"),
 ])  # fmt: skip

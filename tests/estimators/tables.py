@@ -61,7 +61,15 @@ def with_everything(table: CreditTable) -> CreditTable:
             size = sizes[unit]
             drawn[name] += list(random.integers(0, 3, size) if kind is np.int64 else random.random(size))
         histories.append(random.integers(0, 2, tokens))
-    for name in ("gold_logprob", "behaviour_logprob", "ref_logprob", "teacher_logprob", "ema_logprob", "prm_logprob"):
+    for name in (
+        "gold_logprob",
+        "hindsight_logprob",
+        "behaviour_logprob",
+        "ref_logprob",
+        "teacher_logprob",
+        "ema_logprob",
+        "prm_logprob",
+    ):
         drawn[name] = [-value for value in drawn[name]]
     position = [np.arange(len(history)) for history in histories]
     history = History(histories, np.concatenate([np.zeros(0, np.int64), *position]))

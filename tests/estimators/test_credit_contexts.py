@@ -28,7 +28,7 @@ HERE = __name__
 TURNS = 5
 HELPER = (1, 2)
 """The turns that have a context of their own where there are several."""
-GIVEN = OPTIONAL.keys() - {"answer", "action", "observation_tokens", "role", "executed"}
+GIVEN = OPTIONAL.keys() - {"answer", "action", "observation_tokens", "role", "executed", "origin"}
 """Columns that the test gives, because scripts have none of them; the others are those of the episodes."""
 
 

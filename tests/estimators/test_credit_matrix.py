@@ -61,6 +61,8 @@ WITH_A_MODEL = {
     "a2tgpo": [],
     "spro": [],
     "aem": [],
+    "hcapo": [],
+    "sweet": ["train.reward_model={objective: preference, reward: turn_means, lr: 1e-4}"],
     "gae": ["train.critic={}"],
     "ppr": ["train.critic={}"],
     "turn_gae": ["train.critic={}"],

@@ -72,8 +72,17 @@ SETTINGS: dict[str, dict] = {
     "mean_advantage": {"of": ["exact_match"]},
     "criteria_judge": {"criteria": ["It is a number."]},
     "supported_facts": {"key": "evidence"},
+    "cited_quality": {"of": "dynamic_rubric"},
 }
-JUDGED = ("rubric_judge", "pairwise_judge", "win_rate", "critique", "criteria_judge", "supported_facts")
+JUDGED = (
+    "rubric_judge",
+    "pairwise_judge",
+    "win_rate",
+    "critique",
+    "criteria_judge",
+    "supported_facts",
+    "dynamic_rubric",
+)
 EXPECTED: dict[str, float | list[float | None] | None] = {
     "exact_match": 1.0, "f1": 1.0, "numeric": 1.0, "maths": 1.0, "code_tests": 0.0, "state_check": 1.0,
     "sql_execution": 0.0, "sql_partial": 0.0, "sql_syntax": 0.0, "sql_schema": 0.0, "sql_ngrams": 0.0,
@@ -88,17 +97,20 @@ EXPECTED: dict[str, float | list[float | None] | None] = {
     "accepted": 0.0, "format_f1": 1.0, "tries": 0.0, "cosine_length": 1.0, "laser_d": 0.5, "mean_advantage": 0.0,
     "lexical_diversity": 0.6875, "token_confidence": 1.0, "bleu": 1.0, "chrf": 1.0, "criteria_judge": 1.0,
     "group_bleu": 1.0, "reward_model": 0.25, "supported_facts": 1.0,
-    "box_iou": 0.0, "box_look": 0.0, "box_distance": 0.0,
+    "box_iou": 0.0, "box_look": 0.0, "box_distance": 0.0, "counterfactual": None, "dynamic_rubric": -1.0,
+    "cited_quality": [0.0, 0.0],
 }  # fmt: skip
 """What one look and a right answer earn; the answer 4 is no code, query, patch or confidence; scripts are sure."""
 
 
 class Grader(BaseHTTPRequestHandler):
-    """Grades 7 of 10, finds all pairs equal, the first turn wrong, one fact, supported; as a reward model 0.25."""
+    """Grades 7 of 10, finds all pairs equal, the first turn wrong by its one criterion, one fact, supported; as a
+    reward model 0.25."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         content = (
+            '{"criteria": ["It is right."]} {"verdicts": [["fail", [0]]]} '
             '{"score": 7} {"better": "tie"} {"wrong": [0]} {"met": [1]} {"supported": true} {"facts": ["It is 4."]}'
         )
         reply = json.dumps({"score": 0.25, "choices": [{"message": {"content": content}}]}).encode()
@@ -131,7 +143,8 @@ def write_recipe(folder: Path, **sections) -> None:
 def test_every_reward_by_name(tmp_path: Path, judge: dict) -> None:
     pytest.importorskip("math_verify", reason="pip install 'agentrl-framework[maths]'")
     foreign = {"harbor", "guest", "swe_tests", "trl_environment"}  # tests/integrations
-    assert set(EXPECTED) == set(REWARDS.built_in) - foreign
+    asks_the_policy = {"outcome_potential"}  # test_reward_potential.py
+    assert set(EXPECTED) == set(REWARDS.built_in) - foreign - asks_the_policy
     judged: dict[str, dict] = {name: {"judge": judge} for name in JUDGED}
     judged["reward_model"] = {"scorer": {"url": judge["url"], "model": "m"}}
     rewards = {name: {**SETTINGS.get(name, {}), **judged.get(name, {})} for name in EXPECTED}

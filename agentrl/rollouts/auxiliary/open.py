@@ -157,12 +157,13 @@ def _check_alone(parts: Parts, place: str) -> None:
         "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1,
         "train.max_staleness": recipe.train is not None and recipe.train.max_staleness > 0,
         "information_gain" if recipe.information_gain is not None else "credit": parts.answer_scorer is not None,
+        "hindsight" if recipe.hindsight is not None else "credit.use": parts.hindsight is not None,
         "stages": len(stages) > 1,
     }
     if bad := [key for key, is_so in apart.items() if is_so]:
         raise RecipeError(
             "a second policy trains in one process, after each rollout, in one stage of reinforcement learning, and "
-            f"without information gain: not with this {bad[0]}",
+            f"without information gain or hindsight: not with this {bad[0]}",
             place=place,
             remedy=f"remove it, or change {bad[0]}",
         )

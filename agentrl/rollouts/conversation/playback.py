@@ -197,6 +197,7 @@ def _draft(recorded: Turn, number: int, agent: str, rewards: Mapping[str, float 
         agent=agent,
         rewards={**rewards},
         gold_logprob=recorded.gold_logprob,
+        hindsight_logprob=recorded.hindsight_logprob,
         context=recorded.context,
         saved=recorded.saved,
     )

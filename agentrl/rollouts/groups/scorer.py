@@ -15,6 +15,7 @@ import msgspec
 
 from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
+from agentrl.rewards.declare import Beliefs
 from agentrl.rewards.groups import score_group
 from agentrl.rollouts.faults.budgets import Budgets
 from agentrl.rollouts.faults.failures import describe, verdict, within
@@ -45,6 +46,7 @@ class GroupScorer(Generic[Item]):
         group_of: returns the group id of an item.
         on_failure: called for every failed attempt, with a dict for `failures.jsonl`.
         read_blob: returns the bytes of an image of the run by its hash.
+        beliefs: returns the policy's probabilities of answers; None: no policy samples.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class GroupScorer(Generic[Item]):
         *,
         on_failure: Callable[[dict[str, Any]], None],
         read_blob: Callable[[str], bytes] | None = None,
+        beliefs: Beliefs | None = None,
     ) -> None:
         self._rewards, self._record, self._limits, self._group_of = rewards, record, limits, group_of
+        self._beliefs = beliefs
         self._on_failure, self._read_blob = on_failure, read_blob
         self._to_come: dict[str, int] = {}
         self.renew_budgets()
@@ -107,7 +111,7 @@ class GroupScorer(Generic[Item]):
         for number in range(self._limits.retries + 1):
             try:
                 async with within(self._limits.score_s, "scoring a group", "limits.score_s", None):
-                    scores = await score_group(self._rewards, members, self._read_blob)
+                    scores = await score_group(self._rewards, members, self._read_blob, self._beliefs)
                 break
             except BaseException as error:
                 if asked_to_stop(error):

@@ -1,4 +1,4 @@
-"""The implicit process reward model of PRIME: a language model whose log-ratio to a reference is a reward per token."""
+"""The implicit process reward model: a language model whose log-ratio to a reference is a reward per token or turn."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ Judge = Callable[[Numbers], tuple[Numbers, Numbers]]
 
 
 class ImplicitRewardModel:
-    """Learns from outcomes only (PRIME, arXiv:2502.01456, eq. 3 and 5; iStar, arXiv:2509.19199).
+    """Learns from outcomes only (PRIME, arXiv:2502.01456, eq. 3 and 5; iStar, arXiv:2509.19199; SWEET-RL,
+    arXiv:2503.15478, eq. 2 and 3).
 
     The reward of a token is beta * (log-probability here - log-probability under the reference). The reward of an
-    episode is the sum over its tokens. Under `objective: outcome` its sigmoid is the probability that the episode is
+    episode is the sum over its tokens or, with `reward: turn_means`, the sum over its turns of the mean over the turn's
+    tokens. Under `objective: outcome` its sigmoid is the probability that the episode is
     good, and the loss is the cross-entropy against the outcome. Under `preference` the sigmoid of a difference is the
     probability that one episode of a group is better than another, and the loss is the mean of -log of that over all
     pairs whose first has the greater outcome (DPO).
@@ -88,16 +90,18 @@ class ImplicitRewardModel:
             if not len(better):
                 return {}
             judge = partial(_preferences, better, worse)
+        shares = [_shares(sample, settings.reward) for sample in samples]
         packs = self.ranks.packs(samples, self.token_budget, self.policy.layout)
         loss = accuracy = 0.0
         for _ in range(settings.steps):
-            right, slope = judge(self._rewards(samples, reference, owner, len(names)))
+            right, slope = judge(self._rewards(samples, reference, shares, owner, len(names)))
             loss, accuracy = float(-np.log(np.maximum(right, 1e-12)).mean()), float((right > 0.5).mean())
-            # The gradient of the mean loss with respect to each log-probability, one value per episode.
+            # The gradient of the mean loss with respect to each log-probability: one value per episode, in shares.
             grad = settings.beta * slope
             for packed, own in self.policy.seeing(samples, packs):
                 said = self.policy(packed)[0]
-                weights = torch.from_numpy(grad[owner[packed.sample]]).to(said) if own else 0.0
+                each = grad[owner[packed.sample]] * packed.gather(shares)
+                weights = torch.from_numpy(each).to(said) if own else 0.0
                 (said * weights).sum().backward()
             torch.nn.utils.clip_grad_norm_(self.policy.parameters(), settings.max_grad_norm)
             self.optimizer.step()
@@ -119,11 +123,25 @@ class ImplicitRewardModel:
         load_full_optimizer_state_dict(self.optimizer, state["optimizer"], self.ranks)
 
     def _rewards(
-        self, samples: Sequence[TrainingSample], reference: Sequence[Floats], owner: Indices, episodes: int
+        self,
+        samples: Sequence[TrainingSample],
+        reference: Sequence[Floats],
+        shares: Sequence[Floats],
+        owner: Indices,
+        episodes: int,
     ) -> Numbers:
         """Returns the reward of each episode. The branches of an episode are summed."""
-        ratio = [float((ours - theirs).sum()) for ours, theirs in zip(self.logprobs(samples), reference, strict=True)]
+        rows = zip(self.logprobs(samples), reference, shares, strict=True)
+        ratio = [float(((ours - theirs) * share).sum()) for ours, theirs, share in rows]
         return np.asarray(self.settings.beta * np.bincount(owner, ratio, episodes), np.float64)
+
+
+def _shares(sample: TrainingSample, reward: str) -> Floats:
+    """Returns the weight of each token in the reward of its episode: 1, or 1 over the tokens of its turn."""
+    share = np.ones(len(sample.token_ids), np.float32)
+    for _, start, end in sample.turn_spans if reward == "turn_means" else ():
+        share[start:end] = 1 / (end - start)
+    return share
 
 
 def _outcomes(samples: Sequence[TrainingSample], owner: Indices, threshold: float) -> Judge:

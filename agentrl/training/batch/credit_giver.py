@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from agentrl.chat.renderer import Renderer
 from agentrl.config.recipe import TrainSection
 from agentrl.estimators.registry import CreditAssigner, EpisodeCredit
 from agentrl.training.auxiliary.models import required_models
 from agentrl.training.backend import TrainerBackend
 from agentrl.training.batch.kl_reward import Penalised, with_kl_reward
 from agentrl.training.batch.model_columns import ModelColumns, measured
+from agentrl.training.batch.privileged import Privileged
 from agentrl.training.compute_thread import Compute
 from agentrl.training.losses.loss import COLUMN_OF
 from agentrl.types.episode import Episode
@@ -23,15 +25,26 @@ Samples = dict[str, list[TrainingSample]]
 class CreditGiver:
     """Computes credit for the turns of one policy, and keeps what its credit remembers between updates.
 
+    Args:
+        renderer: renders what a reward model is shown in private.
+
     Attributes:
         call: runs a function where the batch is computed, between the calls of the trainer.
     """
 
     def __init__(
-        self, settings: TrainSection, credit: CreditAssigner, trainer: TrainerBackend, compute: Compute
+        self,
+        settings: TrainSection,
+        credit: CreditAssigner,
+        trainer: TrainerBackend,
+        compute: Compute,
+        renderer: Renderer | None = None,
     ) -> None:
         self._settings, self._credit, self._trainer = settings, credit, trainer
-        self._columns = ModelColumns(credit.needs, required_models(settings, credit.needs), trainer)
+        models = required_models(settings, credit.needs)
+        sees = settings.reward_model.sees if settings.reward_model is not None else None
+        privileged = Privileged(renderer, sees) if renderer is not None and sees is not None else None
+        self._columns = ModelColumns(credit.needs, models, trainer, privileged)
         self._memory = credit.memory()
         self.call = compute.call
 
@@ -50,7 +63,7 @@ class CreditGiver:
             metrics["kl_ref"] = penalised.kl
         scored = penalised.episodes
         rewarded = {each.id: _rewarded(samples[each.id], each) for each in scored}
-        columned = await self._columns.measured([sample for each in scored for sample in rewarded[each.id]])
+        columned = await self._columns.measured([sample for each in scored for sample in rewarded[each.id]], scored)
 
         def assigned() -> tuple[list[EpisodeCredit], dict[str, Any]]:
             columns = {**self._columns.of(scored, rewarded, columned), **penalised.columns}

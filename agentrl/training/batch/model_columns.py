@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from agentrl.estimators.registry import EpisodeCredit
 from agentrl.training.auxiliary.models import CRITICS, REWARD_MODEL
 from agentrl.training.backend import Column, Floats, TrainerBackend
+from agentrl.training.batch.privileged import Privileged
 from agentrl.training.losses.loss import COLUMN_OF
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample, by_turn, with_advantages
@@ -26,18 +27,49 @@ class ModelColumns:
     Args:
         needs: columns that credit reads.
         models: the critics and the reward model that the trainer has.
+        privileged: what the reward model is shown of a task; None: what the policy sees.
     """
 
-    def __init__(self, needs: Collection[str], models: Collection[str], trainer: TrainerBackend) -> None:
-        self._trainer = trainer
+    def __init__(
+        self,
+        needs: Collection[str],
+        models: Collection[str],
+        trainer: TrainerBackend,
+        privileged: Privileged | None = None,
+    ) -> None:
+        self._trainer, self._privileged = trainer, privileged
         self._critics: list[Column] = [name for name in CRITICS if name in models]
         self._rewards: list[Column] = ["prm_logprob"] if REWARD_MODEL in models else []
         plain: list[Column] = [name for name in COLUMN_OF.values() if name in needs]
         self._names: list[Column] = [*plain, *self._critics, *self._rewards]
 
-    async def measured(self, samples: list[TrainingSample]) -> dict[Column, list[Floats]]:
-        """By column, numbers of the samples' tokens."""
-        return {name: await measured(self._trainer, name, samples) for name in self._names}
+    async def measured(
+        self, samples: list[TrainingSample], episodes: Sequence[Episode] = ()
+    ) -> dict[Column, list[Floats]]:
+        """By column, numbers of the samples' tokens.
+
+        Args:
+            episodes: those of the samples.
+        """
+        found = {name: await measured(self._trainer, name, samples) for name in self._names}
+        if self._privileged is not None and self._rewards:
+            found["prm_logprob"] = await self._in_private(self._privileged, samples, episodes, found)
+        return found
+
+    async def _in_private(
+        self,
+        privileged: Privileged,
+        samples: list[TrainingSample],
+        episodes: Sequence[Episode],
+        found: Mapping[Column, list[Floats]],
+    ) -> list[Floats]:
+        """Returns log-probabilities whose ratio to the reference is that of both models where they see more."""
+        shown = privileged.shown(samples, episodes)
+        ours = await self._trainer.column("prm_logprob", shown)
+        theirs = await self._trainer.logprobs(shown, reference=True)
+        ratios = privileged.hidden(samples, [a - b for a, b in zip(ours, theirs, strict=True)])
+        plain = found.get("ref_logprob")
+        return ratios if plain is None else [a + b for a, b in zip(ratios, plain, strict=True)]
 
     def of(
         self, episodes: Sequence[Episode], samples_of: Samples, measured: Mapping[Column, list[Floats]]
@@ -73,7 +105,9 @@ class ModelColumns:
                 for sample in with_advantages(samples_of[credit.episode_id], credit.turn_advantages)
             ]
             for name in learned:
-                metrics |= await self._trainer.fit_column(name, samples)
+                private = self._privileged if name in self._rewards else None
+                seen = samples if private is None else private.shown(samples, episodes)
+                metrics |= await self._trainer.fit_column(name, seen)
         return metrics
 
 
