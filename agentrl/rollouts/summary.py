@@ -130,10 +130,13 @@ def _gates(episodes: list[Episode]) -> dict[str, float]:
 def _scoring_cost(episodes: list[Episode]) -> dict[str, float]:
     """Mean seconds per episode for scoring its turns by the policy, and their share of the episodes' total time."""
     found = {}
-    for stage in ("information_gain", "hindsight"):
+    for stage, of_episode, of_time in (
+        ("information_gain", "information_gain_s", "information_gain_share"),
+        ("hindsight", "hindsight_s", "hindsight_share"),
+    ):
         timed = [episode.timings for episode in episodes if stage in episode.timings]
         if timed:
             seconds = sum(each[stage] for each in timed)
-            found[f"{stage}_s"] = seconds / len(timed)
-            found[f"{stage}_share"] = seconds / sum(each["total"] for each in timed)
+            found[of_episode] = seconds / len(timed)
+            found[of_time] = seconds / sum(each["total"] for each in timed)
     return found
