@@ -129,11 +129,14 @@ def _gates(episodes: list[Episode]) -> dict[str, float]:
 
 def _scoring_cost(episodes: list[Episode]) -> dict[str, float]:
     """Mean seconds per episode for scoring its turns by the policy, and their share of the episodes' total time."""
+    names = {
+        "information_gain": ("information_gain_s", "information_gain_share"),
+        "hindsight": ("hindsight_s", "hindsight_share"),
+    }
     found = {}
-    for stage in ("information_gain", "hindsight"):
+    for stage, (mean, share) in names.items():
         timed = [episode.timings for episode in episodes if stage in episode.timings]
         if timed:
             seconds = sum(each[stage] for each in timed)
-            found[f"{stage}_s"] = seconds / len(timed)
-            found[f"{stage}_share"] = seconds / sum(each["total"] for each in timed)
+            found |= {mean: seconds / len(timed), share: seconds / sum(each["total"] for each in timed)}
     return found
