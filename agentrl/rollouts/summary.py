@@ -133,7 +133,7 @@ def _scoring_cost(episodes: list[Episode]) -> dict[str, float]:
         "information_gain": ("information_gain_s", "information_gain_share"),
         "hindsight": ("hindsight_s", "hindsight_share"),
     }
-    found = {}
+    found: dict[str, float] = {}
     for stage, (mean, share) in names.items():
         timed = [episode.timings for episode in episodes if stage in episode.timings]
         if timed:

@@ -123,8 +123,7 @@ class ImplicitRewardModel:
         """Returns the reward of each episode. The branches of an episode are summed."""
         rows = zip(self.logprobs(samples), reference, shares, strict=True)
         ratio = [float(((ours - theirs) * share).sum()) for ours, theirs, share in rows]
-        rewards: NDArray[np.float64] = self.settings.beta * np.bincount(owner, ratio, episodes)
-        return rewards
+        return np.asarray(self.settings.beta * np.bincount(owner, ratio, episodes), np.float64)
 
 
 def _shares(sample: TrainingSample, by_turn: bool) -> Floats:
