@@ -129,7 +129,7 @@ def _gates(episodes: list[Episode]) -> dict[str, float]:
 
 def _scoring_cost(episodes: list[Episode]) -> dict[str, float]:
     """Mean seconds per episode for scoring its turns by the policy, and their share of the episodes' total time."""
-    found = {}
+    found: dict[str, float] = {}
     for stage, of_episode, of_time in (
         ("information_gain", "information_gain_s", "information_gain_share"),
         ("hindsight", "hindsight_s", "hindsight_share"),

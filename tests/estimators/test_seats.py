@@ -175,13 +175,13 @@ def test_mars_parts_roles_of_one_conversation() -> None:
             assert (next(advantage) > 0) == (mover == winner)
 
 
-@pytest.mark.parametrize("name", ["pref_grpo", "copo", "igpo", "spa", "implicit_prm"])
+@pytest.mark.parametrize("name", ["pref_grpo", "copo", "igpo", "hcapo", "spa", "implicit_prm", "sweet"])
 def test_what_is_known_of_whole_episodes_only_cannot_credit_a_seat(name: str) -> None:
     with pytest.raises(CreditError, match=f"{name} reads .* of whole episodes"):
         assigner(name).assign([game(0, [0, 1], 0), game(1, [0, 1], 1)])
 
 
-@pytest.mark.parametrize("name", ["pref_grpo", "copo", "spa", "implicit_prm"])
+@pytest.mark.parametrize("name", ["pref_grpo", "copo", "hcapo", "spa", "implicit_prm", "sweet"])
 def test_the_check_of_a_recipe_refuses_it(name: str) -> None:
     with pytest.raises(CreditError, match="the seats of an episode have outcomes of their own"):
         check(str(data_path("recipes", "games") / "self-play.yaml"), [f"credit={name}"])
