@@ -68,13 +68,16 @@ def test_stages_that_fit_load_and_come_back_from_a_run(tmp_path: Path) -> None:
         assert (last.sampling.max_tokens, last.train.lr, last.train.iterations) == (3, 0.5, 1)
 
 
-@pytest.mark.parametrize("sections", [{"credit": {"use": "igpo"}}, {"information_gain": {}}])
+@pytest.mark.parametrize(
+    "sections",
+    [{"credit": {"use": "igpo"}}, {"information_gain": {}}, {"credit": {"use": "hcapo"}}, {"hindsight": {}}],
+)
 @pytest.mark.parametrize("staged", [True, False])
-def test_a_second_policy_does_not_train_where_gold_answers_are_scored(
+def test_a_second_policy_does_not_train_where_the_policy_scores_turns(
     tmp_path: Path, sections: dict[str, Any], staged: bool
 ) -> None:
     more = {"stages": [{"name": "s", "rl": sections}]} if staged else sections
     (tmp_path / "t.py").write_text("def letters(): return 1.0\ndef length(): return 1.0\n")
     recipe = load_recipe(str(written(tmp_path, BASE | more)))
-    with pytest.raises(RecipeError, match=f"without information gain: not with this {next(iter(sections))}"):
+    with pytest.raises(RecipeError, match=f"information gain or hindsight: not with this {next(iter(sections))}"):
         check_policies(build(stages_of(recipe)[-1].recipe))
