@@ -504,10 +504,15 @@ def stage(into: Path) -> None:
 
 
 def _site_links(text: str) -> str:
-    """Links to recipes, as pages of the site; `index.md` is what the site calls a README."""
-    return re.sub(
-        r"\]\((?:\.\./)?recipes/([\w-]+)(?:/README\.md)?(#[\w-]+)?\)", r"](recipes/\1/index.md\2)", text
-    ).replace("](../recipes/", "](recipes/")
+    """Links to recipes, as pages of the site, which has them beside the docs; `index.md` is its name of a README."""
+
+    def of_the_site(link: re.Match[str]) -> str:
+        above, path, anchor = link.groups("")
+        name = path.removesuffix("/README.md")
+        page = name if "/" in name or "." in name else f"{name}/index.md"
+        return f"]({above}recipes/{page}{anchor})"
+
+    return re.sub(r"\]\((?:\.\./)?((?:\.\./)*)recipes/([^)#\s]+)(#[\w-]+)?\)", of_the_site, text)
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ apply, and the numbers of the turns that decide it. End with one line of JSON, a
 {{"verdicts": [["pass", [NUMBER, ...]], ...]}}"""
 
 
-class Verdict(NamedTuple):
+class CriterionVerdict(NamedTuple):
     """Verdict on a criterion: `pass`, `fail` or `na`, and the turns that it cites."""
 
     verdict: str
@@ -114,7 +114,7 @@ async def dynamic_rubric(
     judging = [question(prompt, {**about, "criteria": _numbered(criteria)}, transcript=each) for each in seen]
     readers = [_verdicts(len(criteria), len(episode.turns)) for episode in group]
     replies = [once.ask([asking], read) for asking, read in zip(judging, readers, strict=True)]
-    judged: list[list[Verdict] | None] = [found for (found,), _ in await asyncio.gather(*replies)]
+    judged: list[list[CriterionVerdict] | None] = [found for (found,), _ in await asyncio.gather(*replies)]
     telling = [k for k in range(len(criteria)) if any(each[k].verdict == "fail" for each in judged if each is not None)]
     return [_scored(criteria, each, telling) for each in judged]
 
@@ -138,7 +138,9 @@ def cited_quality(group: list[Episode], *, of: str = "rubric") -> list[list[floa
                 f"there is no component {of!r} before this one", place="rewards", remedy="of: the rubric's component"
             )
         note = episode.notes.get(of, "")
-        verdicts = [Verdict(*each[1:]) for each in json.loads(note)["verdicts"]] if note.startswith("{") else []
+        verdicts = (
+            [CriterionVerdict(*each[1:]) for each in json.loads(note)["verdicts"]] if note.startswith("{") else []
+        )
         cited = {
             turn.index: [each.verdict == "pass" for each in verdicts if turn.index in each.turns]
             for turn in episode.own_turns
@@ -150,7 +152,7 @@ def cited_quality(group: list[Episode], *, of: str = "rubric") -> list[list[floa
     return found
 
 
-def _scored(criteria: Sequence[str], judged: list[Verdict] | None, telling: Sequence[int]) -> Scored:
+def _scored(criteria: Sequence[str], judged: list[CriterionVerdict] | None, telling: Sequence[int]) -> Scored:
     if judged is None:
         return Scored(None, "malformed reply: no verdicts")
     kept = [(k, judged[k]) for k in telling if judged[k].verdict != "na"]
@@ -169,8 +171,8 @@ def _criteria(reply: str) -> list[str] | None:
     return found or None
 
 
-def _verdicts(count: int, turns: int) -> Callable[[str], list[Verdict] | None]:
-    def read(reply: str) -> list[Verdict] | None:
+def _verdicts(count: int, turns: int) -> Callable[[str], list[CriterionVerdict] | None]:
+    def read(reply: str) -> list[CriterionVerdict] | None:
         given = _last(reply, "verdicts")
         if given is None or len(given) != count:
             return None
@@ -179,7 +181,9 @@ def _verdicts(count: int, turns: int) -> Callable[[str], list[Verdict] | None]:
             if not (isinstance(each, list) and len(each) == 2 and each[0] in ("pass", "fail", "na")):
                 return None
             cited = each[1] if isinstance(each[1], list) else []
-            found.append(Verdict(each[0], [turn for turn in cited if isinstance(turn, int) and 0 <= turn < turns]))
+            found.append(
+                CriterionVerdict(each[0], [turn for turn in cited if isinstance(turn, int) and 0 <= turn < turns])
+            )
         return found
 
     return read
