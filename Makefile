@@ -95,7 +95,7 @@ test-newest: setup
 # Everything, the families and whole recipes too: hours.
 test-all: lint test $(FAMILIES) test-envs test-models
 
-# Families (tests/families.toml): tests with an installation of their own. Green, they are recorded in tests/families.lock.
+# Families (tests/families.toml): tests that CI runs whole only if their files changed. Green, they are recorded in tests/families.lock.
 $(FAMILIES): test-%:
 	$(PYTHON) scripts/families.py run $*
 

@@ -302,7 +302,7 @@ def table(world: str, seeds: Sequence[Measured]) -> Table:
             " to ".join(f"{statistics.fmean(each):.2f}" for each in ends) if all(ends) else "-",
             spread([each.inner for each in found if each.inner is not None]),
             spread([each.sign for each in found if each.sign is not None]),
-            f"{statistics.fmean(tokens_of):.3g}" if tokens_of else "a judge's",
+            f"{statistics.fmean(tokens_of):.3g}" if tokens_of else "unknown",
             f"{statistics.fmean(each.cpu_ms for each in found):.2g}",
         )
     left_out = sorted({name for each in seeds for name in each.left_out} - names)

@@ -1,4 +1,4 @@
-"""Runs the checks that need an installation of their own, and keeps a record of when each family was last green.
+"""Runs families of tests, which CI runs whole only if their files changed, and records when each was last green.
 
     python scripts/families.py run vllm      # makes what it needs, runs its tests, records it in tests/families.lock
     python scripts/families.py run --changed # the same for each that changed since its record

@@ -107,6 +107,6 @@ def cells(agreement: Agreement, cost: Cost) -> list[str]:
         "-" if agreement.interval is None else "{:.2f} to {:.2f}".format(*agreement.interval),
         "-" if agreement.inner is None else f"{agreement.inner:.2f}",
         "-" if agreement.sign is None else f"{agreement.sign:.2f}",
-        "a judge's" if cost.tokens is None else f"{cost.tokens:.3g}",
+        "unknown" if cost.tokens is None else f"{cost.tokens:.3g}",
         f"{cost.cpu_ms:.2g}",
     ]

@@ -1,4 +1,4 @@
-"""Array types of credit."""
+"""Array types of credit, and sums and indices that estimators share."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ def discounted(values: Floats, left: Ints, gamma: float) -> Floats:
         sums[ahead] += factor * sums[ahead + reach]
         reach, factor = reach * 2, factor * factor
     return sums
+
+
+def combine(a: Ints, b: Ints) -> Ints:
+    """One index for every distinct pair of entries, from 0 on."""
+    shifted = b - b.min(initial=0)
+    pairs = (a - a.min(initial=0)) * (shifted.max(initial=0) + 1) + shifted
+    return np.unique(pairs, return_inverse=True)[1]
 
 
 Floats = NDArray[np.float64]

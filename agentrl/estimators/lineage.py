@@ -1,4 +1,4 @@
-"""Which turns of forks are turns of the episode that they left."""
+"""Origins of turns: a turn that a fork took over is the turn of its parent."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from agentrl.preflight.code import in_code
 from agentrl.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.rollouts.agent import ToolAgent
 from agentrl.rollouts.builder import Parts, reads_states
-from agentrl.rollouts.states.registry import Moment
+from agentrl.rollouts.states.registry import PLACE, Moment
 from agentrl.training.stages.plan import RlPlan
 from agentrl.types import values
 from agentrl.types.errors import nearest
@@ -86,7 +86,15 @@ def _of_states(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
     signature, name = parts.states.signature, credit.estimator.name
     if signature is None or not reads_states(credit):
         return
-    keys = _keys_of_openings(parts)
+    try:
+        keys = _keys_of_openings(parts)
+    except Exception as error:
+        yield (
+            f"the signature {signature.name} fails on the opening of a task, without a sandbox and tools: "
+            f"{type(error).__name__}: {error}\n"
+            "  -> it must take a moment without turns; make it async if it needs a sandbox"
+        )
+        return
     if keys and all(one is None and other is None for one, other in keys):
         yield (
             f"{name} needs states, but the signature {signature.name} gives none for the first turn of a task\n"
@@ -101,20 +109,19 @@ def _of_states(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
 
 
 def _keys_of_openings(parts: Parts) -> list[tuple[str | None, str | None]]:
-    """Returns the keys of the first turn of some tasks, each computed twice. Signatures that need what an episode opens
-    (a sandbox, tools, images) are not called.
+    """Returns the keys of the first turn of some tasks, each computed twice. Async signatures are not called: they wait
+    for what an episode opens.
     """
     signature = parts.states.signature
     if signature is None or inspect.iscoroutinefunction(signature.plug_in):
         return []
     found = []
     for task in parts.tasks.tasks[:SAMPLED]:
-        try:
-            moment = Moment(task, parts.opening(task))
-            keys = [values.state_key(key, "") if (key := signature.make(moment)) is not None else None for _ in "12"]
-        except Exception:
-            continue
-        found.append((keys[0], keys[1]))
+        moment = Moment(task, parts.opening(task))
+        first, second = (
+            None if (key := signature.make(moment)) is None else values.state_key(key, PLACE) for _ in range(2)
+        )
+        found.append((first, second))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What the policy believes of answers in the course of an episode, for rewards of groups."""
+"""Beliefs of the policy: the probability of answers in the course of an episode, for rewards of groups."""
 
 from __future__ import annotations
 

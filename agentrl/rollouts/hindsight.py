@@ -44,13 +44,9 @@ class HindsightScorer:
         encoded = renderer.tokenizer.encode(outcome, False)[: self.settings.outcome_tokens]
         return self.settings.note.replace("{outcome}", renderer.tokenizer.decode(encoded))
 
-    def bridge(self, renderer: Renderer, prompt: Sequence[int], note: str) -> list[int]:
-        """Returns the tokens between a prompt and its reply in hindsight."""
-        return aside(renderer, prompt, note)
-
     def room(self, renderer: Renderer, prompt: Sequence[int]) -> int:
         """Returns the number of tokens that the note takes after `prompt`, at most."""
-        bare = self.bridge(renderer, prompt, self.settings.note.replace("{outcome}", ""))
+        bare = aside(renderer, prompt, self.settings.note.replace("{outcome}", ""))
         return len(bare) + self.settings.outcome_tokens + SEAM
 
     async def score(
@@ -69,7 +65,7 @@ class HindsightScorer:
         for branch in trajectory.branches(list(said)):
             tokens = trajectory.before(branch[-1])
             starts = [len(trajectory.before(node)) for node in branch]
-            bridges = [self.bridge(renderer, tokens[:start], note) for start in starts]
+            bridges = [aside(renderer, tokens[:start], note) for start in starts]
             replies = []
             for node, start, bridge in zip(branch, starts, bridges, strict=True):
                 room = max(1, engine.max_context - start - len(bridge))

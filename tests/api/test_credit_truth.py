@@ -187,7 +187,7 @@ def test_probe_says_which_estimator_is_truest(tmp_path: Path, capsys: pytest.Cap
     assert found.tokens == sum(each.sampled_tokens for each in resumed)
     own = {each.episode_id: each.turn_advantages for each in credit(run).credits}
     assert own != {each.episode_id: each.turn_advantages for each in credit(run, "gigpo").credits}
-    # The same again measures nothing anew; without names, all that the columns allow.
+    # Run again, it resumes no episode. Without names, it compares every estimator that the columns allow.
     shared: dict[str, Any] = {"episodes": 2, "plot": None, "as_json": False, "out": tmp_path / "truth"}
     probe_command(run.path, None, 6, estimator="grpo, gagpo,gigpo", **shared, reporters=())
     text = capsys.readouterr().out

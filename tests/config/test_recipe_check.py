@@ -83,6 +83,7 @@ def test_groups_of_one_under_credit_that_compares_get_a_warning(folder: Path, es
     [
         ("./task.py:by_chance", "gagpo", "the signature ./task.py:by_chance gives two keys for one opening: no state"),
         ("./task.py:by_nothing", "gigpo", "the signature ./task.py:by_nothing gives none for the first turn of a task"),
+        ("./task.py:by_a_list", "gigpo", "./task.py:by_a_list fails on the opening of a task, without a sandbox and"),
     ],
 )
 def test_states_that_cannot_be_met_twice_get_a_warning(folder: Path, state: str, credit: str, words: str) -> None:
@@ -93,9 +94,9 @@ def test_states_that_cannot_be_met_twice_get_a_warning(folder: Path, state: str,
     assert "-> " in said
 
 
-@pytest.mark.parametrize("state", ["history", "tools", "./task.py:by_turns", "./task.py:by_a_list", "./task.py:later"])
+@pytest.mark.parametrize("state", ["history", "tools", "./task.py:by_turns", "./task.py:later"])
 def test_signatures_give_credit_its_states(folder: Path, state: str) -> None:
-    """A signature that cannot be called without an episode is not judged."""
+    """An async signature waits for what an episode opens, and is not called."""
     code = folder / "task.py"
     code.write_text(code.read_text().replace('    def state_key(self): return ""\n', ""))
     sys.modules.pop(load_object("./task.py:Door", folder).__module__)

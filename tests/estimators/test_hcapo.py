@@ -11,7 +11,7 @@ import torch
 
 from agentrl.config.credit import Hindsight
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.rollouts.hindsight import HindsightScorer
+from agentrl.rollouts.hindsight import HindsightScorer, aside
 from agentrl.types.task import Task
 from agentrl.types.trajectory import Trajectory
 from tests.estimators.tables import Member, Step, run, table_of
@@ -69,7 +69,7 @@ async def test_turns_in_hindsight_equal_plain_forward_passes(renderer, engine: T
     model = llama(vocab_size=300, max_position_embeddings=512)
     for turn, found in zip(played.turns, scored, strict=True):
         prompt = [token for node in played.path(turn.node)[:-1] for token in played.nodes[node].token_ids]
-        bridge, said = scorer.bridge(renderer, prompt, "End: Osl!"), played.nodes[turn.node].token_ids
+        bridge, said = aside(renderer, prompt, "End: Osl!"), played.nodes[turn.node].token_ids
         assert "End: Osl!" in renderer.tokenizer.decode(bridge)
         with torch.no_grad():
             logprobs = model(torch.tensor([prompt + bridge + said])).logits[0].log_softmax(-1)
@@ -84,7 +84,7 @@ async def test_of_a_reply_that_does_not_fit_the_beginning_is_scored(renderer, en
     scorer, first = HindsightScorer(Hindsight(note="{outcome}")), played.turns[:1]
     whole = await scorer.score(engine, renderer, Trajectory(played.nodes), first, "Oslo")
     prompt, said = played.nodes[0].token_ids, played.nodes[1].token_ids
-    engine.max_context = len(prompt) + len(scorer.bridge(renderer, prompt, "Oslo")) + len(said) - 2
+    engine.max_context = len(prompt) + len(aside(renderer, prompt, "Oslo")) + len(said) - 2
     cut = await scorer.score(engine, renderer, Trajectory(played.nodes), first, "Oslo")
     assert cut[0] is not None
     assert cut != whole

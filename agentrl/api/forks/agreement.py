@@ -21,7 +21,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class MeasuredTurn:
-    """What a turn was worth, measured by resumed episodes. The credited episode is not among them.
+    """Worth of a turn, measured by resumed episodes without the credited one.
 
     Attributes:
         worth: value after the turn minus value before it; after the last turn, the value is the episode's reward.

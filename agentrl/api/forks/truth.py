@@ -29,8 +29,8 @@ from agentrl.types.reporter import Reporter
 A_GROUP = 2
 """Episodes of a group that are measured at most."""
 
-JUDGED = frozenset({"process", "wrong", "win_rate"})
-"""Columns whose tokens a judge reads and writes: their number is not recorded."""
+UNCOUNTED = frozenset({"process", "wrong", "win_rate", "hindsight_logprob"})
+"""Columns from judges or hindsight: the number of tokens that a model read for them is not recorded."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Cost:
     """The cost of an estimator's credit, without that of the episodes.
 
     Attributes:
-        tokens: that a model reads for its columns, for each turn; None: a judge's, which are not recorded.
+        tokens: that a model reads for its columns, for each turn; None: their number is not recorded.
         cpu_ms: of the estimator, for a thousand turns.
     """
 
@@ -165,7 +165,7 @@ def measurable(episodes: Iterable[Episode], most: int) -> list[Episode]:
 
 
 def measured_turns(episode: Episode, resumed: Iterable[Episode]) -> list[MeasuredTurn]:
-    """What the turns of an episode were worth, by the episodes that were resumed before each of them."""
+    """Returns the worth of the turns of an episode, by the episodes that were resumed before each of them."""
     rewards: dict[int, list[float]] = {turn.index: [] for turn in episode.turns}
     for each in sorted(resumed, key=lambda each: each.id):
         if each.parent is not None and each.reward is not None:
@@ -193,7 +193,7 @@ def cost_of(credit: CreditAssigner, episodes: Sequence[Episode], recipe: Recipe 
     began = time.process_time()
     credit.assign(episodes, memory=credit.memory())
     cpu_ms = (time.process_time() - began) * 1e6 / max(turns, 1)
-    if JUDGED & set(credit.needs):
+    if UNCOUNTED & set(credit.needs):
         return Cost(None, cpu_ms)
     return Cost(_answer_tokens(episodes, recipe) if "gold_logprob" in credit.needs else 0.0, cpu_ms)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from agentrl.estimators.arrays import discounted
+from agentrl.estimators.arrays import combine, discounted
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import Discount, Normalisation, Std, normalise
 from agentrl.estimators.score import group_advantage
 from agentrl.estimators.table import CreditTable
 from agentrl.estimators.turn.igpo import Gain, gain_metrics, information_gain
-from agentrl.estimators.turn.salt import combine
 
 
 class A2tgpoSettings(Normalisation):

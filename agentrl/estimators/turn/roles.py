@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from agentrl.estimators.arrays import Floats, Ints, discounted
+from agentrl.estimators.arrays import Floats, Ints, combine, discounted
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import Discount, Normalisation, normalise, whiten
 from agentrl.estimators.parted import parted
 from agentrl.estimators.seats import Seats
 from agentrl.estimators.table import CreditTable, needed
 from agentrl.estimators.turn.gae import WHITEN_EPS
-from agentrl.estimators.turn.salt import combine
 
 Float32s = NDArray[np.float32]
 PerRole = Literal["mean", "mean_std", "none"]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from agentrl.estimators.arrays import Bools, Floats, Ints
+from agentrl.estimators.arrays import Bools, Floats, Ints, combine
 from agentrl.estimators.estimator import Advantages, estimator
-from agentrl.estimators.normalise import Discount, Std, deviation
+from agentrl.estimators.normalise import Discount, Std, centre, deviation
 from agentrl.estimators.table import CreditTable, needed
 from agentrl.estimators.turn.gigpo import anchor_groups
-from agentrl.estimators.turn.salt import combine
 
 
 class RtmcSettings(BaseModel):
@@ -86,8 +85,6 @@ def _first_visits(table: CreditTable, pair: Ints) -> Bools:
 
 
 def _scaled(table: CreditTable, raw: Floats, settings: RtmcSettings) -> Floats:
-    group = table.turn_group
-    ones = np.ones(table.n_turns)
-    mean = np.bincount(group, raw, table.n_groups) / np.maximum(np.bincount(group, minlength=table.n_groups), 1)
-    scale = deviation(raw - mean[group], group, ones, std=settings.std, eps=settings.eps)
+    group, ones = table.turn_group, np.ones(table.n_turns)
+    scale = deviation(centre(raw, group, ones), group, ones, std=settings.std, eps=settings.eps)
     return np.where((table.group_size == 1)[group], 0.0, raw / scale[group])

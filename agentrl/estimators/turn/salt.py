@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from agentrl.estimators.arrays import Floats, Ints
+from agentrl.estimators.arrays import Floats, Ints, combine
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.score import ScoredNormalisation, centred_score, group_advantage, reads_score
 from agentrl.estimators.table import CreditTable, needed
@@ -104,10 +104,3 @@ def _paths(table: CreditTable, pair: Ints) -> Ints:
         # Distinct over all turns: paths of different lengths differ.
         path[at] = combine(path[at - 1], pair[at - 1]) + turn * table.n_turns
     return path
-
-
-def combine(a: Ints, b: Ints) -> Ints:
-    """One index for every distinct pair of entries, from 0 on."""
-    shifted = b - b.min(initial=0)
-    pairs = (a - a.min(initial=0)) * (shifted.max(initial=0) + 1) + shifted
-    return np.unique(pairs, return_inverse=True)[1]

@@ -7,12 +7,11 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from agentrl.estimators.arrays import Floats, Ints
+from agentrl.estimators.arrays import Floats, Ints, combine
 from agentrl.estimators.estimator import Advantages, estimator
 from agentrl.estimators.normalise import centre
 from agentrl.estimators.score import ScoredNormalisation, group_advantage, reads_score
 from agentrl.estimators.table import CreditTable, needed
-from agentrl.estimators.turn.salt import combine
 
 
 class SproSettings(ScoredNormalisation):

@@ -27,8 +27,8 @@ def sweet(table: CreditTable, settings: SweetSettings) -> Advantages:
     """A_t = (a_t - mean) / (std + eps) over the turns of the group; a_t = mean over the turn's tokens of the log-ratio
     of the critic to the reference.
 
-    The critic is `train.reward_model: {loss: preference, sees: answer}`. The reward is not read here: the critic learns
-    from it. Turns that are not trained get 0.
+    The critic is `train.reward_model: {objective: preference, reward: turn_means, sees: answer}`. The reward is not
+    read here: the critic learns from it. Turns that are not trained get 0.
 
     Differs from the authors' method: they sample 16 replies for each turn of stored episodes, rank them by a_t, and
     train the policy on pairs of the better and the worse half (DPO). Here a_t is the credit of the turn that was

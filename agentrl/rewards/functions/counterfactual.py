@@ -1,4 +1,4 @@
-"""What the outcome owes to an agent: the reward of a role, from what the episode comes to without it."""
+"""Reward of a role: the correctness of the answer less that of the answer without the role."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _results(turns: Iterable[TurnDraft], names: set[str] | None = None, answers:
 
 
 def _steps(turn: TurnDraft, thoughts: bool) -> Iterator[str]:
-    """What a turn did, and what it saw."""
+    """Yields the texts of a turn: its calls (or its reply), then its observations."""
     if thoughts or not turn.calls:
         yield turn.text
     for call in turn.calls:

@@ -35,10 +35,10 @@ class ImplicitRewardModel:
 
     The reward of a token is beta * (log-probability here - log-probability under the reference). The reward of an
     episode is the sum over its tokens or, with `reward: turn_means`, the sum over its turns of the mean over the turn's
-    tokens. Under `objective: outcome` its sigmoid is the probability that the episode is
-    good, and the loss is the cross-entropy against the outcome. Under `preference` the sigmoid of a difference is the
-    probability that one episode of a group is better than another, and the loss is the mean of -log of that over all
-    pairs whose first has the greater outcome (DPO).
+    tokens. Under `objective: outcome` its sigmoid is the probability that the episode is good, and the loss is the
+    cross-entropy against the outcome. Under `preference` the sigmoid of a difference is the probability that one
+    episode of a group is better than another, and the loss is the mean of -log of that over all pairs whose first has
+    the greater outcome (DPO).
 
     Args:
         policy: wraps a copy of the policy's model, which this class trains.

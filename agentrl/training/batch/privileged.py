@@ -1,4 +1,4 @@
-"""What a model that judges the policy is shown of a task, and the policy is not."""
+"""Fields of the task that the reward model is shown, and the policy is not."""
 
 from __future__ import annotations
 
