@@ -6,6 +6,7 @@ import and collect once each. Files are handed out in the order of the tests; fo
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -34,6 +35,13 @@ class Forks:
 
     def __init__(self, count: int) -> None:
         self._count = count
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Iterator[None]:
+        gc.disable()  # each collection of garbage would look again at all that was imported, and in a fork copy its pages
+        yield
+        gc.freeze()
+        gc.enable()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
