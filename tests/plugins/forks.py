@@ -38,7 +38,7 @@ class Forks:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[None]:
-        gc.disable()  # each collection of garbage would look again at all that was imported, and in a fork copy its pages
+        gc.disable()  # a collection of garbage would look at all that was imported, and in a fork copy its pages
         yield
         gc.freeze()
         gc.enable()
