@@ -88,6 +88,7 @@ def test_a_result_writes_no_frame(family: str) -> None:
     assert all(frame in tokenizer.decode(hostile) for frame in frames)
 
 
+@pytest.mark.slow  # makes a large tokenizer
 def test_qwens_soft_tokens_are_frames_too() -> None:
     """In its own vocabulary `<tool_response>` and `<think>` are tokens that it does not call special."""
     hf = real_tokenizer("qwen3")

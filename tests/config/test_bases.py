@@ -144,6 +144,7 @@ def test_a_control_that_is_no_control_is_refused(folder: Path, text: str, messag
     assert str(raised.value.place).endswith(place)
 
 
+@pytest.mark.slow  # loads all methods
 def test_a_method_is_found_by_its_name() -> None:
     for file in method_files():
         assert load_recipe(file.parent.name if file.name == "recipe.yaml" else file.stem).name

@@ -28,6 +28,7 @@ def generate() -> ModuleType:
     return module
 
 
+@pytest.mark.slow  # generates all of them
 def test_the_files_are_up_to_date(generate: ModuleType) -> None:
     try:
         written = generate.written()

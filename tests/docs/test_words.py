@@ -65,6 +65,7 @@ def prose(source: str) -> Iterator[str]:
             yield token.string
 
 
+@pytest.mark.slow  # parses all files
 def test_docstrings_open_with_a_verb_or_a_noun() -> None:
     rooms: dict[str, list[str]] = {}
     for room, file, text in docstrings():
@@ -86,6 +87,7 @@ def words() -> str:
 
 
 @pytest.mark.parametrize("word", RATES)
+@pytest.mark.slow  # parses all files
 def test_words_are_no_more_than_twice_as_frequent_as_inspect_ais(word: str) -> None:
     of = len(re.findall(r"[A-Za-z']+", words()))
     rate = 1e5 * len(re.findall(rf"\b{word}\b", words())) / of

@@ -69,6 +69,7 @@ def imports_of(path: Path) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
+@pytest.mark.slow  # parses all files
 def test_aiohttp_is_imported_where_the_page_says_why() -> None:
     """Everything else that speaks HTTP goes through the one transport."""
     page = (ROOT / "docs" / "libraries.md").read_text()
@@ -126,6 +127,7 @@ def is_method(node: ast.stmt) -> bool:
     return not any(isinstance(each, ast.Name) and "property" in each.id for each in node.decorator_list)
 
 
+@pytest.mark.slow  # parses all files
 def test_no_class_has_too_many_methods() -> None:
     counts = {f"{file}:{node.name}": sum(map(is_method, node.body)) for file, node in classes()}
     assert {name: count for name, count in counts.items() if count > MOST_METHODS} == {}
