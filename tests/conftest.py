@@ -16,7 +16,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.plugins import costs, forks, selection
+from tests.plugins import costs, forks, saved, selection
 from tests.stalls import no_stalls
 
 __all__ = ["no_stalls"]
@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     costs.register(config)
     selection.register(config)
     forks.register(config)
+    saved.register()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

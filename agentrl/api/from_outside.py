@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import threading
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +23,7 @@ from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, InfraError
 from agentrl.types.figures.of_episodes import earned
+from agentrl.types.parts.content import Part
 from agentrl.types.task import Message
 
 T = TypeVar("T")
@@ -112,6 +115,11 @@ class OutsideSession:
         self._playing: asyncio.Task[Sequence[Episode]] | None = None
         self._asked: asyncio.Queue[Observed] = asyncio.Queue()
         self._turn: asyncio.Future[Say] | None = None
+        self._blobs: dict[str, bytes] = {}
+
+    def image(self, part: Part) -> bytes:
+        """Returns the file of an image that an observation of this episode holds."""
+        return self._blobs[part["blob"]]
 
     def reset(self, index: int = 0) -> Observed:
         """Begins an episode of a task, by its position. Aborts a running one.
@@ -138,10 +146,16 @@ class OutsideSession:
         parts, runners = self._driven.parts, self._driven.runners
         renderer = parts.renderer(ByteTokenizer())
         engine, spec = AskingEngine(self._ask, renderer), self._driven.spec(index)
-        runner = runners.for_context(parts.context(engine, renderer, runners.backend, runners.speakers))
+        self._blobs.clear()
+        context = parts.context(engine, renderer, runners.backend, runners.speakers)
+        runner = runners.for_context(replace(context, put_blob=self._put, get_blob=self._blobs.__getitem__))
         runner.expect([spec])
         self._playing = asyncio.create_task(runner.play(spec))
         return await self._next(self._playing)
+
+    def _put(self, data: bytes) -> str:
+        self._blobs[name := hashlib.sha256(data).hexdigest()] = data
+        return name
 
     async def _step(self, said: Say) -> Observed:
         if self._turn is None or self._playing is None:

@@ -195,6 +195,11 @@ def _does(code: Path) -> str:
     return " ".join(text.partition("\n\n")[0].split())
 
 
+def installs(page: Path) -> list[str]:
+    """Returns the commands at the head of a recipe's page that install packages."""
+    return [command for command in _needs(page) if command.startswith("pip install")]
+
+
 def _needs(page: Path) -> dict[str, list[str]]:
     """Returns what the commands at the head of a recipe's page install, by command."""
     if not page.is_file():

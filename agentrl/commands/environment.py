@@ -88,9 +88,9 @@ def export_command(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Write a recipe in the format of another framework: its tasks (harbor), or a server that plays them (openenv)."""
+    from agentrl.api import export_harbor as harbor
     from agentrl.api import export_openenv as openenv
     from agentrl.api.recipes import given_recipe
-    from agentrl.integrations.harbor.export import export
     from agentrl.types.errors import RecipeError
 
     if to == "openenv":
@@ -102,11 +102,13 @@ def export_command(
         else:
             print(f"a server in {out}: {out / 'README.md'} says how to start it")
         return
-    folders = export(given_recipe(recipe, overrides), out, n)
+    folders, reason = harbor.export(recipe, given_recipe(recipe, overrides), overrides, out, n)
     if as_json:
-        write_json({"folder": str(out), "tasks": [folder.name for folder in folders]})
+        write_json({"folder": str(out), "tasks": [folder.name for folder in folders], "server": reason})
     else:
         print(f"{len(folders)} tasks in {out}")
+        if reason is not None:
+            print(f"a server beside the agent has their tools and rewards, as {reason}: {out / 'README.md'}")
 
 
 def _tell(finding: Finding) -> None:

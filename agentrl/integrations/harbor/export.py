@@ -34,7 +34,7 @@ _MODES = {"none": "no-network", "public": "public", "allow": "allowlist"}
 
 
 def export(recipe: Recipe, out: Path, n: int | None = None) -> list[Path]:
-    """Writes one folder per task.
+    """Writes one folder per task, of a recipe that Harbor's form can express (`inexpressible` returns None).
 
     Args:
         n: maximum number of tasks.
@@ -43,15 +43,14 @@ def export(recipe: Recipe, out: Path, n: int | None = None) -> list[Path]:
         The folders.
 
     Raises:
-        RecipeError: Harbor's format cannot express the tools, rewards or sandbox of the recipe; or `out` exists.
+        RecipeError: `out` exists, or the tests of a task have a form that Harbor's verifier cannot run.
     """
-    _check(recipe)
     if out.exists():
         raise RecipeError(f"there is a {out} already", place="--out", remedy="take another folder, or move it away")
     specs = TaskSpecs(recipe.sandbox.spec)
     script = load_object(recipe.scripts["oracle"], recipe.base) if "oracle" in recipe.scripts else None
     folders = [
-        _write(recipe, task, specs.of(task), script, out / _name(task.id))
+        _write(recipe, task, specs.of(task), script, out / folder_name(task.id))
         for task in load_tasks(recipe.tasks, recipe.base, recipe.seed).tasks[:n]
     ]
     (out / "README.md").write_text(_README.format(recipe.name))
@@ -76,22 +75,29 @@ What remains:
 """
 
 
-def _check(recipe: Recipe) -> None:
-    """Raises RecipeError for features that Harbor's format cannot express."""
+def inexpressible(recipe: Recipe, n: int | None = None) -> str | None:
+    """Returns what of a recipe, or of its first `n` tasks, Harbor's own form cannot express; None: it can all of it."""
     spec = recipe.sandbox.spec
     tools = [each.use for each in recipe.tools]
     rewards = [_problem(name, settings) for name, settings in recipe.rewards.items() if settings.weight]
-    problems = {
-        "tools": next((f"the tool {each} exists only here" for each in tools if each not in TOOLS), None),
-        "rewards": next(filter(None, rewards), None),
-        "gate": "gates" if recipe.gate else None,
-        "reward_of": "rewards by task" if recipe.reward_of else None,
-        "sandbox.spec.rootfs": "a root file system of this machine" if spec.rootfs else None,
-    }
-    for place, said in problems.items():
-        if said is not None:
-            remedy = f"Harbor's form takes the tools {', '.join(sorted(TOOLS))} and the rewards {', '.join(_CHECKS)}"
-            raise RecipeError(f"cannot be exported: {said}", place=place, remedy=remedy)
+    problems = [
+        next((f"the tool {each} exists only here" for each in tools if each not in TOOLS), None),
+        next(filter(None, rewards), None),
+        "its rewards have gates" if recipe.gate else None,
+        "its rewards differ by task" if recipe.reward_of else None,
+        "its sandbox has a root file system of this machine" if spec.rootfs else None,
+        f"the agent {recipe.agent.use} plays only here" if recipe.agent.use != "tool_agent" else None,
+    ]
+    if said := next(filter(None, problems), None):
+        return said
+    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed).tasks[:n]
+    return next((f"task {task.id} has {more}" for task in tasks if (more := _more(task)) is not None), None)
+
+
+def _more(task: Task) -> str | None:
+    if task.tools is not None:
+        return "tools of its own"
+    return None if all(isinstance(message["content"], str) for message in task.instruction) else "images"
 
 
 def _problem(name: str, settings: RewardSettings) -> str | None:
@@ -133,16 +139,7 @@ _CHECKS: dict[str, Callable[[Task, dict[str, Any], SandboxSpec], dict[str, Any]]
 }  # fmt: skip
 
 
-def _check_task(task: Task) -> None:
-    if task.tools is not None or any(not isinstance(message["content"], str) for message in task.instruction):
-        remedy = "exclude it: tasks: {exclude: [...]}"
-        raise RecipeError(
-            "a task with tools or images of its own cannot be exported", place=f"task {task.id}", remedy=remedy
-        )
-
-
 def _write(recipe: Recipe, task: Task, spec: SandboxSpec, script: Any, folder: Path) -> Path:
-    _check_task(task)
     components = [
         {"kind": settings.use or name, "weight": settings.weight,
          **_CHECKS[settings.use or name](task, settings.settings, spec)}
@@ -224,5 +221,6 @@ def _said(script: Any) -> Iterator[Say]:
         return
 
 
-def _name(id: str) -> str:
+def folder_name(id: str) -> str:
+    """Returns the name of a task's folder."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", id)
