@@ -2,7 +2,7 @@
 
 - A run notes the commit. git is asked once for each folder, where it would look at all files for each run.
 - pytest looks at all 700 loggers for those that do not propagate, six times a test, and hangs its handlers on them. They
-  are torch's, and ours once a command has set it up.
+  are those of torch; and ours, once a command has set it up.
 """
 
 from __future__ import annotations
