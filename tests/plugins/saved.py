@@ -1,8 +1,8 @@
 """Saves what every test would pay for and none looks at: a tenth of `make check`.
 
 - A run notes the commit. git is asked once for each folder, where it would look at all files for each run.
-- pytest looks at all 700 loggers for those that do not propagate, six times a test, and hangs its handlers on them. They
-  are those of torch; and ours, once a command has set it up.
+- pytest looks at all 700 loggers for those that do not propagate, six times a test, and hangs its handlers on them:
+  on those of torch, and on ours, once a command has set it up.
 """
 
 from __future__ import annotations
