@@ -92,13 +92,17 @@ class Play:
                 said = None
 
     def score(self) -> dict[str, Any]:
-        """Returns the reward. An agent that is gone replies nothing, until the episode ends."""
+        """Returns the reward. An agent that is gone replies nothing, until the episode ends.
+
+        Raises:
+            AgentRLError: the environment broke, or nothing scores the episode.
+        """
         while not self.seen.done:
             self.step(Say(""))
-        assert self.seen.episode is not None
-        return {"reward": self.seen.reward, "status": self.seen.episode.status} | {
-            "components": dict(self.seen.episode.components)
-        }
+        episode = self.seen.episode
+        if episode is None or episode.reward is None:
+            raise AgentRLError("the episode has no reward", place=RECIPE.name)
+        return {"reward": self.seen.reward, "status": episode.status, "components": dict(episode.components)}
 
     def content(self, messages: list[Message]) -> list[Any]:
         """Returns messages as content of MCP."""
