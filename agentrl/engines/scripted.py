@@ -41,6 +41,12 @@ class Say:
 Script = Callable[..., Generator[Say, list[Message], None]]
 
 
+def start_script(script: Script, task: Task, seed: int, **more: Any) -> Generator[Say, list[Message], None]:
+    """Calls a script with those of `tools`, `messages` and `context` that it takes."""
+    takes = inspect.signature(script).parameters.keys() & more.keys()
+    return script(task, random.Random(seed), **{key: more[key] for key in takes})
+
+
 @dataclass
 class LiveScript:
     """State of a session.
@@ -79,7 +85,6 @@ class ScriptedEngine(Engine):
 
     def __init__(self, script: Script, renderer: Renderer, parser: Parser, script_name: str = "") -> None:
         self.script, self.renderer, self.parser, self.script_name = script, renderer, parser, script_name
-        self._takes = inspect.signature(script).parameters.keys() & {"tools", "messages", "context"}
         self._live: dict[str, LiveScript] = {}
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
@@ -91,8 +96,7 @@ class ScriptedEngine(Engine):
     ) -> None:
         """Starts the script for a context of an episode."""
         tools = definitions_of(self.parser)
-        more = {"tools": tools, "messages": messages, "context": name}
-        script = self.script(task, random.Random(seed), **{key: more[key] for key in self._takes})
+        script = start_script(self.script, task, seed, tools=tools, messages=messages, context=name)
         self._live[session] = LiveScript(script, messages, self.renderer, tools)
 
     def use_tools(self, session: str, renderer: Renderer) -> None:

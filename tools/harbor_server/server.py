@@ -8,7 +8,6 @@ import base64
 import functools
 import hmac
 import os
-import random
 import sys
 import threading
 from pathlib import Path
@@ -25,7 +24,9 @@ from starlette.routing import Route
 
 from agentrl import Say
 from agentrl.api.from_outside import Driven, Observed
+from agentrl.engines.scripted import start_script
 from agentrl.registry.references import load_object
+from agentrl.types.episode import MAIN
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import parts_of
 from agentrl.types.task import Message
@@ -79,17 +80,21 @@ class Play:
 
     def play(self, name: str) -> None:
         """Plays a script of the recipe to its end."""
-        recipe = self.driven.recipe
-        script = load_object(recipe.scripts[name], recipe.base)(
-            self.driven.parts.tasks.at(self.position), random.Random(0)
-        )
+        recipe, messages = self.driven.recipe, [*self.show()]
+        script = start_script(
+            load_object(recipe.scripts[name], recipe.base), self.driven.parts.tasks.at(self.position), 0,
+            tools=self.seen.tools, messages=messages, context=MAIN,
+        )  # fmt: skip
         said = next(script, None)
-        while said is not None and not self.seen.done:
+        while said is not None:
             seen = self.step(said)
+            if self.seen.done:
+                return
+            messages += [{"role": "assistant", "content": said.text}, *seen]
             try:
                 said = script.send(seen)
             except StopIteration:
-                said = None
+                return
 
     def score(self) -> dict[str, Any]:
         """Returns the reward. An agent that is gone replies nothing, until the episode ends.
