@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from types import TracebackType
@@ -49,6 +49,40 @@ class Lifeline:
         os.close(self._inside)
         if kind is not None:
             self.close()
+
+
+@contextmanager
+def announced() -> Iterator[Callable[[], None]]:
+    """Yields the `preexec_fn` of a program that starts within the block with a session of its own.
+
+    The program itself then tells its group to the process that watches over all groups, before it begins: this process
+    may be killed between the start and its next line. `not_orphaned` takes over.
+    """
+    watcher = _watcher()
+    told, tell = os.pipe()
+
+    def announce() -> None:
+        line = b"+%d\n" % os.getpid()
+        with suppress(OSError):
+            os.write(tell, line)
+            os.write(watcher, line)
+
+    try:
+        yield announce
+    except OSError:  # it could not be started: its number may soon be another's
+        os.set_blocking(told, False)
+        with suppress(BlockingIOError):
+            _tell(b"-" + os.read(told, 32)[1:])
+        raise
+    finally:
+        os.close(told)
+        os.close(tell)
+
+
+def watching() -> int:
+    """Returns a new descriptor: a program that writes `+ID` and a line break there is killed as its group ID, if this
+    process ends before `not_orphaned` does."""
+    return os.dup(_watcher())
 
 
 @contextmanager

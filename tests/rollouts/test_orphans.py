@@ -16,13 +16,16 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow
 
 DRIVER = """
-import asyncio, sys
+import asyncio, sys, time
+from agentrl.rollouts.programs import host
 from agentrl.rollouts.programs.host import run_on_host
 from agentrl.rollouts.programs.warm import Warm
 
 async def main():
     short = ["sh", "-c", "exit 3"]
     assert (await run_on_host(short, {}, b"")).code == 3
+    if sys.argv[3] == "at once":
+        host.not_orphaned = lambda group: time.sleep(600)
     hangs = ["sh", "-c", f"sleep 600 & echo $$ $! > {sys.argv[1]}/new; mv {sys.argv[1]}/new {sys.argv[1]}/pids; wait"]
     if sys.argv[2] == "warm":
         hangs = [sys.executable, sys.argv[1] + "/agent.py", *hangs]
@@ -33,11 +36,12 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.parametrize("when", ["later", "at once"])
 @pytest.mark.parametrize("start", ["cold", "warm"])
-def test_a_program_and_its_children_end_when_the_driver_is_killed(tmp_path: Path, start: str) -> None:
-    """So does the server of a warm start."""
+def test_a_program_and_its_children_end_when_the_driver_is_killed(tmp_path: Path, start: str, when: str) -> None:
+    """So does the server of a warm start. At once: before the driver has done anything after the start."""
     (tmp_path / "agent.py").write_text("import subprocess, sys\nsubprocess.run(sys.argv[1:])")
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), start])
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), start, when])
     try:
         until(lambda: (tmp_path / "pids").exists() or driver.poll() is not None)
         assert driver.poll() is None

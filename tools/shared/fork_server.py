@@ -4,9 +4,10 @@
 
 Stdin is a Unix socket. The first line there says that the modules are imported (`{}`), or why none of them may be
 (`{"fault": ...}`): what a module starts or opens when it is imported, all forks would share. A request is one byte
-with five descriptors: a file with `{"argv", "env", "cwd"}` (JSON), then stdin, stdout, stderr and a pipe. `argv` is
-what follows the interpreter in a command: a script or `-m MODULE`, and arguments. The pipe gets the fork's process id
-in a line, and its exit code in another. The end of stdin ends the server, not its forks.
+with six descriptors: a file with `{"argv", "env", "cwd"}` (JSON), then stdin, stdout, stderr, the input of lifeline.py
+and a pipe. `argv` is what follows the interpreter in a command: a script or `-m MODULE`, and arguments. lifeline.py is
+told the fork's group, to end it with who asked. The pipe gets the fork's process id in a line, and its exit code in
+another. The end of stdin ends the server, not its forks.
 
 A fork has a session, streams, folder, environment and `__main__` of its own, and new random numbers.
 Standard library of any Python 3.9+.
@@ -73,7 +74,7 @@ def serve(channel: socket.socket) -> Request:
                 _tell(pipe, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                 os.close(pipe)
                 continue
-            byte, given, _, _ = socket.recv_fds(channel, 1, 5)
+            byte, given, _, _ = socket.recv_fds(channel, 1, 6)
             if not byte:
                 os._exit(0)
             if not (pid := os.fork()):
@@ -89,14 +90,16 @@ def serve(channel: socket.socket) -> Request:
 def _fork(given: list[int], others: list[int]) -> Request:
     """Makes a process of its own of a fork."""
     os.setsid()
-    file, *streams, pipe = given
+    file, *streams, watch, pipe = given
+    with suppress(OSError):
+        os.write(watch, b"+%d\n" % os.getpid())  # before anybody can see this process
     _tell(pipe, os.getpid())
     os.lseek(file, 0, os.SEEK_SET)
     with open(file, "rb") as body:
         request: Request = json.load(body)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    for each in (*others, *streams, pipe):
+    for each in (*others, *streams, watch, pipe):
         os.close(each)
     os.chdir(request["cwd"])
     os.environ.clear()

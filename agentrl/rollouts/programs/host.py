@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from agentrl.rollouts.programs.ended import KEPT, Ended, ProgramFailed, Tail
 from agentrl.rollouts.programs.warm import Forked, Warm, fork_server
-from agentrl.types.lifeline import kill_group, not_orphaned
+from agentrl.types.lifeline import announced, kill_group, not_orphaned
 from agentrl.types.stdlib import piped
 
 CLOSE_S = 2.0
@@ -87,11 +87,13 @@ async def run_on_host(
 
 async def _start(command: Sequence[str], env: Mapping[str, str], folder: str) -> Started:
     try:
-        return Started(
-            await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, env=env, start_new_session=True
-            )
-        )
+        with announced() as announce:
+            return Started(
+                await asyncio.create_subprocess_exec(
+                    *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, env=env, start_new_session=True,
+                    preexec_fn=announce,
+                )
+            )  # fmt: skip
     except OSError as error:
         raise ProgramFailed(f"the program cannot be started: {error}", place="agent.program") from None
 

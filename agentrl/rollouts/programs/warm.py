@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from agentrl.rollouts.programs.ended import ProgramFailed, ProgramKilled
 from agentrl.types.errors import InfraError, RecipeError
-from agentrl.types.lifeline import kill_group, not_orphaned
+from agentrl.types.lifeline import announced, kill_group, not_orphaned, watching
 from agentrl.types.paths import data_path
 
 _PYTHON = re.compile(r"(?:.*/)?python[\d.]*")
@@ -201,7 +201,8 @@ class ForkServer:
         pipes = [os.pipe() for _ in range(4)]
         body = _file({"argv": list(argv), "env": dict(env), "cwd": folder})
         (theirs, into), *outputs = pipes
-        given = [body, theirs, *(theirs for _, theirs in outputs)]
+        *streams, told = [theirs, *(theirs for _, theirs in outputs)]
+        given = [body, *streams, watching(), told]
         stdin, feeding = await _writing(into)
         (stdout, _), (stderr, _), (status, _) = reading = [await _reading(out) for out, _ in outputs]
         transports = [feeding, *(transport for _, transport in reading)]
@@ -228,11 +229,11 @@ class ForkServer:
         program = str(data_path("tools", "shared", "fork_server.py"))
         try:
             with self._channel, tempfile.TemporaryFile() as log:
-                with self._theirs:
+                with self._theirs, announced() as announce:
                     process = await asyncio.create_subprocess_exec(
                         *self._warm.python, program, self._warm.script, *self._warm.modules,
                         stdin=self._theirs.fileno(), stdout=log, stderr=log, env=self._warm.environment, cwd="/",
-                        start_new_session=True,
+                        start_new_session=True, preexec_fn=announce,
                     )  # fmt: skip
                 with not_orphaned(process.pid):
                     try:
