@@ -1,7 +1,7 @@
 """A recipe as Harbor task folders: `agentrl env export RECIPE --to harbor --out DIR`.
 
 What Harbor's own form can express becomes files, and a verifier that needs only Python (integrations/harbor/export.py).
-Every other recipe is played by a server beside the agent's container, with its tools (over MCP) and its reward.
+Every other recipe is played by a server in a second container, with its tools (over MCP) and its reward.
 """
 
 from __future__ import annotations

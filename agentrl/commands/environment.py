@@ -108,7 +108,7 @@ def export_command(
     else:
         print(f"{len(folders)} tasks in {out}")
         if reason is not None:
-            print(f"a server beside the agent has their tools and rewards, as {reason}: {out / 'README.md'}")
+            print(f"a server has their tools and rewards, as {reason}: {out / 'README.md'}")
 
 
 def _tell(finding: Finding) -> None:

@@ -134,7 +134,7 @@ def test_a_killed_curriculum_continues_to_the_same_metrics(
     assert len(found) == len(expected)
     for line, wanted in zip(found, expected, strict=True):
         # The engine's own log-probabilities carry the rounding of batches whose make-up depends on timing.
-        close = {k: pytest.approx(v, rel=1e-3, abs=1e-6) for k, v in wanted.items() if isinstance(v, float)}
+        close = {k: pytest.approx(v, rel=1e-2, abs=1e-6) for k, v in wanted.items() if isinstance(v, float)}
         assert line == {**wanted, **close}
     with RunDir.read(whole) as undisturbed, RunDir.read(tmp_path / "killed") as killed:
         assert undisturbed.ids() == killed.ids()
