@@ -44,7 +44,7 @@ imports: setup
 	$(BIN)/lint-imports
 
 quick: setup
-	$(PYTEST) -q --forks 2 -m "not slow" --quick
+	$(PYTEST) -q --forks 3 -m "not slow" --quick
 
 # Whole files are handed out, by the CPU seconds in tests/costs.json, which `make costs` writes.
 DEALT := -n 3 --dist loadfile --no-loadscope-reorder

@@ -17,6 +17,8 @@ from agentrl.types.paths import data_path
 from tests.command import agentrl as command
 from tests.registry.packaged import Packages, packages
 
+pytestmark = pytest.mark.slow  # reads all recipes and their pages
+
 __all__ = ["packages"]
 
 

@@ -133,6 +133,7 @@ def test_no_class_has_too_many_methods() -> None:
     assert {name: count for name, count in counts.items() if count > MOST_METHODS} == {}
 
 
+@pytest.mark.slow  # parses all files
 def test_a_public_class_name_means_one_thing() -> None:
     """Those inside of a class, as the `Settings` of an engine, are named with it."""
     files: dict[str, list[str]] = {}

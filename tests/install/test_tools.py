@@ -184,6 +184,7 @@ def compiling(tree: ast.AST) -> Iterator[ast.Call]:
             yield node
 
 
+@pytest.mark.slow  # parses all files
 def test_no_file_lends_its_future_statements() -> None:
     for file in FILES:
         for call in compiling(ast.parse(file.read_text())):
