@@ -6,25 +6,24 @@ Every other recipe is played by a server in a second container, with its tools (
 
 from __future__ import annotations
 
-import secrets
-import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryDirectory
 
 from ruamel.yaml import YAML
 
 from agentrl.api.export_openenv import check_alone, copy_recipe, name_recipe
 from agentrl.api.shipped import installs
 from agentrl.config.recipe import Recipe
-from agentrl.curriculum.task_source import load_tasks
 from agentrl.integrations.harbor import export as files
-from agentrl.rollouts.builder import build
+from agentrl.rollouts.builder import Parts, build
 from agentrl.types.errors import RecipeError
 from agentrl.types.parts.content import text_of
 from agentrl.types.paths import data_path
-from agentrl.types.task import Task
 
+TEMPLATE = data_path("tools", "harbor_server")
 SERVER = "recipe"
 """Name of the server among the containers of a task, and among the MCP servers of its agent."""
 OWN = {"show_task", "reply"}
@@ -33,8 +32,8 @@ OWN = {"show_task", "reply"}
 _INSTRUCTION = """\
 {said}
 
-The tools of this task are those of the MCP server `{server}`. Call `show_task` first. `reply` says something
-in place of a call: give your final answer with it, too.
+The tools of this task are those of the MCP server `{server}`. Call `show_task` first. `reply` says something in
+place of a call: give your final answer with it, too.
 """
 _TOML = """\
 schema_version = "1.0"
@@ -71,61 +70,62 @@ def export(
         return files.export(recipe, out, n), None
     if recipe.agent.is_program:
         raise RecipeError("no other agent can take the place of a program", place="agent", remedy="leave agent.use out")
-    file = check_alone(name, recipe, out)
-    parts = build(recipe)
+    file, parts = check_alone(name, recipe, out), build(recipe)
     if taken := OWN.intersection(tool["function"]["name"] for tool in parts.definitions):
         raise RecipeError(f"the server has a tool {min(taken)} of its own", place="tools", remedy="rename the recipe's")
     if parts.needs_sandbox and recipe.sandbox.spec.image is not None:
         raise RecipeError(
             "the server has no container engine", place="sandbox.spec.image", remedy="--set sandbox.spec.image=null"
         )
-    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed).tasks[:n]
-    folders = [_write(recipe, parts.needs_sandbox, task, k, file, overrides, out) for k, task in enumerate(tasks)]
-    (out / "README.md").write_text(
-        (data_path("tools", "harbor_server") / "README.md").read_text().replace("NAME", recipe.name)
-    )
+    count = len(parts.tasks) if n is None else min(n, len(parts.tasks))
+    with TemporaryDirectory() as made:
+        server = _server(recipe, parts.needs_sandbox, file, overrides, Path(made) / SERVER)
+        folders = [_write(recipe, parts, position, server, out) for position in range(count)]
+    readme = (TEMPLATE / "README.md").read_text()
+    (out / "README.md").write_text(readme.replace("NAME", recipe.name))
     return folders, reason
 
 
-def _write(
-    recipe: Recipe, sandboxed: bool, task: Task, position: int, file: Path, overrides: Sequence[str], out: Path
-) -> Path:
-    template, folder, secret = (
-        data_path("tools", "harbor_server"),
-        out / files.folder_name(task.id),
-        secrets.token_hex(16),
-    )
-    server = folder / "environment" / SERVER
-    server.mkdir(parents=True)
-    shutil.copy(template / "server.py", server)
-    program = server / "server.py"
-    program.write_text(program.read_text().replace("NAME", recipe.name))
+def _server(recipe: Recipe, sandboxed: bool, file: Path, overrides: Sequence[str], folder: Path) -> Path:
+    """Writes the folder of the server's image, which all tasks share."""
+    folder.mkdir()
+    program = folder / "server.py"
+    program.write_text((TEMPLATE / "server.py").read_text().replace("NAME", recipe.name))
     name_recipe(program, file, overrides)
-    copy_recipe(recipe, file, overrides, server / "recipe", out)
-    image = (template / "Dockerfile").read_text()
+    copy_recipe(recipe, file, overrides, folder / "recipe", folder)
     more = ["RUN apt-get update && apt-get install -y bubblewrap"] if sandboxed else []
     more += [f"RUN {command}" for command in installs(recipe.base / "README.md")]
-    (server / "Dockerfile").write_text(image.replace("COPY", "\n".join([*more, "COPY"])))
-    _compose(template / "docker-compose.yaml", position, secret, sandboxed, folder / "environment")
+    image = (TEMPLATE / "Dockerfile").read_text()
+    (folder / "Dockerfile").write_text(image.replace("COPY", "\n".join([*more, "COPY"])))
+    return folder
+
+
+def _write(recipe: Recipe, parts: Parts, position: int, server: Path, out: Path) -> Path:
+    """Writes the folder of a task. Who may score it cannot have it solved: each has a secret of its own."""
+    task = parts.tasks.at(position)
+    folder, secrets = out / files.folder_name(task.id), {what: token_hex(16) for what in ("score", "play")}
+    shutil.copytree(server, folder / "environment" / SERVER)
+    _compose(position, secrets, parts.needs_sandbox, folder / "environment")
     (folder / "environment" / "Dockerfile").write_text("FROM python:3.11-slim\nWORKDIR /workspace\n")
     (folder / "task.toml").write_text(_TOML.format(server=SERVER))
     said = [recipe.agent.system or "", *(text_of(message["content"]) for message in task.instruction)]
     text = "\n\n".join(filter(None, said))
     (folder / "instruction.md").write_text(_INSTRUCTION.format(said=text, server=SERVER))
-    asks = {"tests": ("test.sh", "score")} | ({"solution": ("solve.sh", "play")} if "oracle" in recipe.scripts else {})
-    for room, (script, what) in asks.items():
+    asks = [("tests", "test.sh", "score")] + [("solution", "solve.sh", "play")] * ("oracle" in recipe.scripts)
+    for room, script, what in asks:
         (folder / room).mkdir()
-        shutil.copy(template / "ask.py", folder / room)
-        (folder / room / "secret").write_text(secret)
-        (folder / room / script).write_text(f"#!/bin/sh\nexec python3 /{room}/ask.py {shlex.quote(what)}\n")
+        shutil.copy(TEMPLATE / "ask.py", folder / room)
+        (folder / room / "secret").write_text(secrets[what])
+        (folder / room / script).write_text(f"#!/bin/sh\nexec python3 /{room}/ask.py {what}\n")
     return folder
 
 
-def _compose(template: Path, position: int, secret: str, sandboxed: bool, folder: Path) -> None:
+def _compose(position: int, secrets: Mapping[str, str], sandboxed: bool, folder: Path) -> None:
     yaml = YAML()
-    compose = yaml.load(template)
+    compose = yaml.load(TEMPLATE / "docker-compose.yaml")
     service = compose["services"][SERVER]
-    service["environment"].update({"TASK": str(position), "SECRET": secret})
+    service["environment"].update({f"{what.upper()}_SECRET": secret for what, secret in secrets.items()})
+    service["environment"]["TASK"] = str(position)
     if sandboxed:
         service["privileged"] = True  # its sandboxes are namespaces within the container
     yaml.dump(compose, folder / "docker-compose.yaml")

@@ -80,8 +80,10 @@ def announced() -> Iterator[Callable[[], None]]:
 
 
 def watching() -> int:
-    """Returns a new descriptor: a program that writes `+ID` and a line break there is killed as its group ID, if this
-    process ends before `not_orphaned` does."""
+    """Returns a new descriptor of the input of the process that watches over all groups.
+
+    A program that gets it may write `+ID` and a line break: its group is then killed if this process ends.
+    """
     return os.dup(_watcher())
 
 

@@ -78,7 +78,7 @@ def served(task: Path) -> Iterator[str]:
 
 
 def asked(task: Path, room: str, what: str, address: str) -> subprocess.CompletedProcess[str]:
-    """What the verifier or the solution of a task says."""
+    """Runs `ask.py` as the verifier or the solution of a task does."""
     environment = {"RECIPE_SERVER": address, "VERIFIER_LOGS": str(task / "logs"), "PATH": os.environ["PATH"]}
     command = ["python3", str(task / room / "ask.py"), what]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -110,9 +110,10 @@ async def test_an_agent_plays_over_mcp_and_the_verifier_gets_the_reward(tasks: P
 
     with served(tasks / "t1") as address:
         await played(address, play)
-        request = urllib.request.Request(f"{address}/score", b"", {"Authorization": "Bearer of nothing"})
-        with pytest.raises(urllib.error.HTTPError, match="403"):
-            urllib.request.urlopen(request)
+        for what, secret in (("score", "nothing"), ("play", (tasks / "t1" / "tests" / "secret").read_text())):
+            request = urllib.request.Request(f"{address}/{what}", b"", {"Authorization": f"Bearer {secret}"})
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(request)
         told = json.loads(asked(tasks / "t1", "tests", "score", address).stdout)
     assert told == {"reward": 1.0, "status": "done", "components": {"opened": 1.0}}
     assert (tasks / "t1" / "logs" / "reward.txt").read_text() == "1.0\n"
@@ -143,8 +144,8 @@ def test_the_folder_of_a_task(tasks: Path) -> None:
     assert "secret" not in (environment / "Dockerfile").read_text().lower()
     assert (environment / "recipe" / "recipe" / "task.py").is_file()
     assert "privileged" not in (environment / "docker-compose.yaml").read_text()
-    secrets = {(tasks / name / "tests" / "secret").read_text() for name in ("t0", "t1", "t2")}
-    assert len(secrets) == 3
+    secrets = {path.read_text() for path in tasks.glob("*/*/secret")}
+    assert len(secrets) == 6
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Saves what every test would pay for and none looks at: a tenth of `make check`.
+"""Saves what every test would pay for and none looks at.
 
 - A run notes the commit. git is asked once for each folder, where it would look at all files for each run.
 - pytest looks at all 700 loggers for those that do not propagate, six times a test, and hangs its handlers on them:

@@ -1,6 +1,6 @@
-"""Tools, user and reward of a task of recipe NAME: `TASK=3 SECRET=... python server.py --port 8000`.
+"""Tools, user and reward of a task of recipe NAME: `TASK=3 SCORE_SECRET=... PLAY_SECRET=... python server.py`.
 
-An agent plays the task over MCP, at /mcp. /score and /play are for the verifier and the solution, who have the secret.
+An agent plays the task over MCP, at /mcp. /score is for the verifier and /play for the solution: each has a secret.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import hmac
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -146,21 +147,21 @@ def mcp_server(play: Play) -> Any:
     return Server("NAME", on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-def make_app(play: Play, secret: str, host: str) -> Any:
-    """Makes the application: MCP, and what needs the secret."""
+def make_app(play: Play, secrets: Mapping[str, str], host: str) -> Any:
+    """Makes the application: MCP, and what needs a secret."""
 
     async def health(request: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})
 
     async def score(request: Request) -> JSONResponse:
-        return await of_secret(request, play.score)
+        return await guarded(request, "SCORE_SECRET", play.score)
 
     async def solve(request: Request) -> JSONResponse:
-        return await of_secret(request, lambda: play.play("oracle"))
+        return await guarded(request, "PLAY_SECRET", lambda: play.play("oracle"))
 
-    async def of_secret(request: Request, does: Any) -> JSONResponse:
+    async def guarded(request: Request, secret: str, does: Any) -> JSONResponse:
         given = request.headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {secret}".encode()):
+        if not hmac.compare_digest(given.encode(), f"Bearer {secrets[secret]}".encode()):
             return JSONResponse({"error": "the secret is wrong"}, status_code=403)
         try:
             return JSONResponse(await anyio.to_thread.run_sync(does))
@@ -178,12 +179,13 @@ def make_app(play: Play, secret: str, host: str) -> Any:
 
 def main(host: str, port: int) -> None:
     """Serves until interrupted."""
-    secret, task = os.environ.get("SECRET"), os.environ.get("TASK", "")
-    if not secret or not task.isdecimal():
-        sys.exit("set SECRET, and TASK to the position of a task")
+    secrets = {name: os.environ.get(name, "") for name in ("SCORE_SECRET", "PLAY_SECRET")}
+    task = os.environ.get("TASK", "")
+    if not all(secrets.values()) or not task.isdecimal():
+        sys.exit("set SCORE_SECRET, PLAY_SECRET, and TASK to the position of a task")
     play = Play(int(task))
     try:
-        uvicorn.run(make_app(play, secret, host), host=host, port=port)
+        uvicorn.run(make_app(play, secrets, host), host=host, port=port)
     finally:
         play.driven.close()
 
