@@ -126,7 +126,8 @@ class Driver:
             lost = self.lost(f"the browser driver does not answer: {op} took longer than {timeout_s:g} s")
             self.end()
             raise lost from None
-        except OSError:
+        except OSError:  # it was killed, and the end of its output has not been read yet
+            self.end()
             raise self._lost() from None
         finally:
             self._waiting.pop(number, None)

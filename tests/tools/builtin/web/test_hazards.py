@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.tools.builtin.web import launching
-from agentrl.tools.builtin.web.client import BrowserLost, PageFailure
+from agentrl.tools.builtin.web.client import BrowserLost, Driver, PageFailure
 from agentrl.tools.builtin.web.launching import open_context
 from agentrl.tools.builtin.web.tool import Web
 from agentrl.types.task import Task
@@ -146,6 +146,17 @@ async def test_a_driver_that_was_killed(web: Opens, address: str) -> None:
     with pytest.raises(BrowserLost, match="driver is gone"):
         await tool.visit("/later")
     await fresh_open(Web(url=address + "/"))
+
+
+async def test_a_driver_that_takes_no_request_is_not_asked_again() -> None:
+    async def send(data: bytes) -> None:
+        raise BrokenPipeError
+
+    killed: list[bool] = []
+    driver = Driver(send, lambda: killed.append(True), lambda: "")
+    with pytest.raises(BrowserLost, match="driver is gone"):
+        await driver.request("context")
+    assert (driver.alive, killed) == (False, [True])
 
 
 async def fresh_open(tool: Web) -> None:
