@@ -7,6 +7,7 @@ import fcntl
 import logging
 import resource
 import runpy
+import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -167,6 +168,7 @@ async def test_names_that_are_slow_to_resolve_hold_up_no_other_sandbox(
     program, asked = tmp_path / "tools" / "egress" / "proxy.py", tmp_path / "asked"
     program.parent.mkdir(parents=True)
     text = data_path("tools", "egress", "proxy.py").read_text()
+    shutil.copytree(data_path("tools", "shared"), tmp_path / "tools" / "shared")
     program.write_text(text.replace('if __name__ == "__main__":\n', f"folder = {str(tmp_path)!r}\n{SLOW}"))
     monkeypatch.setattr("agentrl.sandbox.toolbox.egress.data_path", lambda *parts: tmp_path.joinpath(*parts))
     one, two = f"{tmp_path}/1", f"{tmp_path}/2"
@@ -200,7 +202,7 @@ async def test_names_that_are_slow_to_resolve_hold_up_no_other_sandbox(
     ],
 )
 def test_which_addresses_are_public(addresses: str, public: bool) -> None:
-    loaded = runpy.run_path(str(data_path("tools", "egress", "proxy.py")))
+    loaded = runpy.run_path(str(data_path("tools", "shared", "hosts.py")))
     told = {address: loaded["public"](address) for address in addresses.split()}
     assert told == dict.fromkeys(addresses.split(), public)
 

@@ -8,8 +8,11 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit
+
+from hosts import public
 
 CHUNK = 1 << 16
 CONNECT_S = 10.0
@@ -22,7 +25,9 @@ class Gate:
 
     Args:
         allow: `host`, `*.domain` or an address, each for ports 80 and 443, or with `:port`; `*`: every host and port.
-        refused: callback with `host:port` of each refused connection.
+            A name that resolves to a non-public address is refused unless that address is listed too, so that the owner
+            of a name cannot open this network. `localhost` is the exception: nobody owns it.
+        refused: callback with `host:port` of each refused connection, and the reason if it is listed.
         through: host and port of the HTTP proxy to other machines; None: direct connections.
     """
 
@@ -68,9 +73,9 @@ class Gate:
             return
         try:
             async with asyncio.timeout(CONNECT_S):
-                there, to_there = await reach(host, port, self.through)
-        except Denied:
-            self.refused(place(host, port))
+                there, to_there = await reach(host, port, self.through, self.allow)
+        except Denied as denied:
+            self.refused(f"{place(host, port)}{denied}")
             writer.write(REFUSED + REST)
             return
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -110,7 +115,7 @@ def place(host: str, port: int) -> str:
 
 
 class Denied(Exception):
-    """The proxy of the sandbox refused a host."""
+    """The proxy of the sandbox refused a host, or none of its addresses may be reached; the text says why."""
 
 
 def proxy() -> tuple[str, int] | None:
@@ -120,16 +125,18 @@ def proxy() -> tuple[str, int] | None:
 
 
 async def reach(
-    host: str, port: int, through: tuple[str, int] | None
+    host: str, port: int, through: tuple[str, int] | None, allow: list[str]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Opens a connection to a host; loopback addresses bypass the proxy.
+    """Opens a connection to a listed host; loopback addresses bypass the proxy, which checks all others.
 
     Raises:
-        Denied: the proxy refused.
+        Denied: the proxy refused, or no address of the host may be reached.
         OSError: the connection failed.
     """
-    if through is None or host in ("localhost", "::1") or host.startswith("127."):
+    if is_loopback(host):
         return await asyncio.open_connection(host, port)
+    if through is None:
+        return await connected(await addresses(host, port, allow), port)
     reader, writer = await asyncio.open_connection(*through)
     try:
         writer.write(f"CONNECT {place(host, port)} HTTP/1.1\r\nHost: {place(host, port)}\r\n\r\n".encode())
@@ -142,6 +149,40 @@ async def reach(
         writer.close()
         raise
     return reader, writer
+
+
+def is_loopback(host: str) -> bool:
+    """Returns True for `localhost` and addresses of this machine itself. A name such as `127.example.org` is none."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+async def addresses(host: str, port: int, allow: list[str]) -> list[str]:
+    """Resolves a host; returns its addresses that are public or listed.
+
+    Raises:
+        Denied: there is none.
+        OSError: the host cannot be resolved.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    own = dict.fromkeys(str(each[4][0]) for each in found)
+    fit = [address for address in own if public(address) or allowed(allow, address, port)]
+    if not fit:
+        raise Denied(f" (at {', '.join(list(own)[:3])}: no public address, and not listed)")
+    return fit
+
+
+async def connected(addresses: list[str], port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Opens a connection to the first address that answers.
+
+    Raises:
+        OSError: none does; the error of the last one.
+    """
+    for address in addresses[:-1]:
+        with contextlib.suppress(OSError):
+            return await asyncio.open_connection(address, port)
+    return await asyncio.open_connection(addresses[-1], port)
 
 
 async def pipe(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

@@ -28,7 +28,7 @@ class HostList:
 
     def __init__(self, allow: Sequence[str] | None) -> None:
         check_entries(allow or ())
-        self._entries = None if allow is None else [_egress().entry(each) for each in allow]
+        self._entries = None if allow is None else [_rules().entry(each) for each in allow]
         self._allow = allow
 
     def check(self, host: str, port: int) -> None:
@@ -38,7 +38,7 @@ class HostList:
             ToolError: the host is not allowed.
         """
         host = host.lower().rstrip(".")
-        if self._entries is not None and not _egress().listed(self._entries, host, port):
+        if self._entries is not None and not _rules().listed(self._entries, host, port):
             allowed = ", ".join(self._allow or ()) or "none"
             raise ToolError(f"{host}:{port} is not among the hosts that may be reached: {allowed}")
         if _is_address(host):
@@ -56,7 +56,7 @@ class HostList:
         return fit
 
     def _may_connect(self, address: str, port: int) -> bool:
-        rules = _egress()
+        rules = _rules()
         listed = self._entries is not None and rules.listed(self._entries, address, port)
         return listed or bool(rules.public(address))
 
@@ -88,6 +88,6 @@ def _is_address(host: str) -> bool:
 
 
 @cache
-def _egress() -> Any:
-    """Loads the file of the egress proxy, a standalone program, as a module."""
-    return load_file("agentrl_egress_rules", data_path("tools", "egress", "proxy.py"))
+def _rules() -> Any:
+    """Loads the rules that standalone programs share, as a module."""
+    return load_file("agentrl_host_rules", data_path("tools", "shared", "hosts.py"))
