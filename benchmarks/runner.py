@@ -261,12 +261,14 @@ def compare(rows: Rows, report: Report) -> None:
             report.ratio(f"CPU ms a turn, {scenario}", ("agentrl", ours.cpu_ms_turn), (arm, row.cpu_ms_turn))
     for scenario in ("0 ms", "50 ms", "30 turns"):
         if ours := rows.get((scenario, "agentrl")):
-            report.budget(f"CPU ms a turn, {scenario}", ours.cpu_ms_turn, at_most=0.5)
+            if bare := rows.get((scenario, "bare aiohttp")):
+                share = ours.cpu_ms_turn / bare.cpu_ms_turn
+                report.budget(f"CPU of a turn, {scenario}, in that of bare aiohttp", share, at_most=5.0)
             if peer := rows.get((scenario, "verifiers, TrainClient")):
                 share = ours.cpu_ms_turn / peer.cpu_ms_turn
                 report.budget(f"CPU of a turn, {scenario}, in that of verifiers' TrainClient", share, at_most=0.1)
-    if (ours := rows.get(("50 ms", "agentrl"))) and ours.bound_ratio:
-        report.budget("seconds, 50 ms, in those of the model alone", ours.bound_ratio, at_most=2.5)
+    if (ours := rows.get(("50 ms", "agentrl"))) and (bare := rows.get(("50 ms", "bare aiohttp"))):
+        report.budget("seconds, 50 ms, in those of bare aiohttp", ours.wall_s / bare.wall_s, at_most=2.5)
     few, many = rows.get(("1,000 at 1 s", "agentrl")), rows.get(("10,000 at 1 s", "agentrl"))
     if few and many:
         share = many.grown_kb_episode / few.grown_kb_episode
