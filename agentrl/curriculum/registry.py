@@ -27,6 +27,7 @@ PARTS: Registry[type[Part]] = Registry(
         "limr": "agentrl.curriculum.methods.limr:Limr",
         "hard_focus": "agentrl.curriculum.methods.measured:HardFocus",
         "of_level": "agentrl.curriculum.methods.measured:OfLevel",
+        "levels": "agentrl.curriculum.methods.levels:Levels",
         "scaling_inter": "agentrl.curriculum.methods.horizon:ScalingInter",
         "zerosearch": "agentrl.curriculum.methods.noise:ZeroSearch",
         "seele": "agentrl.curriculum.methods.hints:Seele",

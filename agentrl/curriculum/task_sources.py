@@ -14,6 +14,7 @@ SOURCES: Registry[Callable[..., Any]] = Registry(
     built_in={
         "harbor": "agentrl.integrations.harbor.tasks:tasks",
         "accepted": "agentrl.integrations.accepted:tasks",
+        "generated": "agentrl.curriculum.generated:tasks",
         "guest": "agentrl.integrations.guests:tasks",
     },
     wanted="a function that returns or yields tasks",
