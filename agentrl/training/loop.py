@@ -14,8 +14,8 @@
 
 With `max_staleness: 0` training is synchronous: the groups of an iteration begin after the previous update, and all of
 them train in the next one. With `stream: true` the gradients of groups that have ended are computed while others are
-played; the step waits for all of them. With a larger `max_staleness`, rollouts continue while the trainer computes, at most that many updates
-ahead.
+played; the step waits for all of them. With a larger `max_staleness`, rollouts continue while the trainer computes, at
+most that many updates ahead.
 
 Each step may be repeated after a kill: episodes, credit and metrics have keys, and the checkpoint is the commit.
 """
