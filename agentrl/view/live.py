@@ -57,18 +57,14 @@ def activity(run: RunReader, now: float) -> Activity:
     )
 
 
-SETTLED_S = 5.0
-"""Seconds, or a quarter of the work, until a rate tells how much time is left: the first results come late."""
-
-
 def pace(done: int, total: int, seconds: float) -> list[str]:
-    """Formats progress: `12/64`, its rate, and the time that is left, once the rate is known. Total 0: unknown."""
+    """Formats progress: `12/64`, its rate, and the time that is left, from a twentieth on. Total 0: unknown."""
     rate = done / seconds if seconds > 0 else 0.0
     told = [
         f"{done}/{total}" if total else f"{done}",
         f"{rate:.1f}/s" if rate >= 1 or not rate else f"{60 * rate:.1f}/min",
     ]
-    known = rate and done < total and (seconds >= SETTLED_S or 4 * done >= total)
+    known = rate and done < total <= 20 * done  # The first results come late: their rate says little.
     return [*told, f"{duration((total - done) / rate)} left"] if known else told
 
 

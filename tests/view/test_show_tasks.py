@@ -61,7 +61,7 @@ def test_an_empty_reply_and_the_reason_of_no_credit_are_said(run: Path) -> None:
         assert "no signal" not in said(show_episode(reader, "half#0"))
 
 
-def test_no_time_is_left_before_the_rate_is_known() -> None:
+def test_the_first_results_tell_no_time_left() -> None:
     assert pace(1, 256, 2.4) == ["1/256", "25.0/min"]
     assert pace(64, 256, 2.0) == ["64/256", "32.0/s", "0:06 left"]
-    assert pace(10, 256, 6.0) == ["10/256", "1.7/s", "2:28 left"]
+    assert pace(1, 20, 1.0) == ["1/20", "1.0/s", "0:19 left"]
