@@ -27,6 +27,7 @@ SMALL = {
     "scaling_inter": "{max_turns: [2, 4], every: 1}",
     "stepwise": "{key: least, values: [0.5, 0.9], until: [0.5]}",
     "expert_budget": "{key: to}",
+    "levels": "{key: to, at: 0.1, groups: 1}",
     "rorecomp": "{every: 2}",
     "relift": "{script: oracle, buffer: 1, lr: 1.0e-3}",
 }
