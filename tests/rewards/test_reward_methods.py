@@ -394,6 +394,14 @@ def test_frugal_search(results, expected):
     assert found.value == pytest.approx(expected)
 
 
+def test_searches_of_one_turn_count_one_by_one():
+    """Useless searches in the turn of a useful one are as useless as in turns of their own."""
+    task, _ = searching()
+    results = ["red fox blue whale", "nothing", "nothing"]
+    episode = make_episode(task, turn(*(call(result=result) for result in results)))
+    assert frugal_search(task, episode, max_searches=3).value == pytest.approx(0.0)
+
+
 def test_format_f1_is_f1_or_a_penalty():
     task = Task.of("t", "?", answer="big blue")
     assert format_f1(task, make_episode(task, turn(), answer="blue")) == pytest.approx(2 / 3)
