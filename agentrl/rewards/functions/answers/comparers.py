@@ -116,9 +116,14 @@ def last_number(text: str) -> list[float]:
     return []
 
 
-def equal_numbers(answers: Sequence[float], references: Sequence[float], tolerance: float = TOLERANCE) -> bool:
-    """Returns True if a reading of the answer equals a reading of the references, within a relative tolerance."""
-    return any(abs(x - y) <= tolerance * max(1.0, abs(y)) for x in answers for y in references)
+def equal_numbers(answer: Sequence[float], reference: Sequence[float], tolerance: float = TOLERANCE) -> bool:
+    """Returns True if a reading of the answer equals one of the reference, within a relative tolerance.
+
+    Two percentages are compared as they are written: 100% is not 1%, though each can be read as 1.
+    """
+    if len(answer) == len(reference) == 2:
+        answer, reference = answer[1:], reference[1:]
+    return any(abs(x - y) <= tolerance * max(1.0, abs(y)) for x in answer for y in reference)
 
 
 def _read(text: str, how: Comparer) -> str | list[float]:
