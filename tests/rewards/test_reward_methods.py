@@ -50,6 +50,9 @@ def test_a_recipe_is_refused_without_math_verify(monkeypatch: pytest.MonkeyPatch
     (r"2^{3}", "2", 0.0),  # in plain text 2 was read of it
     (r"2^{3}", "8", 1.0),
     (r"we get 1729 ^ {1728}", "1729", 0.0),
+    (r"\pm 5", "5", 0.0),  # so was 5, without the sign
+    (r"x = \pm{5}", "5", 0.0),
+    (r"\pm 5", r"\pm 5", 1.0),
     (r"It is 90^{\circ}.", "90", 1.0),
     (r"so it is $\frac{1}{2}$", "0.5", 1.0),
     (r"\boxed{2\sqrt{2}}", r"\sqrt{8}", 1.0),
