@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentrl.types.errors import TaskError
+from agentrl.types.parts.foreign_json import read_json
 from agentrl.types.task import Message
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -230,7 +231,7 @@ def _wrapped(call: Any) -> Any:
 def _written_calls(content: Any, where: str) -> list[dict[str, Any]]:
     """Reads a call of ShareGPT: JSON of one `{"name": ..., "arguments": ...}`, or of a list."""
     try:
-        read = json.loads(content) if isinstance(content, str) else content
+        read = read_json(content.encode()) if isinstance(content, str) else content
     except ValueError:
         read = None
     calls = read if isinstance(read, list) else [read]

@@ -50,6 +50,9 @@ def test_a_recipe_is_refused_without_math_verify(monkeypatch: pytest.MonkeyPatch
     (r"2^{3}", "2", 0.0),  # in plain text 2 was read of it
     (r"2^{3}", "8", 1.0),
     (r"we get 1729 ^ {1728}", "1729", 0.0),
+    (r"\pm 5", "5", 0.0),  # so was 5, without the sign
+    (r"x = \pm{5}", "5", 0.0),
+    (r"\pm 5", r"\pm 5", 1.0),
     (r"It is 90^{\circ}.", "90", 1.0),
     (r"so it is $\frac{1}{2}$", "0.5", 1.0),
     (r"\boxed{2\sqrt{2}}", r"\sqrt{8}", 1.0),
@@ -392,6 +395,14 @@ def test_retrieval():
 def test_frugal_search(results, expected):
     found = frugal_search(*searching(*results), max_searches=3, zeta=0.4)
     assert found.value == pytest.approx(expected)
+
+
+def test_searches_of_one_turn_count_one_by_one():
+    """Useless searches in the turn of a useful one are as useless as in turns of their own."""
+    task, _ = searching()
+    results = ["red fox blue whale", "nothing", "nothing"]
+    episode = make_episode(task, turn(*(call(result=result) for result in results)))
+    assert frugal_search(task, episode, max_searches=3).value == pytest.approx(0.0)
 
 
 def test_format_f1_is_f1_or_a_penalty():

@@ -28,15 +28,23 @@ from agentrl.types.parts.content import image_parts
 from agentrl.types.parts.image import data_url
 from agentrl.types.task import Task
 
-_LARGEST = 8 << 20  # bytes of a reply
+_LARGEST = 8 << 20  # bytes of an answer
+_READ = 1 << 16
+"""Characters of a reply that are read, the last ones: verdicts are looked for at every place of it."""
 Question = Callable[[int], str]
 """Builds a prompt with at most the given number of characters of the agent's text."""
 
-_KEY = (401, 403)  # statuses of a key that is wrong, or has become so: the judge is out of reach
+KEY = (401, 403)
+"""Statuses of a key that is wrong, or has become so: the server is out of reach."""
 
 
-class _Refused(Exception):
-    """The judge does not take the request; the message is its answer."""
+def refuses(status: int) -> bool:
+    """Returns True for the status of a request that is not taken, and would not be a second time."""
+    return 400 <= status < 500 and status not in (*KEY, 408, 429)
+
+
+class Refused(Exception):
+    """A server does not take the request; the message is its answer."""
 
 
 class Judge(BaseModel):
@@ -105,11 +113,11 @@ class Judge(BaseModel):
             AgentRLError: the judge refuses the request (a wrong model).
         """
         for most in (self.chars, self.chars // 4, self.chars // 16):
-            with suppress(_Refused):
+            with suppress(Refused):
                 return await self._ask([question(most) for question in questions], read)
         try:
             await self._replies([questions[0](0)])
-        except _Refused as refused:
+        except Refused as refused:
             raise AgentRLError(
                 f"the judge refused: {refused}", place=self.url, remedy="fix the settings of the judge"
             ) from None
@@ -173,16 +181,16 @@ class Judge(BaseModel):
                 problem = f"{type(error).__name__}: {error}"
             else:
                 problem = f"HTTP {status}: {text[:200]}"
-                if status in _KEY:
+                if status in KEY:
                     break
-                if status < 500 and status not in (408, 429):
-                    raise _Refused(problem)
+                if refuses(status):
+                    raise Refused(problem)
         raise EngineError(f"the judge failed {attempt + 1} times; the last: {problem}", place=self.url)
 
 
 def _content(text: str) -> str:
     """Returns the reply of a chat completion. Raises ValueError without one."""
     try:
-        return str(json.loads(text)["choices"][0]["message"]["content"] or "")
+        return str(json.loads(text)["choices"][0]["message"]["content"] or "")[-_READ:]
     except (KeyError, IndexError, TypeError, ValueError, RecursionError):
         raise ValueError(f"not a chat completion: {text[:200]}") from None
