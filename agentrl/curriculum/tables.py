@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentrl.chat.foreign import from_json
 from agentrl.types.errors import TaskError, needs
 from agentrl.types.http.hub import explained, is_of_hub
 from agentrl.types.jsonl import read_rows
@@ -63,7 +64,7 @@ def rows_of(source: RowSource, base: Path) -> Iterator[Row]:
 
 
 def inside(data: Mapping[str, Any], path: str, key: str) -> Any:
-    """Returns the value at a dotted path.
+    """Returns the value at a dotted path. It also leads into JSON text, and by numbers into lists.
 
     Args:
         key: the key of the recipe that names the path.
@@ -73,6 +74,10 @@ def inside(data: Mapping[str, Any], path: str, key: str) -> Any:
     """
     found: Any = data
     for step in [path] if path in data else path.split("."):
+        found = from_json(found)
+        if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+            found = found[int(step)]
+            continue
         if not isinstance(found, Mapping) or step not in found:
             there = f"it has: {', '.join(map(str, found))}" if isinstance(found, Mapping) else f"there is {found!r:.60}"
             raise TaskError(f"{key}: the row has no {path!r} (at {step!r})", remedy=there)
