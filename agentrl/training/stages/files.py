@@ -30,7 +30,7 @@ _KEYS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_con
 _FORMS = {
     "sft": '{"messages": [...]}, {"conversations": [...]}, {"prompt": ..., "completion": ...}, or a trajectory of '
     "ATIF; sft.messages names another field (responses_create_params.input), or several that are one conversation "
-    "([request.messages, response.choices.0.message])",
+    "([request.messages, response.choices.0.message], or two texts: [instruction, output])",
     "preference": '{"prompt": ..., "chosen": ..., "rejected": ...}, or {"prompt": ..., "completion": ..., "label": '
     "true | false} for the loss kto",
 }
