@@ -24,7 +24,7 @@ def talk_of(trajectory: Mapping[str, Any]) -> Talk:
     """Returns the conversation of a trajectory and its agent's tools.
 
     Steps that were copied from another trajectory, and those that no model spoke (`llm_call_count: 0`), have weight 0.
-    A step of the agent that says something and calls nothing is one reply with a step of the agent right after it:
+    A step of the agent without a call is one reply with a step of the agent right after it:
     agents log the parts of a reply apart.
 
     Raises:

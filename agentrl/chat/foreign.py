@@ -43,7 +43,7 @@ _TEXTS = ("text", "input_text", "output_text", "refusal")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _SYSTEM = ("system", "system_prompt", "system_message")
 _OF_ITEMS = ("type", "id", "status", "phase", "prompt_token_ids", "generation_token_ids", "generation_log_probs")
-"""Keys of an item of the Responses API that say nothing to a model; the last three are of NeMo Gym's rollouts."""
+"""Keys of an item of the Responses API that no model sees; the last three are of NeMo Gym's rollouts."""
 _FORM = (
     'a message: {role, content}, or {from, value}; or an item of the Responses API: {"type": "function_call", ...}, '
     "function_call_output, reasoning, message"

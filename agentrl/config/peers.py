@@ -45,7 +45,7 @@ _TURNS = ("max_steps", "max_iterations", "max_iter", "num_steps", "steps", "max_
 
 
 def told_of_peer(word: str, section: str) -> str | None:
-    """Returns where a recipe says what a word of another library says; None: no library's word.
+    """Returns the remedy for a word of another library: the key of the recipe. None: no library's word.
 
     Args:
         section: path of the section that holds the word.

@@ -50,7 +50,7 @@ def all_beside(value: Any, base: Path) -> Any:
 def neighbours(missing: Path) -> str | None:
     """Returns what there is in place of a path that does not exist: the nearest folder above it, and its names.
 
-    None: that is the working folder or the root, about which the names say nothing.
+    None: that is the working folder or the root.
     """
     folder = missing
     while not folder.is_dir() and folder.parent != folder:
