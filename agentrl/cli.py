@@ -261,7 +261,10 @@ def credit(
         str | None, typer.Option(help="The scores that `agentrl rescore` stored under this name.")
     ] = None,
     episode: Annotated[str | None, typer.Option(help="Show only this one: an id, or a part of it.")] = None,
-    limit: Annotated[int, typer.Option(help="Maximum number of episodes to show; --json shows all.")] = 10,
+    iteration: Annotated[int | None, typer.Option(help="Show only this iteration; the first is 0.")] = None,
+    limit: Annotated[
+        int, typer.Option(help="Maximum number of episodes to show, 0: the summary alone; --json shows all.")
+    ] = 10,
     save: Annotated[bool, typer.Option(help="Store the credit in the run, for `show` and `view`.")] = False,
     as_json: Json = False,
     overrides: Annotated[list[str], typer.Option("--set", help="A setting: --set gamma=0.9", metavar="KEY=VALUE")] = [],  # noqa: B006
@@ -285,7 +288,7 @@ def credit(
     if as_json:
         write_json(results[0].as_dict() if len(results) == 1 else [result.as_dict() for result in results])
     else:
-        print_credit(results, limit)
+        print_credit(results, limit, iteration)
 
 
 @app.command()
@@ -451,7 +454,8 @@ def show(
         str, typer.Option(help="Sort by a column: reward, turns, ...; docs/terminal.md lists them.")
     ] = "created_at",
     desc: Annotated[bool, typer.Option("--desc", help="Sort descending: the largest, or the latest, first.")] = False,
-    limit: Annotated[int, typer.Option(help="Maximum number of episodes to list.")] = 20,
+    limit: Annotated[int, typer.Option(help="Maximum number of episodes, or tasks, to list.")] = 20,
+    tasks: Annotated[bool, typer.Option("--tasks", help="List tasks: the lowest mean reward first.")] = False,
     as_json: Json = False,
 ) -> None:
     """Look at a run, or at one episode, in the terminal."""
@@ -461,7 +465,7 @@ def show(
         look.show_one(run, episode, tokens=tokens, whole=whole, as_json=as_json)
     else:
         look.show(
-            run, as_json, status=status, split=split, iteration=iteration, min_reward=min_reward,
+            run, as_json, tasks, status=status, split=split, iteration=iteration, min_reward=min_reward,
             max_reward=max_reward, sort=sort, desc=desc, limit=limit,
         )  # fmt: skip
 

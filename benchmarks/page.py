@@ -92,10 +92,9 @@ def _section(outcome: Outcome, benchmark: Benchmark) -> list[str]:
     result = outcome.result
     lines = [f"## {benchmark.name}: {benchmark.title[:1].lower()}{benchmark.title[1:]}", ""]
     if result is None:
-        return [*lines, *_quoted(outcome.command, "", *outcome.failure.splitlines()), ""]
+        return [*lines, f"`{outcome.command}`:", "", "```text", *outcome.failure.splitlines(), "```", ""]
     before, after = result.machine.load
-    lines += [*_quoted(result.command), ""]
-    lines += [f"{result.began} UTC, {duration(result.seconds)}, load {before:g} to {after:g}.", ""]
+    lines += [f"`{result.command}`: {result.began} UTC, {duration(result.seconds)}, load {before:g} to {after:g}", ""]
     notes = [f"Not run: {what}: {why}" for what, why in result.missing.items()]
     notes += [f"Problem: {text}" for text in result.problems]
     lines += [f"- {' '.join(note.split())}" for note in notes] + [""] * bool(notes)
@@ -112,7 +111,3 @@ def _table(*head: str) -> list[str]:
 
 def _line(*cells: str) -> str:
     return f"| {' | '.join(' '.join(cell.split()).replace('|', '/') for cell in cells)} |"
-
-
-def _quoted(*lines: str) -> list[str]:
-    return [f"    {line}".rstrip() for line in lines]

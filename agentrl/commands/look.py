@@ -18,7 +18,7 @@ from agentrl.store.checkpoints import checkpoints
 from agentrl.store.reader import RunReader
 from agentrl.store.rescored import of_episode
 from agentrl.store.run_dir import RunDir
-from agentrl.view.show import Choice, chosen, show_episode, show_run, show_summary
+from agentrl.view.show import Choice, chosen, show_by_task, show_episode, show_run, show_summary
 from agentrl.view.summary import summarise
 from agentrl.view.terminal import visible
 
@@ -66,14 +66,14 @@ def _unless_image(token: int, decode: Callable[[list[int]], Any]) -> str:
     return "[image]" if token < 0 else str(decode([token]))
 
 
-def show(path: Path, as_json: bool, **choice: Unpack[Choice]) -> None:
-    """Prints the summary of a run, and those of its episodes that are asked for."""
+def show(path: Path, as_json: bool, tasks: bool, **choice: Unpack[Choice]) -> None:
+    """Prints the summary of a run, and those of its episodes, or their tasks, that are asked for."""
     with RunDir.read(path) as run:
         if as_json:
             rows = episode_table(lambda: chosen(run, choice)).to_dicts()
             write_json({"run": path, "summary": summarise(run), "episodes": rows})
         else:
-            write_all(show_run(run, **choice))
+            write_all(show_by_task(run, **choice) if tasks else show_run(run, **choice))
 
 
 def show_one(path: Path, name: str, *, tokens: bool, whole: bool, as_json: bool) -> None:

@@ -55,7 +55,7 @@ def quickstart(seed: int, out: Path | None, overrides: list[str], *, as_json: bo
     agentrl = "agentrl" if shutil.which("agentrl") else sys.argv[0]  # of an environment that is not activated
     following = {
         f"view {path}": "in a browser: curves, episodes, credit turn by turn",
-        f"credit {path} --limit 5": "the credit of every turn, the highest and the lowest",
+        f"credit {path} --limit 0": "the turns with the highest and the lowest credit; --limit 5 lists turns",
         f"eval {path} --n 256": "measure the newest checkpoint",
         "recipe show quickstart": "the recipe, every key; docs/your-first-task.md for your own",
     }

@@ -286,22 +286,25 @@ def _strangers(node: Any, loc: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
 
 
 def _explain(error: ValidationError, merged: Merged) -> RecipeError:
-    """One RecipeError for all errors, one line each."""
-    lines: list[str] = []
-    first_place, first_remedy = "", None
+    """One RecipeError for all errors, each with its place and its remedy."""
+    told: list[tuple[str, str, str | None]] = []
     for found in error.errors():
         loc = tuple(found["loc"])
         if found["type"] == "unknown_key":
             loc = (*loc, found["ctx"]["key"])
         message, remedy = _message(found, loc)
         place = place_in(merged.origins, tuple(map(str, loc)), message, merged.files[0])
-        dotted = ".".join(map(str, loc)) or "recipe"
-        if not lines:
-            first_place, first_remedy = place, remedy
-            lines.append(f"{dotted}: {message}")
-        else:
-            lines.append(f"{place}: {dotted}: {message}" + (f" ({remedy})" if remedy else ""))
-    return RecipeError("\n".join(lines), place=first_place, remedy=first_remedy)
+        told.append((place, f"{'.'.join(map(str, loc)) or 'recipe'}: {message}", remedy))
+    (place, message, remedy), *others = told
+    if not others:
+        return RecipeError(message, place=place, remedy=remedy)
+    lines = [f"{message}{_fix(remedy)}", *(f"{at}: {what}{_fix(fix)}" for at, what, fix in others)]
+    return RecipeError("\n".join(lines), place=place)
+
+
+def _fix(remedy: str | None) -> str:
+    """The remedy below an error, as `AgentRLError` prints it."""
+    return "" if remedy is None else f"\n  -> {remedy}"
 
 
 def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:

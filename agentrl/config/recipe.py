@@ -146,6 +146,11 @@ class TrainSection(TrainSettings):
         "updates ahead.",
     )
 
+    stream: bool = Field(
+        False,
+        description="Compute the gradient of a group as soon as it has ended, while others are played. One optimiser "
+        "step an iteration: needs epochs: 1 and a minibatch of all episodes (docs/async.md).",
+    )
     canary: Annotated[bool, MAY_CHANGE] = Field(
         True,
         description="After every update, compare a few log-probabilities of engine and trainer: weights that did not "
@@ -175,6 +180,23 @@ class TrainSection(TrainSettings):
             raise ValueError(
                 "'over_provision_groups' aborts slow groups, and with 'max_staleness' they train later: choose one"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _a_streamed_update_is_one_step(self) -> TrainSection:
+        episodes = self.groups * self.group_size
+        needed = {
+            "max_staleness: 0": self.max_staleness == 0,
+            "over_provision_groups: 0": self.over_provision_groups == 0,
+            "epochs: 1": self.epochs == 1,
+            f"minibatch: {episodes} (groups times group_size) or more": self.minibatch >= episodes,
+            "record_tokens: 0": self.record_tokens == 0,
+            "router_loss: false": not self.router_loss,
+            "no critic": self.critic is None,
+            "no reward_model": self.reward_model is None,
+        }
+        if self.stream and (missing := [need for need, met in needed.items() if not met]):
+            raise ValueError(f"'stream' adds up the gradients of groups for one step: it needs {', '.join(missing)}")
         return self
 
     @model_validator(mode="after")

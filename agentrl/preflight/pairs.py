@@ -15,7 +15,7 @@ from agentrl.curriculum.methods.recap import Recap
 from agentrl.curriculum.methods.sources import SourceSampler
 from agentrl.curriculum.methods.temperature import EntropyTarget
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
-from agentrl.curriculum.parts import Part, data_of
+from agentrl.curriculum.parts import Filter, Part, data_of
 from agentrl.preflight.code import in_code
 from agentrl.training.stages.data import preference_loss
 from agentrl.training.stages.plan import RlPlan, StagePlan
@@ -158,6 +158,23 @@ def _of_noise(plan: RlPlan, parts: Sequence[Part]) -> Iterator[RecipeError]:
             yield _refused(f"curriculum.{index}.key", "tools", why, "the tool search, or the key that your tool reads")
 
 
+def _of_streamed_groups(plan: RlPlan, parts: Sequence[Part]) -> Iterator[RecipeError]:
+    """The samples of a group must not depend on other groups, whose episodes may still be played."""
+    if not plan.recipe.train.stream:
+        return
+    for index, part in enumerate(parts):
+        if isinstance(part, Filter):
+            why = f"{part.name} chooses among all groups, and a streamed group trains before the others are there"
+            yield _refused(f"curriculum.{index}", "train.stream", why, "train.stream=false")
+    if plan.parts.credit.memory() is not None:
+        why = f"{plan.parts.credit.estimator.name} remembers values, which change with every group"
+        yield _refused("credit", "train.stream", why, "train.stream=false, or credit without decay")
+    for name, each in plan.recipe.policies.items():
+        if each.train:
+            why = "a second policy trains on all groups together"
+            yield _refused(f"policies.{name}", "train.stream", why, "train.stream=false")
+
+
 Rule = Callable[[RlPlan, Sequence[Part]], Iterator[RecipeError]]
 RULES: tuple[Rule, ...] = (
     _of_lone_episodes,
@@ -169,6 +186,7 @@ RULES: tuple[Rule, ...] = (
     _of_hints,
     _of_one_source,
     _of_noise,
+    _of_streamed_groups,
 )
 """In this order; the first error raises."""
 

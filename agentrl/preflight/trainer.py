@@ -69,6 +69,13 @@ ROLLOUT_NEEDS = (
         "train.record_tokens=0",
     ),
     Need(
+        "streaming",
+        lambda recipe, _: recipe.train is not None and recipe.train.stream,
+        "computes no gradient before all groups are there",
+        "train.stream",
+        "train.stream=false",
+    ),
+    Need(
         "second_policies",
         lambda recipe, _: any(each.train for each in recipe.policies.values()),
         "trains one policy",

@@ -238,8 +238,10 @@ class Component:
             raise self._refuse(error.message.removeprefix("it is "), episode) from None
 
     def _refuse(self, what: str, episode: Episode) -> RewardError:
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        where = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
         return RewardError(
-            f"reward component {self.name!r} returned {what}",
+            f"reward component {self.name!r}{where} returned {what}",
             place=f"episode {episode.id}",
             remedy="return a finite number, or None where nothing could be scored; or a list of these, one per turn",
         )

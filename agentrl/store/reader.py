@@ -31,6 +31,8 @@ _DECODERS: dict[str, Callable[[bytes], Episode | StoredCredit | GroupScores]] = 
     "scores": decode_group_scores,
 }
 
+_IDS = "ids of a training are train/ITERATION/NUMBER-TASK#TRY: train/00017/003-maze3#3"
+
 
 class RunReader:
     """A run on disk, for reading. Changes nothing. `refresh` reads what another process has added.
@@ -180,9 +182,11 @@ class RunReader:
         if name in ids or len(ids) == 1:
             return name if name in ids else str(ids[0])
         if not ids:
-            raise StoreError(f"no episode {name!r}", place=str(self.path), remedy="`agentrl show RUN` lists them")
+            raise StoreError(
+                f"no episode {name!r}", place=str(self.path), remedy=f"`agentrl show RUN` lists them; {_IDS}"
+            )
         some = ", ".join(ids[:4]) + (", ..." if len(ids) > 4 else "")
-        raise StoreError(f"{name!r} fits {len(ids)} episodes: {some}", remedy="give more of the id")
+        raise StoreError(f"{name!r} fits {len(ids)} episodes: {some}", remedy=f"give more of the id; {_IDS}")
 
     def episodes(
         self,

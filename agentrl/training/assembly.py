@@ -79,9 +79,8 @@ async def training(
 
 
 def works_beside(recipe: TrainingRecipe) -> bool:
-    """Returns True if rollouts continue while the trainer computes. The trainer then runs in a separate thread, and
-    evaluations in the background on a second engine. Results are the same."""
-    return recipe.train.max_staleness > 0
+    """Returns True if rollouts continue while the trainer computes, which then runs in a separate thread."""
+    return recipe.train.max_staleness > 0 or recipe.train.stream
 
 
 class _Assembly:
@@ -122,6 +121,12 @@ class _Assembly:
         renderer = self.parts.renderer(loaded.chat())
         self.parts.check_prompts(renderer, self.tasks.tasks, loaded.max_context)
         engine = self._closed(engine_for(loaded))
+        if self.recipe.train.stream and engine.shares_gpu:
+            raise RecipeError(
+                "the trainer waits until the engine, which has the same GPU, rests",
+                place="train.stream",
+                remedy="train.stream=false, or an engine on another GPU",
+            )
         note_fallback(engine, self.reporter.note)
         second = self._second_engine(engine, engine_for, loaded)
         await trainer.begin()
@@ -174,7 +179,7 @@ class _Assembly:
         """An engine for evaluations in the background; None if training waits for them. Servers hold only one policy at
         a time, a replay contains only one training, and a stop rule on evaluations must not depend on their timing."""
         stop = self.recipe.train.stop
-        beside = self.recipe.eval is not None and works_beside(self.recipe) and first.holds_weights
+        beside = self.recipe.eval is not None and self.recipe.train.max_staleness > 0 and first.holds_weights
         if not beside or (stop is not None and stop.evaluates):
             return None
         return self._closed(engine_for(loaded))

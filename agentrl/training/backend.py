@@ -67,6 +67,7 @@ Feature = Literal[
     "temperature",
     "any_engine",
     "token_records",
+    "streaming",
 ]
 
 
@@ -82,7 +83,7 @@ class TrainerCapabilities:
             prefixes are forwarded once; ranks: several processes; images; second_policies: trainers of further adapters
             (`policies.NAME.train`); temperature: log-probabilities at a sampling temperature other than 1; any_engine:
             `publish` gives weights, and `open` a model in this process, so that built-in engines can sample;
-            token_records: `recorded` gives what `train.record_tokens` asks for.
+            token_records: `recorded` gives what `train.record_tokens` asks for; streaming: `accumulate`.
         unread: keys of `train` that it does not read. A recipe must leave them at their defaults.
         memory: it changes the policy's text memory, and never weights: `publish` gives a `TextMemory`. Each
             built-in engine can sample, also an API, and no loss is computed.
@@ -211,6 +212,15 @@ class TrainerBackend(ABC):
             DeadPolicy: the policy's log-probabilities are not finite.
             TrainError: nothing to train on, or a loss is not finite.
         """
+
+    async def accumulate(self, samples: Sequence[TrainingSample], *, progress: float) -> None:
+        """Adds the gradient of some groups of the next `update`, which then gets all samples. For `train.stream`; with
+        the feature `streaming`.
+
+        Args:
+            progress: as for `update`.
+        """
+        raise TrainError(f"{type(self).__name__} declares the feature streaming, and does not implement it")
 
     async def learn(
         self, samples: Sequence[TrainingSample], groups: Sequence[Group], *, seed: int, progress: float

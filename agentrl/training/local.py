@@ -93,6 +93,10 @@ class LocalTrainer(TrainerBackend):
         """See `Trainer.update`."""
         return await self._call(partial(self._trainer.update, samples, seed=seed, progress=progress))
 
+    async def accumulate(self, samples: Sequence[TrainingSample], *, progress: float) -> None:
+        """See `Trainer.accumulate`."""
+        await self._call(partial(self._trainer.accumulate, samples, progress))
+
     def recorded(self) -> Sequence[TokenRecord]:
         """See `Trainer.recorded`."""
         return self._trainer.recorded

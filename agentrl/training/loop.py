@@ -13,8 +13,9 @@
     (restore, commit, prune), reporter (terminal, trackers)
 
 With `max_staleness: 0` training is synchronous: the groups of an iteration begin after the previous update, and all of
-them train in the next one. With a larger value, rollouts continue while the trainer computes, at most that many updates
-ahead.
+them train in the next one. With `stream: true` the gradients of groups that have ended are computed while others are
+played; the step waits for all of them. With a larger `max_staleness`, rollouts continue while the trainer computes, at
+most that many updates ahead.
 
 Each step may be repeated after a kill: episodes, credit and metrics have keys, and the checkpoint is the commit.
 """
@@ -66,6 +67,7 @@ class TrainingLoop:
     state: RunState
     second_policies: dict[str, SecondPolicy] = field(default_factory=dict)
     iteration: int = 0
+    _streamed: float = field(default=0.0, init=False)
 
     async def run(self) -> None:
         """Trains to the end of the stage, from its current iteration.
@@ -90,7 +92,9 @@ class TrainingLoop:
     async def step(self) -> None:
         """One iteration."""
         started = time.perf_counter()
-        rollouts = await self.buffer.next_batch(self.iteration)
+        self._streamed = 0.0
+        streams = self.recipe.train.stream and self.iteration >= self.recipe.train.warmup
+        rollouts = await self.buffer.next_batch(self.iteration, self._accumulate if streams else None)
         self._require_scored(rollouts)
         await self.publisher.rest()
         rolled = time.perf_counter()
@@ -106,6 +110,7 @@ class TrainingLoop:
             **updated,
             **self.buffer.metrics(rollouts),
             **self.publisher.metrics,  # of the weights that sampled the training data
+            **({"streamed_s": self._streamed} if streams else {}),
             "rollout_s": rolled - started,
             "train_s": time.perf_counter() - rolled,
         }
@@ -146,6 +151,14 @@ class TrainingLoop:
             found |= await each.update(batch.beside[name], seed, progress)
         batch.metrics.update(await self.compute.call(self.curriculum.observe, batch.groups, self.iteration))
         return batch, found
+
+    async def _accumulate(self, rollouts: RolloutBatch) -> None:
+        """Adds the gradient of groups that have ended, while others are played."""
+        began = time.perf_counter()
+        for group in rollouts.groups:
+            if samples := await self.batches.early(group, self.iteration):
+                await self.trainer.accumulate(samples, progress=self.iteration / self.recipe.train.iterations)
+        self._streamed += time.perf_counter() - began
 
     def _require_scored(self, rollouts: RolloutBatch) -> None:
         if not rollouts.groups:

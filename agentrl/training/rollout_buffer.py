@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -112,11 +112,20 @@ class GroupSource:
     further_groups: int = 0
 
 
+OnGroup = Callable[[RolloutBatch], Awaitable[None]]
+"""Takes a group that has ended, while others are played."""
+
+
 class GroupBuffer(Protocol):
     """Gives each update its groups."""
 
-    async def next_batch(self, version: int) -> RolloutBatch:
-        """The groups of the update of policy `version`."""
+    async def next_batch(self, version: int, each: OnGroup | None = None) -> RolloutBatch:
+        """The groups of the update of policy `version`.
+
+        Args:
+            each: is called with every group in the order in which they were drawn, as soon as that and all before it
+                have ended.
+        """
         ...
 
     def metrics(self, trained: RolloutBatch) -> dict[str, Any]:
@@ -164,9 +173,12 @@ class RolloutBuffer:
         self._drawn = 0  # the groups of all iterations before this one have been drawn
         self._sizes: dict[int, int] = {}  # groups that were drawn for each of them that has not trained
 
-    async def next_batch(self, version: int) -> RolloutBatch:
+    async def next_batch(self, version: int, each: OnGroup | None = None) -> RolloutBatch:
         """Begins all groups that may begin, and waits for the groups of the update of policy `version`, including
         additional groups that the curriculum requests.
+
+        Args:
+            each: as `GroupBuffer.next_batch`; only if every group trains in the update that it was drawn for.
 
         Raises:
             AgentRLError: as `RolloutScheduler.submit`.
@@ -177,6 +189,8 @@ class RolloutBuffer:
         sizes = [self._sizes.get(iteration, self._source.size) for iteration in range(version, self._drawn)]
         self._tell_phase(self._groups[: sizes[0]])
         again = self._trained_before_a_kill()
+        if each is not None:
+            return await self._one_by_one(again or self._groups[: sizes[0]], each)
         batch = self._read(await (self._take_all(again) if again else self._take(sizes)))
         await self._abort_rest()
         rounds, index = 1, sizes[0] + self._source.further_groups
@@ -352,6 +366,15 @@ class RolloutBuffer:
         for each in playing:
             each.cancel()
         await asyncio.gather(*playing, return_exceptions=True)
+
+    async def _one_by_one(self, groups: Sequence[DrawnGroup], each: OnGroup) -> RolloutBatch:
+        """Waits for one group after the other, hands it out, and removes it from the buffer."""
+        batch = RolloutBatch([], [])
+        for group in sorted(groups, key=lambda group: (group.iteration, group.index)):
+            own = self._read(await self._take_all([group]))
+            await each(own)
+            batch += own
+        return batch
 
     async def _take_all(self, groups: list[DrawnGroup]) -> list[DrawnGroup]:
         """Waits for these groups, and removes them from the buffer."""

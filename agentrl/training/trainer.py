@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.loss import ANCHORS, COLUMN_OF, PreferenceLoss
 from agentrl.training.losses.objective import Objective
 from agentrl.training.losses.registry import load_loss
-from agentrl.training.losses.weights import token_weights
+from agentrl.training.losses.weights import step_divisor, token_weights, weights_within
 from agentrl.training.model.columns import Columns, token_columns
 from agentrl.training.model.frozen import cast_frozen
 from agentrl.training.model.learning_rate import learning_rate
@@ -124,6 +125,7 @@ class Trainer:
         }
         self.steps = 0
         self.recorded: list[TokenRecord] = []
+        self._accumulated: _Accumulated | None = None
 
     @property
     def model(self) -> Any:
@@ -208,6 +210,8 @@ class Trainer:
             TrainError: nothing to train on, or a loss or gradient is not finite. The failed step changes no weight.
         """
         _check(samples)
+        if self._accumulated is not None:
+            return self._finish(samples, progress)
         settings, stats, objective = self.settings, Stats(), self.objective.at(progress)
         rng, recorder = np.random.default_rng(seed), TokenRecorder(samples, settings.record_tokens)
         whole_groups = objective.scope == "group"
@@ -241,6 +245,71 @@ class Trainer:
         self.recorded = recorder.records()
         gaps = mismatch((samples[index], values) for index, values in before.items())
         return {**stats.summary(self.ranks), **gaps, "lr": lr, "steps": float(self.steps)}
+
+    @collective
+    def accumulate(self, samples: Sequence[TrainingSample], progress: float = 0.0) -> None:
+        """Adds the gradient of some groups of the next `update`, before its other groups are there.
+
+        `update` then gets all samples, divides the gradient by their number (`step_divisor`) and takes the step. The
+        gradient is the sum over calls: equal calls in the same order give bit-identical weights on a CPU.
+
+        Args:
+            samples: whole groups, which earlier calls had none of.
+            progress: as for `update`.
+
+        Raises:
+            DeadPolicy: the policy's log-probabilities are not finite.
+            TrainError: a loss is not finite: what was added before is dropped, too. Or the model has a router loss.
+        """
+        if not any(sample.loss_mask.any() for sample in samples):
+            return
+        _check(samples)
+        if self._router_weight:
+            raise TrainError(
+                "the loss of routers is a mean over all tokens of a step, which are not there yet",
+                place="train.stream",
+                remedy="train.stream=false, or train.router_loss=0",
+            )
+        if self._accumulated is None:
+            self._accumulated = _Accumulated()
+        settings, parts, objective = self.settings, self._accumulated, self.objective.at(progress)
+        weights = weights_within(samples, objective.aggregation, settings.token_norm)
+        old = [sample.behaviour_logprob for sample in samples] if settings.old_logprobs == "engine" else None
+        further = self._further(samples, objective)
+        try:
+            seen = self._backward(samples, weights, old, objective, settings.entropy_bonus, parts.stats, further)
+        except TrainError:
+            self._accumulated = None
+            raise
+        parts.add(samples, seen)
+
+    def _finish(self, samples: Sequence[TrainingSample], progress: float) -> dict[str, float]:
+        """Takes the step on the gradient that `accumulate` has added up.
+
+        Raises:
+            TrainError: the samples are not those of `accumulate`.
+        """
+        settings, objective = self.settings, self.objective.at(progress)
+        parts, self._accumulated = self._accumulated, None
+        assert parts is not None
+        if (why := parts.differ_from(samples)) is not None:
+            self.model.zero_grad()
+            raise TrainError(
+                f"{why}: its credit depends on other groups, which were not there when it was streamed",
+                place="train.stream",
+                remedy="train.stream=false, or an estimator that compares the episodes of a group only",
+            )
+        divisor = step_divisor(samples, objective.aggregation)
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(divisor)
+        parts.stats.losses = [sum(parts.stats.losses) / divisor]
+        lr = learning_rate(settings.lr, self.steps, settings.warmup_steps, settings.lr_schedule, progress)
+        self._apply(self.optimizer, lr, samples, parts.stats)
+        self.steps += 1
+        self._follow()
+        gaps = mismatch(zip(parts.samples, parts.seen, strict=True))
+        return {**parts.stats.summary(self.ranks), **gaps, "lr": lr, "steps": float(self.steps)}
 
     @collective
     def fit(
@@ -519,6 +588,35 @@ class Trainer:
             "the step was not taken",
             remedy="lower train.lr or train.max_grad_norm, and check these episodes' rewards and log-probabilities",
         )
+
+
+@dataclass
+class _Accumulated:
+    """The groups whose gradients are added up for the next step.
+
+    Attributes:
+        seen: the policy's log-probabilities, by sample.
+    """
+
+    stats: Stats = field(default_factory=Stats)
+    samples: list[TrainingSample] = field(default_factory=list)
+    seen: list[Floats] = field(default_factory=list)
+
+    def add(self, samples: Sequence[TrainingSample], seen: Sequence[Floats]) -> None:
+        """Adds the samples of a call."""
+        self.samples += samples
+        self.seen += seen
+
+    def differ_from(self, samples: Sequence[TrainingSample]) -> str | None:
+        """Names the first sample that is missing or has another advantage; None: all are equal."""
+        known = {(each.episode_id, each.branch_id): each for each in self.samples}
+        for each in samples:
+            own = known.pop((each.episode_id, each.branch_id), None)
+            if own is None or not (
+                np.array_equal(own.advantage, each.advantage) and np.array_equal(own.loss_mask, each.loss_mask)
+            ):
+                return f"episode {each.episode_id} trains with another advantage than alone in its group"
+        return f"episode {next(iter(known))[0]} does not train" if known else None
 
 
 def _check_anchors(needs: Collection[str], given: Mapping[str, Any]) -> None:

@@ -314,7 +314,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         attempt: number of earlier infrastructure failures.
         prompt: messages that opened the episode, the system message included.
         nodes: the token graph. A node's parent has a smaller index.
-        stop: reason of the end: `answer`, `tool` (ended by a tool), `turns`, `tokens`, `wall`, `sandbox_broken` (by
+        stop: reason of the end: `answer` (a reply without calls, also an empty one, or a tool that ended the
+            episode with an answer), `tool` (by a tool without one), `turns`, `tokens`, `wall`, `sandbox_broken` (by
             programs of the agent), `tool_broken` (it ended a tool's process, twice), or "" after an error.
         components: outcome reward components by name, before weights and gates; None = never scored, not 0.0.
         reward: their combination, without the rewards of turns; None unless the status is `done` or `truncated`.

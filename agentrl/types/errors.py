@@ -58,11 +58,20 @@ _TOLD = 1500  # characters
 
 
 def nearest(given: str, known: Iterable[str], listed: str = "there are") -> str:
-    """Returns the remedy for an unknown name: the nearest known one, and all of them after the words `listed`."""
+    """Returns the remedy for an unknown name: the nearest known one, and all of them after the words `listed`.
+
+    A long list is left out where a name is near.
+    """
     names = list(known)
     near = difflib.get_close_matches(given, names, 1)
+    if near and len(names) > _MANY:
+        return f"did you mean {near[0]!r}?"
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}{listed}: {', '.join(names) or 'none'}"
+
+
+_MANY = 20
+"""Names that are listed beside the nearest one, at most."""
 
 
 _LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))

@@ -58,13 +58,14 @@ def activity(run: RunReader, now: float) -> Activity:
 
 
 def pace(done: int, total: int, seconds: float) -> list[str]:
-    """Formats progress: `12/64`, its rate, and the time that is left, once there is a rate. Total 0: unknown."""
+    """Formats progress: `12/64`, its rate, and the time that is left, from a twentieth on. Total 0: unknown."""
     rate = done / seconds if seconds > 0 else 0.0
     told = [
         f"{done}/{total}" if total else f"{done}",
         f"{rate:.1f}/s" if rate >= 1 or not rate else f"{60 * rate:.1f}/min",
     ]
-    return [*told, f"{duration((total - done) / rate)} left"] if rate and done < total else told
+    known = rate and done < total <= 20 * done  # The first results come late: their rate says little.
+    return [*told, f"{duration((total - done) / rate)} left"] if known else told
 
 
 def duration(seconds: float) -> str:

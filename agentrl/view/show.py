@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypedDict, Unpack
@@ -22,6 +23,7 @@ from agentrl.store.rescored import Rescore
 from agentrl.types.episode import MAIN, POLICY, Branch, CallRecord, Context, Episode, GateVerdict, Node, Turn
 from agentrl.types.errors import StoreError, nearest
 from agentrl.types.figures.of_episodes import earned
+from agentrl.types.figures.sums import total
 from agentrl.types.parts.content import line_of, text_of, with_images
 from agentrl.types.task import Message
 from agentrl.view.summary import StageSummary, summarise
@@ -132,6 +134,10 @@ def show_run(run: RunReader, **choice: Unpack[Choice]) -> Iterator[RenderableTyp
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for name in ("tokens", "seconds", "branches", "drift"):
         table.add_column(name, justify="right", no_wrap=True)
+    sort = choice.get("sort", "created_at")
+    extra = [] if sort in _LISTED else [sort]
+    for name in extra:
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("answer", overflow="ellipsis", no_wrap=True, max_width=28)
     for row in rows:
         table.add_row(
@@ -144,6 +150,7 @@ def show_run(run: RunReader, **choice: Unpack[Choice]) -> Iterator[RenderableTyp
             f"{row.duration_s:.1f}",
             str(row.branches) if row.branches else Text("-", "dim"),
             Text(str(row.drift), "yellow") if row.drift else Text("-", "dim"),
+            *(_value(run, row, name) for name in extra),
             Text(_one_line(row.answer or "")),
         )
     yield table if rows else Text("no episode fits", "dim")
@@ -151,6 +158,63 @@ def show_run(run: RunReader, **choice: Unpack[Choice]) -> Iterator[RenderableTyp
         yield Text(f"(the first {len(rows)}; --limit shows more)", "dim")
     if choice.get("split") is None and (hidden := len(run.ids(split=DEMO))):
         yield Text(f"({hidden} demonstrations are not listed; --split {DEMO} shows them)", "dim")
+
+
+_LISTED = (
+    "created_at", "id", "status", "stop", "error", "reward", "turns", "sampled_tokens", "duration_s", "branches",
+    "drift", "answer",
+)  # fmt: skip
+"""Columns of the index that the table has, or, the time, that a table without it is sorted by."""
+
+
+_OF_CREDIT: dict[str, Callable[[Sequence[float]], float]] = {
+    "advantage": lambda given: total(given) / len(given),
+    "advantage_max": max,
+    "advantage_min": min,
+}
+
+
+def _value(run: RunReader, row: EpisodeRow, column: str) -> Text:
+    """The value that an episode is sorted by."""
+    if (of := _OF_CREDIT.get(column)) is not None:
+        credit = run.credit(row.id)
+        value: Any = of(credit.turn_advantages) if credit is not None and credit.turn_advantages else None
+    else:
+        value = getattr(row, column)
+    if value is None:
+        return Text("-", "dim")
+    return Text(f"{value:.3f}" if isinstance(value, float) else _one_line(str(value)))
+
+
+def show_by_task(run: RunReader, **choice: Unpack[Choice]) -> Iterator[RenderableType]:
+    """Renders the summary of a run, and a table of its tasks: the one with the lowest mean reward first.
+
+    Raises:
+        StoreError: the status or split does not exist.
+    """
+    limit = choice.get("limit", LIMIT)
+    rows = chosen(run, {**choice, "sort": "created_at", "limit": -1})
+    yield show_summary(run)
+    by_task: dict[str, list[EpisodeRow]] = {}
+    for row in rows:
+        by_task.setdefault(row.task_id, []).append(row)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("task", overflow="fold", ratio=1)
+    for name in ("episodes", "failed", "mean reward", "least", "most", "turns"):
+        table.add_column(name, justify="right", no_wrap=True)
+    found: list[tuple[float, str, tuple[RenderableType, ...]]] = []
+    for task, own in by_task.items():
+        scored = [row.reward for row in own if row.reward is not None]
+        mean = total(scored) / len(scored) if scored else math.inf
+        least, most = (_number(of(scored)) if scored else Text("-", "dim") for of in (min, max))
+        turns = total([float(row.turns) for row in own]) / len(own)
+        cells = Text(task), str(len(own)), str(len(own) - len(scored)), _number(mean if scored else None), least, most
+        found.append((mean, task, (*cells, f"{turns:.1f}")))
+    for _, _, row_cells in sorted(found, key=lambda each: each[:2])[:limit]:
+        table.add_row(*row_cells)
+    yield table if rows else Text("no episode fits", "dim")
+    if len(by_task) > limit:
+        yield Text(f"(the first {limit} of {len(by_task)} tasks; --limit shows more)", "dim")
 
 
 def show_summary(run: RunReader) -> RenderableType:
@@ -182,6 +246,8 @@ def show_episode(
     drift = {item.turn: item for item in episode.drift}
     branches = {item.turn: item for item in episode.branches}
     context = MAIN
+    if (why := _no_signal(run, episode, credit)) is not None:
+        yield Text(why, "yellow")
     scale = max((abs(value) for value in credit.turn_advantages), default=0.0) if credit else 0.0
     for turn in episode.turns:
         if turn.index == episode.taken and episode.parent is not None:
@@ -197,7 +263,7 @@ def show_episode(
         if turn.tools is not None:
             yield _tools("tools from here on", turn.tools)
         yield _turn_head(turn, credit, scale)
-        yield Text(turn.text)
+        yield Text(turn.text) if turn.text else Text("(empty reply)", "dim")
         if turn.points:
             yield Text(_at(turn.points), "magenta")
         for call in turn.calls:
@@ -213,6 +279,17 @@ def show_episode(
         yield Rule("tokens")
         for index, node in enumerate(episode.nodes):
             yield _node(index, node, decode)
+
+
+def _no_signal(run: RunReader, episode: Episode, credit: StoredCredit | None) -> str | None:
+    """Says that the group's equal rewards are why no turn has credit; None: some turn has, or the rewards differ."""
+    if credit is None or any(credit.turn_advantages):
+        return None
+    own = run.rows(group_id=episode.group_id)
+    rewards = {row.reward for row in own if row.reward is not None}
+    if len(rewards) != 1:
+        return None
+    return f"credit 0: all {len(own)} episodes of the group have reward {rewards.pop():.3g}, which is no signal"
 
 
 def _prompt(run: RunReader, messages: Iterable[Message], *, folds: bool) -> Iterator[RenderableType]:

@@ -216,12 +216,13 @@ def test_the_page_has_ratios_and_what_went_wrong() -> None:
     for line in (
         "| toy | bricks | 1:01 | slow; without bricks 2 |",
         "| toy | bricks | 1:00 | it did not end within 60 s |",
-        "    python -m benchmarks.toy --size 3",
-        "    python -m benchmarks.toy --size 4",
+        "`python -m benchmarks.toy --size 4`:",
         "- Not run: bricks 2: pip says | no",
         "| ms | ours | 1 | bricks | 4 | 0.25 |",
     ):
         assert line in text.splitlines(), text
     assert re.search(r"- Machine: \d+ cores of .+, [\d.]+ GiB, Linux .+", text)
     assert re.search(r"- Versions: python [\d.]+, agentrl", text)
-    assert re.search(r"UTC, \d+:\d\d, load [\d.]+ to [\d.]+", text)
+    assert re.search(
+        r"^`python -m benchmarks.toy --size 3`: .+ UTC, \d+:\d\d, load [\d.]+ to [\d.]+$", text, re.MULTILINE
+    )

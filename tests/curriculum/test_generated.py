@@ -114,6 +114,12 @@ def test_a_resumed_sampler_goes_on_at_its_level() -> None:
     assert [task.id for task in again.draw(known, 1, context(2))] == ["t2"]
 
 
+def test_groups_of_a_record_change_no_level() -> None:
+    part = levels_part(groups=1)
+    part.observe([group(of_level(0).tasks[0], 1)], context(0))
+    assert part.metrics() == {}
+
+
 def test_a_level_is_a_number() -> None:
     with pytest.raises(TaskError, match="task 't0' has the level 'easy', which is not a number"):
         levels_part().draw(of_level("easy"), 1, context(0))

@@ -48,7 +48,7 @@ def test_the_arguments_are_those_of_the_page(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() & commands().keys()))
 def test_an_option_of_a_command_is_the_parameter_of_its_name(name: str) -> None:
-    shows = {"as_json"} | {"credit": {"episode", "limit"}, "probe": {"episodes"}}.get(name, set())
+    shows = {"as_json"} | {"credit": {"episode", "iteration", "limit"}, "probe": {"episodes"}}.get(name, set())
     options = {each.name for each in commands()[name].params} - shows
     assert options == inspect.signature(getattr(agentrl, name)).parameters.keys() - {"reporters"}
 

@@ -45,11 +45,16 @@ def test_every_claim_has_a_command_and_its_results() -> None:
 def test_the_figures_are_those_of_the_results() -> None:
     turns = dict(re.findall(r"^\| (\w+) \|.*\| ([\d.]+) \|$", results("quickstart"), re.MULTILINE))
     assert f"GiGPO) solves the quickstart's mazes in {turns['GiGPO']} turns, GRPO in {turns['GRPO']}" in PAGE
-    turn = {
-        name: row.split(" | ")[0]
-        for name, row in re.findall(r"^\| ([^|]+) \| (0.38.*|4.20.*) \|$", results("runner"), re.MULTILINE)
+    shares = {
+        peer: round(1 / float(ratio))
+        for peer, ratio in re.findall(
+            r"^\| CPU ms a turn, 0 ms \| agentrl \|.*\| (verifiers[^|]*) \|.*\| ([\d.]+) \|$",
+            results("benchmarks"),
+            re.MULTILINE,
+        )
     }
-    assert f"{turn['agentrl']} ms of CPU; verifiers takes {turn['verifiers, eval']}" in PAGE
+    said = f"1/{shares['verifiers']} of the CPU that verifiers takes, and 1/{shares['verifiers, TrainClient']} where"
+    assert said in PAGE
     probed = sum(int(n) for n in re.findall(r"(?:Maze|Kitchen): (\d+) turns", results("credit")))
     assert f"{probed:,} turns" in PAGE
     assert "ten of ten trainings" in results("determinism")

@@ -15,7 +15,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.config.stages import PreferenceStage
 from agentrl.curriculum import Group
 from agentrl.curriculum.methods.sources import SourceSampler
-from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.curriculum.task_source import TaskSource
 from agentrl.rollouts.builder import build
 from agentrl.training.stages.stage import stages_of
 from agentrl.types.episode import Episode
@@ -283,29 +283,6 @@ def pretrained(recipe: Recipe) -> list[int]:
     return sorted({len(list(play)) for play in plays})
 
 
-def risen(recipe: Recipe) -> list[Any]:
-    """The levels that are drawn at first, after none of 16 groups was solved, and after all of 16 were; then what
-    four answers to a formula earn that two assignments satisfy."""
-    found, by_level = curriculum(recipe), [[Task.of(f"{k}/{n}", "Go.", level=k) for n in "ab"] for k in range(3)]
-    source, levels = TaskSource([task for own in by_level for task in own], shuffle=False, seed=0), []
-    for at, rewards in enumerate(([0] * 16, [1] * 16, [])):
-        levels.append(drawn(found, source, 2, at)[0][0])
-        found.observe([group(by_level[0][0], reward) for reward in rewards], at)
-    formula = Task.of("t", "Satisfy AB & !A!B.", clauses=["AB", "!A!B"], variables=2)
-    return [*levels, *(graded(recipe, formula, bits) for bits in ("10", "01", "11", "1"))]
-
-
-def depths(recipe: Recipe) -> list[list[int]]:
-    """The depths of the tasks that are shown, that train, and that are evaluated; then the terms of the latter two."""
-    assert recipe.eval is not None
-    (shown, trained) = (build(each.recipe).tasks.tasks for each in stages_of(recipe))
-    settings = recipe.eval.tasks
-    assert settings is not None
-    evaluated = load_tasks(settings, recipe.base, recipe.seed).tasks
-    terms, more = ({task.id.partition("/")[2] for task in own} for own in (trained, evaluated))
-    return [*(sorted({t.data["depth"] for t in own}) for own in (shown, trained, evaluated)), sorted(terms & more)]
-
-
 def mixed(recipe: Recipe) -> list[float]:
     """The weights after four pilots of two iterations: the more of `b`, the more the rewards of all sources rise."""
     found = curriculum(recipe)
@@ -539,26 +516,6 @@ METHODS = [
         [0.0, 1.0, 0.0],
         small=("curriculum=[{mixture: {key: game.kwargs.level, every: 2}}]",),
         sized=("train.iterations=3",),
-        learns=stages_learned,
-    ),
-    # None of 16 groups, then all; rewards of two assignments that satisfy, of one that does not, of half of one.
-    Method(
-        "saturn",
-        lambda run: run.metric("levels_level"),
-        risen,
-        ["0", "0", "1", 1.0, 1.0, 0.0, 0.0],
-        small=("curriculum=[{levels: {at: 0.05, groups: 4}}]",),
-        sized=("warm_start.steps=100",),
-        warmed=None,
-        learns=stages_learned,
-    ),
-    Method(
-        "compose",
-        lambda run: [each.task.data["depth"] for each in run.played],
-        depths,
-        [[1], [1, 2], [2, 3], []],
-        sized=("stages.0.sft.steps=200", "stages.1.rl.train.iterations=2", "train.groups=8"),
-        warmed=None,
         learns=stages_learned,
     ),
 ]

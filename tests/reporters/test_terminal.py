@@ -116,7 +116,7 @@ def test_the_rate_and_the_time_left_are_told_at_most_every_10_seconds():
         progress.step(done, {})
     lines = out.getvalue().splitlines()
     assert lines[0] == "episodes (100)"
-    assert lines[1:4] == ["1/100  1.0/s  1:39 left", "11/100  1.0/s  1:29 left", "21/100  1.0/s  1:19 left"]
+    assert lines[1:4] == ["1/100  1.0/s", "11/100  1.0/s  1:29 left", "21/100  1.0/s  1:19 left"]
     assert len(lines) == 6
 
 

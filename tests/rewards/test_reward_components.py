@@ -54,7 +54,9 @@ async def test_none_is_not_zero():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "1", [1.0], np.float32("nan")])
 async def test_what_is_no_reward_is_refused_by_name(value):
-    with pytest.raises(RewardError, match="episode e1: reward component 'bad' returned"):
+    with pytest.raises(
+        RewardError, match=r"episode e1: reward component 'bad' \(.*test_reward_components.py:\d+\) returned"
+    ):
         await score({"bad": lambda: value})
 
 

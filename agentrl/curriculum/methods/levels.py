@@ -46,6 +46,8 @@ class Levels(Sampler):
 
     def observe(self, groups: Sequence[Group], context: CurriculumContext) -> None:
         own, state = self.settings, self.state
+        if "level" not in state:  # Nothing was drawn: the groups are those of a record.
+            return
         shares = [
             own.solved(group) / len(group.episodes)
             for group in groups

@@ -74,6 +74,13 @@ class BatchBuilder:
         told = {key: value for each in beside.values() for key, value in each.metrics.items()}
         return TrainingBatch(training, _with_advantages(groups, credits), {**metrics, **told}, of_others)
 
+    async def early(self, group: Group, iteration: int) -> list[TrainingSample]:
+        """The samples of a group that has ended, before the others have: those of `build`, if nothing in its credit
+        depends on them. Stores nothing."""
+        samples = {episode.id: untrained_samples(episode) for episode in group.episodes}
+        credits, _ = await self._giver.give(group.episodes, samples, iteration)
+        return await self._giver.call(self._refined, group.episodes, samples, credits, iteration)
+
     def state_dict(self) -> dict[str, Any]:
         """Returns the memory of each policy's credit between updates, as JSON values."""
         return {name: giver.state_dict() for name, giver in self._givers.items()}
@@ -105,6 +112,12 @@ class BatchBuilder:
         """Stores the credit of all policies. Returns the samples of the main one that train."""
         others = [credit for each in beside.values() for credit in each.credits]
         self._store(groups, together([*credits, *others]), iteration)
+        return self._refined(chosen, samples, credits, iteration)
+
+    def _refined(
+        self, chosen: list[Episode], samples: Samples, credits: list[EpisodeCredit], iteration: int
+    ) -> list[TrainingSample]:
+        """The samples that train, with their advantages."""
         credited = [
             CreditedEpisode(episode, credit)
             for episode, credit in zip(chosen, credits, strict=True)

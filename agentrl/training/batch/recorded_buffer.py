@@ -10,7 +10,7 @@ import msgspec
 from agentrl.store.index import blobs_of
 from agentrl.store.run_dir import RunDir
 from agentrl.training.batch.recorded import RecordedGroups
-from agentrl.training.rollout_buffer import RolloutBatch
+from agentrl.training.rollout_buffer import OnGroup, RolloutBatch
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
 
@@ -27,9 +27,12 @@ class RecordedBuffer:
     def __init__(self, recorded: RecordedGroups, into: RunDir, size: int, counts: Callable[[Episode], bool]) -> None:
         self._recorded, self._into, self._size, self._counts = recorded, into, size, counts
 
-    async def next_batch(self, version: int) -> RolloutBatch:
-        """The groups of the update of policy `version`."""
+    async def next_batch(self, version: int, each: OnGroup | None = None) -> RolloutBatch:
+        """The groups of the update of policy `version`. `each` gets them one by one."""
         found = [self._group(ids, version) for ids in self._recorded.batch(version, self._size)]
+        if each is not None:
+            for group in found:
+                await each(RolloutBatch.of([group], self._counts))
         return RolloutBatch.of(found, self._counts)
 
     def _group(self, ids: list[str], version: int) -> tuple[str, Task, list[Episode]]:

@@ -43,14 +43,22 @@ def _many(index: NDArray[np.int64]) -> int:
     return len(np.unique(index))
 
 
-_DENOMINATORS: dict[Aggregation, Callable[[Trained], Counts | int]] = {
+_WHOLE: dict[Aggregation, Callable[[Trained], int]] = {
     "token_mean": lambda trained: len(trained.episode),
-    "seq_mean_token_mean": lambda trained: _many(trained.episode) * _size(trained.episode),
-    "seq_mean_turn_mean": lambda trained: _many(trained.episode) * trained.turns() * _size(trained.turn),
-    "group_mean": lambda trained: _many(trained.group) * _size(trained.group),
+    "seq_mean_token_mean": lambda trained: _many(trained.episode),
+    "seq_mean_turn_mean": lambda trained: _many(trained.episode),
+    "group_mean": lambda trained: _many(trained.group),
     "seq_mean_token_sum": lambda trained: _many(trained.episode),
 }
-"""Divisor of the loss of each token."""
+"""Divisor of all losses of a step: tokens, episodes or groups."""
+_WITHIN: dict[Aggregation, Callable[[Trained], Counts | int]] = {
+    "token_mean": lambda trained: 1,
+    "seq_mean_token_mean": lambda trained: _size(trained.episode),
+    "seq_mean_turn_mean": lambda trained: trained.turns() * _size(trained.turn),
+    "group_mean": lambda trained: _size(trained.group),
+    "seq_mean_token_sum": lambda trained: 1,
+}
+"""Further divisor of the loss of each token, which its own group tells."""
 
 
 def token_weights(
@@ -68,13 +76,40 @@ def token_weights(
     Args:
         samples: ALL samples of the step, so that accumulation over packs does not change the result.
     """
-    columns = owners(samples)
+    return _weights(samples, aggregation, token_norm, whole=True)
+
+
+def weights_within(
+    samples: Sequence[TrainingSample], aggregation: Aggregation, token_norm: float | None = None
+) -> list[NDArray[np.float32]]:
+    """The weights of some groups of a step, before its other groups are known: `token_weights` times `step_divisor`."""
+    return _weights(samples, aggregation, token_norm, whole=False)
+
+
+def step_divisor(samples: Sequence[TrainingSample], aggregation: Aggregation) -> int:
+    """The factor of `token_weights` that all samples of a step decide: 1 / N, 1 / S or 1 / G has it as its divisor."""
+    trained = _trained(samples)
+    return 1 if trained is None or aggregation == "seq_mean_token_sum_norm" else _WHOLE[aggregation](trained)
+
+
+def _weights(
+    samples: Sequence[TrainingSample], aggregation: Aggregation, token_norm: float | None, *, whole: bool
+) -> list[NDArray[np.float32]]:
     mask = np.concatenate([sample.loss_mask for sample in samples])
     weights = np.zeros(len(mask), np.float32)
     if aggregation == "seq_mean_token_sum_norm":
         assert token_norm is not None
         weights[mask] = 1 / token_norm
-    elif mask.any():
-        trained = Trained(*(np.concatenate(columns[name])[mask] for name in ("episode", "turn", "group")))
-        weights[mask] = 1 / np.asarray(_DENOMINATORS[aggregation](trained), np.float64)
+    elif (trained := _trained(samples)) is not None:
+        divisor = (_WHOLE[aggregation](trained) if whole else 1) * _WITHIN[aggregation](trained)
+        weights[mask] = 1 / np.asarray(divisor, np.float64)
     return np.split(weights, np.cumsum([len(sample.token_ids) for sample in samples])[:-1])
+
+
+def _trained(samples: Sequence[TrainingSample]) -> Trained | None:
+    """The trained tokens of samples; None: there are none."""
+    mask = np.concatenate([sample.loss_mask for sample in samples])
+    if not mask.any():
+        return None
+    columns = owners(samples)
+    return Trained(*(np.concatenate(columns[name])[mask] for name in ("episode", "turn", "group")))
