@@ -112,16 +112,16 @@ def with_system(messages: list[Message], row: Mapping[str, Any], path: str | Non
     Raises:
         TaskError: the field is no text, or differs from the system message; has no place.
     """
-    beside, last = row, path or ""
+    around, last = row, path or ""
     if path is not None and path not in row:
         *outer, last = path.split(".")
         for step in outer:
-            beside = from_json(beside.get(step)) if isinstance(beside, Mapping) else {}
-    if not isinstance(beside, Mapping):
+            around = from_json(around.get(step)) if isinstance(around, Mapping) else {}
+    if not isinstance(around, Mapping):
         return messages
     texts: dict[str, str] = {}
     for key in ("instructions",) if last == "input" else _SYSTEM:
-        given = _content(from_json(beside.get(key)))
+        given = _content(from_json(around.get(key)))
         if isinstance(given, str):
             given = [{"type": "text", "text": given}]
         if not isinstance(given, list) or not all(isinstance(part, Mapping) for part in given):

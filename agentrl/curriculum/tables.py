@@ -6,6 +6,7 @@ import datetime
 import decimal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,14 +86,37 @@ def inside(data: Mapping[str, Any], path: str, key: str) -> Any:
     return found
 
 
+def is_pattern(name: str) -> bool:
+    """Returns whether the name of a file is a pattern of names: `./jobs/**/trajectory.json`."""
+    return any(mark in name for mark in "*?[")
+
+
+def files_of(pattern: Path) -> list[Path]:
+    """Returns the files that fit an absolute pattern, sorted by name."""
+    folder = _folder_of(pattern)
+    return sorted(found for found in folder.glob(str(pattern.relative_to(folder))) if found.is_file())
+
+
+def _folder_of(pattern: Path) -> Path:
+    """Returns the part of a pattern that is a plain path."""
+    return Path(*takewhile(lambda part: not is_pattern(part), pattern.parts))
+
+
 def _files(source: RowSource, base: Path, *suffixes: str) -> list[tuple[str, Path]]:
-    """Returns the file, or all files of a folder with the first of these endings that occurs, recursively and sorted by
-    name; each with the stem of its rows' ids. Files of one name have the folders in it, joined by dots.
+    """Returns the file, the files of a pattern, or all files of a folder with the first of these endings that occurs,
+    recursively and sorted by name; each with the stem of its rows' ids. Files of one name have the folders in it,
+    joined by dots.
     """
     path = (base / source.name).resolve()
-    if not path.is_dir():
+    if is_pattern(source.name) and not path.exists():
+        found = files_of(path)
+        if not found:
+            raise TaskError(f"no file fits {path}", place=source.key, remedy="patterns are relative to the recipe")
+        path = _folder_of(path)
+    elif not path.is_dir():
         return [(path.stem, path)]
-    found = next(filter(None, (sorted(path.rglob(f"*{suffix}")) for suffix in suffixes)), [])
+    else:
+        found = next(filter(None, (sorted(path.rglob(f"*{suffix}")) for suffix in suffixes)), [])
     if not found:
         raise TaskError(f"the folder {path} holds no {suffixes[0]} file", place=source.key)
     count = Counter(each.stem for each in found)
