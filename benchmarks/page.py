@@ -76,7 +76,7 @@ def _place(result: Result | None) -> list[str]:
 
 def _summary(outcomes: Sequence[Outcome], benchmarks: Mapping[str, Benchmark]) -> list[str]:
     return [
-        *_table("benchmark", "beside", "minutes", "outcome"),
+        *_table("benchmark", "compared with", "minutes", "outcome"),
         *(_line(each.name, benchmarks[each.name].beside, duration(each.seconds), _ended(each)) for each in outcomes),
         "",
     ]
