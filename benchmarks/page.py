@@ -47,7 +47,7 @@ class Outcome:
 def overview(benchmarks: Iterable[Benchmark]) -> list[str]:
     """A table in Markdown: what each measures, beside what, and the command that runs it among others."""
     return [
-        *_table("`python -m benchmarks.`", "measures", "beside", "run by"),
+        *_table("`python -m benchmarks.`", "measures", "compared with", "run by"),
         *(_line(f"`{each.name}`", each.title, each.beside, COMMANDS[each.kind]) for each in benchmarks),
     ]
 

@@ -43,7 +43,7 @@ def refuses(status: int) -> bool:
     return 400 <= status < 500 and status not in (*KEY, 408, 429)
 
 
-class Refused(Exception):
+class QuestionRefused(Exception):
     """A server does not take the request; the message is its answer."""
 
 
@@ -113,11 +113,11 @@ class Judge(BaseModel):
             AgentRLError: the judge refuses the request (a wrong model).
         """
         for most in (self.chars, self.chars // 4, self.chars // 16):
-            with suppress(Refused):
+            with suppress(QuestionRefused):
                 return await self._ask([question(most) for question in questions], read)
         try:
             await self._replies([questions[0](0)])
-        except Refused as refused:
+        except QuestionRefused as refused:
             raise AgentRLError(
                 f"the judge refused: {refused}", place=self.url, remedy="fix the settings of the judge"
             ) from None
@@ -184,7 +184,7 @@ class Judge(BaseModel):
                 if status in KEY:
                     break
                 if refuses(status):
-                    raise Refused(problem)
+                    raise QuestionRefused(problem)
         raise EngineError(f"the judge failed {attempt + 1} times; the last: {problem}", place=self.url)
 
 

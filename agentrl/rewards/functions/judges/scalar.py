@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agentrl.registry.checks import variable
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.functions.judges.client import KEY, Refused, refuses
+from agentrl.rewards.functions.judges.client import KEY, QuestionRefused, refuses
 from agentrl.rewards.functions.judges.material import cut
 from agentrl.rewards.grading import Unverified
 from agentrl.types.episode import Episode
@@ -47,11 +47,11 @@ class RewardModelServer(BaseModel):
             AgentRLError: the model refuses the conversation.
         """
         for most in (len(said), *(each for each in _CUT if each < len(said))):
-            with suppress(Refused):
+            with suppress(QuestionRefused):
                 return await self._score([*messages, {"role": "assistant", "content": cut(said, most)}])
         try:
             await self._score([*messages, {"role": "assistant", "content": "a"}])
-        except Refused as refused:
+        except QuestionRefused as refused:
             raise AgentRLError(
                 f"the reward model refused: {refused}", place=self.url, remedy="fix the settings of the reward model"
             ) from None
@@ -76,7 +76,7 @@ class RewardModelServer(BaseModel):
             if status in KEY:
                 break
             if refuses(status):
-                raise Refused(problem)
+                raise QuestionRefused(problem)
         raise EngineError(f"the reward model failed {tried} times; the last: {problem}", place=self.url)
 
 
