@@ -28,6 +28,7 @@ def checked(folder: Path, row: dict[str, Any], more: str = "limit: 1") -> None:
     check(str(folder), [])
 
 
+@pytest.mark.slow  # looks for a backend
 @pytest.mark.parametrize(
     ("row", "more"),
     [
