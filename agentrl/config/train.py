@@ -332,7 +332,11 @@ class TrainSettings(OptimiserSettings):
     )
 
     def lacks_for_one_step(self, episodes: int) -> list[str]:
-        """What an update lacks to be one step on the sum of its groups' gradients. `episodes`: of an iteration."""
+        """Lists what an update lacks to be one step on the sum of its groups' gradients.
+
+        Args:
+            episodes: number of them in an iteration.
+        """
         needed = {
             "epochs: 1": self.epochs == 1,
             f"minibatch: {episodes} (groups times group_size) or more": self.minibatch >= episodes,

@@ -237,10 +237,7 @@ class Trainer:
             kept = recorder.columns(batch)
             seen = self._backward(chosen, weights, old, objective, settings.entropy_bonus, stats, own, kept)
             recorder.keep(batch, seen, kept, self.ranks)
-            lr = learning_rate(settings.lr, self.steps, settings.warmup_steps, settings.lr_schedule, progress)
-            self._apply(self.optimizer, lr, chosen, stats)
-            self.steps += 1
-            self._follow()
+            lr = self._step(chosen, stats, progress)
             if not number:
                 before |= dict(zip(batch, seen, strict=True))
         self.recorded = recorder.records()
@@ -290,7 +287,6 @@ class Trainer:
         Raises:
             TrainError: the samples are not those of `accumulate`.
         """
-        settings, objective = self.settings, self.objective.at(progress)
         parts, self._accumulated = self._accumulated, None
         assert parts is not None
         if (why := parts.differ_from(samples)) is not None:
@@ -300,15 +296,12 @@ class Trainer:
                 place="train.stream",
                 remedy="train.stream=false, or an estimator that compares the episodes of a group only",
             )
-        divisor = step_divisor(samples, objective.aggregation)
+        divisor = step_divisor(samples, self.objective.aggregation)
         for parameter in self.model.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(divisor)
         parts.stats.losses = [sum(parts.stats.losses) / divisor]
-        lr = learning_rate(settings.lr, self.steps, settings.warmup_steps, settings.lr_schedule, progress)
-        self._apply(self.optimizer, lr, samples, parts.stats)
-        self.steps += 1
-        self._follow()
+        lr = self._step(samples, parts.stats, progress)
         gaps = mismatch(zip(parts.samples, parts.seen, strict=True))
         return {**parts.stats.summary(self.ranks), **gaps, "lr": lr, "steps": float(self.steps)}
 
@@ -416,6 +409,15 @@ class Trainer:
         """The columns of other policies that an objective needs, before the first step."""
         needs = [name for name in ANCHORS if name in objective.needs]
         return {COLUMN_OF[name]: self.logprobs(samples, under=name) for name in needs}
+
+    def _step(self, samples: Sequence[TrainingSample], stats: Stats, progress: float) -> float:
+        """Takes a step of the policy on the accumulated gradient; returns its learning rate."""
+        own = self.settings
+        lr = learning_rate(own.lr, self.steps, own.warmup_steps, own.lr_schedule, progress)
+        self._apply(self.optimizer, lr, samples, stats)
+        self.steps += 1
+        self._follow()
+        return lr
 
     def _follow(self) -> None:
         """Moves the average of the policy, where one is kept and a step of it is due."""

@@ -88,14 +88,16 @@ class CallRunner:
         All run in that order if one of their tools may end the reply. Faults of the reply are recorded as calls, too.
         The records are in the order of calls and faults in the reply, whatever ran first.
         """
-        now = _Now(self.room)
+        running = _RunningReply(self.room)
         if len(reply.calls) > 1 and _side_by_side([methods.get(call.name) for call in reply.calls]):
-            pairs = await _together([self._call_in_turn(k, call, methods, now) for k, call in enumerate(reply.calls)])
+            pairs = await _together(
+                [self._call_in_turn(k, call, methods, running) for k, call in enumerate(reply.calls)]
+            )
         else:
             pairs = []
             for k, call in enumerate(reply.calls):
                 await give_way()
-                pairs.append(await self._call_in_turn(k, call, methods, now))
+                pairs.append(await self._call_in_turn(k, call, methods, running))
         placed = [(fault.at, _unread(k, fault)) for k, fault in enumerate(reply.errors)]
         placed += [(call.at, record) for call, (record, _) in zip(reply.calls, pairs, strict=True)]
         return [record for _, record in sorted(placed, key=lambda each: each[0])], [result for _, result in pairs]
@@ -122,28 +124,28 @@ class CallRunner:
         turn.rewards = values.added(turn.rewards, given)
 
     async def _call_in_turn(
-        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], now: _Now
+        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], running: _RunningReply
     ) -> tuple[CallRecord, ToolResult]:
         """Runs a call, after the earlier ones of the same instance unless the tool allows concurrent calls."""
         method = methods.get(call.name)
         if method is None or method.owner.parallel:
-            async with now.places:
-                return await self._call(index, call, methods, now)
+            async with running.places:
+                return await self._call(index, call, methods, running)
         if (lock := self._locks.get(id(method.owner))) is None:
             lock = self._locks[id(method.owner)] = asyncio.Lock()
         await lock.acquire()
         try:
-            return await self._call(index, call, methods, now)
+            return await self._call(index, call, methods, running)
         finally:
             lock.release()
 
     async def _call(
-        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], now: _Now
+        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], running: _RunningReply
     ) -> tuple[CallRecord, ToolResult]:
-        if now.ended_by is not None:
-            by = f"{now.ended_by}, called before it in the same reply, changed what it was meant for"
+        if running.ended_by is not None:
+            by = f"{running.ended_by}, called before it in the same reply, changed what it was meant for"
             return _skipped(index, call, f"Not run: {by}.")
-        if now.room <= 0:
+        if running.room <= 0:
             return _skipped(index, call, FULL)
         started = time.perf_counter()
         method = methods.get(call.name)
@@ -178,9 +180,9 @@ class CallRunner:
                     result.executed,
                 )  # fmt: skip
             if result.ends_reply:
-                now.ended_by = now.ended_by or call.name
+                running.ended_by = running.ended_by or call.name
         text, dropped = cut_middle(result.text, self.limits.observation_chars)
-        now.room -= len(text) + sum(map(len, map(str, shown)))
+        running.room -= len(text) + sum(map(len, map(str, shown)))
         blob = self.put_blob(result.text.encode(errors="replace")) if dropped and self.put_blob else None
         record = CallRecord(
             id=call.id or f"call_{index}",
@@ -213,8 +215,8 @@ def _goes_up(error: BaseException) -> bool:
 FULL = "Not run: too much to show."
 
 
-class _Now:
-    """A reply whose calls run.
+class _RunningReply:
+    """State of the calls of one reply while they run.
 
     Attributes:
         room: characters of results that still fit.

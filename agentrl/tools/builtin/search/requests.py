@@ -27,8 +27,8 @@ def patience(timeout_s: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Trouble:
-    """Why there is no answer.
+class _NoAnswer:
+    """Failure of a request.
 
     Attributes:
         told: in words, for people.
@@ -77,13 +77,13 @@ async def ask(
         if attempt:
             await asyncio.sleep(pause_s * 2 ** (attempt - 1))
         found = await asking(said)
-        if not isinstance(found, _Trouble):
+        if not isinstance(found, _NoAnswer):
             return found
         if found.refused:
             break
-    if said and not found.silent and not isinstance(await asking(_PLAIN), _Trouble):
+    if said and not found.silent and not isinstance(await asking(_PLAIN), _NoAnswer):
         again = await asking(said)  # the server may have come back in between
-        if not isinstance(again, _Trouble):
+        if not isinstance(again, _NoAnswer):
             return again
         if not again.silent:
             raise ToolError(f"the server does not take this ({again.short}): say it shorter, or otherwise")
@@ -96,22 +96,22 @@ async def ask(
 async def _once(
     method: str, url: str, timeout_s: float, body: Any, query: dict[str, str] | None, headers: dict[str, str] | None
 ) -> Any:
-    """Sends a request once. Returns the server's JSON, or why there is none."""
+    """Sends a request once. Returns the server's JSON, or the failure."""
     try:
         status, content = await asked(
             method, url, body=body, query=query, headers=headers, seconds=timeout_s, most=_LARGEST
         )
     except Unanswered as error:
-        return _Trouble(str(error), "no answer", silent=True)
+        return _NoAnswer(str(error), "no answer", silent=True)
     except RecipeError as error:  # no URL, or one that is too long
-        return _Trouble(error.message, "no address can hold it", refused=True)
+        return _NoAnswer(error.message, "no address can hold it", refused=True)
     if status != 200:
         told = f"status {status}: {content[:200].decode('utf-8', 'replace')}"
-        return _Trouble(told, f"status {status}", refused=status < 500 and status not in (408, 429))
+        return _NoAnswer(told, f"status {status}", refused=status < 500 and status not in (408, 429))
     try:
         return msgspec.json.decode(content)
     except (ValueError, RecursionError) as error:
-        return _Trouble(f"{type(error).__name__}: {error}", "no answer that can be read")
+        return _NoAnswer(f"{type(error).__name__}: {error}", "no answer that can be read")
 
 
 def key_of(name: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What a server refuses of an agent is the agent's: an observation, and no end of the episode."""
+"""Requests that a server refuses because of the agent's text become observations, and end no episode."""
 
 from __future__ import annotations
 
