@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from agentrl.registry.checks import variable
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.functions.judges.client import KEY, QuestionRefused, refuses
 from agentrl.rewards.functions.judges.material import cut
-from agentrl.rewards.grading import Unverified
+from agentrl.rewards.functions.judges.service import ModelService
 from agentrl.types.episode import Episode
-from agentrl.types.errors import AgentRLError, EngineError
-from agentrl.types.http.client import Unanswered, asked
 from agentrl.types.task import Task
 
-_LARGEST = 8 << 20  # bytes of an answer
 _CUT = (32_000, 8_000, 2_000)
 """Characters of a reply that are tried, if the whole is refused."""
 
 
-class RewardModelServer(BaseModel):
+class RewardModelServer(ModelService):
     """A served reward model: vLLM's `/classify` or `/pooling`, or another server of this form."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    noun = "reward model"
 
     url: str = Field(pattern=r"^https?://", description="Where it scores, e.g. http://localhost:8000/pooling.")
-    model: str = Field(description="Its name there.")
-    timeout_s: float = Field(60.0, gt=0, description="One request.")
-    retries: int = Field(3, ge=0, description="After a failed request.")
-    api_key_env: str | None = Field(None, description="Environment variable that holds the API key.")
 
     async def score(self, messages: Sequence[Mapping[str, Any]], said: str) -> float:
         """Returns the number that the model gives a conversation that ends with a reply.
@@ -46,43 +36,18 @@ class RewardModelServer(BaseModel):
             Unverified: the model refuses what the agent wrote, and takes the conversation without it.
             AgentRLError: the model refuses the conversation.
         """
-        for most in (len(said), *(each for each in _CUT if each < len(said))):
-            with suppress(QuestionRefused):
-                return await self._score([*messages, {"role": "assistant", "content": cut(said, most)}])
-        try:
-            await self._score([*messages, {"role": "assistant", "content": "a"}])
-        except QuestionRefused as refused:
-            raise AgentRLError(
-                f"the reward model refused: {refused}", place=self.url, remedy="fix the settings of the reward model"
-            ) from None
-        raise Unverified("the reward model refuses what the agent wrote")
 
-    async def _score(self, messages: list[Mapping[str, Any]]) -> float:
-        key = variable(self.api_key_env) if self.api_key_env else None
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        body, problem, tried = {"model": self.model, "messages": messages}, "", 0
-        for tried in range(1, self.retries + 2):  # noqa: B007 - it is told below
-            try:
-                status, content = await asked(
-                    "POST", self.url, body=body, headers=headers, seconds=self.timeout_s, most=_LARGEST
-                )
-            except Unanswered as error:
-                problem = str(error)
-                continue
-            value = number_in(content) if status == 200 else None
-            if value is not None:
-                return value
-            problem = f"HTTP {status}: {content[:200].decode('utf-8', 'replace')}"
-            if status in KEY:
-                break
-            if refuses(status):
-                raise QuestionRefused(problem)
-        raise EngineError(f"the reward model failed {tried} times; the last: {problem}", place=self.url)
+        def ask(reply: str) -> Awaitable[float]:
+            body = {"model": self.model, "messages": [*messages, {"role": "assistant", "content": reply}]}
+            return self.post(self.url, body, number_in)
+
+        sizes = (len(said), *(each for each in _CUT if each < len(said)))
+        return await self.ask_shorter(lambda most: ask(cut(said, most)), sizes, lambda: ask("a"))
 
 
-def number_in(content: bytes) -> float | None:
-    """Returns the score in a reply: `{"score": x}`, or vLLM's `{"data": [{"data": [x]}]}` and `{"data": [{"probs":
-    [x]}]}`; None if there is none."""
+def number_in(content: bytes) -> float:
+    """Returns the score in an answer: `{"score": x}`, or vLLM's `{"data": [{"data": [x]}]}` and `{"data": [{"probs":
+    [x]}]}`. Raises ValueError without one."""
     try:
         found: Any = json.loads(content)
         if isinstance(found, dict) and "data" in found:
@@ -94,8 +59,10 @@ def number_in(content: bytes) -> float | None:
             found = found[-1]
         value = float(found)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError):
-        return None
-    return value if math.isfinite(value) else None
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"no score: {content[:200].decode('utf-8', 'replace')}")
+    return value
 
 
 @reward(source="RLMT, arXiv:2509.20357: a preference reward model scores the reply", costs=["engine"], required=True)
