@@ -155,9 +155,12 @@ def test_a_sample_a_turn_covers_every_trained_token_once():
     assert [s.advantage for s in samples] == [float(row.advantage[start]) for _, start, _ in row.turn_spans]
     covered = sum(np.pad(s.completion_mask, (0, len(row.token_ids) - len(s.input_ids))) for s in samples)
     assert np.array_equal(covered, row.loss_mask)
-    uneven = dataclasses.replace(row, advantage=np.arange(len(row.advantage), dtype=np.float32))
-    with pytest.raises(TrainError, match="different advantages"):
-        turn_samples(uneven, 0, 0)
+    _, start, end = next(span for span in row.turn_spans if span[2] - span[1] > 1)
+    for place in (start, end - 1):
+        uneven = row.advantage.copy()
+        uneven[place] += 1
+        with pytest.raises(TrainError, match="different advantages"):
+            turn_samples(dataclasses.replace(row, advantage=uneven), 0, 0)
 
 
 def test_the_worker_stops_waits_and_tells_of_failures():
