@@ -262,9 +262,7 @@ def credit(
     ] = None,
     episode: Annotated[str | None, typer.Option(help="Show only this one: an id, or a part of it.")] = None,
     iteration: Annotated[int | None, typer.Option(help="Show only this iteration; the first is 0.")] = None,
-    limit: Annotated[
-        int, typer.Option(help="Maximum number of episodes to show, 0: the summary alone; --json shows all.")
-    ] = 10,
+    limit: Annotated[int, typer.Option(help="Maximum number of episodes; 0: a summary. --json shows all.")] = 10,
     save: Annotated[bool, typer.Option(help="Store the credit in the run, for `show` and `view`.")] = False,
     as_json: Json = False,
     overrides: Annotated[list[str], typer.Option("--set", help="A setting: --set gamma=0.9", metavar="KEY=VALUE")] = [],  # noqa: B006

@@ -1,4 +1,4 @@
-"""Time of a step of environments beside their packages' own loops: `python -m benchmarks.environments [NAME ...]`.
+"""Time of a step of environments, and of their packages' own loops: `python -m benchmarks.environments [NAME ...]`.
 
 The oracle of a recipe plays once. Then two loops make its moves, episode by episode in turn, and nothing between two
 moves: the recipe's environment as the runner calls it (checks of the call, a thread if it may block, the observation,

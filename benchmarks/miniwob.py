@@ -1,4 +1,4 @@
-"""Episodes a second of MiniWoB++'s click-test-2, ours beside BrowserGym's: `python -m benchmarks.miniwob`.
+"""Episodes a second of MiniWoB++'s click-test-2, ours and BrowserGym's: `python -m benchmarks.miniwob`.
 
 Ours is a whole rollout of recipes/miniwob: scheduler, eight episodes at a time, environment, oracle, record. BrowserGym
 plays the same page, without a record, in as many processes as there are cores, one episode at a time each; it is

@@ -47,7 +47,7 @@ class Outcome:
 def overview(benchmarks: Iterable[Benchmark]) -> list[str]:
     """A table in Markdown: what each measures, beside what, and the command that runs it among others."""
     return [
-        *_table("`python -m benchmarks.`", "measures", "beside", "run by"),
+        *_table("`python -m benchmarks.`", "measures", "compared with", "run by"),
         *(_line(f"`{each.name}`", each.title, each.beside, COMMANDS[each.kind]) for each in benchmarks),
     ]
 
@@ -76,7 +76,7 @@ def _place(result: Result | None) -> list[str]:
 
 def _summary(outcomes: Sequence[Outcome], benchmarks: Mapping[str, Benchmark]) -> list[str]:
     return [
-        *_table("benchmark", "beside", "minutes", "outcome"),
+        *_table("benchmark", "compared with", "minutes", "outcome"),
         *(_line(each.name, benchmarks[each.name].beside, duration(each.seconds), _ended(each)) for each in outcomes),
         "",
     ]

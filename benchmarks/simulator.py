@@ -1,4 +1,4 @@
-"""Seconds that the simulator predicts, beside those of the real loop: `python -m benchmarks.simulator`.
+"""Seconds that the simulator predicts, and those of the real loop: `python -m benchmarks.simulator`.
 
 Plays pipelines for real and compares. Real are the loops, admission, runner, sessions, tools, rewards, store and
 checkpoints, with a model that is too small to matter; an engine sleeps as long as a replica's steps take, step by step,

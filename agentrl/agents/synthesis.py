@@ -11,6 +11,7 @@ EVOLVE = (
     "Propose the question again, harder: replace names, dates and numbers that give the search away by vaguer "
     "descriptions, which still lead to one answer."
 )
+UNTRIED = "no model could try to answer it: the episode had reached a limit, or the question is too long"
 SOLVE = "Answer the question with as few words as possible, and nothing else.\n\nQuestion: {question}"
 
 
@@ -48,6 +49,7 @@ class SynthesisAgent(ToolAgent):
         if made:
             question, answer = made[-1]
             session.info["proposed"] = {"question": question, "answer": answer}
+            session.info["rejected"] = UNTRIED  # a limit may end the episode before anything else is known
             session.info["rejected"] = await self._objection(session, question, answer)
         session.finish("answer", made[-1][0] if made else None)
 

@@ -12,6 +12,7 @@ from agentrl.config.files import find_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.config.model import ModelSettings
 from agentrl.config.profiles import CONTROL
+from agentrl.config.tasks import TaskSettings
 from agentrl.distributed.launchers import check_launcher
 from agentrl.integrations.harbor import cautions as of_harbor
 from agentrl.preflight.plan import plan
@@ -62,7 +63,9 @@ def check(name: str, overrides: list[str], profile: str | None = None) -> Checke
     trained = [each.parts for each in planned.rl] if planned is not None else []
     # Where the recipe lists no stages, its training is of the recipe itself.
     parts = trained[0] if trained and not recipe.stages else build(recipe)
-    names, *_ = [check_tasks(each) for each in dict.fromkeys([parts, *trained])]
+    # A recipe whose stages learn from files, and play nothing, needs no tasks.
+    plays = bool(trained) or not recipe.stages or recipe.tasks != TaskSettings()
+    names, *_ = [check_tasks(each) for each in dict.fromkeys([parts, *trained])] if plays else [[]]
     check_seats(parts)
     parts.open_backend()
     check_policies(parts)
@@ -71,7 +74,7 @@ def check(name: str, overrides: list[str], profile: str | None = None) -> Checke
         trackers(recipe.track, recipe.base)
     return CheckedRecipe(
         name=recipe.name,
-        tasks=len(parts.tasks),
+        tasks=len(parts.tasks) if plays else 0,
         tools=names,
         sandbox=parts.needs_sandbox,
         rewards={component.name: list(component.costs) for component in parts.rewards.components},
@@ -82,8 +85,8 @@ def check(name: str, overrides: list[str], profile: str | None = None) -> Checke
         stages={stage.name: stage.kind for stage in recipe.stages},
         certificate=told(recipe),
         warnings=[
-            *(f"tasks: {told}" for told in parts.tasks.told_of_skipped()),
-            *of_harbor.cautions(recipe, parts.tasks.tasks),
+            *(f"tasks: {told}" for told in (parts.tasks.told_of_skipped() if plays else ())),
+            *(of_harbor.cautions(recipe, parts.tasks.tasks) if plays else ()),
             *(planned.warnings if planned is not None else ()),
         ],
     )

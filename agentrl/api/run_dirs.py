@@ -16,6 +16,7 @@ from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.config.sections import may_change, section_at
 from agentrl.config.tasks import ROWS
+from agentrl.curriculum.tables import files_of, is_pattern
 from agentrl.registry.installed import versions_of
 from agentrl.reporters.tracker import forget
 from agentrl.store.checkpoints import about, best, checkpoints, latest
@@ -298,9 +299,13 @@ def data_of(recipe: dict[str, Any], folder: Path) -> dict[str, str]:
 
 
 def _files_at(path: str, rows: bool) -> list[Path]:
-    """Returns the file of this path, or all files of a folder of rows. `os.path` accepts texts that are not paths."""
+    """Returns the file of this path, all files of a folder of rows, or the files of rows that fit a pattern. `os.path`
+    accepts texts that are not paths.
+    """
     if os.path.isfile(path):
         return [Path(path)]
+    if rows and is_pattern(path) and not os.path.exists(path):
+        return files_of(Path(os.path.abspath(path)))
     return sorted(file for file in Path(path).rglob("*") if file.is_file()) if rows and os.path.isdir(path) else []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,30 +11,60 @@ from agentrl.types.errors import TaskError
 from agentrl.types.task import Message
 
 _SOURCES = ("system", "user", "agent")
+_VERSION = re.compile(r"(ATIF-)?v?1(\.\d+)*")
 
 
 def is_trajectory(row: Mapping[str, Any]) -> bool:
-    """Returns True for a trajectory of any version."""
-    return isinstance(version := row.get("schema_version"), str) and version.startswith("ATIF-")
+    """Returns True for a trajectory of any version; some writers leave out `ATIF-`."""
+    version = row.get("schema_version")
+    return isinstance(version, str) and (version.startswith("ATIF-") or {"agent", "steps"} <= row.keys())
 
 
 def talk_of(trajectory: Mapping[str, Any]) -> Talk:
     """Returns the conversation of a trajectory and its agent's tools.
 
     Steps that were copied from another trajectory, and those that no model spoke (`llm_call_count: 0`), have weight 0.
+    A step of the agent without a call is one reply with a step of the agent right after it:
+    agents log the parts of a reply apart.
 
     Raises:
         TaskError: a step is wrong; has no place.
     """
-    if not str(trajectory["schema_version"]).startswith("ATIF-v1."):
+    if not _VERSION.fullmatch(str(trajectory["schema_version"])):
         raise TaskError(f"schema_version is {trajectory['schema_version']!r}", remedy="ATIF-v1.0 to ATIF-v1.8 are read")
     steps = trajectory.get("steps")
     if not isinstance(steps, list) or not steps:
         raise TaskError(f"steps is {steps!r:.60}", remedy="a trajectory of ATIF has a list of steps")
-    messages = [message for index, step in enumerate(steps) for message in _of_step(step, f"steps[{index}]")]
+    messages: list[Message] = []
+    for index, step in enumerate(steps):
+        for message in _of_step(step, f"steps[{index}]"):
+            if messages and _are_one(messages[-1], message):
+                messages[-1] = _joined(messages[-1], message)
+            else:
+                messages.append(message)
     agent = trajectory.get("agent")
     given = agent.get("tool_definitions") if isinstance(agent, Mapping) else None
     return Talk(messages, tool_definitions(given, "agent.tool_definitions") if given else None)
+
+
+def _are_one(said: Message, message: Message) -> bool:
+    both = said["role"] == message["role"] == "assistant"
+    return both and not said.get("tool_calls") and said.get("weight") == message.get("weight")
+
+
+def _joined(said: Message, message: Message) -> Message:
+    made = said | message
+    for key in ("content", "reasoning_content"):
+        texts = [text for each in (said, message) if (text := each.get(key))]
+        if all(isinstance(text, str) for text in texts):
+            made |= {key: "\n\n".join(texts)} if texts else {}
+        else:  # parts
+            made[key] = [part for text in texts for part in (_parts(text))]
+    return made
+
+
+def _parts(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _of_step(step: Any, where: str) -> Iterator[Message]:

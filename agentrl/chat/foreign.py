@@ -1,17 +1,20 @@
 """Conversations and tools in the forms of other libraries and APIs, as chat messages.
 
-Read are chat completions (also their first form, `function_call`), items of the Responses API, and ShareGPT
-(`{"from": ..., "value": ...}`). A message of the result has `role`, `content`, of an assistant `reasoning_content` and
-`tool_calls`, of a tool `tool_call_id` and `name`; keys that no form knows are left as they are.
+Read are chat completions (also their first form, `function_call`), items of the Responses API, messages of Anthropic's
+API (`tool_use`, `tool_result`), and ShareGPT (`{"from": ..., "value": ...}`). A message of the result has `role`,
+`content`, of an assistant `reasoning_content` and `tool_calls`, of a tool `tool_call_id` and `name`; keys that no form
+knows are left as they are.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentrl.types.errors import TaskError
+from agentrl.types.parts.foreign_json import read_json
 from agentrl.types.task import Message
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -19,6 +22,11 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 _ALIASES = {
     "human": "user",
     "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "ai": "assistant",
     "model": "assistant",
     "function": "tool",
     "observation": "tool",
@@ -26,13 +34,17 @@ _ALIASES = {
     "function_response": "tool",
     "ipython": "tool",
 }
-"""Further names of roles: of ShareGPT, of Gemini, of the first form of function calls, of Llama."""
+"""Further names of roles: of ShareGPT, of Gemini, of the first form of function calls, of Llama. Data sets write them
+with capitals and dashes, too."""
 
 _CALLS = ("function_call", "tool_call")
 """Roles of a message that is a call, as JSON."""
 
 _TEXTS = ("text", "input_text", "output_text", "refusal")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+_SYSTEM = ("system", "system_prompt", "system_message")
+_OF_ITEMS = ("type", "id", "status", "phase", "prompt_token_ids", "generation_token_ids", "generation_log_probs")
+"""Keys of an item of the Responses API that no model sees; the last three are of NeMo Gym's rollouts."""
 _FORM = (
     'a message: {role, content}, or {from, value}; or an item of the Responses API: {"type": "function_call", ...}, '
     "function_call_output, reasoning, message"
@@ -88,6 +100,45 @@ def chat_messages(given: Any, what: str) -> list[Message]:
     if thoughts:
         raise TaskError(f"the reasoning at the end of {what} has no reply of the assistant", remedy="add the reply")
     return made
+
+
+def with_system(messages: list[Message], row: Mapping[str, Any], path: str | None = None) -> list[Message]:
+    """Returns the messages behind the system message that is a field of its own next to them: `system`,
+    `system_prompt` or `system_message`; of the Responses API, `instructions` next to `input`.
+
+    Args:
+        row: the row that holds the messages.
+        path: their field; dots lead inside.
+
+    Raises:
+        TaskError: the field is no text, or differs from the system message; has no place.
+    """
+    around, last = row, path or ""
+    if path is not None and path not in row:
+        *outer, last = path.split(".")
+        for step in outer:
+            around = from_json(around.get(step)) if isinstance(around, Mapping) else {}
+    if not isinstance(around, Mapping):
+        return messages
+    texts: dict[str, str] = {}
+    for key in ("instructions",) if last == "input" else _SYSTEM:
+        given = _content(from_json(around.get(key)))
+        if isinstance(given, str):
+            given = [{"type": "text", "text": given}]
+        if not isinstance(given, list) or not all(isinstance(part, Mapping) for part in given):
+            continue  # a column of another meaning
+        if wrong := next((part for part in given if not isinstance(part.get("text"), str)), None):
+            raise TaskError(f"a part of the field {key} is {wrong!r:.60}", remedy="text: it is the system message")
+        if (text := "".join(part["text"] for part in given)).strip():
+            texts[key] = text
+    if not texts:
+        return messages
+    system = next(iter(texts.values()))
+    if not messages or messages[0]["role"] not in ("system", "developer"):
+        messages = [{"role": "system", "content": system}, *messages]
+    if other := next((key for key, text in texts.items() if text != messages[0]["content"]), None):
+        raise TaskError(f"the row has a system message, and a field {other}", remedy="leave one of them out")
+    return messages
 
 
 def tool_definitions(given: Any, what: str = "tools", start: int = 0) -> list[dict[str, Any]]:
@@ -173,12 +224,16 @@ def _pieces(item: dict[str, Any], where: str) -> Iterator[Message | str]:
     item.pop("from", None)
     if not isinstance(given, str):
         raise TaskError(f"{where} is {item!r:.60}", remedy=_FORM)
+    plain = given.strip().lower().replace("-", "_")
+    role = _ALIASES.get(plain, plain if plain in (*ROLES, *_CALLS) else given)
     if item.get("type") == "message":  # an item of the Responses API, with what it has besides
-        item = {key: value for key, value in item.items() if key not in ("type", "id", "status", "phase")}
+        item = {key: value for key, value in item.items() if key not in _OF_ITEMS}
     content = item.pop("content", None)
     if "value" in item and content is None:
         content = item.pop("value")
-    if given in _CALLS:
+        if role == "tool" and isinstance(content, str) and (marked := _RESPONSE.fullmatch(content)):
+            content = marked[1]  # the marks of another template, which the policy's would put around it once more
+    if role in _CALLS:
         call: Message = {"role": "assistant", "content": "", "tool_calls": _written_calls(content, where), **item}
         _fold(call, where)
         if thought := call.pop("reasoning_content", None):
@@ -187,10 +242,32 @@ def _pieces(item: dict[str, Any], where: str) -> Iterator[Message | str]:
             raise TaskError(f"{where} is a call and has {', '.join(lost)}, which would be lost", remedy=_CALL_FORM)
         yield {**call, "joins": True}
         return
-    message: Message = {"role": _ALIASES.get(given, given), "content": _content(content), **item}
-    if message["role"] == "assistant":
+    if role == "user" and isinstance(content, list) and any(_is(part, "tool_result") for part in content):
+        yield from _results(content, where)
+        content = [part for part in content if not _is(part, "tool_result")]
+        if not content:
+            return
+    message: Message = {"role": role, "content": _content(content), **item}
+    if role == "assistant":
         _fold(message, where)
     yield message
+
+
+_RESPONSE = re.compile(r"\s*<tool_response>\s*((?:(?!<tool_response>).)*?)\s*</tool_response>\s*", re.DOTALL)
+
+
+def _is(part: Any, kind: str) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == kind
+
+
+def _results(parts: Sequence[Any], where: str) -> Iterator[Message]:
+    """Yields the results of calls in a user's message of Anthropic's API."""
+    for part in parts:
+        if not _is(part, "tool_result"):
+            continue
+        if not isinstance(part.get("tool_use_id"), str):
+            raise TaskError(f"{where} has a result without a tool_use_id", remedy="give the id of its tool_use")
+        yield {"role": "tool", "tool_call_id": part["tool_use_id"], "content": _content(part.get("content"))}
 
 
 def _fold(message: Message, where: str) -> None:
@@ -210,6 +287,10 @@ def _fold(message: Message, where: str) -> None:
         message["reasoning_content"] = thoughts[0]
     if (call := message.pop("function_call", None)) and not message.get("tool_calls"):
         message["tool_calls"] = [{"type": "function", "function": call}]
+    if used := [part for part in parts if _is(part, "tool_use") and isinstance(part.get("name"), str)]:
+        message["content"] = [part for part in message["content"] if part not in used]
+        made = [_function(part.get("id"), part["name"], part.get("input")) for part in used]
+        message["tool_calls"] = [*(message.get("tool_calls") or ()), *made]
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         message["tool_calls"] = [_wrapped(call) for call in calls]
@@ -230,7 +311,7 @@ def _wrapped(call: Any) -> Any:
 def _written_calls(content: Any, where: str) -> list[dict[str, Any]]:
     """Reads a call of ShareGPT: JSON of one `{"name": ..., "arguments": ...}`, or of a list."""
     try:
-        read = json.loads(content) if isinstance(content, str) else content
+        read = read_json(content.encode()) if isinstance(content, str) else content
     except ValueError:
         read = None
     calls = read if isinstance(read, list) else [read]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentrl.registry.installed import RECIPES, Offered, folders_of, offered, offers
 from agentrl.types.errors import RecipeError, nearest
-from agentrl.types.paths import data_path
+from agentrl.types.paths import data_path, neighbours
 
 METHODS = "methods"
 """Folder of the recipes that add a published method to another recipe. Each is found by its name alone."""
@@ -30,6 +30,8 @@ def find_recipe(name: str) -> Path:
             return last
         if Path(name).is_dir():
             raise RecipeError(f"the folder {name} has no recipe.yaml") from None
+        if (there := neighbours(Path(name))) is not None:  # of a path, for example of a checkpoint that is gone
+            raise RecipeError(f"there is no {name!r}", remedy=there) from None
         raise
 
 

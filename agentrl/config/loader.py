@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import io
 import json
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from agentrl.config.origins import (
     relative_to,
     spelled_out,
 )
+from agentrl.config.peers import told_of_peer
 from agentrl.config.profiles import CONTROL, apply_profile
 from agentrl.config.recipe import KINDS, Recipe, TrainSection
 from agentrl.config.sections import section_at
@@ -308,6 +311,9 @@ def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
     kind = found["type"]
     if kind in ("extra_forbidden", "unknown_key"):
         allowed = _allowed(loc[:-1])
+        told = told_of_peer(str(loc[-1]), ".".join(map(str, loc[:-1])))
+        if told is not None and not _is_a_slip(str(loc[-1]), allowed):
+            return "unknown key", f"{told}; allowed here: {', '.join(allowed) or 'none'}"
         return "unknown key", nearest(str(loc[-1]), allowed, "allowed here")
     if kind == "misplaced":
         return found["msg"], found["ctx"]["remedy"]
@@ -316,8 +322,25 @@ def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
     if kind in ("model_type", "model_attributes_type"):
         return f"must be a section of keys, found {found.get('input')!r}", f"its keys: {', '.join(_allowed(loc))}"
     if kind == "dict_type":
-        return f"must be a mapping of names to settings, found {found.get('input')!r}", None
+        return f"must be a mapping of names to settings, found {found.get('input')!r}", _named(loc, found.get("input"))
     return in_words(found), None
+
+
+def _is_a_slip(word: str, allowed: Collection[str]) -> bool:
+    """Returns whether an allowed key differs from the word in a letter or two."""
+    return bool(difflib.get_close_matches(word, allowed, 1, 0.85))
+
+
+def _named(loc: tuple[Any, ...], found: Any) -> str:
+    """Returns the mapping that a list of names, or one name, was meant to be."""
+    listed = found if isinstance(found, list) else [found]
+    if not listed or not all(isinstance(each, str) for each in listed):
+        return "NAME: SETTINGS"
+    settings = ", ".join(f"{_NAME.sub('_', each.rpartition(':')[2])}: {each}" for each in listed[:3] if each)
+    return f"give each a name: {loc[-1]}: {{{settings}}}"
+
+
+_NAME = re.compile(r"\W+")
 
 
 def _allowed(loc: tuple[Any, ...]) -> list[str]:

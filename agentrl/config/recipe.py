@@ -147,9 +147,7 @@ class TrainSection(TrainSettings):
     )
 
     stream: bool = Field(
-        False,
-        description="Compute the gradient of a group as soon as it has ended, while others are played. One optimiser "
-        "step an iteration: needs epochs: 1 and a minibatch of all episodes (docs/async.md).",
+        False, description="Compute the gradient of a group as soon as it has ended: one step in all (docs/async.md)."
     )
     canary: Annotated[bool, MAY_CHANGE] = Field(
         True,
@@ -184,19 +182,10 @@ class TrainSection(TrainSettings):
 
     @model_validator(mode="after")
     def _a_streamed_update_is_one_step(self) -> TrainSection:
-        episodes = self.groups * self.group_size
-        needed = {
-            "max_staleness: 0": self.max_staleness == 0,
-            "over_provision_groups: 0": self.over_provision_groups == 0,
-            "epochs: 1": self.epochs == 1,
-            f"minibatch: {episodes} (groups times group_size) or more": self.minibatch >= episodes,
-            "record_tokens: 0": self.record_tokens == 0,
-            "router_loss: false": not self.router_loss,
-            "no critic": self.critic is None,
-            "no reward_model": self.reward_model is None,
-        }
-        if self.stream and (missing := [need for need, met in needed.items() if not met]):
-            raise ValueError(f"'stream' adds up the gradients of groups for one step: it needs {', '.join(missing)}")
+        lacks = [f"{key}: 0" for key in ("max_staleness", "over_provision_groups") if getattr(self, key)]
+        lacks += self.lacks_for_one_step(self.groups * self.group_size)
+        if self.stream and lacks:
+            raise ValueError(f"'stream' adds up the gradients of groups for one step: it needs {', '.join(lacks)}")
         return self
 
     @model_validator(mode="after")

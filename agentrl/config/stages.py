@@ -106,8 +106,10 @@ class SftStage(RowStage, Short):
     script: str | None = Field(None, description="Name of a script (under `scripts`) that plays demonstrations.")
     episodes: int = Field(256, gt=0, description="With script: number of demonstrations.")
     tasks: TaskSettings | None = Field(None, description="With script: their tasks; default: the recipe's tasks.")
-    messages: str | None = Field(
-        None, description="With rows: field with the conversation; dots lead inside; default: messages, conversations."
+    messages: str | list[str] | None = Field(
+        None,
+        description="With rows: field with the conversation; dots lead inside; default: messages, conversations. A "
+        "list of fields: the parts of one conversation, for example [request.messages, response.choices.0.message].",
     )
     run: Annotated[str | None, NAMES_FILE] = Field(
         None, description="Stored episodes: the name of an earlier stage, or a run directory."

@@ -331,6 +331,22 @@ class TrainSettings(OptimiserSettings):
         "entropy and clipping (RUN/tokens); those with an advantage come first. 0: none.",
     )
 
+    def lacks_for_one_step(self, episodes: int) -> list[str]:
+        """Lists what an update lacks to be one step on the sum of its groups' gradients.
+
+        Args:
+            episodes: number of them in an iteration.
+        """
+        needed = {
+            "epochs: 1": self.epochs == 1,
+            f"minibatch: {episodes} (groups times group_size) or more": self.minibatch >= episodes,
+            "record_tokens: 0": self.record_tokens == 0,
+            "router_loss: 0": not self.router_loss,
+            "no critic": self.critic is None,
+            "no reward_model": self.reward_model is None,
+        }
+        return [need for need, met in needed.items() if not met]
+
     @property
     def warmup(self) -> int:
         """Number of first iterations in which no policy is updated."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentrl.chat.foreign import chat_messages, from_json, tool_definitions
+from agentrl.chat.foreign import chat_messages, from_json, tool_definitions, with_system
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.tables import Row, RowSource, inside, rows_of
 from agentrl.types.errors import TaskError
@@ -77,7 +77,9 @@ class _Asked:
         if "images" in held:
             data = {name: value for name, value in data.items() if not _holds_bytes(value)}
         data |= {name: inside(row.data, path, f"tasks.fields.{name}") for name, path in settings.fields.items()}
-        seed, sandbox = data.get("seed") or 0, held.get("sandbox")
+        seed, sandbox = data.get("seed") or 0, from_json(held.get("sandbox"))
+        if isinstance(sandbox, str) and sandbox.strip():
+            sandbox = {"image": sandbox}
         tools = _tools(held["tools"], str(settings.tools)) if "tools" in held else None
         return Task(id=id, instruction=instruction, data=data, seed=seed, tools=tools, sandbox=sandbox).checked()
 
@@ -85,7 +87,16 @@ class _Asked:
         settings, data = self.settings, row.data
         images = _images(held["images"], str(settings.images), row.folder) if "images" in held else None
         if settings.messages:
-            messages = chat_messages(held["messages"], settings.messages)
+            given = from_json(held["messages"])
+            if isinstance(given, str) and given.strip():
+                given = [{"role": "user", "content": given}]
+            messages = with_system(chat_messages(given, settings.messages), data, settings.messages)
+            if messages[-1]["role"] == "assistant":
+                raise TaskError(
+                    f"{settings.messages} ends with a reply of the assistant, which the policy would be shown",
+                    remedy="end with what it answers; tasks.fields names an answer for rewards, and a stage sft learns "
+                    "replies",
+                )
             return [*messages[:-1], {**messages[-1], "content": _with(messages[-1].get("content"), images)}]
         try:
             text = (settings.prompt or "").format(**data)

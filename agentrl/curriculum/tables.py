@@ -6,9 +6,11 @@ import datetime
 import decimal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentrl.chat.foreign import from_json
 from agentrl.types.errors import TaskError, needs
 from agentrl.types.http.hub import explained, is_of_hub
 from agentrl.types.jsonl import read_rows
@@ -63,7 +65,7 @@ def rows_of(source: RowSource, base: Path) -> Iterator[Row]:
 
 
 def inside(data: Mapping[str, Any], path: str, key: str) -> Any:
-    """Returns the value at a dotted path.
+    """Returns the value at a dotted path. It also leads into JSON text, and by numbers into lists.
 
     Args:
         key: the key of the recipe that names the path.
@@ -73,6 +75,10 @@ def inside(data: Mapping[str, Any], path: str, key: str) -> Any:
     """
     found: Any = data
     for step in [path] if path in data else path.split("."):
+        found = from_json(found)
+        if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+            found = found[int(step)]
+            continue
         if not isinstance(found, Mapping) or step not in found:
             there = f"it has: {', '.join(map(str, found))}" if isinstance(found, Mapping) else f"there is {found!r:.60}"
             raise TaskError(f"{key}: the row has no {path!r} (at {step!r})", remedy=there)
@@ -80,14 +86,37 @@ def inside(data: Mapping[str, Any], path: str, key: str) -> Any:
     return found
 
 
+def is_pattern(name: str) -> bool:
+    """Returns whether the name of a file is a pattern of names: `./jobs/**/trajectory.json`."""
+    return any(mark in name for mark in "*?[")
+
+
+def files_of(pattern: Path) -> list[Path]:
+    """Returns the files that fit an absolute pattern, sorted by name."""
+    folder = _folder_of(pattern)
+    return sorted(found for found in folder.glob(str(pattern.relative_to(folder))) if found.is_file())
+
+
+def _folder_of(pattern: Path) -> Path:
+    """Returns the part of a pattern that is a plain path."""
+    return Path(*takewhile(lambda part: not is_pattern(part), pattern.parts))
+
+
 def _files(source: RowSource, base: Path, *suffixes: str) -> list[tuple[str, Path]]:
-    """Returns the file, or all files of a folder with the first of these endings that occurs, recursively and sorted by
-    name; each with the stem of its rows' ids. Files of one name have the folders in it, joined by dots.
+    """Returns the file, the files of a pattern, or all files of a folder with the first of these endings that occurs,
+    recursively and sorted by name; each with the stem of its rows' ids. Files of one name have the folders in it,
+    joined by dots.
     """
     path = (base / source.name).resolve()
-    if not path.is_dir():
+    if is_pattern(source.name) and not path.exists():
+        found = files_of(path)
+        if not found:
+            raise TaskError(f"no file fits {path}", place=source.key, remedy="patterns are relative to the recipe")
+        path = _folder_of(path)
+    elif not path.is_dir():
         return [(path.stem, path)]
-    found = next(filter(None, (sorted(path.rglob(f"*{suffix}")) for suffix in suffixes)), [])
+    else:
+        found = next(filter(None, (sorted(path.rglob(f"*{suffix}")) for suffix in suffixes)), [])
     if not found:
         raise TaskError(f"the folder {path} holds no {suffixes[0]} file", place=source.key)
     count = Counter(each.stem for each in found)

@@ -76,7 +76,12 @@ class ScriptedEngine(Engine):
 
     Args:
         script_name: name of the script in the recipe, by which rollout workers find it.
+
+    Attributes:
+        strict: whether a turn that no model could sample is an error. Otherwise it ends at its first stop string.
     """
+
+    strict = True
 
     name = "scripted"
     weights = "own"
@@ -112,7 +117,7 @@ class ScriptedEngine(Engine):
         """
         live = self._live[session]
         said = await self._said(live)
-        text = live.renderer.parser.format(said.text, said.calls) if said.calls else said.text
+        text = self._written(live, said)
         ids = live.renderer.demonstrate(text, token_ids)
         whole = Completion(
             token_ids=ids, logprobs=[0.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
@@ -122,9 +127,17 @@ class ScriptedEngine(Engine):
         if count is None:
             return whole
         unsaid = decode([token for token in ids[count:] if token not in sampling.stop_token_ids]).strip()
-        if unsaid:
+        if unsaid and self.strict:
             raise ValueError(f"the script continues with {unsaid[:60]!r} after a stop string: one call per turn")
         return cut(whole, count)
+
+    def _written(self, live: LiveScript, said: Say) -> str:
+        """Returns the text of a turn.
+
+        Raises:
+            ValueError: the format cannot express a call.
+        """
+        return live.renderer.parser.format(said.text, said.calls) if said.calls else said.text
 
     def replied(self, session: str, message: Message) -> None:
         """Marks a message of the script as seen, so that the script does not receive it."""

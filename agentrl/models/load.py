@@ -27,6 +27,7 @@ from agentrl.models.scratch import build
 from agentrl.models.vision.families import FAMILIES, family_of
 from agentrl.models.vision.processor import ImageProcessor, load_processor
 from agentrl.types.errors import MissingExtra, RecipeError, require_versions
+from agentrl.types.paths import neighbours
 
 if TYPE_CHECKING:
     import torch
@@ -190,6 +191,11 @@ def sees(settings: ModelSettings, families: Container[str] = FAMILIES, *, unknow
     return json.loads((place / "config.json").read_bytes()).get("model_type") in families
 
 
+def _there(place: Path) -> str:
+    there = neighbours(place)
+    return f"; {there}" if there else ""
+
+
 def find_model(name: str, revision: str | None = None) -> Path | None:
     """Returns the path of a model on this machine: a folder with `config.json`, or a .gguf file. Downloads nothing.
 
@@ -220,7 +226,8 @@ def find_model(name: str, revision: str | None = None) -> Path | None:
     if not place.is_dir():
         raise _error(
             f"there is no folder {name!r}",
-            "model.path takes a model folder, a .gguf file, package:NAME, or OWNER/NAME of the Hugging Face Hub",
+            "model.path takes a model folder (./NAME: in the folder of the recipe), a .gguf file, package:NAME, or "
+            f"OWNER/NAME of the Hugging Face Hub{_there(place)}",
         )
     if (place / "config.json").is_file():
         return place

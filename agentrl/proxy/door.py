@@ -114,13 +114,38 @@ async def body_of(request: web.Request) -> dict[str, Any]:
 
 
 def texts_of(given: Any) -> Iterator[str]:
-    """All texts in JSON values but the files of images."""
-    if isinstance(given, str):
-        yield given
-    elif isinstance(given, dict):
-        for key, value in given.items():
-            if key != "image_url":
-                yield from texts_of(value)
-    elif isinstance(given, Sequence):
-        for value in given:
-            yield from texts_of(value)
+    """Yields all that a template may write of JSON values: texts, names, and numbers by their length."""
+    waiting = [given]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            yield from value
+            waiting += reversed(value.values())
+        elif isinstance(value, list):
+            waiting += reversed(value)
+        elif isinstance(value, int):
+            yield "0" * (value.bit_length() // 4 + 1)
+        elif isinstance(value, float):
+            yield "0.0"
+
+
+def texts_of_messages(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yields the texts of messages, as `texts_of`, without the names of their fields and the files of images."""
+    for message in messages:
+        for key, value in message.items():
+            parts = value if key == "content" and isinstance(value, list) else [value]
+            for part in parts:
+                yield from texts_of(_said(part) if parts is value else part)
+
+
+def _said(part: Any) -> Any:
+    """Returns what a template may write of a part of a content."""
+    if not isinstance(part, dict):
+        return part
+    held = {key: value for key, value in part.items() if key != "type"}
+    if part.get("type") == "image_url":
+        url = held.pop("image_url", None)
+        held |= {key: value for key, value in url.items() if key != "url"} if isinstance(url, dict) else {}
+    return held["text"] if held.keys() == {"text"} else held

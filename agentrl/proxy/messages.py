@@ -16,6 +16,9 @@ from agentrl.types.parts.content import Content, Part, TakeImage, checked, joine
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message
 
+MOST_STOPS = 64
+"""The most stop strings of a request: each is looked for after every token."""
+
 
 def stop_strings(given: Any, what: str) -> list[str]:
     """The stop strings of a request: a text, a list of texts, or None.
@@ -25,7 +28,9 @@ def stop_strings(given: Any, what: str) -> list[str]:
     """
     strings = [given] if isinstance(given, str) else given or []
     if not isinstance(strings, list) or not all(isinstance(string, str) and string for string in strings):
-        raise BadRequest(f"{what} is {given!r}, not a text or a list of texts, none of them empty")
+        raise BadRequest(f"{what} is {given!r:.200}, not a text or a list of texts, none of them empty")
+    if len(strings) > MOST_STOPS:
+        raise BadRequest(f"{what} lists {len(strings)} texts, and at most {MOST_STOPS} are taken")
     return strings
 
 

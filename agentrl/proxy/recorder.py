@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,7 +24,7 @@ import msgspec
 from agentrl.chat.formats.native_calls import in_call_order, read_arguments
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
-from agentrl.proxy.door import texts_of
+from agentrl.proxy.door import texts_of, texts_of_messages
 from agentrl.proxy.messages import BadRequest, before_stop, calls_of, from_openai, keys_of, refuse_image, to_openai
 from agentrl.store.index import with_images
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling, sample
@@ -142,7 +142,7 @@ class Recorder:
         self.requests, self.touched = 0, 0.0
         self._created, self.seconds = time.time(), 0.0
         self._tips: dict[str, TurnDraft] = {}  # The turn that ended a conversation, by its keys (`_keys`).
-        self._asked = 0
+        self._asked = self._sampled = 0
         self._asks: dict[str, list[Request]] = {}  # By the hash of the request's body.
         self._examples: set[str] = set()  # Conversations up to a reply that was not sampled here, of first requests.
         self._undelivered: set[int] = set()
@@ -162,18 +162,29 @@ class Recorder:
             ContextOverflow: the conversation fills the context.
             EngineError: the engine failed. The request is not recorded.
         """
-        key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        with reading():
+            key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         same = self._asks.setdefault(key, [])
         ask = Request([earlier for earlier in same if retried or earlier.over])
         same.append(ask)
+        replies = [asyncio.ensure_future(self._reply(body, ask)) for _ in range(n)]
         try:
-            return await asyncio.gather(*(self._reply(body, ask) for _ in range(n)))
+            return await asyncio.gather(*replies)
         finally:
             ask.over = True
+            if not ask.turns and all(reply.done() for reply in replies):  # it was refused: nothing is kept of it
+                same[:] = [other for other in same if other is not ask]
+                if not same:
+                    self._asks.pop(key, None)
 
     def asked(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
         """Called for every request that can be recorded, before it is answered."""
         self.tools = tools if self.tools is None else self.tools
+
+    @property
+    def spoke(self) -> bool:
+        """True if a reply was sampled, delivered or not."""
+        return bool(self._sampled)
 
     def undelivered(self, said: list[ChatReply]) -> None:
         """The program was gone when it was to be given these replies."""
@@ -182,8 +193,8 @@ class Recorder:
     async def _reply(self, body: dict[str, Any], ask: Request) -> ChatReply:
         with reading():
             messages, tools = _checked(body)
+        await self._must_fit(messages, tools)
         parser, renderer = self.context.renderer_for(tools)
-        await self._must_fit([messages, tools], renderer)
         given = json.dumps(tools, sort_keys=True)
         with reading():
             self.asked(messages, tools)
@@ -198,6 +209,7 @@ class Recorder:
         completion = await sample(self.context.engine, tokens, sampling, self.name)
         seconds = time.perf_counter() - started
         self.seconds += seconds
+        self._sampled += 1
         # From here on nothing waits: requests of one session may run side by side.
         if not self.prompt:
             self.prompt = self._ours(messages, parser)
@@ -229,27 +241,28 @@ class Recorder:
         """
         with reading():
             messages, tools = _checked(body)
+        await self._must_fit(messages, tools)
         parser, renderer = self.context.renderer_for(tools)
-        await self._must_fit([messages, tools], renderer)
         with reading():
             return len(renderer.start([from_openai(one, parser, self.context.take_image) for one in messages]))
 
-    async def _must_fit(self, given: Any, renderer: Renderer) -> None:
+    async def _must_fit(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
         """Counts the tokens of long texts piece by piece, with others served in between, until they are too many.
+
+        Many short texts are counted as one long text: a template may write them next to each other.
 
         Raises:
             ContextOverflow: they cannot fit.
         """
         most, count = self.context.engine.max_context, 0
-        if sum(map(len, texts_of(given))) <= PER_TOKEN * most:
+        if sum(map(len, _written(messages, tools))) <= PER_TOKEN * most:
             return
-        for text in texts_of(given):
-            for at in range(0, len(text), PIECE):
-                tokens = renderer.tokenizer.encode(text[at : at + PIECE], special=False)
-                count += max(0, len(tokens) - 1)  # without the border a token may be of both pieces
-                if count >= most:
-                    raise ContextOverflow(f"more than {count} tokens, the engine takes {most}")
-                await asyncio.sleep(0)
+        for piece in _pieces(_written(messages, tools)):
+            tokens = self.context.renderer.tokenizer.encode(piece, special=False)
+            count += max(0, len(tokens) - 1)  # without the border a token may be of both pieces
+            if count >= most:
+                raise ContextOverflow(f"more than {count} tokens, the engine takes {most}")
+            await asyncio.sleep(0)
 
     def _sampling(self, limit: int | None, stops: list[str], renderer: Renderer, seed: int) -> Sampling:
         """Returns the recipe's sampling parameters, with the allowed ones of the request."""
@@ -375,6 +388,28 @@ class Recorder:
         )
         self.turns.append(turn)
         return turn
+
+
+def _written(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Iterator[str]:
+    """Yields what a template may write of a request."""
+    yield from texts_of_messages(messages)
+    yield from texts_of(tools)
+
+
+def _pieces(texts: Iterable[str]) -> Iterator[str]:
+    """Yields texts, one behind the other, in pieces of `PIECE` characters; the last one is shorter."""
+    kept, size = list[str](), 0
+    for text in texts:
+        at = 0
+        while len(text) - at >= PIECE - size:
+            end = at + PIECE - size
+            yield "".join([*kept, text[at:end]])
+            kept, size, at = [], 0, end
+        if at < len(text):
+            kept.append(text[at:])
+            size += len(text) - at
+    if kept:
+        yield "".join(kept)
 
 
 def _task(id: str, question: str, data: dict[str, Any]) -> Task:

@@ -24,6 +24,9 @@ from agentrl.types.figures.of_episodes import earned, turns_of
 MOST_SESSIONS = 10_000
 """Maximum number of open sessions."""
 
+MOST_STRAYS = 100
+"""The most requests to unsupported paths that are logged."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -59,6 +62,7 @@ class Proxy(Sessions):
         self._ending: set[asyncio.Task[Episode]] = set()
         self._swept: set[asyncio.Task[None]] = set()
         self._store, self._taken, self._score = store, set(taken), score
+        self._strays = 0
 
     def app(self) -> web.Application:
         """The web application. It ends idle sessions while it runs, and all sessions when it stops."""
@@ -99,8 +103,12 @@ class Proxy(Sessions):
             self.context.engine.end_session(recorder.name)
 
     def stray(self, name: str, asked: str) -> None:
-        """Logs the request."""
-        _log.warning("a program requested %s (session %r), which the proxy does not support", asked, name)
+        """Logs the request, if it is among the first."""
+        self._strays += 1
+        if self._strays <= MOST_STRAYS:
+            _log.warning("a program requested %s (session %.200r), which the proxy does not support", asked, name)
+        if self._strays == MOST_STRAYS:
+            _log.warning("further requests of this kind are not logged")
 
     async def end(self, name: str, closing: Closing) -> dict[str, Any]:
         """Scores and stores a session, unless no reply reached the program.

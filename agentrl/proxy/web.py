@@ -42,6 +42,9 @@ DIALECTS: tuple[Dialect, ...] = (
 KEPT_S = 120.0
 """A connection is closed after this time without a request."""
 
+MOST_ANSWER = 1 << 18
+"""The most characters of an answer: rewards compare it in this process."""
+
 
 class TooManySessions(AgentRLError):
     """The maximum number of sessions is open."""
@@ -85,7 +88,7 @@ class Closing:
 
         Raises:
             ValueRefused: a reward is not a finite number.
-            BadRequest: the body has an unknown key, or its data is not an object.
+            BadRequest: the body has an unknown key, its data is not an object, or the answer is too long.
         """
         if unknown := set(body) - {"rewards", "reward", "answer", "group", "data"}:
             raise BadRequest(
@@ -99,6 +102,8 @@ class Closing:
         rewards = values.rewards(alone or body.get("rewards"))
         values.number(sum(rewards.values()), "the sum of the rewards")
         said = {key: None if body.get(key) is None else values.text(body[key]) for key in ("answer", "group")}
+        if len(said["answer"] or "") > MOST_ANSWER:
+            raise BadRequest(f"the answer is longer than the {MOST_ANSWER} characters that are taken at most")
         return cls(rewards, **said, data=data)
 
 
@@ -269,7 +274,7 @@ async def _stray(sessions: Sessions, request: web.Request) -> web.Response:
     """Answers requests to unsupported paths with status 404 and the supported paths."""
     parts = request.path.split("/")
     name = parts[2] if len(parts) > 3 and parts[1] == "s" else request.headers.get("X-Session-Id") or _key(request)
-    asked = f"{request.method} {request.path}"
+    asked = f"{request.method} {request.rel_url.raw_path}"[:200]  # as it was sent: no control character ends a line
     sessions.stray(name, asked)
     spoken = ", ".join(dialect.paths[0] for dialect in DIALECTS)
     message = f"{asked} is not supported; supported are {spoken}"

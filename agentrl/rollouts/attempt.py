@@ -14,7 +14,7 @@ from agentrl.rewards.components import OpenSandbox
 from agentrl.rewards.score import Live, Score
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.context import RolloutContext
-from agentrl.rollouts.conversation.calls import CallRunner
+from agentrl.rollouts.conversation.calls import CallRunner, room_for_results
 from agentrl.rollouts.conversation.conversation import SampledTurns, TurnSource
 from agentrl.rollouts.conversation.playback import RepeatedCalls, RepeatedTurns
 from agentrl.rollouts.conversation.policies import MainPolicy
@@ -159,10 +159,11 @@ class Attempt:
     def _calls(self, box: ToolBox, images: Images) -> tuple[CallRunner, TurnSource]:
         """Returns what runs the calls and what gives the turns: first a record does both, if there is one."""
         limits, put_blob = self.context.limits, self.context.put_blob
+        room = room_for_results(limits, self.context.engine.max_context)
         if self.spec.resumes is None:
-            return CallRunner(limits, self.sandbox, put_blob, images), SampledTurns()
+            return CallRunner(limits, self.sandbox, put_blob, images, room), SampledTurns()
         resumption = Resumption(self.spec.resumes, box.instances, self.sandbox, box.changes)
-        calls = RepeatedCalls(limits, self.sandbox, put_blob, images, resumption=resumption)
+        calls = RepeatedCalls(limits, self.sandbox, put_blob, images, room, resumption=resumption)
         return calls, RepeatedTurns(resumption)
 
     async def _open_tools(self, box: ToolBox, task: Task, images: Images) -> list[Message]:

@@ -10,6 +10,7 @@ from agentrl.models.hub import is_hub_name
 from agentrl.models.load import find_model
 from agentrl.store.checkpoints import POLICIES, latest
 from agentrl.types.errors import RecipeError
+from agentrl.types.paths import neighbours
 
 
 def model_of(name: str, settings: PolicySettings, main: ModelSettings | None) -> ModelSettings | None:
@@ -60,10 +61,11 @@ def checkpoint_of(name: str, written: str, revision: str | None = None) -> Path:
     except RecipeError:
         found = None
     if found is None:
+        there = neighbours(folder)
         raise RecipeError(
             f"{written!r} is neither a run nor a model",
             place=place,
-            remedy="a run directory, a checkpoint in its folder 'checkpoints', a model folder, package:NAME, or "
-            "OWNER/NAME of the Hugging Face Hub",
+            remedy="a run directory, a checkpoint in its folder 'checkpoints', a model folder (./NAME: in the folder "
+            f"of the recipe), package:NAME, or OWNER/NAME of the Hugging Face Hub{f'; {there}' if there else ''}",
         )
     return found

@@ -113,7 +113,7 @@ def missing(specs: Iterable[EpisodeSpec], run: RunReader) -> list[EpisodeSpec]:
     todo: dict[int, EpisodeSpec] = {}
     attempt = 0
     while ids:
-        stored = run.statuses(ids.values())
+        stored = run.values("status", ids.values())
         todo |= {index: replace(planned[index], id=id) for index, id in ids.items() if id not in stored}
         attempt += 1
         failed = [index for index, id in ids.items() if stored.get(id) in ("infra_error", "user_error")]

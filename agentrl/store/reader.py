@@ -104,13 +104,17 @@ class RunReader:
         assert column in EpisodeRow.__struct_fields__
         return dict(self._select(f"{column}, COUNT(*) FROM all_episodes GROUP BY {column} ORDER BY COUNT(*) DESC"))
 
-    def statuses(self, ids: Iterable[str]) -> dict[str, str]:
-        """The status of the stored episodes among `ids`. The cost depends on the number of `ids`, not on the run."""
-        wanted, found = list(ids), dict[str, str]()
+    def values(self, column: str, ids: Iterable[str]) -> dict[str, Any]:
+        """A column of the index, credit included (`index.SORTS`), of the stored episodes among `ids`.
+
+        The cost depends on the number of `ids`, not on the run.
+        """
+        assert column in SORTS
+        wanted, found = list(ids), dict[str, Any]()
         for start in range(0, len(wanted), _ASKED_AT_ONCE):
             some = wanted[start : start + _ASKED_AT_ONCE]
             marks = ", ".join("?" * len(some))
-            found.update(self._select(f"id, status FROM all_episodes WHERE id IN ({marks})", some))
+            found.update(self._select(f"id, {column} FROM all_episodes WHERE id IN ({marks})", some))
         return found
 
     def rows(

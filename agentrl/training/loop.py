@@ -93,7 +93,7 @@ class TrainingLoop:
         """One iteration."""
         started = time.perf_counter()
         self._streamed = 0.0
-        streams = self.recipe.train.stream and self.iteration >= self.recipe.train.warmup
+        streams = self.recipe.train.stream
         rollouts = await self.buffer.next_batch(self.iteration, self._accumulate if streams else None)
         self._require_scored(rollouts)
         await self.publisher.rest()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,9 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.config.train import LossSettings, TrainSettings
 from agentrl.store.tokens import TokenRecord
+from agentrl.training.accumulated import Accumulated
 from agentrl.training.auxiliary.models import AuxiliarySettings, auxiliary_model, make_backbone
+from agentrl.training.inputs import check_anchors, check_samples, lacks
 from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.loss import ANCHORS, COLUMN_OF, PreferenceLoss
 from agentrl.training.losses.objective import Objective
@@ -97,7 +98,7 @@ class Trainer:
         given = {"reference": reference, "teacher": teacher}
         if settings.ema_reference is not None:
             given["ema_reference"] = copy.deepcopy(model)
-        _check_anchors(self.objective.needs | ({settings.kl.to} if settings.kl is not None else set()), given)
+        check_anchors(self.objective.needs | ({settings.kl.to} if settings.kl is not None else set()), given)
         auxiliary = auxiliary or {}
         bodies = {name: make_backbone(each, model) for name, each in auxiliary.items()}
         self.policy = self._policy(model, settings.activation_checkpointing)
@@ -125,7 +126,7 @@ class Trainer:
         }
         self.steps = 0
         self.recorded: list[TokenRecord] = []
-        self._accumulated: _Accumulated | None = None
+        self._accumulated: Accumulated | None = None
 
     @property
     def model(self) -> Any:
@@ -144,7 +145,7 @@ class Trainer:
         """
         policy = self.policy if under == "policy" else self.anchors.get(under)
         if policy is None:
-            raise _lacks(under)
+            raise lacks(under)
         return self._measure(samples, policy, lambda packed: policy(packed)[0])
 
     @collective
@@ -209,7 +210,7 @@ class Trainer:
             DeadPolicy: the policy's log-probabilities are not finite.
             TrainError: nothing to train on, or a loss or gradient is not finite. The failed step changes no weight.
         """
-        _check(samples)
+        check_samples(samples)
         if self._accumulated is not None:
             return self._finish(samples, progress)
         settings, stats, objective = self.settings, Stats(), self.objective.at(progress)
@@ -236,10 +237,7 @@ class Trainer:
             kept = recorder.columns(batch)
             seen = self._backward(chosen, weights, old, objective, settings.entropy_bonus, stats, own, kept)
             recorder.keep(batch, seen, kept, self.ranks)
-            lr = learning_rate(settings.lr, self.steps, settings.warmup_steps, settings.lr_schedule, progress)
-            self._apply(self.optimizer, lr, chosen, stats)
-            self.steps += 1
-            self._follow()
+            lr = self._step(chosen, stats, progress)
             if not number:
                 before |= dict(zip(batch, seen, strict=True))
         self.recorded = recorder.records()
@@ -263,7 +261,7 @@ class Trainer:
         """
         if not any(sample.loss_mask.any() for sample in samples):
             return
-        _check(samples)
+        check_samples(samples)
         if self._router_weight:
             raise TrainError(
                 "the loss of routers is a mean over all tokens of a step, which are not there yet",
@@ -271,7 +269,7 @@ class Trainer:
                 remedy="train.stream=false, or train.router_loss=0",
             )
         if self._accumulated is None:
-            self._accumulated = _Accumulated()
+            self._accumulated = Accumulated()
         settings, parts, objective = self.settings, self._accumulated, self.objective.at(progress)
         weights = weights_within(samples, objective.aggregation, settings.token_norm)
         old = [sample.behaviour_logprob for sample in samples] if settings.old_logprobs == "engine" else None
@@ -289,7 +287,6 @@ class Trainer:
         Raises:
             TrainError: the samples are not those of `accumulate`.
         """
-        settings, objective = self.settings, self.objective.at(progress)
         parts, self._accumulated = self._accumulated, None
         assert parts is not None
         if (why := parts.differ_from(samples)) is not None:
@@ -299,15 +296,12 @@ class Trainer:
                 place="train.stream",
                 remedy="train.stream=false, or an estimator that compares the episodes of a group only",
             )
-        divisor = step_divisor(samples, objective.aggregation)
+        divisor = step_divisor(samples, self.objective.aggregation)
         for parameter in self.model.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(divisor)
         parts.stats.losses = [sum(parts.stats.losses) / divisor]
-        lr = learning_rate(settings.lr, self.steps, settings.warmup_steps, settings.lr_schedule, progress)
-        self._apply(self.optimizer, lr, samples, parts.stats)
-        self.steps += 1
-        self._follow()
+        lr = self._step(samples, parts.stats, progress)
         gaps = mismatch(zip(parts.samples, parts.seen, strict=True))
         return {**parts.stats.summary(self.ranks), **gaps, "lr": lr, "steps": float(self.steps)}
 
@@ -328,7 +322,7 @@ class Trainer:
         Raises:
             TrainError: as `update`; or the loss needs a reference policy, and the trainer has none.
         """
-        _check(samples)
+        check_samples(samples)
         stats, objective, about = Stats(), Objective.alone(loss, self.base), load_loss(loss, self.base)[0]
         labelled = about if isinstance(about, PreferenceLoss) else None
         further = self._further(samples, objective)
@@ -415,6 +409,15 @@ class Trainer:
         """The columns of other policies that an objective needs, before the first step."""
         needs = [name for name in ANCHORS if name in objective.needs]
         return {COLUMN_OF[name]: self.logprobs(samples, under=name) for name in needs}
+
+    def _step(self, samples: Sequence[TrainingSample], stats: Stats, progress: float) -> float:
+        """Takes a step of the policy on the accumulated gradient; returns its learning rate."""
+        own = self.settings
+        lr = learning_rate(own.lr, self.steps, own.warmup_steps, own.lr_schedule, progress)
+        self._apply(self.optimizer, lr, samples, stats)
+        self.steps += 1
+        self._follow()
+        return lr
 
     def _follow(self) -> None:
         """Moves the average of the policy, where one is kept and a step of it is due."""
@@ -590,64 +593,7 @@ class Trainer:
         )
 
 
-@dataclass
-class _Accumulated:
-    """The groups whose gradients are added up for the next step.
-
-    Attributes:
-        seen: the policy's log-probabilities, by sample.
-    """
-
-    stats: Stats = field(default_factory=Stats)
-    samples: list[TrainingSample] = field(default_factory=list)
-    seen: list[Floats] = field(default_factory=list)
-
-    def add(self, samples: Sequence[TrainingSample], seen: Sequence[Floats]) -> None:
-        """Adds the samples of a call."""
-        self.samples += samples
-        self.seen += seen
-
-    def differ_from(self, samples: Sequence[TrainingSample]) -> str | None:
-        """Names the first sample that is missing or has another advantage; None: all are equal."""
-        known = {(each.episode_id, each.branch_id): each for each in self.samples}
-        for each in samples:
-            own = known.pop((each.episode_id, each.branch_id), None)
-            if own is None or not (
-                np.array_equal(own.advantage, each.advantage) and np.array_equal(own.loss_mask, each.loss_mask)
-            ):
-                return f"episode {each.episode_id} trains with another advantage than alone in its group"
-        return f"episode {next(iter(known))[0]} does not train" if known else None
-
-
-def _check_anchors(needs: Collection[str], given: Mapping[str, Any]) -> None:
-    """Raises if a policy that KL or the loss needs is missing."""
-    for name in ANCHORS:
-        if name in needs and given.get(name) is None:
-            raise _lacks(name)
-
-
-def _lacks(anchor: str) -> TrainError:
-    key = "" if anchor == "reference" else f", or train: {{{anchor}: ...}}"
-    remedy = f"Trainer(..., {anchor}=model){key}" if anchor != "ema_reference" else "train: {ema_reference: {}}"
-    return TrainError(f"KL and the loss need a policy that the trainer has not: {anchor}", place="train", remedy=remedy)
-
-
 def cast(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     """The state dict with floating-point tensors in `dtype`; tied ones stay tied."""
     done = {id(tensor): tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in state.values()}
     return {name: done[id(tensor)] for name, tensor in state.items()}
-
-
-def _check(samples: Sequence[TrainingSample]) -> None:
-    """Raises if no token trains, or an input of the loss is not finite."""
-    if not any(sample.loss_mask.any() for sample in samples):
-        raise TrainError(
-            f"{len(samples)} training samples without a token to train on", remedy="check that the episodes have turns"
-        )
-    for sample in samples:
-        for name, values in (("advantage", sample.advantage), ("engine's log-probability", sample.behaviour_logprob)):
-            if not np.isfinite(values[sample.loss_mask]).all():
-                raise TrainError(
-                    f"episode {sample.episode_id}, branch {sample.branch_id}: an {name} is not finite",
-                    remedy="inspect the episode with `agentrl show`: a reward or the engine returned this value",
-                )

@@ -71,7 +71,7 @@ def nearest(given: str, known: Iterable[str], listed: str = "there are") -> str:
 
 
 _MANY = 20
-"""Names that are listed beside the nearest one, at most."""
+"""Names that are listed with the nearest one, at most."""
 
 
 _LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))

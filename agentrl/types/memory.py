@@ -22,6 +22,10 @@ Operation = Literal["add", "update", "delete"]
 OPERATIONS: tuple[Operation, ...] = ("add", "update", "delete")
 
 
+LONGEST = 2000
+"""Characters of an entry. It stands in every prompt, and episodes decide what is written."""
+
+
 class MemoryChange(msgspec.Struct, frozen=True):
     """One change of a memory.
 
@@ -69,7 +73,7 @@ class TextMemory(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the memory after some changes, made in their order, and their counts.
 
         Skipped are changes that could not be read (None), that name an unknown id or have no text, and additions to a
-        full memory.
+        full memory. A text of more than `LONGEST` characters is cut.
 
         Returns:
             The memory, and the metrics memory_entries, memory_added, memory_updated, memory_deleted, memory_skipped.
@@ -78,11 +82,11 @@ class TextMemory(msgspec.Struct, frozen=True, kw_only=True):
         counts = {"added": 0, "updated": 0, "deleted": 0, "skipped": 0}
         for change in changes:
             if change is not None and change.operation == "add" and change.text and len(entries) < self.most:
-                entries[f"G{numbered}"] = change.text
+                entries[f"G{numbered}"] = change.text[:LONGEST]
                 numbered += 1
                 counts["added"] += 1
             elif change is not None and change.operation == "update" and change.text and change.id in entries:
-                entries[change.id] = change.text
+                entries[change.id] = change.text[:LONGEST]
                 counts["updated"] += 1
             elif change is not None and change.operation == "delete" and change.id in entries:
                 del entries[change.id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shutil
 from pathlib import Path
@@ -46,6 +47,26 @@ def all_beside(value: Any, base: Path) -> Any:
     return beside(value, base) if isinstance(value, str) else value
 
 
+def neighbours(missing: Path) -> str | None:
+    """Returns what there is in place of a path that does not exist: the nearest folder above it, and its names.
+
+    None: that is the working folder or the root.
+    """
+    folder = missing
+    while not folder.is_dir() and folder.parent != folder:
+        folder = folder.parent
+    if folder == missing or not [part for part in folder.parts if part != folder.anchor]:
+        return None
+    names = sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
+    near = difflib.get_close_matches(missing.relative_to(folder).parts[0], names, 1)
+    more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}{folder} has: {', '.join(names[:_SHOWN]) or 'nothing'}{more}"
+
+
+_SHOWN = 20  # names of a folder in a message
+
+
 def check_program(name: str, place: str) -> None:
     """Checks that a program can be started on this machine.
 
@@ -55,5 +76,7 @@ def check_program(name: str, place: str) -> None:
     if shutil.which(name) is None:
         here = "paths that begin with ./ or ../ are relative to the folder of the recipe" if os.sep in name else ""
         raise RecipeError(
-            f"there is no program {name!r}", place=place, remedy=here or f"install {name}, or give its path"
+            f"there is no program {name!r}",
+            place=place,
+            remedy=here or f"install {name}, or give its path: ./{name} lies in the folder of the recipe",
         )

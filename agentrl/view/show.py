@@ -138,6 +138,7 @@ def show_run(run: RunReader, **choice: Unpack[Choice]) -> Iterator[RenderableTyp
     extra = [] if sort in _LISTED else [sort]
     for name in extra:
         table.add_column(name, justify="right", no_wrap=True)
+    values = {name: run.values(name, [row.id for row in rows]) for name in extra}
     table.add_column("answer", overflow="ellipsis", no_wrap=True, max_width=28)
     for row in rows:
         table.add_row(
@@ -150,7 +151,7 @@ def show_run(run: RunReader, **choice: Unpack[Choice]) -> Iterator[RenderableTyp
             f"{row.duration_s:.1f}",
             str(row.branches) if row.branches else Text("-", "dim"),
             Text(str(row.drift), "yellow") if row.drift else Text("-", "dim"),
-            *(_value(run, row, name) for name in extra),
+            *(_value(values[name][row.id]) for name in extra),
             Text(_one_line(row.answer or "")),
         )
     yield table if rows else Text("no episode fits", "dim")
@@ -167,20 +168,8 @@ _LISTED = (
 """Columns of the index that the table has, or, the time, that a table without it is sorted by."""
 
 
-_OF_CREDIT: dict[str, Callable[[Sequence[float]], float]] = {
-    "advantage": lambda given: total(given) / len(given),
-    "advantage_max": max,
-    "advantage_min": min,
-}
-
-
-def _value(run: RunReader, row: EpisodeRow, column: str) -> Text:
-    """The value that an episode is sorted by."""
-    if (of := _OF_CREDIT.get(column)) is not None:
-        credit = run.credit(row.id)
-        value: Any = of(credit.turn_advantages) if credit is not None and credit.turn_advantages else None
-    else:
-        value = getattr(row, column)
+def _value(value: Any) -> Text:
+    """A value that an episode is sorted by."""
     if value is None:
         return Text("-", "dim")
     return Text(f"{value:.3f}" if isinstance(value, float) else _one_line(str(value)))

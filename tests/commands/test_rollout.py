@@ -239,7 +239,7 @@ def test_wrong_names_are_explained(counting: Path) -> None:
         (["train", "counting", "--from", "run", "--replay", "run"], "--from and --replay exclude each other"),
         (["train", "counting"], "no section 'train'"),
         (["eval", "counting"], "has no 'model'"),
-        (["eval", "counting/checkpoints/it-00009"], "there is no recipe"),
+        (["eval", "counting/checkpoints/it-00009"], "there is no 'counting/checkpoints/it-00009'"),
         (["show", "nowhere"], "nowhere"),
         (["check", "nowhere"], "nowhere"),
     ]:

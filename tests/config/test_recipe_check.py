@@ -324,3 +324,14 @@ def test_a_field_of_a_file_names_images_beside_it(folder: Path) -> None:
     (folder / "data.jsonl").write_text('{"q": "What?", "shot": 7}')
     with pytest.raises(TaskError, match=r"data.jsonl:1: shot is 7\n  -> a path, or a list of paths"):
         load_tasks(settings, folder, 0)
+
+
+def test_a_recipe_that_learns_from_files_alone_needs_no_tasks(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"prompt": "Go.", "completion": "Done."}\n')
+    model = "model: {scratch: {hidden: 16, layers: 2, heads: 2, vocab_size: 300, max_context: 256}}\n"
+    stages = "stages: [{name: talks, sft: {jsonl: t.jsonl, steps: 1}}]\n"
+    (tmp_path / "recipe.yaml").write_text(f"name: talks\n{model}{stages}")
+    assert "tasks    0\n" in check(str(tmp_path), [])
+    (tmp_path / "recipe.yaml").write_text(f"name: talks\n{model}{stages.replace('}]', '}, {name: learn, rl: null}]')}")
+    with pytest.raises(RecipeError, match="has no tasks|needs at least one"):
+        check(str(tmp_path), [])

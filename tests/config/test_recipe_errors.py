@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from agentrl.config.loader import load_recipe
+from agentrl.config.peers import PEERS
+from agentrl.config.recipe import Recipe
+from agentrl.config.sections import section_at
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.estimators.registry import load_credit
+from agentrl.models.load import find_model
 from agentrl.rollouts.builder import build
+from agentrl.rollouts.policy_models import checkpoint_of
 from agentrl.types.errors import AgentRLError
 
 GOOD = """\
@@ -165,6 +170,14 @@ def test_an_override_cannot_reach_into_what_is_no_short_form(folder: Path) -> No
             ("max_turns: 4", "max_turn: 4"),
             ["recipe.yaml:4", "agent.max_turn", "unknown key", "did you mean 'max_turns'?"],
         ),
+        (("lr: 1.0e-5", "learning_rate: 1.0e-5"), ["recipe.yaml:8", "train.learning_rate", "the key is train.lr;"]),
+        (("lr: 1.0e-5", "gamma: 0.9"), ["train.gamma", "the key is credit: {use: NAME, gamma: ...}"]),
+        (("lr: 1.0e-5", "num_generations: 8"), ["the key is train.group_size; allowed here: "]),
+        (("lr: 1.0e-5", "batch_size: 8"), ["train.minibatch the episodes of an update; allowed here: "]),
+        (("max_turns: 4", "max_steps: 4"), ["agent.max_steps", "the key is agent.max_turns"]),
+        (("tasks: ./task.py", "dataset: ./task.py"), ["dataset: unknown key", "the key is tasks;"]),
+        (("{exact_match: {}}", "[./task.py:open_door, exact_match]"), ["{open_door: ./task.py:open_door, exact_match"]),
+        (("{exact_match: {}}", "[{exact_match: 1}]"), ["must be a mapping of names", "-> NAME: SETTINGS"]),
         (("max_turns: 4", "max_turns: many"), ["recipe.yaml:4", "agent.max_turns", "valid integer", "'many'"]),
         (("max_turns: 4", "max_turns: 0"), ["recipe.yaml:4", "greater than 0"]),
         (("lr: 1.0e-5", "lr: [1]"), ["recipe.yaml:8", "train.lr"]),
@@ -254,6 +267,33 @@ def test_no_such_recipe_names_the_nearest(folder: Path, monkeypatch: pytest.Monk
         load_recipe(folder.name[:-1] + "x")
     with pytest.raises(AgentRLError, match="did you mean 'quickstart'"):
         load_recipe("quickstrat")
+
+
+def test_a_path_that_is_gone_says_what_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    kept = folder / "runs" / "demo" / "checkpoints" / "it-00002"
+    kept.mkdir(parents=True)
+    with pytest.raises(AgentRLError) as gone:
+        load_recipe("runs/demo/checkpoints/it-00001")
+    assert str(gone.value).endswith("did you mean 'it-00002'? runs/demo/checkpoints has: it-00002")
+    with pytest.raises(AgentRLError, match="runs has: demo"):
+        load_recipe("runs/d/x")
+    with pytest.raises(AgentRLError, match="there is no recipe 'nowhere/x'\n  -> give a YAML file"):
+        load_recipe("nowhere/x")
+    with pytest.raises(AgentRLError, match="runs has: demo"):
+        find_model("runs/other")
+    with pytest.raises(AgentRLError, match=r"\./NAME: in the folder of the recipe\).*checkpoints has: it-00002$"):
+        checkpoint_of("x", "runs/demo/checkpoints/it-00001")
+
+
+def test_words_of_other_libraries_name_keys_that_exist() -> None:
+    sections = Recipe.model_fields
+    for key in {*PEERS.values()}:
+        loc = tuple(key.split("."))
+        section = section_at(Recipe, loc[:-1])
+        assert loc[0] in sections
+        assert section is not None
+        assert loc[-1] in section.model_fields, key
 
 
 JSONL = GOOD.replace("tasks: ./task.py:tasks", 'tasks: {jsonl: data.jsonl, prompt: "Q: {question}", id: key}')

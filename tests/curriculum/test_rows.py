@@ -16,6 +16,7 @@ import pyarrow.parquet as parquet
 import pytest
 from pydantic import ValidationError
 
+from agentrl.api.run_dirs import data_of
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.types.errors import MissingExtra, TaskError
@@ -50,6 +51,25 @@ def saved(path: Path, **splits: list[dict[str, Any]]) -> Path:
 
     datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in splits.items()}).save_to_disk(path)
     return path
+
+
+def test_a_pattern_takes_the_files_that_fit(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        lines(tmp_path / "jobs" / name / "trajectory.json", ROWS[:1])
+        lines(tmp_path / "jobs" / name / "result.json", [{"other": 1}])
+    found = tasks(tmp_path, jsonl="./jobs/**/trajectory.json", prompt="{q}")
+    assert [task.id for task in found] == ["a.trajectory-1", "b.trajectory-1"]
+    assert [task.id for task in tasks(tmp_path, jsonl="jobs/[a]/*t*j*.json", prompt="{q}")] == ["trajectory-1"]
+    named = {"tasks": {"jsonl": "./jobs/**/trajectory.json"}}
+    before = data_of(named, tmp_path)  # a training that is resumed notices files that changed
+    lines(tmp_path / "jobs" / "a" / "result.json", [{"other": 2}])
+    assert data_of(named, tmp_path) == before != {}
+    lines(tmp_path / "jobs" / "c" / "trajectory.json", ROWS[1:])
+    assert data_of(named, tmp_path) != before
+    with pytest.raises(TaskError, match=r"tasks\.jsonl: no file fits /.*/jobs/\*\.json"):
+        tasks(tmp_path, jsonl="jobs/*.json", prompt="{q}")
+    lines(tmp_path / "set[1].jsonl", ROWS)
+    assert len(tasks(tmp_path, jsonl="set[1].jsonl", prompt="{q}")) == 2
 
 
 def test_the_same_rows_are_the_same_tasks(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def shop(tmp_path: Path, blocks: list[tuple[str, str]]) -> Path:
     """The folder that the page describes, with the oracle."""
     folder = tmp_path / "shop"
     folder.mkdir()
-    (_, code), (_, recipe), (_, oracle) = blocks
+    (_, code), (_, recipe), (_, oracle), *_ = blocks
     (folder / "task.py").write_text(code + "\n" + oracle)
     (folder / "recipe.yaml").write_text(recipe.replace("scripts: {", "scripts: {oracle: ./task.py:oracle, "))
     return folder

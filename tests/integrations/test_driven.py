@@ -122,6 +122,33 @@ def test_an_environment_that_breaks_is_an_error_and_no_reward(driven: Driven) ->
     assert session.reset(0).messages
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        Say("<enter>7</enter> and more, which no model could have sampled"),
+        Say("</enter>" * 3),
+        Say(calls=[("no name", {"a\0": "\ud800"})]),
+        Say("half \ud800 a character"),
+        Say(calls=[("enter", {"door": float("nan")})]),
+        Say(calls=[("enter", {"door": 7}), ("enter", {"door": 7})]),
+    ],
+)
+@pytest.mark.parametrize("format", ["tags", "pythonic", "harmony"])
+def test_nothing_that_is_said_ends_an_episode_without_a_reward(folder: Path, said: Say, format: str) -> None:
+    """Whoever drives it from outside would be rid of it."""
+    made = Driven(folder, [f"agent.format={format}"])
+    try:
+        session = made.session()
+        session.reset(1)
+        seen = session.step(said)
+        while not seen.done:
+            seen = session.step(Say(""))
+        assert seen.episode is not None
+        assert (seen.episode.error, seen.reward) == (None, 0.0)
+    finally:
+        made.close()
+
+
 @pytest.mark.slow
 def test_the_server_is_written_with_the_recipe_and_its_overrides(folder: Path) -> None:
     more = ("--to", "openenv", "--out", "served", "--set", "agent.max_turns=2")

@@ -166,6 +166,28 @@ def tasks(folder: Path, **args: Any) -> list[Task]:
     ).tasks
 
 
+def test_a_folder_without_tasks_says_what_it_holds(folder: Path) -> None:
+    with pytest.raises(TaskError, match=r"(?s)there is no folder .*did you mean 'tasks'\?"):
+        tasks(folder, path="task")
+    (older := folder / "older" / "hello").mkdir(parents=True)
+    (older / "task.yaml").write_text("instruction: Go.\n")
+    with pytest.raises(TaskError, match=r"(?s)hello is a task of Terminal-Bench 1.*harbor tasks migrate -i .*older"):
+        tasks(folder, path="older")
+
+
+def test_files_written_on_windows(folder: Path) -> None:
+    shared = folder / "tasks" / "shared"
+    for name in ("task.toml", "instruction.md"):
+        (shared / name).write_bytes(b"\xef\xbb\xbf" + (shared / name).read_text().replace("\n", "\r\n").encode())
+    (task,) = tasks(folder, only=["sh*"])
+    assert task.instruction[0]["content"] == "Write the sum of /app/numbers.txt to /app/sum.txt."
+    test = shared / "tests" / "test.sh"
+    test.write_bytes(test.read_text().replace("\n", "\r\n").encode())
+    with pytest.raises(TaskError, match=r"(?s)test.sh has line ends of Windows.*-> sed -i"):
+        tasks(folder, only=["sh*"])
+    assert [task.id for task in tasks(folder, skip=True)] == ["apart", "object"]
+
+
 def test_what_a_task_says(folder: Path) -> None:
     (task,) = tasks(folder, only=["sh*"])
     assert task.instruction[0]["content"] == "Write the sum of /app/numbers.txt to /app/sum.txt."
@@ -400,7 +422,7 @@ def test_folders_that_are_none(folder: Path) -> None:
     (folder / "tasks" / "shared" / "instruction.md").unlink()
     with pytest.raises(TaskError, match=r"there is no instruction\.md"):
         tasks(folder)
-    with pytest.raises(TaskError, match=r"(?s)holds a task\.toml"):
+    with pytest.raises(TaskError, match=r"(?s)there is no folder .*elsewhere"):
         tasks(folder, path="elsewhere")
     with pytest.raises(AgentRLError, match="takes no argument 'files'"):
         tasks(folder, files="x")

@@ -19,6 +19,7 @@ import pytest
 import agentrl
 from agentrl import Say
 from agentrl.integrations.harbor.tool import Harbor
+from agentrl.integrations.swe import verifier
 from agentrl.integrations.swe.rows import oracle, row_of
 from agentrl.integrations.swe.tool import Repository, check_out
 from agentrl.integrations.swe.verifier import _counted, _is_change, swe_tests
@@ -30,7 +31,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.tools.builtin.files import Files
 from agentrl.types.errors import TaskError
 from agentrl.types.paths import data_path
-from agentrl.types.sandbox import SandboxImageUnusable, SandboxSpec
+from agentrl.types.sandbox import ExecResult, SandboxImageUnusable, SandboxSpec
 from agentrl.types.task import Task
 from tests.sandbox import dockerd
 from tests.sandbox.conftest import docker_host  # noqa: F401
@@ -363,3 +364,26 @@ async def test_what_an_agent_may_try(image: str) -> None:
             await scored(box, backend, task, python="/bin/true2")
     finally:
         await backend.close()
+
+
+def test_what_a_sandbox_says_of_its_changes_is_bounded() -> None:
+    """Its Python may be the agent's."""
+    assert _is_change(("a/b.py", None))
+    assert not _is_change(("a/" * 100_000 + "b.py", None))
+
+
+@pytest.mark.parametrize("said", [b'{"a": [' + b"{}," * 600_000 + b"{}]}", b"[" * 100_000, b"7", b"\xff"])
+async def test_changes_that_are_no_changes_are_a_note(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Budget:
+        async def exec(self, *given: object, **more: object) -> ExecResult:
+            return ExecResult(0, "ok", stdout=said)
+
+    monkeypatch.setattr(verifier, "budget", Budget)
+    monkeypatch.setattr(verifier, "json", _NoLoads())
+    assert isinstance(await verifier._run_changes(None, "find", {}), str)  # type: ignore[arg-type]
+
+
+class _NoLoads:
+    """`json` without `loads`, which makes gigabytes of what is bounded in bytes alone."""
+
+    dumps = staticmethod(json.dumps)

@@ -116,17 +116,22 @@ AGENTS_PY = {
     "google-genai": GENAI,
 }
 """`agent.py` of the frameworks."""
+GEMINI_SETTINGS = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "tools": {"core": ["run_shell_command"]},
+    "privacy": {"usageStatisticsEnabled": False},
+}
+"""Those of the user: it takes none of the system's from a folder below one that others may write, like /tmp."""
 SHORT: dict[str, dict[str, Any]] = {
     "mini-swe-agent": {
         "program": ["-c", "mini.yaml", "-c", "agent.instance_template={{task}}", "-o", "out.json"],
     },
     "@google/gemini-cli": {
-        "files": ["./system.json", "./system.md"],
-        "env": {"GEMINI_CLI_SYSTEM_SETTINGS_PATH": "system.json", "GEMINI_SYSTEM_MD": "system.md"},
+        "files": ["./system.md"],
+        "env": {"SETTINGS": json.dumps(GEMINI_SETTINGS), "GEMINI_SYSTEM_MD": "system.md"},
     },
 }
 """Further settings of programs, for prompts that a tiny model can be trained on."""
-GEMINI_SETTINGS = {"tools": {"core": ["run_shell_command"]}, "privacy": {"usageStatisticsEnabled": False}}
 TASK = """
 from agentrl import Say
 
@@ -180,7 +185,6 @@ def test_it_trains_as_it_is(tried: TriedProgram, tmp_path: Path) -> None:
         (tmp_path / "agent.py").write_text(AGENTS_PY[tried.name])
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "tasks.jsonl").write_text('{"n": 4}\n{"n": 7}\n')
-    (tmp_path / "system.json").write_text(json.dumps(GEMINI_SETTINGS))
     (tmp_path / "system.md").write_text("Use the tool.")
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
     sets = [f"--set={key}={json.dumps(value)}" for key, value in settings_of(tried).items()]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+import re
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -11,8 +14,9 @@ import pytest
 
 from agentrl.rewards import RewardSet
 from agentrl.rewards.functions.judges.criteria import saturated
+from agentrl.rewards.functions.judges.facts import supported_facts
 from agentrl.rewards.functions.judges.scalar import number_in
-from agentrl.types.errors import EngineError, TaskError
+from agentrl.types.errors import AgentRLError, EngineError, TaskError
 from agentrl.types.task import Task
 from tests.engines.http_server import serving, status
 from tests.rewards.make import make_episode, turn
@@ -143,8 +147,9 @@ async def test_a_reward_model_without_a_number_is_out_of_reach(server, reply):
 
 def test_the_number_in_a_reply():
     assert number_in(b"3") == 3.0
-    assert number_in(b"[]") is None
-    assert number_in(b"x") is None
+    for none in (b"[]", b"x"):
+        with pytest.raises(ValueError, match="no score"):
+            number_in(none)
 
 
 async def test_facts_are_counted_that_a_document_supports(server, judge):
@@ -167,3 +172,46 @@ async def test_a_text_without_facts_gets_nothing(server, judge):
     assert await scored("supported_facts", None, judge=judge, text=" ") == (0.0, "no text")
     server.reply = lambda prompt: "none"
     assert await scored("supported_facts", "Rome", judge=judge) == (None, "malformed reply: no list of facts")
+
+
+@pytest.mark.parametrize("refusal", [400, 413, 422])
+async def test_what_is_too_long_for_a_reward_model_is_cut(server, refusal):
+    server.reply = lambda prompt: {"score": 1.0} if len(prompt) < 9000 else status(refusal)
+    scorer = {"url": f"{server.url}/pooling", "model": "rm"}
+    said = "begin" + "x" * 100_000 + "end"
+    assert await scored("reward_model", said, scorer=scorer) == (1.0, "")
+    tried = [body["messages"][-1]["content"] for body in server.asked]
+    assert [len(text) > 9000 for text in tried] == [True, True, False]
+    assert (tried[0], tried[-1][:5], tried[-1][-3:]) == (said, "begin", "end")
+
+
+async def test_what_a_reward_model_does_not_take_of_an_agent_is_0_with_a_note(server):
+    """No failure: the agent would be rid of its worst answers."""
+    server.reply = lambda prompt: status(400) if "$(boom)" in prompt else {"score": 1.0}
+    scorer = {"url": f"{server.url}/pooling", "model": "rm"}
+    assert await scored("reward_model", "$(boom)", scorer=scorer) == (
+        0.0,
+        "the reward model refuses what the agent wrote",
+    )
+    assert len(server.asked) == 2
+
+
+async def test_a_reward_model_that_refuses_everything_is_one_of_the_settings(server):
+    server.reply = lambda prompt: status(404)
+    with pytest.raises(AgentRLError, match="refused: HTTP 404"):
+        await scored("reward_model", scorer={"url": f"{server.url}/pooling", "model": "rm"})
+
+
+@pytest.mark.parametrize("reply", [b"[" * 100_000, b'{"score": ' + b"9" * 400 + b"}"])
+def test_a_number_that_none_can_be_made_of(reply):
+    with pytest.raises(ValueError, match="no score"):
+        number_in(reply)
+
+
+def test_thoughts_are_found_in_a_time_that_grows_with_the_text():
+    found = re.compile(inspect.signature(supported_facts).parameters["pattern"].default, re.DOTALL)
+    assert found.findall("<think>a < b\n</think>x<think>c</think><think>d") == ["a < b\n", "c"]
+    assert found.findall("<think>a<think>b</think>") == ["b"]
+    began = time.process_time()
+    assert found.findall("<think>" * 30_000) == []
+    assert time.process_time() - began < 1.0

@@ -15,7 +15,7 @@ from agentrl.rewards.groups import score_group
 from agentrl.rewards.score import Score
 from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task
-from tests.engines.http_server import serving
+from tests.engines.http_server import serving, status
 from tests.rewards.make import make_episode, turn
 
 TASK = Task.of("t", "Book a table.")
@@ -33,12 +33,16 @@ def judge(body: Any) -> str:
     if "Merge" in text:
         assert text.count("It is a.") == 1  # proposed by all
         return 'I keep all. {"criteria": ["It is a.", "It is b.", "It is c.", "It is d."]}'
-    return json.dumps({"verdicts": next(found for name, found in VERDICTS.items() if f"I am {name}" in text)})
+    named = (found for name, found in VERDICTS.items() if f"I am {name}" in text)
+    return json.dumps({"verdicts": next(named, "none")})
 
 
-async def scored(tmp_path: Path, answer: Callable[[Any], str] = judge, **settings: Any) -> list[Score]:
+async def scored(tmp_path: Path, answer: Callable[[Any], Any] = judge, **settings: Any) -> list[Score]:
     async def reply(path: str, body: Any) -> Any:
-        return {"choices": [{"message": {"role": "assistant", "content": answer(body)}, "finish_reason": "stop"}]}
+        found = answer(body)
+        if not isinstance(found, str):
+            return found
+        return {"choices": [{"message": {"role": "assistant", "content": found}, "finish_reason": "stop"}]}
 
     async with serving(reply) as url:
         asked = {"url": f"{url}/v1", "model": "m", "cache": str(tmp_path), "retries": 0}
@@ -72,3 +76,27 @@ async def test_without_criteria_nothing_is_scored(tmp_path: Path) -> None:
 async def test_the_rubric_stands_before_the_quality(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="no component 'rubrics'"):
         await scored(tmp_path, of="rubrics")
+
+
+async def test_a_member_that_the_judge_refuses_to_read_costs_the_others_nothing(tmp_path: Path) -> None:
+    """It gets what is worst, and its criteria are left out."""
+
+    def answer(body: Any) -> Any:
+        return status(400) if "I am third" in body["messages"][0]["content"] else judge(body)
+
+    first, second, third = await scored(tmp_path, answer)
+    assert [first.total, second.total, third.total] == [0.0, 0.0, -1.0]
+    assert third.notes["rubric"] == "the judge refuses what the agent wrote"
+    assert third.components["process"] is None
+
+
+async def test_verdicts_that_are_nested_too_deep_are_none(tmp_path: Path) -> None:
+    deep = '{"verdicts":' * 5000
+
+    def answer(body: Any) -> Any:
+        found = judge(body)
+        return deep if "I am second" in body["messages"][0]["content"] and "verdicts" in found else found
+
+    first, second, _ = await scored(tmp_path, answer)
+    assert first.total is not None
+    assert (second.total, second.notes["rubric"]) == (None, "malformed reply: no verdicts")

@@ -30,4 +30,4 @@ def test_the_arms_that_need_no_peer_play_and_what_is_stored_is_checked(monkeypat
     runner.compare(rows, report)
     assert [(ratio.ours, ratio.other) for ratio in report.ratios] == [("agentrl", "bare aiohttp")]
     promised = [line for line in said if "at most" in line]
-    assert [line.partition(", 50 ms")[0] for line in promised] == ["runner: CPU ms a turn", "runner: seconds"]
+    assert [line.partition(", 50 ms")[0] for line in promised] == ["runner: CPU of a turn", "runner: seconds"]

@@ -366,7 +366,7 @@ print(loop(question))
     ("program", "ended"),
     [
         ("loop(question); time.sleep(600)", ("truncated", "wall", 2)),
-        ("print('x' * 3_000_000); loop(question); sys.exit(3)", ("user_error", "", 2)),
+        ("print('x' * 3_000_000); loop(question); sys.exit(3)", ("truncated", "tool_broken", 2)),
     ],
 )
 def test_limits_hold_in_a_sandbox(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,23 +20,11 @@ from agentrl.rollouts.summary import summary
 from agentrl.simulate.clock import simulated
 from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.types.episode import Episode
-from agentrl.types.errors import EngineError, ToolError, ToolServerEnded
+from agentrl.types.errors import EngineError, ToolError
 from agentrl.types.sample import training_samples
 from agentrl.types.task import Task
-from tests.rollouts.world import Bench, FlakyEngine, collect, make_context, make_parts, play_one, specs
-from tests.standing import stand_still, standing
+from tests.rollouts.world import Bench, FlakyEngine, calls, collect, make_context, make_parts, play_one, specs
 from tests.waiting import until_async
-
-
-def calls(*names: str, **arguments: Any) -> Any:
-    """A script that calls tools, one a turn, then ends the episode."""
-
-    def script(task: Any, rng: Any) -> Any:
-        for name in names:
-            yield Say(calls=[(name, arguments if name == "echo" else {})])
-        yield Say(calls=[("end", {"answer": task.data["answer"]})])
-
-    return script
 
 
 def trained_tokens(episode: Episode) -> int:
@@ -268,172 +256,6 @@ def test_limits_truncate_and_still_score(tmp_path: Path) -> None:
     assert (episode.status, episode.stop) == ("truncated", "wall")
 
 
-class Sleepers(Bench):
-    """Bench, and calls in which the process stands still."""
-
-    @tool
-    async def stand(self, seconds: float) -> str:
-        """Ctrl-Z, and some work."""
-        stand_still(seconds)
-        await asyncio.sleep(5)
-        return "awake"
-
-
-def standing_calls(task: Any, rng: Any) -> Any:
-    for _ in range(2):
-        yield Say(calls=[("stand", {"seconds": 5000.0})])
-    yield Say(calls=[("end", {"answer": "z"})])
-
-
-def test_a_process_that_was_stopped_costs_the_episode_no_time(tmp_path: Path) -> None:
-    parts = make_parts(
-        tmp_path,
-        tools=["tests.rollouts.test_runner:Sleepers"],
-        limits={"episode_s": 30, "open_s": 5, "score_s": 5, "generate_s": 5},
-        rewards={"tool_success": {}},
-    )
-    episode = standing(play_one(make_context(parts, standing_calls)))
-    assert (episode.status, episode.stop, episode.reward) == ("done", "answer", 1.0)
-    assert [call.result for call in episode.turns[0].calls] == ["awake"]
-
-
-async def late(task: Any, episode: Any) -> float:
-    """A reward in which the process stands still."""
-    stand_still(10_000)
-    await asyncio.sleep(1)
-    return 1.0
-
-
-class SlowToOpen(Bench):
-    """Stands still while it opens and closes."""
-
-    async def open(self, task: Task, sandbox: Any) -> None:
-        stand_still(10_000)
-        await asyncio.sleep(1)
-
-    async def close(self) -> None:
-        stand_still(10_000)
-        await asyncio.sleep(1)
-
-
-def test_nor_while_tools_open_and_close_and_rewards_score(tmp_path: Path) -> None:
-    failures: list[dict[str, Any]] = []
-    parts = make_parts(
-        tmp_path,
-        tools=["tests.rollouts.test_runner:SlowToOpen"],
-        limits={"open_s": 5, "score_s": 5, "close_s": 5},
-        rewards={"late": "tests.rollouts.test_runner:late"},
-    )
-    (episode,) = standing(collect(make_context(parts, calls()), specs(1), failures=failures))
-    assert (episode.status, episode.reward, failures) == ("done", 1.0, [])
-
-
-class StoppedEngine(FlakyEngine):
-    """The process stands still while it answers."""
-
-    async def generate(self, token_ids: Any, sampling: Any, session: str) -> Any:
-        stand_still(10_000)
-        await asyncio.sleep(1)
-        return await super().generate(token_ids, sampling, session)
-
-
-def test_nor_while_the_engine_answers(tmp_path: Path) -> None:
-    failures: list[dict[str, Any]] = []
-    context = make_context(make_parts(tmp_path, limits={"generate_s": 5, "retries": 0}), calls(), StoppedEngine)
-    (episode,) = standing(collect(context, specs(1), failures=failures))
-    assert (episode.status, failures) == ("done", [])
-
-
-class Served(Bench):
-    """Bench with calls that end the program behind it."""
-
-    ends: ClassVar[int] = 0
-    """The calls of `die` that do so, from the first on."""
-
-    @tool
-    async def die(self) -> str:
-        """Ends the program, or says that it lives."""
-        if Served.ends > 0:
-            Served.ends -= 1
-            raise ToolServerEnded("the program ended")
-        return "alive"
-
-    @tool
-    async def die_together(self) -> str:
-        """Ends it in a task of a group."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.die())
-        return "alive"
-
-
-@pytest.mark.parametrize("call", ["die", "die_together"])
-@pytest.mark.parametrize(
-    ("ends", "retries", "ended", "attempts"),
-    [
-        (0, 2, ("done", "answer", 1.0), 0),
-        (1, 2, ("done", "answer", 1.0), 1),
-        (2, 2, ("truncated", "tool_broken", 0.0), 1),
-        (99, 9, ("truncated", "tool_broken", 0.0), 1),
-        (99, 0, ("infra_error", "", None), 0),
-    ],
-)
-async def test_a_tool_s_program_is_started_again_and_who_ends_it_again_is_scored(
-    tmp_path: Path, ends: int, retries: int, ended: tuple[str, str, float | None], attempts: int, call: str
-) -> None:
-    Served.ends = ends
-    parts = make_parts(
-        tmp_path,
-        tools=["tests.rollouts.test_runner:Served"],
-        rewards={"found": "tests.rollouts.test_runner:found"},
-        limits={"backoff_s": 0.0, "retries": retries},
-    )
-    failures: list[dict[str, Any]] = []
-    (episode,) = await collect(make_context(parts, calls(call)), specs(1), failures=failures)
-    assert (episode.status, episode.stop, episode.reward, episode.attempt) == (*ended, attempts)
-    assert len(failures) == (attempts or ended[0] == "infra_error")
-
-
-class Silent(Served):
-    """Its program does not answer after calls that ran out of time, `ends` times."""
-
-    async def check_answers(self) -> None:
-        await self.die()
-
-
-@pytest.mark.parametrize("limit", [{}, {"episode_s": 30}], ids=["call", "episode"])
-@pytest.mark.parametrize(("ends", "attempt", "stop"), [(0, 0, ""), (1, 1, ""), (2, 1, "tool_broken")])
-def test_a_program_that_does_not_answer_after_a_time_limit_counts_as_ended(
-    tmp_path: Path, limit: dict[str, Any], ends: int, attempt: int, stop: str
-) -> None:
-    Served.ends = ends
-    parts = make_parts(
-        tmp_path, tools=["tests.rollouts.test_runner:Silent"], limits={"backoff_s": 0.0, "retries": 2, **limit}
-    )
-    (episode,) = simulated(collect(make_context(parts, calls("hang")), specs(1)))
-    assert (episode.attempt, episode.stop) == (attempt, stop or ("wall" if limit else "answer"))
-
-
-class BreaksAtFirst(Served):
-    """Its program does not start the first time."""
-
-    starts: ClassVar[int] = 0
-
-    async def open(self, task: Task, sandbox: Any) -> None:
-        await super().open(task, sandbox)
-        BreaksAtFirst.starts += 1
-        if BreaksAtFirst.starts == 1:
-            raise ToolServerEnded("the program did not start")
-
-
-async def test_a_program_that_does_not_start_casts_no_suspicion(tmp_path: Path) -> None:
-    BreaksAtFirst.starts, Served.ends = 0, 1
-    parts = make_parts(
-        tmp_path, tools=["tests.rollouts.test_runner:BreaksAtFirst"], limits={"backoff_s": 0.0, "retries": 2}
-    )
-    episode = await play_one(make_context(parts, calls("die")))
-    assert (episode.status, episode.attempt) == ("done", 2)
-
-
 class NeverScores(FlakyEngine):
     """Samples, and does not say what it makes of a gold answer."""
 
@@ -451,29 +273,6 @@ def test_an_engine_that_scores_no_gold_answer_in_time_has_failed(tmp_path: Path)
     )
     assert (episode.status, len(failures)) == ("infra_error", 2)
     assert "no scores of the gold answer within 600 s" in failures[0]["message"]
-
-
-async def test_other_outages_between_leave_the_suspicion(tmp_path: Path) -> None:
-    """Ended, a broken engine, and ended again: the agent's doing; engines that break off are not."""
-
-    class Between(FlakyEngine):
-        asked: ClassVar[int] = 0
-
-        async def generate(self, token_ids: Any, sampling: Any, session: str) -> Any:
-            Between.asked += 1
-            if Between.asked == 2:
-                raise EngineError("connection reset")
-            return await super().generate(token_ids, sampling, session)
-
-    Served.ends = 2
-    parts = make_parts(tmp_path, tools=["tests.rollouts.test_runner:Served"], limits={"backoff_s": 0.0, "retries": 2})
-    episode = await play_one(make_context(parts, calls("die"), Between))
-    assert (episode.status, episode.stop, episode.attempt) == ("truncated", "tool_broken", 2)
-
-
-async def found(task: Any, episode: Any) -> float:
-    """Whether there is an answer."""
-    return float(episode.answer is not None)
 
 
 async def test_cancelling_emits_nothing_and_leaves_no_task(tmp_path: Path) -> None:

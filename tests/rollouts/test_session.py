@@ -10,13 +10,14 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
+from agentrl.chat.formats.parser import ParsedCall, Reply
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.config.agent import FormatSettings
 from agentrl.config.limits import Limits
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollouts.agent import Agent
-from agentrl.rollouts.conversation.calls import CallRunner
+from agentrl.rollouts.conversation.calls import AT_ONCE, CallRunner, room_for_results
 from agentrl.rollouts.conversation.conversation import Conversation
 from agentrl.rollouts.conversation.policies import MainPolicy
 from agentrl.rollouts.conversation.resumption import Resumption
@@ -339,6 +340,42 @@ def looking(engine: Any, renderer: Renderer) -> Session:
     session = Session(state, box, MainPolicy(POLICY, engine, renderer, Sampling()))
     session.begin([{"role": "user", "content": "Where?"}])
     return session
+
+
+class Busy(Tool):
+    """Counts the calls under way."""
+
+    parallel = True
+    now = most = ran = 0
+
+    @tool
+    async def look(self, at: str) -> str:
+        """Looks."""
+        self.now, self.ran = self.now + 1, self.ran + 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0)
+        self.now -= 1
+        return "x" * 1000
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_a_reply_of_thousands_of_calls_keeps_nobody_waiting(
+    parallel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes its share of threads, processes and connections, and its results end with what a prompt can hold."""
+    monkeypatch.setattr(Busy, "parallel", parallel)
+    busy = Busy()
+    engine: Any = ScriptedEngine(lambda task, rng: iter(()), gemma4(), gemma4().parser)
+    limits = Limits(observation_chars=2000)
+    calls = CallRunner(limits, None, None, Images(engine, limits), room_for_results(limits, 10_000))
+    reply = Reply("", calls=[ParsedCall("look", {"at": "x"}, at=k) for k in range(3000)])
+    records, results = await calls.run(reply, toolbox([busy]))
+    assert busy.most == (AT_ONCE if parallel else 1)
+    assert 80 <= busy.ran <= 80 + AT_ONCE
+    assert (len(records), len(results)) == (3000, 3000)
+    assert [record.outcome for record in records] == ["ok"] * busy.ran + ["skipped"] * (3000 - busy.ran)
+    assert sum(len(record.result) for record in records) < 300_000
+    assert (await calls.run(reply, toolbox([busy])))[0][0].outcome == "ok"  # the next reply has room again
 
 
 async def test_a_script_acts_also_where_the_prompt_opens_a_thought() -> None:

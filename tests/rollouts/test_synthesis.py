@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agentrl.agents.synthesis import UNTRIED
 from agentrl.api.rollout import rollout
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
+from agentrl.integrations import accepted
 
 RECIPE = """\
 name: made
@@ -63,3 +65,14 @@ def test_good_questions_become_tasks(tmp_path: Path) -> None:
     (task,) = load_tasks(settings, tmp_path, seed=0).tasks
     assert task.instruction == [{"role": "user", "content": "Where is the city of the tower?"}]
     assert task.data == {"level": "a", "answer": ["France"], "made_by": played["a"].id}
+
+
+def test_a_question_that_nobody_could_try_is_not_accepted(tmp_path: Path) -> None:
+    """The last turn of the episode is its last proposal: none is left for the solver."""
+    (tmp_path / "recipe.yaml").write_text(RECIPE.replace("max_turns: 8", "max_turns: 3"))
+    (tmp_path / "task.py").write_text(TASK)
+    run = rollout(tmp_path, 5, script="makes", out=tmp_path / "run", reporters=())
+    played = {episode.task.id: episode for episode in run.dir.episodes()}
+    assert {played[name].notes["accepted"] for name in "ad"} == {UNTRIED}
+    assert {episode.reward for episode in played.values()} == {0}
+    assert not list(accepted.tasks("./run", tmp_path))

@@ -139,7 +139,7 @@ def play(task: Task, rng: Any) -> Any:
         ("rewrite", UNSPEAKABLE, ""),
         ("finish", UNSPEAKABLE, ""),
         ("reward", set(ODD) - NUMBERS, "session.reward: reward 'won' is "),
-        ("score", set(ODD) - NUMBERS - {"none"}, "reward component 'scored' returned "),
+        ("score", set(ODD) - NUMBERS - {"none"}, "reward component 'scored' ("),
     ],
 )
 async def test_what_cannot_be_recorded_ends_its_episode_and_no_other(

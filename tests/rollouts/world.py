@@ -173,3 +173,19 @@ async def play_one(context: RolloutContext) -> Episode:
 
 
 __all__ = ["Bench", "FlakyEngine", "collect", "make_context", "make_parts", "play_one", "specs"]
+
+
+def calls(*names: str, **arguments: Any) -> Any:
+    """A script that calls tools, one a turn, then ends the episode."""
+
+    def script(task: Any, rng: Any) -> Any:
+        for name in names:
+            yield Say(calls=[(name, arguments if name == "echo" else {})])
+        yield Say(calls=[("end", {"answer": task.data["answer"]})])
+
+    return script
+
+
+async def found(task: Any, episode: Any) -> float:
+    """A reward of 1 for any answer."""
+    return float(episode.answer is not None)

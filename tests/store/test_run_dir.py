@@ -245,8 +245,8 @@ def test_what_is_missing_is_asked_by_id(path, monkeypatch):
         monkeypatch.delattr(RunReader, "rows")
         monkeypatch.delattr(RunReader, "ids")
         assert [spec.id for spec in missing(specs, run)] == ["g1#0~1", *(f"g{k}#0" for k in range(1000, 1200))]
-        assert run.statuses(["g0#0~1", "g2#0", "nothing"]) == {"g0#0~1": "infra_error", "g2#0": "done"}
-        assert run.statuses([]) == {}
+        assert run.values("status", ["g0#0~1", "g2#0", "nothing"]) == {"g0#0~1": "infra_error", "g2#0": "done"}
+        assert run.values("status", []) == {}
 
 
 async def test_add_may_run_off_the_event_loop(path):

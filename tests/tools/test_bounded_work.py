@@ -46,6 +46,22 @@ async def test_what_is_no_patch_is_said_by_the_process() -> None:
         await ApplyPatch().apply_patch(v4a("-a").replace("m.py", "a/" * 100_000))
 
 
+@pytest.mark.slow
+async def test_a_patch_with_a_huge_line_number_has_none() -> None:
+    huge = "9" * 5000
+    read = await tool._worked(reading.read, f"--- a/m.py\n+++ b/m.py\n@@ -{huge},{huge} +1,1 @@\n-a\n+b\n")
+    [change] = msgspec.convert(read["changes"], list[Change])
+    assert change.hunks[0].first is None
+    assert patched(change, "a\n") == "b\n"
+
+
+@pytest.mark.slow
+async def test_what_a_helper_raises_is_an_error_of_the_tool() -> None:
+    """Whatever in a model's text the function did not expect: its episode goes on."""
+    with pytest.raises(ToolError, match="cannot be read: apply raised"):
+        await tool._worked(reading.apply, {"kind": "no change"}, "a")
+
+
 def test_a_helper_says_what_this_process_would() -> None:
     patch = v4a("@@ x", " é", "-b", "+\ud800")
     changes = msgspec.convert(reading.read(patch)["changes"], list[Change])

@@ -18,7 +18,7 @@ from agentrl.preflight.plan import plan
 from agentrl.store.run_dir import RunDir
 from agentrl.training.memory.experiences import change_of, operations_in
 from agentrl.types.errors import AgentRLError, StoreError, TrainError
-from agentrl.types.memory import MemoryChange, TextMemory
+from agentrl.types.memory import LONGEST, MemoryChange, TextMemory
 from tests.counting import TINY, metrics, write
 from tests.engines.http_server import serving, status
 
@@ -54,6 +54,14 @@ def test_what_cannot_be_done_is_skipped_and_counted() -> None:
     memory, told = full.changed(lost)
     assert memory == full
     assert told["memory_skipped"] == len(lost)
+
+
+def test_an_entry_is_bounded() -> None:
+    """It stands in every prompt: a long one would leave no room for an episode."""
+    long = MemoryChange("add", "x" * 10_000), MemoryChange("update", "y" * 10_000, "G0")
+    memory, told = TextMemory().changed(long)
+    assert memory.entries == {"G0": "y" * LONGEST}
+    assert (told["memory_added"], told["memory_updated"]) == (1, 1)
 
 
 def test_the_entries_stand_at_the_end_of_the_system_message() -> None:

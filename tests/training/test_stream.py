@@ -94,6 +94,7 @@ def test_a_group_that_does_not_train_after_all_is_an_error() -> None:
         trainer.update(first, seed=0)
 
 
+@pytest.mark.slow
 def test_the_first_groups_train_while_the_last_one_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path / "recipe", TINY + TRAIN)
     (folder / "task.py").write_text(CODE + HELD)
@@ -148,6 +149,7 @@ def test_what_reads_all_groups_is_refused(tmp_path: Path, overrides: list[str], 
     assert "stream" in str(refused.value)
 
 
+@pytest.mark.slow
 def test_credit_that_reads_all_groups_is_an_error_of_the_first_update(tmp_path: Path) -> None:
     folder = write(tmp_path / "recipe", TINY + TRAIN)
     with pytest.raises(AgentRLError, match="its credit depends on other groups"):

@@ -19,7 +19,7 @@ from agentrl.types.parts.image import ImageInfo, ImageRefused, checked_image, da
 from agentrl.types.parts.intake import Images
 from agentrl.types.task import Task
 from agentrl.types.values import ValueRefused
-from tests.images import RED, png
+from tests.images import RED, _chunk, png
 
 
 def encoded(format: str, size: tuple[int, int] = (31, 17), **more: Any) -> bytes:
@@ -144,3 +144,15 @@ def test_the_header_of_an_image_is_parsed_once(monkeypatch: pytest.MonkeyPatch) 
     assert len(parsed) == 1
     with pytest.raises(ImageRefused):
         ToolResult("", images=[bytes(again.images[0])[:-1]])
+
+
+def test_a_png_has_one_header() -> None:
+    """Decoders take the first of two, and what bounds an image took the last."""
+    large, small = (_chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) for side in (9000, 1))
+    whole = png()
+    signature, data = whole[:8], whole[33:-12]
+    for made in (signature + large + data + small + whole[-12:], signature + small + large + data + whole[-12:]):
+        with pytest.raises(ImageRefused, match="cut off or damaged"):
+            image_info(made)
+    with pytest.raises(ImageRefused, match="cut off or damaged"):
+        image_info(signature + data + small + whole[-12:])

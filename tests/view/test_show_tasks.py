@@ -1,4 +1,4 @@
-"""What `agentrl show` adds to a list: the column that it sorts by, a table of tasks, and why there is no credit."""
+"""`agentrl show`: the column that sorts a list, the table of tasks, and the reason for a credit of 0."""
 
 from __future__ import annotations
 

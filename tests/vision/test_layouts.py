@@ -124,3 +124,15 @@ def test_a_tile_that_transformers_would_drop_is_refused() -> None:
     with pytest.raises(ImageRefused, match="all values of a tile are 0"):
         processor.pixels(png(dark))
     loaded.processor.pixels(png(dark))
+
+
+def test_an_image_whose_data_has_another_size_than_its_header_is_refused(loaded: LoadedModel) -> None:
+    """The size that was checked against the limits is the one that is decoded."""
+    processor = loaded.processor
+    assert processor is not None
+    out = io.BytesIO()
+    Image.new("P", (900, 900)).save(out, "GIF")
+    data = bytearray(out.getvalue())
+    data[6:10] = (1).to_bytes(2, "little") * 2  # the screen; its only picture stays as large as it is
+    with pytest.raises(ImageRefused, match="its header says 1 x 1 pixels, its data"):
+        processor.pixels(bytes(data))

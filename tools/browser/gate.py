@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from hosts import public
+from hosts import listed, public
 
 CHUNK = 1 << 16
 CONNECT_S = 10.0
@@ -34,7 +34,7 @@ class Gate:
     def __init__(
         self, allow: list[str], refused: Callable[[str], None], through: tuple[str, int] | None = None
     ) -> None:
-        self.allow, self.refused, self.through = [entry.lower() for entry in allow], refused, through
+        self.allow, self.refused, self.through = allow, refused, through
         self.server: asyncio.Server | None = None
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -67,7 +67,7 @@ class Gate:
         _, command, _, kind = await reader.readexactly(4)
         host = await self.host(reader, kind)
         port = int.from_bytes(await reader.readexactly(2))
-        if command != 1 or not allowed(self.allow, host, port):
+        if command != 1 or not listed(self.allow, host, port):
             self.refused(place(host, port))
             writer.write(REFUSED + REST)
             return
@@ -91,22 +91,6 @@ class Gate:
         if kind == 3:
             return (await reader.readexactly((await reader.readexactly(1))[0])).decode("ascii", "replace").lower()
         return str(ipaddress.ip_address(await reader.readexactly(4 if kind == 1 else 16)))
-
-
-def allowed(entries: list[str], host: str, port: int) -> bool:
-    """Returns True if an entry allows the host and port."""
-    host = host.rstrip(".")
-    for entry in entries:
-        if entry == "*":
-            return True
-        name, colon, number = entry.rpartition(":")
-        bare = entry.count(":") > 1 and not name.endswith("]")  # an address of IPv6 without a port
-        name, ports = (name, {number}) if colon and number.isdigit() and not bare else (entry, {"80", "443"})
-        name = name.strip("[]").rstrip(".")
-        same = host == name or (name.startswith("*.") and host.endswith(name[1:]))
-        if same and str(port) in ports:
-            return True
-    return False
 
 
 def place(host: str, port: int) -> str:
@@ -167,7 +151,7 @@ async def addresses(host: str, port: int, allow: list[str]) -> list[str]:
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     own = dict.fromkeys(str(each[4][0]) for each in found)
-    fit = [address for address in own if public(address) or allowed(allow, address, port)]
+    fit = [address for address in own if public(address) or listed(allow, address, port)]
     if not fit:
         raise Denied(f" (at {', '.join(list(own)[:3])}: no public address, and not listed)")
     return fit

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 
-Entry = tuple[str, set[int]]
-"""Host, and its ports."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # IANA's registries of special-purpose addresses (RFC 6890 and later), without the globally reachable ones.
 NOT_PUBLIC = [
@@ -30,14 +31,21 @@ def public(text: str) -> bool:
     return not any(address.version == network.version and address in network for network in NOT_PUBLIC)
 
 
-def entry(text: str) -> Entry:
-    """Parses an entry into (host, ports)."""
-    host, _, port = text.lower().partition(":")
-    return host.rstrip("."), {int(port)} if port else {80, 443}
+def listed(entries: Iterable[str], host: str, port: int) -> bool:
+    """Returns True if an entry allows a host or address at a port.
 
-
-def listed(entries: list[Entry], host: str, port: int) -> bool:
-    """Returns True if an entry allows a host or address at a port."""
-    return any(
-        port in ports and (host == name or (name[:2] == "*." and host.endswith(name[1:]))) for name, ports in entries
-    )
+    Args:
+        entries: `host`, `*.domain` (its subdomains) or an address, each for ports 80 and 443, or with `:port` (an
+            address of IPv6 then in brackets); `*`: every host and port.
+    """
+    host = host.lower().rstrip(".")
+    for entry in map(str.lower, entries):
+        if entry == "*":
+            return True
+        name, colon, number = entry.rpartition(":")
+        bare = entry.count(":") > 1 and not name.endswith("]")  # an address of IPv6 without a port
+        name, ports = (name, {number}) if colon and number.isdigit() and not bare else (entry, {"80", "443"})
+        name = name.strip("[]").rstrip(".")
+        if str(port) in ports and (host == name or (name.startswith("*.") and host.endswith(name[1:]))):
+            return True
+    return False

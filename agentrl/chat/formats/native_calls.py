@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -180,10 +181,10 @@ def answers(ids: Sequence[str], following: Sequence[Message]) -> tuple[list[Mess
     Of calls with the same id, the first has the first result of that id.
     """
     found: dict[str, list[Message]] = {id: [] for id in ids}
-    others = []
+    wanted, others = Counter(ids), []
     for message in following:
         results = found.get(str(message.get("tool_call_id"))) if message.get("role") == "tool" else None
-        if results is not None and len(results) < ids.count(str(message["tool_call_id"])):
+        if results is not None and len(results) < wanted[str(message["tool_call_id"])]:
             results.append(message)
         else:
             others.append(message)

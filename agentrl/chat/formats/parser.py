@@ -17,6 +17,9 @@ from agentrl.chat.formats.thoughts import apart
 from agentrl.types.parts import schemas
 from agentrl.types.parts.schemas import Argument
 
+MAX_HINTS = 64
+"""Names of a reply that are compared with those of the tools: a degenerate one has thousands."""
+
 
 @dataclass(slots=True)
 class ParsedCall:
@@ -112,6 +115,7 @@ class Parser(ABC):
     framed: ClassVar[re.Pattern[str] | None] = None
     around: tuple[str, str] | None = None
     others: Sequence[type[Parser]] = ()
+    _hints = MAX_HINTS  # names that `_unknown` may still compare with those of the tools
 
     def __init__(self, definitions: Sequence[Mapping[str, Any]] = ()) -> None:
         self.functions: dict[str, Mapping[str, Any]] = {d["function"]["name"]: d["function"] for d in definitions}
@@ -129,6 +133,7 @@ class Parser(ABC):
         Args:
             tools: names of the tools that may be called now; a call of any other is a fault.
         """
+        self._hints = MAX_HINTS
         opened, closed = self.thought if any(mark in text for mark in self.thought) else Parser.thought
         parts = apart(text, lambda part: list(self._find(part, tools)), _is_call, (opened, closed))
         thought = "\n".join(parts.thoughts) if parts.thoughts else None
@@ -241,7 +246,11 @@ class Parser(ABC):
         return call if call.name in tools else self._unknown(call.name, written, tools)
 
     def _unknown(self, name: str, written: str, tools: Collection[str]) -> ParseFault:
-        near = difflib.get_close_matches(name[:100], tools, 1) or sorted(filter(name.__contains__, tools), key=len)[-1:]
+        near: list[str] = []
+        if self._hints > 0:
+            self._hints -= 1
+            inside = sorted(filter(name.__contains__, tools), key=len)[-1:]
+            near = difflib.get_close_matches(name[:100], tools, 1) or inside
         hint = f"did you mean {near[0]!r}? " if near else ""
         offer = f"tools: {', '.join(tools)}" if tools else "no tool can be called now"
         return ParseFault(_snippet(written), f"there is no tool {name[:100]!r}; {hint}{offer}", name[:100])

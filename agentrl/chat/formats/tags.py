@@ -8,7 +8,17 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, read_json, same, signature_lines
+from agentrl.chat.formats.parser import (
+    MAX_HINTS,
+    Call,
+    Found,
+    ParsedCall,
+    ParseFault,
+    Parser,
+    read_json,
+    same,
+    signature_lines,
+)
 
 _TAG = re.compile(r"<\s?(/?)\s?([A-Za-z_][\w.-]*+)[^<>]*+>")
 
@@ -107,10 +117,13 @@ class TagsParser(Parser):
 
     def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
         opened: dict[str, int] = {}  # position of the first tag of this name
+        compared: set[str] = set()
         for tag in _TAG.finditer(prose):
             name, start = tag[2], tag.start()
-            if name not in opened and (near := difflib.get_close_matches(name.lower()[:100], tools, 1, 0.75)):
-                return self._fault(prose[start:], f"found {tag[0][:60]!r}", tools, near[0])
+            if name not in compared and len(compared) < MAX_HINTS:
+                compared.add(name)
+                if near := difflib.get_close_matches(name.lower()[:100], tools, 1, 0.75):
+                    return self._fault(prose[start:], f"found {tag[0][:60]!r}", tools, near[0])
             if not tag[1]:
                 opened.setdefault(name, start)
             elif name in opened and not acted and name not in ("think", "answer"):

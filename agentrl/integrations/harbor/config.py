@@ -155,7 +155,7 @@ def read_task_toml(folder: Path) -> TaskToml:
     require_own_files(folder)
     path = folder / "task.toml"
     try:
-        return TaskToml.model_validate(tomllib.loads(path.read_text()))
+        return TaskToml.model_validate(tomllib.loads(path.read_text("utf-8-sig")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TaskError(f"not valid TOML: {error}", place=str(path), remedy=_REMEDY) from None
     except TaskError as error:

@@ -34,7 +34,7 @@ class HarborStep:
     @property
     def instruction(self) -> str:
         """Text shown to the agent."""
-        return (self.folder / "instruction.md").read_text(errors="replace").strip()
+        return (self.folder / "instruction.md").read_text("utf-8-sig", errors="replace").strip()
 
 
 def steps_of(folder: Path, config: TaskToml) -> list[HarborStep]:

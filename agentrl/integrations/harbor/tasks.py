@@ -29,6 +29,7 @@ from agentrl.integrations.harbor.config import (
 from agentrl.integrations.harbor.dockerfile import LEAVE_OUT, Plan, last_workdir, plan_of, root_of, roots_in
 from agentrl.integrations.harbor.steps import steps_of
 from agentrl.types.errors import TaskError
+from agentrl.types.paths import neighbours
 from agentrl.types.sandbox import NetworkAllow
 from agentrl.types.task import Message, Task
 
@@ -73,7 +74,7 @@ def tasks(
     root = (base / path).resolve()
     folders = [found.parent for found in sorted(root.rglob("task.toml"))] if root.is_dir() else []
     if not folders:
-        raise TaskError(f"no folder in {root} holds a task.toml", place="tasks.args.path", remedy="give Harbor tasks")
+        raise _none_in(root)
     builder = _builder(build, image, bases or {})
     for folder in folders:
         id = folder.name if folder == root else ".".join(folder.relative_to(root).parts)
@@ -88,6 +89,26 @@ def tasks(
                 skipped[id] = error.message
             if not isinstance(error, Unsupported):
                 _log.warning("the task %s is left out (tasks.args.skip): %s", id, error)
+
+
+def _require_bash(file: Path) -> None:
+    """Raises a TaskError for a script with line ends of Windows, with which no command of it works."""
+    if file.is_file() and not file.is_symlink():
+        with file.open("rb") as script:
+            if script.readline().endswith(b"\r\n"):
+                remedy = f"sed -i 's/\\r$//' {file}; or leave the task out (tasks.exclude)"
+                raise TaskError(f"{file.name} has line ends of Windows (CRLF)", place=str(file), remedy=remedy)
+
+
+def _none_in(root: Path) -> TaskError:
+    if not root.is_dir():
+        remedy = neighbours(root) or "it is relative to the folder of the recipe"
+        return TaskError(f"there is no folder {root}", place="tasks.args.path", remedy=remedy)
+    remedy = "give Harbor tasks"
+    if (older := next(iter(sorted(root.rglob("task.yaml"))), None)) is not None:
+        command = f"harbor tasks migrate -i {root} -o FOLDER"
+        remedy = f"{older.parent.name} is a task of Terminal-Bench 1 (task.yaml), which Harbor converts: {command}"
+    return TaskError(f"no folder in {root} holds a task.toml", place="tasks.args.path", remedy=remedy)
 
 
 class Unsupported(TaskError):
@@ -128,6 +149,8 @@ def _task(id: str, folder: Path, image: str | None, network: Any, resources: boo
     for file in ("instruction.md", "tests/test.sh"):
         if not (folder / file).is_file() and not config.steps:
             raise TaskError(f"there is no {file}", place=str(folder), remedy="add it, or exclude the task")
+    for script in sorted(folder.rglob("*.sh")):
+        _require_bash(script)
     resolved(config.verifier.env, f"{folder}/task.toml: verifier.env")  # fail now, not after the episode
     steps = steps_of(folder, config)
     if (what := unsupported(folder, config)) is not None:
@@ -143,7 +166,7 @@ def _task(id: str, folder: Path, image: str | None, network: Any, resources: boo
             raise Unsupported(error.message, place=error.place, remedy=error.remedy) from None
         remedy = "set one network for all tasks (tasks.args.network), or leave the task out (tasks.args.skip: true)"
         raise Unsupported(str(error), place=str(folder), remedy=remedy) from None
-    first = steps[0].instruction if steps else (folder / "instruction.md").read_text(errors="replace")
+    first = steps[0].instruction if steps else (folder / "instruction.md").read_text("utf-8-sig", errors="replace")
     instruction = "\n".join(_shown(first.splitlines()))
     about: dict[str, Any] = {"folder": str(folder), "digest": digest(folder), "left_to_the_image": plan.left}
     if judge is not None:

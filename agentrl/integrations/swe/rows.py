@@ -46,7 +46,11 @@ def row_of(task: Task) -> SweRow:
         raise TaskError("test_patch is no unified diff", place=f"task {task.id!r}", remedy="mend the row")
     fail, keep = (_ids(task, key) for key in ("FAIL_TO_PASS", "PASS_TO_PASS"))
     if not fail:
-        raise TaskError("FAIL_TO_PASS names no test", place=f"task {task.id!r}", remedy="leave the row out")
+        remedy = "leave the row out"
+        if "FAIL_TO_PASS" not in task.data:
+            columns = ", ".join(task.data)
+            remedy = f"name its column: tasks.fields: {{FAIL_TO_PASS: COLUMN, PASS_TO_PASS: COLUMN}}; it has: {columns}"
+        raise TaskError("FAIL_TO_PASS names no test", place=f"task {task.id!r}", remedy=remedy)
     return SweRow(**texts, fail_to_pass=fail, pass_to_pass=keep)
 
 

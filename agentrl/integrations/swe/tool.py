@@ -34,6 +34,10 @@ class Repository(Tool):
 
     needs_sandbox = True  # not stateless: `open` writes files, so that a fork cannot begin with a snapshot
 
+    def check_task(self, task: Task) -> None:
+        """Checks the columns of the row."""
+        row_of(task)
+
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Prepares the repository of the image."""
         box = own(sandbox)

@@ -17,11 +17,13 @@ from agentrl.rewards.functions.state import end_programs_of
 from agentrl.rewards.grading import budget
 from agentrl.rewards.isolation import CONFIGURATION, apart, is_loaded_by_itself, passes, prepare_proof
 from agentrl.types.errors import TaskError
+from agentrl.types.parts.foreign_json import read_json
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import ExecResult, Sandbox, SandboxImageUnusable
 from agentrl.types.task import Task
 
 _LIMIT = 16 << 20  # bytes of all changed files
+_PATH_CHARS = 4096  # of a path, Linux's limit
 _COPY_S = 120.0
 _NO_CODE = b"raise ModuleNotFoundError('the agent removed this file')\n"
 
@@ -203,14 +205,16 @@ async def _run_changes(sandbox: Sandbox, what: str, given: Mapping[str, Any]) ->
     asked = json.dumps(given).encode()
     done = await budget().exec(sandbox, words, stdin=asked, timeout_s=_COPY_S, output_limit=4 * _LIMIT)
     try:
-        said = json.loads(done.stdout) if done.ok else None
-    except (ValueError, RecursionError):
+        said = read_json(done.stdout) if done.ok else None
+    except ValueError:
         said = None
     return said if isinstance(said, dict) and all(map(_is_change, said.items())) else done.text[-300:].strip()
 
 
 def _is_change(item: tuple[str, Any]) -> bool:
     """Returns True for an entry of the form; a sandbox may say anything."""
+    if len(item[0]) > _PATH_CHARS:
+        return False
     path, entry = PurePosixPath(item[0]), item[1]
     if path.is_absolute() or {"..", ".git"} & {*path.parts} or not path.parts or str(path) != item[0]:
         return False

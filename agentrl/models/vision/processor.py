@@ -238,10 +238,13 @@ def _decoded(data: bytes) -> Any:
     """
     from PIL import Image
 
+    found = image_info(data)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # limits.image_pixels bounds it
             image = Image.open(io.BytesIO(data))
+            if image.size != (found.width, found.height):  # the bound was checked for another size
+                raise ValueError(f"its header says {found.width} x {found.height} pixels, its data {image.size}")
             image.load()
         if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
             image = image.convert("RGBA")

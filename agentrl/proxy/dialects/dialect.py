@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from agentrl.proxy.messages import BadRequest, text_of_reply
@@ -209,12 +210,12 @@ def at_least_one(value: Any, what: str) -> int | None:
 def joined(messages: list[Body]) -> list[Body]:
     """Merges consecutive assistant messages: some APIs list the text and the calls of a reply separately."""
     found: list[Body] = []
-    for message in messages:
-        if found and message.get("role") == found[-1].get("role") == "assistant":
-            before = found[-1]
-            calls = [*before.get("tool_calls", ()), *message.get("tool_calls", ())]
-            text = text_of_reply(before) + text_of_reply(message)
-            found[-1] = {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
-        else:
-            found.append(message)
+    for replies, run in groupby(messages, lambda message: message.get("role") == "assistant"):
+        said = list(run)
+        if not replies or len(said) == 1:
+            found += said
+            continue
+        calls = [call for message in said for call in message.get("tool_calls", ())]
+        text = "".join(map(text_of_reply, said))
+        found.append({"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})})
     return found

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from agentrl.proxy.dialects.dialect import (
@@ -146,7 +147,7 @@ _BESIDE = ("partMetadata", "videoMetadata", "mediaResolution")
 def _messages(contents: list[Body]) -> list[Body]:
     """Converts contents. A call without an id gets one by its place, and a result without one that of its call."""
     found: list[Body] = []
-    waiting: list[tuple[Any, Any]] = []  # Id and name of the last reply's calls that have no result so far.
+    waiting = _Waiting()
     for index, content in enumerate(map(_named, contents)):
         role, parts = content.get("role") or "user", _parts(content)
         if role == "model":
@@ -157,14 +158,16 @@ def _messages(contents: list[Body]) -> list[Body]:
             ]
             text = _text([part for part in parts if "functionCall" not in part])
             found.append({"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})})
-            before = waiting if found[-2:-1] and found[-2]["role"] == "assistant" else []
-            waiting = [*before, *((each["id"], each["function"]["name"]) for each in calls)]
+            if not (found[-2:-1] and found[-2]["role"] == "assistant"):
+                waiting = _Waiting()
+            for each in calls:
+                waiting.add(each["id"], each["function"]["name"])
             continue
         answers = [part["functionResponse"] for part in parts if "functionResponse" in part]
         results = [_named(each, "'functionResponse'") for each in answers]
-        named = [result.get("id") for result in results]
+        named = {_key(result.get("id")) for result in results}
         for result in results:
-            id = _answered(result, waiting, named)
+            id = waiting.answered(result.get("id"), result.get("name"), named)
             found.append({"role": "tool", "tool_call_id": id, "content": _result(result)})
         rest = [part for part in parts if "functionResponse" not in part]
         if rest or not results:
@@ -172,19 +175,56 @@ def _messages(contents: list[Body]) -> list[Body]:
     return joined(found)
 
 
-def _answered(result: Body, waiting: list[tuple[Any, Any]], named: list[Any]) -> Any:
-    """Takes the call of a result off the list, by id, by name, or the first, and returns its id.
+class _Waiting:
+    """The calls of the last reply that have no result so far.
 
-    Args:
-        named: ids of all results, whose calls have no other result.
+    Each call is looked at a few times only: a request may have tens of thousands of calls and results.
     """
-    id, name = result.get("id"), result.get("name")
-    others = [each for each in waiting if each[0] not in named]
-    fits = [*(each for each in waiting if each[0] == id), *(each for each in others if each[1] == name), *others]
-    if not fits:
-        return id
-    waiting.remove(fits[0])
-    return fits[0][0]
+
+    def __init__(self) -> None:
+        self._ids: list[Any] = []
+        self._open: list[bool] = []
+        self._by_id: dict[str, deque[int]] = {}
+        self._by_name: dict[str, deque[int]] = {}
+        self._in_order = deque[int]()
+
+    def add(self, id: Any, name: Any) -> None:
+        """Adds a call."""
+        number = len(self._ids)
+        self._ids.append(id)
+        self._open.append(True)
+        self._by_id.setdefault(_key(id), deque()).append(number)
+        self._by_name.setdefault(_key(name), deque()).append(number)
+        self._in_order.append(number)
+
+    def answered(self, id: Any, name: Any, named: Collection[str]) -> Any:
+        """Takes the call of a result, by id, by name, or the first, and returns its id; that of the result without one.
+
+        Args:
+            named: keys of the ids of all results: their calls have no other result.
+        """
+        number = self._next(self._by_id.get(_key(id)), ())
+        if number is None:
+            number = self._next(self._by_name.get(_key(name)), named)
+        if number is None:
+            number = self._next(self._in_order, named)
+        if number is None:
+            return id
+        self._open[number] = False
+        return self._ids[number]
+
+    def _next(self, calls: deque[int] | None, named: Collection[str]) -> int | None:
+        """Returns the next call of a queue; None if there is none. Those that others take are taken off it."""
+        while calls:
+            number = calls.popleft()
+            if self._open[number] and not (named and _key(self._ids[number]) in named):
+                return number
+        return None
+
+
+def _key(value: Any) -> str:
+    """An id or a name, which may be any JSON, as a key."""
+    return json.dumps(value, sort_keys=True)
 
 
 def _result(result: Body) -> Any:

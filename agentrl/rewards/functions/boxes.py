@@ -66,8 +66,9 @@ def box_look(task: Task, episode: Episode, *, key: str = "box", tag: str = "blin
     if key in task.data and task.data[key] is None:
         return 1.0
     (gold, *_), text = _gold(task, key), episode.turns[0].text if episode.turns else ""
-    found = re.search(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", text, re.DOTALL)
-    regions = boxes_in(found.group(1)) if found else []
+    _, opened, behind = text.partition(f"<{tag}>")
+    inside, closed, _ = behind.partition(f"</{tag}>")
+    regions = boxes_in(inside) if opened and closed else []
     if any(iou(a, b) >= above for a, b in itertools.combinations(regions, 2)):
         return 0.0
     return float(any(iou(region, gold) > above for region in regions))

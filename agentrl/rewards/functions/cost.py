@@ -7,7 +7,7 @@ from typing import Literal
 
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.maths import Metric, with_correctness
-from agentrl.rewards.functions.retrieval import new_evidence
+from agentrl.rewards.functions.retrieval import new_pieces
 from agentrl.types.episode import CallRecord, Episode
 from agentrl.types.task import Task
 
@@ -98,15 +98,12 @@ def frugal_search(
             not read; these are ours.
     """
     limit = max_searches + 1
-    searches, best = 0, 0
-    found = new_evidence(task, episode, key, search_tools)
-    for turn, share in zip(episode.turns, found, strict=True):
-        searches += sum(
-            call.outcome == "ok" and (search_tools is None or call.name in search_tools) for call in turn.calls
-        )
-        best = searches if share > 0 else best
-    note = f"{searches} searches, the last useful one {best or 'none'}, recall {sum(found):g}"
-    if sum(found) < threshold or not best:
+    by_turn, wanted = new_pieces(task, episode, key, search_tools)
+    found = [count for counts in by_turn for count in counts]  # of each search, also of several in one turn
+    searches, recall = len(found), sum(found) / wanted
+    best = max((number for number, count in enumerate(found, 1) if count), default=0)
+    note = f"{searches} searches, the last useful one {best or 'none'}, recall {recall:g}"
+    if recall < threshold or not best:
         return Scored(max(-max_reward, min(_logit(abs(searches - limit) / limit), 0.0)), note)
     if searches == best:
         return Scored(max_reward + zeta * best / limit, note)

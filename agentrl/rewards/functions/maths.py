@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.functions.answers.comparers import MATHS, said, then
+from agentrl.rewards.functions.answers.comparers import LONGEST, MATHS, said, then
 from agentrl.rewards.functions.answers.symbolic import compare, readable, require_maths
 from agentrl.rewards.functions.verifiers import METRICS, gold
 from agentrl.sandbox.helper import TooMuch
@@ -18,8 +18,6 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
 from agentrl.types.parts.content import text_of
 from agentrl.types.task import Task
-
-_LONGEST = 20_000  # characters of an answer
 
 
 @reward(source="math-verify (huggingface/Math-Verify)", require=require_maths, bounds=(0, 1))
@@ -53,7 +51,7 @@ async def maths(
     references, answer = gold(task, key), said(episode) or ""
     if not answer.strip():
         return 0.0
-    if len(answer) > _LONGEST:
+    if len(answer) > LONGEST:
         return Scored(0.0, f"an answer of {len(answer)} characters")
     verdicts, note = [], ""
     question = "\n".join(text_of(message.get("content") or "") for message in task.instruction)

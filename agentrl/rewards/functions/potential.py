@@ -84,7 +84,8 @@ def _reliability(
 def _named(answer: str, episode: Episode) -> float | None:
     """The share of an episode's observations that name an answer; None without an observation."""
     shown = [normalise(text_of(message["content"])) for turn in episode.turns for message in turn.observations]
-    return fmean(f" {normalise(answer)} " in f" {text} " for text in shown) if shown else None
+    wanted = f" {normalise(answer)} "  # once: an answer may be as long as all observations
+    return fmean(wanted in f" {text} " for text in shown) if shown else None
 
 
 def _likely(moments: Sequence[Sequence[float | None]]) -> list[float | None]:

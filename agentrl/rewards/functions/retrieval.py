@@ -46,14 +46,22 @@ def retrieval_utility(
 
 def new_evidence(task: Task, episode: Episode, key: str, search_tools: list[str] | None) -> list[float]:
     """Per turn, the share of the evidence that no earlier turn had found."""
+    found, wanted = new_pieces(task, episode, key, search_tools)
+    return [sum(counts) / wanted for counts in found]
+
+
+def new_pieces(task: Task, episode: Episode, key: str, search_tools: list[str] | None) -> tuple[list[list[int]], int]:
+    """Counts the pieces of evidence that no earlier result had, per turn and result; and all that there are."""
     wanted = {normalise(piece) for piece in gold(task, key)}
-    left, shares = set(wanted), []
+    left, counts = set(wanted), []
     for turn in episode.turns:
-        shown = [f" {normalise(result)} " for result in results(turn, search_tools)]
-        found = {piece for piece in left if any(f" {piece} " in text for text in shown)}
-        left -= found
-        shares.append(len(found) / len(wanted))
-    return shares
+        counts.append([0] * len(shown := results(turn, search_tools)))
+        for place, result in enumerate(shown):
+            text = f" {normalise(result)} "
+            found = {piece for piece in left if f" {piece} " in text}
+            left -= found
+            counts[-1][place] = len(found)
+    return counts, len(wanted)
 
 
 def results(turn: Turn, search_tools: list[str] | None, but: str = "") -> list[str]:

@@ -50,7 +50,7 @@ def numeric(task: Task, episode: Episode, *, key: str = "answer", tolerance: flo
     """1 if the last number of the answer is that of one of the references, else 0.
 
     `1,000`, `.5`, `-2e3`, `3/4`, `\\frac{3}{4}` and `50%` are numbers. A percent sign may be left out or written out on
-    either side: 50% equals both 0.5 and 50.
+    either side: 50% equals both 0.5 and 50, and of percentages only itself.
 
     Args:
         tolerance: the two may differ by tolerance * max(1, |gold|).
@@ -58,13 +58,12 @@ def numeric(task: Task, episode: Episode, *, key: str = "answer", tolerance: flo
     Raises:
         TaskError: a reference holds no number.
     """
-    readings: list[float] = []
-    for reference in gold(task, key):
-        numbers = last_number(reference)
+    references = {reference: last_number(reference) for reference in gold(task, key)}
+    for reference, numbers in references.items():
         if not numbers:
             raise TaskError(f"{key!r} holds no number: {reference!r}", place=f"task {task.id}")
-        readings += numbers
-    return float(equal_numbers(last_number(said(episode) or ""), readings, tolerance))
+    answer = last_number(said(episode) or "")
+    return float(any(equal_numbers(answer, numbers, tolerance) for numbers in references.values()))
 
 
 @reward(bounds=(0, 1))

@@ -31,6 +31,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+AT_ONCE = 32
+"""Calls of a reply that run at the same time: a reply may have thousands, and others wait for the same threads, helper
+processes and connections."""
+
+PER_TOKEN = 8
+"""Characters of results for a token of the context, of which most results need fewer. See `room_for_results`."""
+
+_LEAST = 4  # results of full length that fit into any reply
+_MOST = 1 << 20  # characters of the results of a reply
+
+
+def room_for_results(limits: Limits, max_context: int) -> int:
+    """Returns the characters of results after which no further call of a reply runs: the next prompt would not fit.
+
+    Thousands of calls with long results would take minutes to render, and hundreds of megabytes to store.
+    """
+    return max(_LEAST * limits.observation_chars, min(PER_TOKEN * max_context, _MOST))
+
 
 @dataclass(frozen=True)
 class Heard:
@@ -54,12 +72,14 @@ class CallRunner:
     Attributes:
         put_blob: stores an output that is cut, returns its hash.
         images: of the episode.
+        room: characters of the results of a reply, see `room_for_results`.
     """
 
     limits: Limits
     sandbox: Sandbox | None
     put_blob: Callable[[bytes], str] | None
     images: Images
+    room: int = _MOST
     _locks: dict[int, asyncio.Lock] = field(default_factory=dict)
 
     async def run(self, reply: Reply, methods: Mapping[str, ToolMethod]) -> tuple[list[CallRecord], list[ToolResult]]:
@@ -68,14 +88,16 @@ class CallRunner:
         All run in that order if one of their tools may end the reply. Faults of the reply are recorded as calls, too.
         The records are in the order of calls and faults in the reply, whatever ran first.
         """
-        ended: list[str] = []
+        running = _RunningReply(self.room)
         if len(reply.calls) > 1 and _side_by_side([methods.get(call.name) for call in reply.calls]):
-            pairs = await _together([self._call_in_turn(k, call, methods, ended) for k, call in enumerate(reply.calls)])
+            pairs = await _together(
+                [self._call_in_turn(k, call, methods, running) for k, call in enumerate(reply.calls)]
+            )
         else:
             pairs = []
             for k, call in enumerate(reply.calls):
                 await give_way()
-                pairs.append(await self._call_in_turn(k, call, methods, ended))
+                pairs.append(await self._call_in_turn(k, call, methods, running))
         placed = [(fault.at, _unread(k, fault)) for k, fault in enumerate(reply.errors)]
         placed += [(call.at, record) for call, (record, _) in zip(reply.calls, pairs, strict=True)]
         return [record for _, record in sorted(placed, key=lambda each: each[0])], [result for _, result in pairs]
@@ -102,29 +124,29 @@ class CallRunner:
         turn.rewards = values.added(turn.rewards, given)
 
     async def _call_in_turn(
-        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], ended: list[str]
+        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], running: _RunningReply
     ) -> tuple[CallRecord, ToolResult]:
-        """Runs a call, after the earlier ones of the same instance unless the tool allows concurrent calls.
-
-        Args:
-            ended: the name of the call that ended the reply, if any. A call that ends it adds its name.
-        """
+        """Runs a call, after the earlier ones of the same instance unless the tool allows concurrent calls."""
         method = methods.get(call.name)
         if method is None or method.owner.parallel:
-            return await self._call(index, call, methods, ended)
+            async with running.places:
+                return await self._call(index, call, methods, running)
         if (lock := self._locks.get(id(method.owner))) is None:
             lock = self._locks[id(method.owner)] = asyncio.Lock()
         await lock.acquire()
         try:
-            return await self._call(index, call, methods, ended)
+            return await self._call(index, call, methods, running)
         finally:
             lock.release()
 
     async def _call(
-        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], ended: list[str]
+        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], running: _RunningReply
     ) -> tuple[CallRecord, ToolResult]:
-        if ended:
-            return _skipped(index, call, ended[0])
+        if running.ended_by is not None:
+            by = f"{running.ended_by}, called before it in the same reply, changed what it was meant for"
+            return _skipped(index, call, f"Not run: {by}.")
+        if running.room <= 0:
+            return _skipped(index, call, FULL)
         started = time.perf_counter()
         method = methods.get(call.name)
         outcome: Any = "ok"
@@ -158,8 +180,9 @@ class CallRunner:
                     result.executed,
                 )  # fmt: skip
             if result.ends_reply:
-                ended.append(call.name)
+                running.ended_by = running.ended_by or call.name
         text, dropped = cut_middle(result.text, self.limits.observation_chars)
+        running.room -= len(text) + sum(map(len, map(str, shown)))
         blob = self.put_blob(result.text.encode(errors="replace")) if dropped and self.put_blob else None
         record = CallRecord(
             id=call.id or f"call_{index}",
@@ -189,8 +212,25 @@ def _goes_up(error: BaseException) -> bool:
     return isinstance(error, ends)
 
 
-def _skipped(index: int, call: ParsedCall, by: str) -> tuple[CallRecord, ToolResult]:
-    text = f"Not run: {by}, called before it in the same reply, changed what it was meant for."
+FULL = "Not run: too much to show."
+
+
+class _RunningReply:
+    """State of the calls of one reply while they run.
+
+    Attributes:
+        room: characters of results that still fit.
+        ended_by: name of the call that ended the reply, if any.
+        places: of calls that run at the same time.
+    """
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.ended_by: str | None = None
+        self.places = asyncio.Semaphore(AT_ONCE)
+
+
+def _skipped(index: int, call: ParsedCall, text: str) -> tuple[CallRecord, ToolResult]:
     record = CallRecord(
         id=call.id or f"call_{index}",
         name=call.name,

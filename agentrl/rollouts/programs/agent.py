@@ -146,14 +146,24 @@ class ProgramAgent(Agent):
         }
 
     def _close(self, session: Session, recorder: EpisodeRecorder, ended: Ended) -> None:
-        closing = recorder.closing
+        closing, spoke = recorder.closing, recorder.spoke
         if ended.code and closing is None and self.nonzero == "error":
-            if ended.killed and session.turns:
+            if ended.killed and spoke:
                 raise ProgramKilled(f"the program was killed: {ended.killed}", place=f"task {session.task.id}")
+            if self.where == "sandbox" and spoke:  # the policy can break there what the program needs
+                raise ProgramKilled(
+                    f"the program ended with exit code {ended.code}{_last_words(ended)}",
+                    place=f"task {session.task.id}",
+                    remedy="agent.nonzero: end takes that for an end like any other",
+                )
             raise _failed(
                 session, f"the program ended with exit code {ended.code}", ended,
                 "agent.nonzero: end takes that for an end like any other",
             )  # fmt: skip
+        if not session.turns and spoke and self.where == "sandbox":
+            raise ProgramKilled(
+                "the program ended, and had received none of the model's replies", place=f"task {session.task.id}"
+            )
         if not session.turns:
             strays = f"; it asked for {', '.join(recorder.strays[:3])}" if recorder.strays else ""
             raise _failed(
@@ -181,5 +191,10 @@ def _direct(hosts: str) -> str:
 
 
 def _failed(session: Session, what: str, ended: Ended, remedy: str) -> ProgramFailed:
+    return ProgramFailed(f"{what}{_last_words(ended)}", place=f"task {session.task.id}", remedy=remedy)
+
+
+def _last_words(ended: Ended) -> str:
+    """Returns the end of what a program wrote, behind a colon; "" if nothing."""
     last = (ended.stderr or ended.stdout).decode("utf-8", "replace").strip()[-_SHOWN:]
-    return ProgramFailed(f"{what}{': ' + last if last else ''}", place=f"task {session.task.id}", remedy=remedy)
+    return f": {last}" if last else ""

@@ -16,7 +16,8 @@ class ProgramFailed(AgentRLError):
 
 
 class ProgramKilled(ToolServerEnded):
-    """A signal ended the program of an agent, or what it reaches the policy through is gone.
+    """The program of an agent was ended: by a signal, without what it reaches the policy through, or, in a sandbox, in
+    any way that is no regular end.
 
     The machine may have done it, or a command that the policy had the program run.
     """

@@ -20,6 +20,9 @@ from agentrl.rollouts.programs.recorder import EpisodeRecorder
 REMEMBERED = 10_000
 """Maximum of stored keys of ended episodes, for messages."""
 
+MOST_STRAYS = 8
+"""The most unsupported requests of an episode that are stored, for its error."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -51,6 +54,7 @@ class ProgramServer(Sessions):
     def __init__(self) -> None:
         self._open: dict[str, EpisodeRecorder] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()  # Episode by key.
+        self._late: set[str] = set()  # Keys whose programs asked after the end, which is logged once.
         self._users, self._lock = 0, asyncio.Lock()
         self._stack, self._address = AsyncExitStack(), ""
 
@@ -62,7 +66,9 @@ class ProgramServer(Sessions):
         if (found := self._open.get(name)) is not None:
             return found
         if (episode := self._ended.get(name)) is not None:
-            _log.warning("a program asked after its episode %s had ended", episode)
+            if name not in self._late:
+                self._late.add(name)
+                _log.warning("a program asked after its episode %s had ended", episode)
             raise SessionEnded(f"episode {episode} has ended: nothing more is recorded")
         raise NoSession(
             "this API key belongs to no episode",
@@ -91,7 +97,7 @@ class ProgramServer(Sessions):
 
     def stray(self, name: str, asked: str) -> None:
         """Stores an unsupported request for the episode's error."""
-        if (recorder := self._open.get(name)) is not None:
+        if (recorder := self._open.get(name)) is not None and len(recorder.strays) < MOST_STRAYS:
             recorder.strays.append(asked)
 
     @asynccontextmanager
@@ -106,7 +112,7 @@ class ProgramServer(Sessions):
             del self._open[key]
             self._ended[key] = recorder.name
             while len(self._ended) > REMEMBERED:
-                self._ended.popitem(last=False)
+                self._late.discard(self._ended.popitem(last=False)[0])
             recorder.close()
             await self._leave()
 

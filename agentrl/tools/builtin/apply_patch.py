@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from agentrl.sandbox.helper import Helper, TooMuch
+from agentrl.sandbox.helper import Helper, HelperRaised, TooMuch
 from agentrl.tools.base import Tool, own, tool
 from agentrl.tools.builtin import patch as reading
 from agentrl.tools.builtin.files import Files
@@ -165,6 +165,8 @@ async def _worked(function: Callable[..., dict[str, Any]], *arguments: Any) -> d
         found: dict[str, Any] = await _HELPER.ask(function, *arguments, cpu_s=_CPU_S)
     except TooMuch as error:
         raise ToolError(f"the patch is too much work: {error}") from None
+    except HelperRaised as error:  # on what the model wrote
+        raise ToolError(f"the patch cannot be read: {error}") from None
     if "refused" in found:
         raise ToolError(found["refused"])
     return found

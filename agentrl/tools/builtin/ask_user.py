@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrl.registry.checks import at_least_one
 from agentrl.tools.base import Tool, tool
-from agentrl.tools.builtin.search.requests import TRIES, ask, key_of
+from agentrl.tools.builtin.search.requests import ask, key_of, patience
 from agentrl.types.errors import InfraError, RecipeError, TaskError, ToolError
 from agentrl.types.sandbox import Sandbox
 from agentrl.types.task import Task
@@ -59,7 +59,7 @@ class AskUser(Tool):
         self._api_key = key_of(api_key_env)
         self._key, self._url, self._model, self._most, self._unknown = key, url, model, questions, unknown
         self._max_tokens, self._temperature, self._request_s = max_tokens, temperature, timeout_s
-        self.timeout_s = TRIES * (timeout_s + 4.0)
+        self.timeout_s = patience(timeout_s)
         self._said: list[tuple[str, str]] = []
         self._knows: Any = None
 
@@ -98,13 +98,14 @@ class AskUser(Tool):
 
     async def _played(self, question: str) -> str:
         messages = [{"role": "system", "content": _PLAY + self._knows}]
-        for asked, said in [*self._said, (question, "")]:
-            messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]
+        for asked, told in self._said:
+            messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": told}]
         said = await ask(
             "POST",
             f"{str(self._url).rstrip('/')}/chat/completions",
-            body={
-                "model": self._model, "messages": messages[:-1],
+            said=question,
+            body=lambda text: {
+                "model": self._model, "messages": [*messages, {"role": "user", "content": text}],
                 "max_tokens": self._max_tokens, "temperature": self._temperature,
             },
             headers={"Authorization": f"Bearer {self._api_key}"} if self._api_key else None,

@@ -12,7 +12,7 @@ import msgspec
 from agentrl.types.errors import ToolError
 
 _FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
-_RANGE = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_RANGE = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
 _RENAME = re.compile(r"rename from (.+)\nrename to (.+)\n(?:index .*\n)?+(?!--- )")
 _GIT = (
     "diff ", "index ", "old mode", "new mode", "new file", "deleted file", "similarity ", "dissimilarity ", "rename ",

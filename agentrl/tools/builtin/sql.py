@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.registry.checks import at_least_one
-from agentrl.sandbox.helper import Helper, Starved, TooMuch
+from agentrl.sandbox.helper import Helper, HelperRaised, Starved, TooMuch
 from agentrl.sql import process
 from agentrl.sql.opening import Engine, is_script, require_database, require_engine
 from agentrl.tools.base import Tool, tool
@@ -148,7 +148,7 @@ class Sql(Tool):
                 function, self._where, self.engine, self._copy, *arguments, cpu_s=self.query_s + _OWN_S,
                 tries=1 if self.write else 2,  # a retry could apply a write twice
             )  # fmt: skip
-        except TooMuch as error:
+        except (TooMuch, HelperRaised) as error:
             raise ToolError(f"the query was ended: {error}") from None
         if "failed" in found:
             raise ToolError(found["failed"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentrl.chat import atif
-from agentrl.chat.foreign import ROLES, chat_messages, tool_definitions
+from agentrl.chat.foreign import ROLES, chat_messages, from_json, tool_definitions, with_system
 from agentrl.chat.formats.native_calls import answers, ids_of, in_call_order, read_arguments, rounds
 from agentrl.chat.formats.parser import Parser
 from agentrl.curriculum.tables import Row, RowSource, inside, rows_of
@@ -29,7 +29,8 @@ Labelled = tuple[SupervisedConversation, float]
 _KEYS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "weight")
 _FORMS = {
     "sft": '{"messages": [...]}, {"conversations": [...]}, {"prompt": ..., "completion": ...}, or a trajectory of '
-    "ATIF; sft.messages names another field (responses_create_params.input)",
+    "ATIF; sft.messages names another field (responses_create_params.input), or several that are one conversation "
+    "([request.messages, response.choices.0.message], or two texts: [instruction, output])",
     "preference": '{"prompt": ..., "chosen": ..., "rejected": ...}, or {"prompt": ..., "completion": ..., "label": '
     "true | false} for the loss kto",
 }
@@ -53,14 +54,15 @@ class _Told(NamedTuple):
 
 
 def conversations(
-    source: RowSource, base: Path, parser: Parser, messages: str | None = None, tools: str | None = None
+    source: RowSource, base: Path, parser: Parser, messages: str | Sequence[str] | None = None, tools: str | None = None
 ) -> list[SupervisedConversation]:
     """The conversations of rows of `messages` or `conversations`, of `prompt` and `completion`, or of ATIF.
 
     Args:
         base: folder of the recipe.
         parser: writes tool calls in the policy's format.
-        messages, tools: the rows' fields, dots lead inside; default: the usual ones.
+        messages, tools: the rows' fields, dots lead inside; default: the usual ones. Messages of several fields are
+            one conversation.
 
     Raises:
         TaskError: a row is wrong (with file and row), or there is none.
@@ -146,8 +148,10 @@ def _all(source: RowSource, base: Path, read: Callable[[Row], Sequence[Any]]) ->
 
 def _tools(row: Row, path: str | None, section: str) -> list[dict[str, Any]] | None:
     """The tools of a row; None if it names none."""
-    given = row.data.get("tools") if path is None else inside(row.data, path, f"{section}.tools")
-    return tool_definitions(given, path or "tools") or None
+    if path is not None:
+        return tool_definitions(inside(row.data, path, f"{section}.tools"), path) or None
+    key = next((key for key in ("tools", "functions") if row.data.get(key)), "tools")  # functions: the API's first name
+    return tool_definitions(row.data.get(key), key) or None
 
 
 def _told(row: Row, parser: Parser, tools: list[dict[str, Any]] | None) -> _Told:
@@ -162,30 +166,28 @@ def _told(row: Row, parser: Parser, tools: list[dict[str, Any]] | None) -> _Told
     return _Told(row, own, tools)
 
 
-def _conversation(told: _Told, path: str | None, section: str) -> list[Message]:
+def _conversation(told: _Told, path: str | Sequence[str] | None, section: str) -> list[Message]:
     data = told.data
+    if isinstance(path, str):
+        return with_system(_messages(inside(data, path, f"{section}.messages"), path), data, path)
     if path is not None:
-        return _beginning(_messages(inside(data, path, f"{section}.messages"), path), data, path)
+        parts = [_items(inside(data, each, f"{section}.messages"), first=each == path[0]) for each in path]
+        return with_system(_messages([item for part in parts for item in part], " + ".join(path)), data, path[0])
     if key := next((key for key in ("messages", "conversations") if key in data), None):
-        return _beginning(_messages(data[key], key), data)
+        return with_system(_messages(data[key], key), data)
     if {"prompt", "completion"} <= data.keys():
-        return _beginning(_prompt(data) + _reply(data["completion"], "completion"), data)
+        return with_system(_prompt(data) + _reply(data["completion"], "completion"), data)
     raise _other_form(data, "sft")
 
 
-def _beginning(messages: list[Message], data: Mapping[str, Any], path: str = "") -> list[Message]:
-    """The messages behind the system message that is a field of its own: `system`; of the Responses API,
-    `instructions` next to `input`."""
-    outer, _, last = ("", "", path) if path in data else path.rpartition(".")
-    key = "instructions" if last == "input" else "system"
-    system = (inside(data, outer, "") if outer else data).get(key)
-    if not isinstance(system, str) or not system.strip():
-        return messages
-    if not messages or messages[0]["role"] not in ("system", "developer"):
-        return [{"role": "system", "content": system}, *messages]
-    if messages[0]["content"] != system:
-        raise TaskError(f"the row has a system message, and a field {key}", remedy="leave one of them out")
-    return messages
+def _items(value: Any, *, first: bool) -> list[Any]:
+    """The items of one of several fields that hold a conversation. A text of the first is the user's message, of
+    another the assistant's.
+    """
+    value = from_json(value)
+    if isinstance(value, str):
+        return [{"role": "user" if first else "assistant", "content": value}]
+    return value if isinstance(value, list) else [value]
 
 
 def _preferences(told: _Told, paired: bool, gold: bool) -> list[Labelled]:
@@ -196,7 +198,7 @@ def _preferences(told: _Told, paired: bool, gold: bool) -> list[Labelled]:
                 f"the row has {', '.join(data) or 'no key'}, and the loss compares three replies",
                 remedy="give prompt, gold, chosen and rejected; or use another preference.loss",
             )
-        prompt = _beginning(_prompt(data), data)
+        prompt = with_system(_prompt(data), data)
         best = _turns(prompt + _reply(data["gold"], "gold"), told, "gold", learned_from=len(prompt))
         return [(best, 2.0), *_pair(told)]
     if {"chosen", "rejected"} <= data.keys():
@@ -210,7 +212,7 @@ def _preferences(told: _Told, paired: bool, gold: bool) -> list[Labelled]:
         )
     if not isinstance(data["label"], bool):
         raise TaskError(f"label is {data['label']!r}", remedy="true or false")
-    messages = _beginning(_prompt(data) + _reply(data["completion"], "completion"), data)
+    messages = with_system(_prompt(data) + _reply(data["completion"], "completion"), data)
     return [(_turns(messages, told), float(data["label"]))]
 
 
@@ -229,7 +231,10 @@ def _pair(told: _Told) -> list[Labelled]:
         if not sides[name]:
             remedy = "give each its own reply after the common beginning, or give the prompt"
             raise TaskError(f"{name} is the beginning of {other}", remedy=remedy)
-    prompt = _beginning(prompt, data)
+    if not prompt:
+        remedy = "give prompt: a text or messages; or begin both with the same messages"
+        raise TaskError(f"the row has {', '.join(data)}, and no prompt", remedy=remedy)
+    prompt = with_system(prompt, data)
     given = [_turns(prompt + own, told, name, learned_from=len(prompt)) for name, own in sides.items()]
     return [(given[0], 1.0), (given[1], 0.0)]
 
@@ -377,7 +382,10 @@ def _text(message: Message, told: _Told) -> str:
 
 
 def _call(call: Any, told: _Told) -> tuple[str, Mapping[str, Any]]:
-    function, known_tools = call["function"], told.parser.functions
+    function = call.get("function") if isinstance(call, Mapping) else None
+    known_tools = told.parser.functions
+    if not isinstance(function, Mapping):
+        raise ValueError(f"a call is {call!r:.80}")
     if known_tools and function["name"] not in known_tools:
         whose = "recipe's" if told.tools is None else "row's"
         raise ValueError(f"the {whose} tools have no {function['name']!r}, but {', '.join(known_tools)}")

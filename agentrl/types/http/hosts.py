@@ -28,7 +28,6 @@ class HostList:
 
     def __init__(self, allow: Sequence[str] | None) -> None:
         check_entries(allow or ())
-        self._entries = None if allow is None else [_rules().entry(each) for each in allow]
         self._allow = allow
 
     def check(self, host: str, port: int) -> None:
@@ -38,7 +37,7 @@ class HostList:
             ToolError: the host is not allowed.
         """
         host = host.lower().rstrip(".")
-        if self._entries is not None and not _rules().listed(self._entries, host, port):
+        if self._allow is not None and not _rules().listed(self._allow, host, port):
             allowed = ", ".join(self._allow or ()) or "none"
             raise ToolError(f"{host}:{port} is not among the hosts that may be reached: {allowed}")
         if _is_address(host):
@@ -57,7 +56,7 @@ class HostList:
 
     def _may_connect(self, address: str, port: int) -> bool:
         rules = _rules()
-        listed = self._entries is not None and rules.listed(self._entries, address, port)
+        listed = self._allow is not None and rules.listed(self._allow, address, port)
         return listed or bool(rules.public(address))
 
 

@@ -135,6 +135,8 @@ def _png(data: bytes) -> ImageInfo | None:
         (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
         if zlib.crc32(memoryview(data)[at + 4 : at + 8 + length]) != checksum:
             return None
+        if (kind == b"IHDR") != (at == 8):  # one header, and first: decoders do not agree on a second one
+            return None
         if kind == b"IHDR":
             found = ImageInfo("png", *struct.unpack_from(">II", data, at + 8))
         if kind == b"IEND":

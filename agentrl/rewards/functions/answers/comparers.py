@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeVar, cast
 
@@ -45,19 +46,19 @@ def among(answer: str, references: Sequence[str], how: Comparer) -> Any:
     """Returns True if an answer equals one of the references, or an awaitable of that (`then`)."""
     if how == "maths":
         return _any_equal(references, answer)
-    return any(_same(reference, answer, how) for reference in references)
+    given = _read(answer, how)
+    return any(_alike(_read(reference, how), given) for reference in references)
 
 
 def classes(answers: Sequence[str | None], how: Comparer) -> Any:
     """For each answer the place of the first one that is the same, None without an answer; or an awaitable (`then`)."""
     if how == "maths":
         return _maths_classes(answers)
+    read = [None if answer is None else _read(answer, how) for answer in answers]  # once each, not for every pair
     found: list[int | None] = []
-    for k, answer in enumerate(answers):
-        same = (
-            j for j in range(k) if answer is not None and (one := answers[j]) is not None and _same(one, answer, how)
-        )
-        found.append(None if answer is None else next((j for j in same if found[j] == j), k))
+    for k, given in enumerate(read):
+        same = (j for j in range(k) if found[j] == j and _alike(read[j], given))
+        found.append(None if given is None else next(same, k))
     return found
 
 
@@ -115,17 +116,29 @@ def last_number(text: str) -> list[float]:
     return []
 
 
-def equal_numbers(answers: Sequence[float], references: Sequence[float], tolerance: float = TOLERANCE) -> bool:
-    """Returns True if a reading of the answer equals a reading of the references, within a relative tolerance."""
-    return any(abs(x - y) <= tolerance * max(1.0, abs(y)) for x in answers for y in references)
+def equal_numbers(answer: Sequence[float], reference: Sequence[float], tolerance: float = TOLERANCE) -> bool:
+    """Returns True if a reading of the answer equals one of the reference, within a relative tolerance.
+
+    Two percentages are compared as they are written: 100% is not 1%, though each can be read as 1.
+    """
+    if len(answer) == len(reference) == 2:
+        answer, reference = answer[1:], reference[1:]
+    return any(abs(x - y) <= tolerance * max(1.0, abs(y)) for x in answer for y in reference)
 
 
-def _same(one: str, other: str, how: Comparer) -> bool:
+def _read(text: str, how: Comparer) -> str | list[float]:
+    """Returns what is compared of a text: its words, its numbers, or all of it."""
     if how == "squad":
-        return normalise(one) == normalise(other)
-    if how == "numeric" and (numbers := last_number(one)):
-        return equal_numbers(last_number(other), numbers)
-    return _composed(one).strip() == _composed(other).strip()
+        return normalise(text)
+    if how == "numeric" and (numbers := last_number(text)):
+        return numbers
+    return _composed(text).strip()
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return equal_numbers(other, one)
+    return bool(one == other)
 
 
 async def _any_equal(references: Sequence[str], answer: str) -> bool:
@@ -136,26 +149,79 @@ async def _any_equal(references: Sequence[str], answer: str) -> bool:
 
 
 async def _maths_classes(answers: Sequence[str | None]) -> list[int | None]:
+    same = _SameMaths()
     found: list[int | None] = []
     for k, answer in enumerate(answers):
         found.append(None if answer is None else k)
         for j in range(k):
             one = answers[j]
-            if answer is not None and one is not None and found[j] == j and await _equal(one, answer):
+            if answer is not None and one is not None and found[j] == j and await same.equal(one, answer):
                 found[k] = j
                 break
     return found
 
 
-async def _equal(one: str, other: str, cpu_s: float = 5.0) -> bool:
-    """Answers that cannot be compared as mathematics are the same only if their texts are."""
+class _SameMaths:
+    """Compares many answers with each other, in a time that no single one of them decides.
+
+    An answer that takes too long even to compare with `_PLAIN` is given up: from then on only its text is compared. So
+    is one whose comparisons with `_PARTNERS` others take too long, though none of them does by itself.
+    """
+
+    def __init__(self) -> None:
+        self._slow_pairs: Counter[str] = Counter()
+        self._given_up: set[str] = set()
+        self._quick: set[str] = set()  # by themselves
+        self._late = 0
+
+    async def equal(self, one: str, other: str) -> bool:
+        """Returns True if two answers are equal."""
+        if one.strip() == other.strip():
+            return True
+        if not self._given_up.isdisjoint((one, other)) or max(len(one), len(other)) > LONGEST:
+            return False
+        same = await self._in_time(one, other)
+        if same is None:
+            await self._give_up(one, other)
+        return bool(same)
+
+    async def _in_time(self, one: str, other: str) -> bool | None:
+        same = await _equal(one, other, _CPU_S if self._late < _PATIENT else _HURRIED_S)
+        self._late += same is None
+        return same
+
+    async def _give_up(self, *pair: str) -> None:
+        """Gives up the answers of a pair that make it slow."""
+        for text in pair:
+            if text not in self._quick:
+                late = await self._in_time(text, _PLAIN) is None
+                (self._given_up if late else self._quick).add(text)
+        if self._given_up.isdisjoint(pair):
+            self._slow_pairs.update(pair)
+            self._given_up |= {text for text in pair if self._slow_pairs[text] >= _PARTNERS}
+
+
+LONGEST = 20_000
+"""Characters of an answer that is compared as mathematics."""
+
+_PLAIN = "1"
+_CPU_S, _HURRIED_S = 5.0, 0.5  # processor time of a comparison; and where many took longer
+_PATIENT = 8  # comparisons of a group that may take the whole time
+_PARTNERS = 3
+
+
+async def _equal(one: str, other: str, cpu_s: float = 5.0) -> bool | None:
+    """Returns whether two answers are equal; None if that takes too long.
+
+    Answers that cannot be compared as mathematics are the same only if their texts are.
+    """
     require_maths()
     if one.strip() == other.strip():
         return True
     try:
         return bool(await MATHS.ask(compare, one, other, 6, cpu_s=cpu_s) == "equal")
     except TooMuch:
-        return False
+        return None
 
 
 _PUNCTUATION = re.escape(string.punctuation)

@@ -42,7 +42,7 @@ def compare(reference: str, answer: str, digits: int, value: bool = False, quest
         wanted = parse(_delimited(reference), parsing_timeout=None) or parse(reference, parsing_timeout=None)
     with suppress(Exception):  # a parser error is the answer's fault
         said = parse(answer, parsing_timeout=None)
-        if not said or _is_base(_text_of(said, answer), answer):
+        if not said or _is_part(_text_of(said, answer), answer):
             said = parse(_delimited(answer), parsing_timeout=None)
     equal = False
     with suppress(Exception):
@@ -96,13 +96,18 @@ _NUMERAL = re.compile(
 )
 _RATIO = re.compile(rf"({_DIGITS})/({_DIGITS})|frac\{{({_DIGITS})\}}\{{({_DIGITS})\}}")
 _WHOLE = re.compile(r"[-+]?[0-9]+(?:,[0-9]{3})*(?:\.0*)?")
+_EITHER_SIGN = re.compile(r"(?:\\pm|\\mp|\u00b1|\u2213|\+/?-)\s*\{?\s*\Z")
 _EXPONENT = re.compile(r"\s*(?:\^(?!\s*\{?\s*(?:\\circ|\u00b0))|\*\*)")
 _FRACTION = re.compile(rf"[-+]?[0-9]*\{{[-+]?{_DIGITS}\}}\{{[-+]?{_DIGITS}\}}")
 
 
-def _is_base(text: str, whole: str) -> bool:
-    """Returns True if the parser ignored an exponent after `text`: it reads the plain text `2^{3}` as 2."""
-    return text != whole and bool(_EXPONENT.match(whole.partition(text)[2]))
+def _is_part(text: str, whole: str) -> bool:
+    r"""Returns True if the parser ignored an exponent after `text`, or a `\pm` before it.
+
+    It reads the plain texts `2^{3}` as 2, and `\pm 5` as 5.
+    """
+    before, behind = whole.rpartition(text)[0], whole.partition(text)[2]
+    return text != whole and bool(_EXPONENT.match(behind) or _EITHER_SIGN.search(before[-20:]))
 
 
 def _is_one_of_several(text: str, whole: str) -> bool:

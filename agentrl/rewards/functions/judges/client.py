@@ -12,47 +12,34 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import Field, PrivateAttr
 
-from agentrl.registry.checks import variable
-from agentrl.rewards.grading import Unverified
+from agentrl.rewards.functions.judges.service import ModelService
 from agentrl.store.info import replace
-from agentrl.types.errors import AgentRLError, EngineError
-from agentrl.types.http.client import Unanswered, asked
+from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import image_parts
 from agentrl.types.parts.image import data_url
 from agentrl.types.task import Task
 
-_LARGEST = 8 << 20  # bytes of a reply
+_READ = 1 << 16
+"""Characters of a reply that are read, the last ones: verdicts are looked for at every place of it."""
 Question = Callable[[int], str]
 """Builds a prompt with at most the given number of characters of the agent's text."""
 
-_KEY = (401, 403)  # statuses of a key that is wrong, or has become so: the judge is out of reach
 
-
-class _Refused(Exception):
-    """The judge does not take the request; the message is its answer."""
-
-
-class Judge(BaseModel):
+class Judge(ModelService):
     """Judge model, and the number of votes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    noun = "judge"
 
     url: str = Field(pattern=r"^https?://", description="Base of the API, e.g. http://localhost:8000/v1.")
-    model: str = Field(description="Its name there.")
     votes: int = Field(1, gt=0, description="How often it is asked (pairwise: in either order).")
     temperature: float = Field(0.0, ge=0, description="Of the votes; more than one vote wants more than 0.")
     max_tokens: int = Field(512, gt=0, description="Of one reply.")
-    timeout_s: float = Field(60.0, gt=0, description="One request.")
-    retries: int = Field(3, ge=0, description="After a failed request, with a growing pause.")
-    backoff_s: float = Field(0.5, ge=0, description="The first pause; it doubles.")
-    api_key_env: str | None = Field(None, description="Environment variable that holds the API key.")
     chars: int = Field(
         32_000, ge=1000, description="Of an answer or a transcript that it is shown; of a longer one the middle is cut."
     )
@@ -104,16 +91,11 @@ class Judge(BaseModel):
             Unverified: the judge refuses the agent's text, and accepts the question without it.
             AgentRLError: the judge refuses the request (a wrong model).
         """
-        for most in (self.chars, self.chars // 4, self.chars // 16):
-            with suppress(_Refused):
-                return await self._ask([question(most) for question in questions], read)
-        try:
-            await self._replies([questions[0](0)])
-        except _Refused as refused:
-            raise AgentRLError(
-                f"the judge refused: {refused}", place=self.url, remedy="fix the settings of the judge"
-            ) from None
-        raise Unverified("the judge refuses what the agent wrote")
+        return await self.ask_shorter(
+            lambda most: self._ask([question(most) for question in questions], read),
+            (self.chars, self.chars // 4, self.chars // 16),
+            lambda: self._replies([questions[0](0)]),
+        )
 
     async def _ask(self, prompts: list[str], read: Callable[[str], Any]) -> tuple[list[Any], str]:
         asked = {
@@ -140,9 +122,7 @@ class Judge(BaseModel):
         return [votes[start : start + self.votes] for start in range(0, len(votes), self.votes)], key
 
     async def _replies(self, prompts: list[str]) -> list[str]:
-        key = variable(self.api_key_env) if self.api_key_env else None
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        votes = [self._reply(headers, prompt, vote) for prompt in prompts for vote in range(self.votes)]
+        votes = [self._reply(prompt, vote) for prompt in prompts for vote in range(self.votes)]
         return list(await asyncio.gather(*votes))
 
     def _content_of(self, prompt: str) -> Any:
@@ -150,39 +130,18 @@ class Judge(BaseModel):
         shown = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in self._shown]
         return [{"type": "text", "text": prompt}, *shown] if shown else prompt
 
-    async def _reply(self, headers: dict[str, str], prompt: str, vote: int) -> str:
+    async def _reply(self, prompt: str, vote: int) -> str:
         body = {
             "model": self.model, "messages": [{"role": "user", "content": self._content_of(prompt)}],
             "temperature": self.temperature, "max_tokens": self.max_tokens, "seed": vote,
         }  # fmt: skip
-        problem, attempt = "", 0
-        for attempt in range(self.retries + 1):
-            if attempt:
-                await asyncio.sleep(self.backoff_s * 2 ** (attempt - 1))
-            try:
-                url = f"{self.url.rstrip('/')}/chat/completions"
-                status, content = await asked(
-                    "POST", url, body=body, headers=headers, seconds=self.timeout_s, most=_LARGEST
-                )
-                text = content.decode("utf-8", "replace")
-                if status == 200:
-                    return _content(text)
-            except Unanswered as error:
-                problem = str(error)
-            except ValueError as error:  # no chat completion
-                problem = f"{type(error).__name__}: {error}"
-            else:
-                problem = f"HTTP {status}: {text[:200]}"
-                if status in _KEY:
-                    break
-                if status < 500 and status not in (408, 429):
-                    raise _Refused(problem)
-        raise EngineError(f"the judge failed {attempt + 1} times; the last: {problem}", place=self.url)
+        return await self.post(f"{self.url.rstrip('/')}/chat/completions", body, _content)
 
 
-def _content(text: str) -> str:
+def _content(answer: bytes) -> str:
     """Returns the reply of a chat completion. Raises ValueError without one."""
+    text = answer.decode("utf-8", "replace")
     try:
-        return str(json.loads(text)["choices"][0]["message"]["content"] or "")
+        return str(json.loads(text)["choices"][0]["message"]["content"] or "")[-_READ:]
     except (KeyError, IndexError, TypeError, ValueError, RecursionError):
         raise ValueError(f"not a chat completion: {text[:200]}") from None

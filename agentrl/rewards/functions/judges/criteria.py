@@ -153,7 +153,7 @@ def _verdicts(count: int, scale: int) -> Callable[[str], list[float] | None]:
         found = re.findall(r'"met"\s*:\s*(\[[^\]]*\])', reply)
         try:
             values = [float(value) for value in json.loads(found[-1])] if found else []
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             return None
         return values if len(values) == count and all(0 <= value <= scale for value in values) else None
 

@@ -6,11 +6,12 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from agentrl.rewards.declare import Scored, reward
-from agentrl.rewards.functions.judges.client import Judge
+from agentrl.rewards.functions.judges.client import Judge, Question
 from agentrl.rewards.functions.judges.material import asked, question, transcript
+from agentrl.rewards.grading import Unverified
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task
@@ -69,6 +70,13 @@ class CriterionVerdict(NamedTuple):
     turns: list[int]
 
 
+REFUSED: Literal["refused"] = "refused"
+"""In place of the verdicts on a member whose text the judge does not take."""
+
+Verdicts = list[CriterionVerdict] | Literal["refused"] | None
+"""The verdicts on a member; None if the judge's reply cannot be read."""
+
+
 @reward(
     source="DRACO, arXiv:2609.04094 section 3, as described by others",
     costs=["engine"],
@@ -91,7 +99,8 @@ async def dynamic_rubric(
     The judge proposes criteria for the task, and for each member's transcript, merges them to at most `most`, and
     judges each member once by all of them. Criteria that no member fails are dropped. The note holds the rubric and the
     member's verdicts, with the turns that they cite, as JSON; `cited_quality` reads it. A member whose verdicts cannot
-    be read is not scored; without a rubric none is. The prompts are ours.
+    be read is not scored; one that the judge refuses to read gets -1; without a rubric none is scored. The prompts are
+    ours.
 
     Args:
         propose: template with {task} and {transcript}.
@@ -104,8 +113,8 @@ async def dynamic_rubric(
     once, about = judge.seeing(task, read_blob).model_copy(update={"votes": 1}), {"task": asked(task)}
     seen = [transcript(episode.turns) for episode in group]
     proposals = [question(propose, about, transcript=each) for each in ("(none)", *seen)]
-    given, _ = await once.ask(proposals, _criteria)
-    candidates = list(dict.fromkeys(each for found in given for each in found or ()))
+    given = await asyncio.gather(*(_asked(once, proposal, _criteria) for proposal in proposals))
+    candidates = list(dict.fromkeys(each for found in given if found != REFUSED for each in found or ()))
     if not candidates:
         return [Scored(None, "malformed reply: no criteria were proposed")] * len(group)
     merging = question(merge, {**about, "most": str(most)}, criteria=_numbered(candidates))
@@ -113,10 +122,23 @@ async def dynamic_rubric(
     criteria = (merged[0] or candidates)[:most]
     judging = [question(prompt, {**about, "criteria": _numbered(criteria)}, transcript=each) for each in seen]
     readers = [_verdicts(len(criteria), len(episode.turns)) for episode in group]
-    replies = [once.ask([asking], read) for asking, read in zip(judging, readers, strict=True)]
-    judged: list[list[CriterionVerdict] | None] = [found for (found,), _ in await asyncio.gather(*replies)]
-    telling = [k for k in range(len(criteria)) if any(each[k].verdict == "fail" for each in judged if each is not None)]
+    replies = [_asked(once, asking, read) for asking, read in zip(judging, readers, strict=True)]
+    judged: list[Verdicts] = await asyncio.gather(*replies)
+    verdicts = [each for each in judged if isinstance(each, list)]
+    telling = [k for k in range(len(criteria)) if any(each[k].verdict == "fail" for each in verdicts)]
     return [_scored(criteria, each, telling) for each in judged]
+
+
+async def _asked(judge: Judge, asking: Question, read: Callable[[str], Any]) -> Any:
+    """Returns the parsed reply to one question; REFUSED if the judge does not take what the member wrote.
+
+    What one member wrote must not cost the others their score.
+    """
+    try:
+        (found,), _ = await judge.ask([asking], read)
+    except Unverified:
+        return REFUSED
+    return found
 
 
 @reward(source="DRACO, arXiv:2609.04094: Q_j = p_j / (p_j + f_j)", per_turn=True, bounds=(0, 1))
@@ -152,8 +174,10 @@ def cited_quality(group: list[Episode], *, of: str = "rubric") -> list[list[floa
     return found
 
 
-def _scored(criteria: Sequence[str], judged: list[CriterionVerdict] | None, telling: Sequence[int]) -> Scored:
-    if judged is None:
+def _scored(criteria: Sequence[str], judged: Verdicts, telling: Sequence[int]) -> Scored:
+    if judged == REFUSED:
+        return Scored(-1.0, "the judge refuses what the agent wrote")
+    if not isinstance(judged, list):
         return Scored(None, "malformed reply: no verdicts")
     kept = [(k, judged[k]) for k in telling if judged[k].verdict != "na"]
     passed = sum(each.verdict == "pass" for _, each in kept)
@@ -193,8 +217,8 @@ def _last(reply: str, name: str) -> list[Any] | None:
     """Returns the list of the last JSON object `{NAME: [...]}` in a reply."""
     for match in reversed(list(re.finditer(rf'\{{\s*"{name}"\s*:', reply))):
         try:
-            found, _ = json.JSONDecoder().raw_decode(reply[match.start() :])
-        except ValueError:
+            found, _ = json.JSONDecoder().raw_decode(reply, match.start())
+        except (ValueError, RecursionError):
             continue
         return found[name] if isinstance(found[name], list) else None
     return None

@@ -48,7 +48,7 @@ async def supported_facts(
     *,
     judge: Judge,
     key: str = "knowledge",
-    pattern: str = r"<think>(.*?)</think>",
+    pattern: str = r"<think>((?:[^<]++|<(?!/?think>))*+)</think>",
     facts: str = FACTS,
     support: str = SUPPORT,
     read_blob: Callable[[str], bytes],
@@ -94,7 +94,7 @@ def _facts(reply: str) -> list[str] | None:
     found = re.search(r'\{\s*"facts"\s*:.*\}', reply, re.DOTALL)
     try:
         listed = json.loads(found[0])["facts"] if found else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return [str(each) for each in listed if str(each).strip()] if isinstance(listed, list) else None
 

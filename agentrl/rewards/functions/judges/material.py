@@ -50,7 +50,7 @@ def shown(episode: Episode, reads: Reads) -> str:
 
 
 def transcript(turns: list[Turn], most: int = 4000) -> str:
-    """Formats turns as text, each with its observations.
+    """Formats turns as text, each with its observations. Lines in them that look like its headings are marked.
 
     Args:
         most: characters of one observation; the middle of a longer one is left out.
@@ -59,15 +59,25 @@ def transcript(turns: list[Turn], most: int = 4000) -> str:
 
 
 def _turn_in_words(turn: Turn, most: int) -> list[str]:
-    seen = [f"[observation after turn {turn.index}]\n{_cut(_said(message), most)}" for message in turn.observations]
-    return [f"[turn {turn.index}]\n{turn.text.strip()}", *seen]
+    shown = [_without_headings(cut(_said(message), most)) for message in turn.observations]
+    seen = [f"[observation after turn {turn.index}]\n{text}" for text in shown]
+    return [f"[turn {turn.index}]\n{_without_headings(turn.text.strip())}", *seen]
+
+
+def _without_headings(text: str) -> str:
+    """Marks lines that look like headings of a transcript: nobody's text may pass for another turn, or for a result."""
+    return _HEADING.sub(r"\1\\[", text)
+
+
+_HEADING = re.compile(r"^([^\S\n]*+)\[(?=(?:observation after )?turn\b)", re.MULTILINE | re.IGNORECASE)
 
 
 def _said(message: Message) -> str:
     return text_of(message.get("content") or "")
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
+    """Returns a text without its middle, if it has more than `most` characters."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}\n[...]\n{text[len(text) - half :]}"
 
@@ -82,7 +92,7 @@ def question(template: str, about: Mapping[str, Any], **material: str) -> Questi
     inside = {name: closing.sub(lambda _: "<\\", text) for name, text in material.items()}
 
     def prompt(most: int) -> str:
-        return fill(template, **about, **{name: _cut(text, most) for name, text in inside.items()})
+        return fill(template, **about, **{name: cut(text, most) for name, text in inside.items()})
 
     return prompt
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -13,6 +13,7 @@ from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.judges.client import Judge
 from agentrl.rewards.functions.judges.material import CORRECT, Reads, asked, question, rubric_of, shown, verdict
 from agentrl.rewards.functions.verifiers import gold
+from agentrl.rewards.grading import Unverified
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
 from agentrl.types.values import number
@@ -63,16 +64,30 @@ async def compare_episodes(
 ) -> tuple[list[float], int]:
     """Returns the parsed votes for episode `a` over `b` (1, 0.5, 0), and the number of votes requested.
 
-    An episode with nothing to judge loses without a question.
+    An episode with nothing to judge loses without a question, as does one that the judge refuses to read.
 
     Raises:
         EngineError: as `Judge.ask` does.
     """
     left, right = shown(a, reads), shown(b, reads)
-    if not (left and right):
-        return [0.5 + (bool(left) - bool(right)) / 2], 1
-    won, count, _ = await compare(judge, prompt, left, right, task=asked(task), rubric=rubric)
-    return won, count
+    about = {"task": asked(task), "rubric": rubric}
+    if left and right:
+        try:
+            won, count, _ = await compare(judge, prompt, left, right, **about)
+        except Unverified:  # which of the two is to blame decides: the other must not pay for it
+            left, right = [await _taken(judge, prompt, text, about) for text in (left, right)]
+        else:
+            return won, count
+    return [0.5 + (bool(left) - bool(right)) / 2], 1
+
+
+async def _taken(judge: Judge, prompt: str, text: str, about: Mapping[str, str]) -> str:
+    """Returns a text if the judge reads it next to an empty one, else ""."""
+    try:
+        await judge.ask([question(prompt, about, a=text, b="(nothing)")], _better)
+    except Unverified:
+        return ""
+    return text
 
 
 def _better(reply: str) -> str | None:

@@ -4,58 +4,50 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from agentrl.registry.checks import variable
 from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.functions.judges.material import cut
+from agentrl.rewards.functions.judges.service import ModelService
 from agentrl.types.episode import Episode
-from agentrl.types.errors import EngineError
-from agentrl.types.http.client import Unanswered, asked
 from agentrl.types.task import Task
 
-_LARGEST = 8 << 20  # bytes of a reply
+_CUT = (32_000, 8_000, 2_000)
+"""Characters of a reply that are tried, if the whole is refused."""
 
 
-class RewardModelServer(BaseModel):
+class RewardModelServer(ModelService):
     """A served reward model: vLLM's `/classify` or `/pooling`, or another server of this form."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    noun = "reward model"
 
     url: str = Field(pattern=r"^https?://", description="Where it scores, e.g. http://localhost:8000/pooling.")
-    model: str = Field(description="Its name there.")
-    timeout_s: float = Field(60.0, gt=0, description="One request.")
-    retries: int = Field(3, ge=0, description="After a failed request.")
-    api_key_env: str | None = Field(None, description="Environment variable that holds the API key.")
 
-    async def score(self, messages: list[dict[str, Any]]) -> float:
-        """Returns the number that the model gives a conversation.
+    async def score(self, messages: Sequence[Mapping[str, Any]], said: str) -> float:
+        """Returns the number that the model gives a conversation that ends with a reply.
+
+        If it refuses the reply, e.g. as too long, the middle of it is cut.
 
         Raises:
             EngineError: the model cannot be reached, or its answer holds no number.
+            Unverified: the model refuses what the agent wrote, and takes the conversation without it.
+            AgentRLError: the model refuses the conversation.
         """
-        key = variable(self.api_key_env) if self.api_key_env else None
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        body, problem = {"model": self.model, "messages": messages}, ""
-        for _ in range(self.retries + 1):
-            try:
-                status, content = await asked(
-                    "POST", self.url, body=body, headers=headers, seconds=self.timeout_s, most=_LARGEST
-                )
-            except Unanswered as error:
-                problem = str(error)
-                continue
-            value = number_in(content) if status == 200 else None
-            if value is not None:
-                return value
-            problem = f"HTTP {status}: {content[:200].decode('utf-8', 'replace')}"
-        raise EngineError(f"the reward model failed {self.retries + 1} times; the last: {problem}", place=self.url)
+
+        def ask(reply: str) -> Awaitable[float]:
+            body = {"model": self.model, "messages": [*messages, {"role": "assistant", "content": reply}]}
+            return self.post(self.url, body, number_in)
+
+        sizes = (len(said), *(each for each in _CUT if each < len(said)))
+        return await self.ask_shorter(lambda most: ask(cut(said, most)), sizes, lambda: ask("a"))
 
 
-def number_in(content: bytes) -> float | None:
-    """Returns the score in a reply: `{"score": x}`, or vLLM's `{"data": [{"data": [x]}]}` and `{"data": [{"probs":
-    [x]}]}`; None if there is none."""
+def number_in(content: bytes) -> float:
+    """Returns the score in an answer: `{"score": x}`, or vLLM's `{"data": [{"data": [x]}]}` and `{"data": [{"probs":
+    [x]}]}`. Raises ValueError without one."""
     try:
         found: Any = json.loads(content)
         if isinstance(found, dict) and "data" in found:
@@ -66,9 +58,11 @@ def number_in(content: bytes) -> float | None:
         while isinstance(found, list) and found:
             found = found[-1]
         value = float(found)
-    except (ValueError, TypeError, KeyError, IndexError):
-        return None
-    return value if math.isfinite(value) else None
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"no score: {content[:200].decode('utf-8', 'replace')}")
+    return value
 
 
 @reward(source="RLMT, arXiv:2509.20357: a preference reward model scores the reply", costs=["engine"], required=True)
@@ -80,10 +74,9 @@ async def reward_model(task: Task, episode: Episode, *, scorer: RewardModelServe
         thoughts: the model reads the text of the last reply, with its thoughts, instead of the answer alone.
 
     Raises:
-        EngineError: as `RewardModelServer.score` does.
+        EngineError, AgentRLError: as `RewardModelServer.score` does.
     """
     said = episode.own_turns[-1].text if thoughts and episode.own_turns else episode.answer or ""
     if not said.strip():
         return Scored(0.0, "no answer")
-    messages = [*map(dict, task.instruction), {"role": "assistant", "content": said}]
-    return Scored(await scorer.score(messages))
+    return Scored(await scorer.score([*map(dict, task.instruction)], said))

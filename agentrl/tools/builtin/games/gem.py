@@ -14,6 +14,20 @@ SOLVED = 1.0 - 1e-6
 """Threshold for a solved task: rewards of gem's environments sum to 1 if solved, else to less."""
 
 
+EVALUATED = (
+    *(
+        f"rg:{kind}"
+        for kind in (
+            "binary_matrix", "n_queens", "spiral_matrix", "string_insertion", "countdown", "puzzle24", "composite",
+            "intermediate_integration", "polynomial_multiplication", "simple_integration", "coin_flip",
+        )
+    ),
+    "math:", "code:", "eval:",
+)  # fmt: skip
+"""Beginnings of the ids of environments that hand what the model writes to `eval`, directly or by sympy, that run it as
+a program, or that compute with it for ever (`1e99999999` as a fraction)."""
+
+
 class Gem(Play):
     """Environment of gem. Moves are texts; most games read the content of `\\boxed{}`.
 
@@ -22,6 +36,12 @@ class Gem(Play):
     """
 
     def __init__(self, id: str, kwargs: Mapping[str, Any]) -> None:
+        if id.startswith(EVALUATED):
+            raise TaskError(
+                f"gem: {id} lets Python evaluate what the model writes, and in this process that can do anything",
+                place="tools: game.id",
+                remedy="recipes/puzzles grades such answers in processes of their own; or choose another",
+            )
         self._random = OwnRandom()
         with self._random:  # most of gem's environments draw a game in the constructor
             try:

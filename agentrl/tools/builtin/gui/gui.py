@@ -293,6 +293,8 @@ def _resized(image: bytes, scale: Scale) -> bytes:
         raise ToolError(f"the screenshot has {found.width} x {found.height} pixels, the screen {width} x {height}")
     out = io.BytesIO()
     with Image.open(io.BytesIO(image)) as picture:
+        if picture.size != (found.width, found.height):
+            raise ToolError(f"the screenshot says that it has {found.width} x {found.height} pixels, and has others")
         picture.convert("RGB").resize(size, Image.Resampling.BOX).save(out, "PNG", compress_level=1)
     return out.getvalue()
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentrl.tools.base import Tool, tool
-from agentrl.tools.builtin.search.requests import TRIES, ask, key_of
+from agentrl.tools.builtin.search.requests import ask, key_of, patience
 from agentrl.types.errors import InfraError, RecipeError, ToolError
 
 
@@ -55,7 +55,7 @@ class Route(Tool):
         for each in self._models.values():
             key_of(each.api_key_env)
         self._max_tokens, self._temperature, self._request_s = max_tokens, temperature, timeout_s
-        self.timeout_s = TRIES * (timeout_s + 4.0)
+        self.timeout_s = patience(timeout_s)
         self._asked: list[str] = []
 
     @tool
@@ -80,8 +80,9 @@ class Route(Tool):
         said = await ask(
             "POST",
             f"{to.url.rstrip('/')}/chat/completions",
-            body={
-                "model": to.model, "messages": [{"role": "user", "content": question}],
+            said=question,
+            body=lambda text: {
+                "model": to.model, "messages": [{"role": "user", "content": text}],
                 "max_tokens": self._max_tokens, "temperature": self._temperature,
             },
             headers={"Authorization": f"Bearer {key}"} if key else None,

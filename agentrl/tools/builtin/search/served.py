@@ -73,7 +73,9 @@ async def find(query: str, k: int, url: str, timeout_s: float) -> list[Document]
     """Returns the best documents of a server's index."""
     at = f"{url.rstrip('/')}/find"
     found: list[Document] = _as(
-        await ask("GET", at, query={"q": query, "k": str(k)}, timeout_s=timeout_s), list[Document], at
+        await ask("GET", at, said=query, query=lambda text: {"q": text, "k": str(k)}, timeout_s=timeout_s),
+        list[Document],
+        at,
     )
     return found
 
@@ -81,7 +83,8 @@ async def find(query: str, k: int, url: str, timeout_s: float) -> list[Document]
 async def get(id: str, url: str, timeout_s: float) -> Document | None:
     """Returns a document of a server's index; None if missing."""
     at = f"{url.rstrip('/')}/document"
-    found: Document | None = _as(await ask("GET", at, query={"id": id}, timeout_s=timeout_s), Document | None, at)
+    answer = await ask("GET", at, said=id, query=lambda text: {"id": text}, timeout_s=timeout_s)
+    found: Document | None = _as(answer, Document | None, at)
     return found
 
 

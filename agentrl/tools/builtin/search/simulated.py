@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Any
 
 from agentrl.tools.builtin.search.document import Document
 from agentrl.tools.builtin.search.requests import ask, key_of
@@ -42,14 +43,24 @@ async def simulated(
         InfraError: the server does not answer, or not with a chat completion.
     """
     kind = "noisy" if noisy else "useful"
-    prompt = PROMPT.format(
-        k=k, kind=kind, kind_title=kind.capitalize(), what=kind, question=question, answer=answer, query=query
-    )
+    title = kind.capitalize()
+
+    def asking(text: str) -> dict[str, Any]:
+        about = {"question": question, "answer": answer, "query": text}
+        prompt = PROMPT.format(k=k, kind=kind, kind_title=title, what=kind, **about)
+        return {
+            "model": model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": 80 * k,
+            "seed": seed,
+        }
+
     key = key_of(api_key_env)
     told = await ask(
         "POST",
         f"{url.rstrip('/')}/chat/completions",
-        body={"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": 80 * k, "seed": seed},
+        said=query,
+        body=asking,
         headers={"Authorization": f"Bearer {key}"} if key else None,
         timeout_s=timeout_s,
     )

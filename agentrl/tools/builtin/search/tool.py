@@ -34,7 +34,7 @@ from agentrl.tools.builtin.search.dense import Dense, fused
 from agentrl.tools.builtin.search.document import Document as Document
 from agentrl.tools.builtin.search.minilm import encoder
 from agentrl.tools.builtin.search.own import own
-from agentrl.tools.builtin.search.requests import TRIES, key_of
+from agentrl.tools.builtin.search.requests import key_of, patience
 from agentrl.tools.builtin.search.simulated import simulated
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError, require_versions
 from agentrl.types.reporter import report_work
@@ -112,7 +112,7 @@ class Search(Tool):
             self.timeout_s = math.inf  # the policy has `limits.generate_s`
         else:
             key_of(api_key_env)
-            self.timeout_s = TRIES * (timeout_s + 4.0)
+            self.timeout_s = patience(timeout_s)
         self.corpus, self.k, self.snippet, self.limit, self.by = corpus, k, snippet, limit, by
         self.engine, self.url, self.model, self.api_key_env = engine, url, model, api_key_env
         self._request_s, self.mask = timeout_s, mask
@@ -297,10 +297,14 @@ def words(text: str) -> list[str]:
     """Returns the searchable words of a text: lower case, without accents, function words and plural endings."""
     if not text.isascii():
         text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-    return [_singular(word) for word in _WORD.findall(text.lower())]
+    found = _WORD.findall(text.lower())
+    return [_known_singular(word) if len(word) <= _KEPT else _singular(word) for word in found]
 
 
-@functools.lru_cache(maxsize=1 << 17)
+_KEPT = 40
+"""Characters of a word that is kept with its stem. The words of queries are the agent's: all of them stay in memory."""
+
+
 def _singular(word: str) -> str:
     """Applies the S-stemmer (Harman, "How effective is suffixing?", JASIS 42, 1991)."""
     if len(word) <= 3 or not word.endswith("s"):
@@ -310,6 +314,9 @@ def _singular(word: str) -> str:
     if word.endswith("es"):
         return word if word.endswith(("aes", "ees", "oes")) else word[:-1]
     return word if word.endswith(("us", "ss")) else word[:-1]
+
+
+_known_singular = functools.lru_cache(maxsize=1 << 17)(_singular)
 
 
 # Indexes of this process by source of documents. Values keep a reference to the corpus, so that an `id()` in a key

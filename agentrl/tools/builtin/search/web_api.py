@@ -14,8 +14,15 @@ SERPER = "https://google.serper.dev/search"
 async def serper(query: str, k: int, url: str | None, api_key_env: str | None, timeout_s: float) -> list[Document]:
     """Returns the hits of `POST url {"q": ..., "num": ...}` with the header X-API-KEY: its list `organic`."""
     key = key_of(api_key_env)
-    body, headers = {"q": query, "num": k}, {"X-API-KEY": key} if key else None
-    found = await ask("POST", url or SERPER, body=body, headers=headers, timeout_s=timeout_s)
+    headers = {"X-API-KEY": key} if key else None
+    found = await ask(
+        "POST",
+        url or SERPER,
+        said=query,
+        body=lambda text: {"q": text, "num": k},
+        headers=headers,
+        timeout_s=timeout_s,
+    )
     return _documents(found, "organic", "link", "snippet", k, url or SERPER)
 
 
@@ -24,7 +31,14 @@ async def searxng(query: str, k: int, url: str | None, api_key_env: str | None, 
     key = key_of(api_key_env)
     headers = {"Authorization": f"Bearer {key}"} if key else None
     at = f"{str(url).rstrip('/')}/search"
-    found = await ask("GET", at, query={"q": query, "format": "json"}, headers=headers, timeout_s=timeout_s)
+    found = await ask(
+        "GET",
+        at,
+        said=query,
+        query=lambda text: {"q": text, "format": "json"},
+        headers=headers,
+        timeout_s=timeout_s,
+    )
     return _documents(found, "results", "url", "content", k, at)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from agentrl.sandbox.helper import Helper, TooMuch
+from agentrl.sandbox.helper import Helper, HelperRaised, TooMuch
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.builtin.web import readable as reading
 from agentrl.tools.builtin.web.fetch import Fetcher, HttpSettings
@@ -84,7 +84,7 @@ class Http(Tool):
         sent = (answer.url, answer.type, answer.charset, body, answer.size, answer.cut, self.settings.links)
         try:
             found: dict[str, Any] = await _HELPER.ask(reading.read, *sent, cpu_s=PARSE_S)
-        except TooMuch as error:
+        except (TooMuch, HelperRaised) as error:
             raise ToolError(f"{answer.url[:HEAD]} cannot be read as text: {error}") from None
         if "refused" in found:
             raise ToolError(found["refused"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from agentrl.tools.builtin.games.game import Game
+from agentrl.tools.builtin.games.gem import EVALUATED, Gem
 from agentrl.tools.builtin.games.libraries import Wanted, maker
 from agentrl.tools.builtin.games.play import Step
 from agentrl.types.errors import RecipeError, TaskError
@@ -233,3 +235,27 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         RecipeError, match="pip install --no-deps --ignore-requires-python gem-llm && pip install reasoning-gym"
     ):
         Game("gem")
+
+
+EVALUATES = ["rg:n_queens", "rg:spiral_matrix", "rg:countdown", "rg:coin_flip", "math:GSM8K", "code:Taco8k"]
+HANDED = re.compile(r"(?<![\w.])eval\(answer|(?:sympy|sp)\.parse_expr\(answer|[ (]parse_expr\(answer|Fraction\(answer")
+
+
+@pytest.mark.parametrize("id", EVALUATES)
+def test_games_that_let_python_evaluate_what_the_model_writes_are_refused(id: str) -> None:
+    """`\\boxed{__import__("os").system("...")}` would run here."""
+    with pytest.raises(TaskError, match=f"{id} lets Python evaluate what the model writes"):
+        Gem(id, {})
+
+
+@pytest.mark.slow
+def test_no_other_game_of_gem_evaluates_what_the_model_writes() -> None:
+    """A new version of the packages may bring more of them."""
+    import gem.envs
+    import reasoning_gym
+
+    folder = Path(reasoning_gym.__file__).parent
+    found = {path.stem for path in folder.rglob("*.py") if HANDED.search(path.read_text())}
+    assert found
+    assert all(f"rg:{name}".startswith(EVALUATED) for name in found)
+    assert gem.envs

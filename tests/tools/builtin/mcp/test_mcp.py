@@ -357,7 +357,7 @@ async def test_an_agent_that_ends_its_server_again_has_a_reward(tmp_path: Path) 
 
     parts = make_parts(
         tmp_path, tools=[{"use": "mcp", **script(code, timeout_s=300)}],
-        rewards={"found": "tests.rollouts.test_runner:found"}, limits={"backoff_s": 0.0, "retries": 3},
+        rewards={"found": "tests.rollouts.world:found"}, limits={"backoff_s": 0.0, "retries": 3},
     )  # fmt: skip
     failures: list[dict[str, Any]] = []
     (episode,) = await collect(make_context(parts, plays), specs(1), failures=failures)

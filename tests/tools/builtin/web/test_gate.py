@@ -40,7 +40,7 @@ def gate() -> Any:
     ("[::1]", "::1", 443, True),
 ])  # fmt: skip
 def test_entries(entry: str, host: str, port: int, lets: bool) -> None:
-    assert gate().allowed([entry], host, port) == lets
+    assert gate().listed([entry], host, port) == lets
 
 
 @pytest.mark.parametrize(

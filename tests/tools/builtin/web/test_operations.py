@@ -20,7 +20,8 @@ def chromium() -> None:
 
 @pytest.fixture
 def operations(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(data_path("tools", "browser")))
+    for folder in ("shared", "browser"):
+        monkeypatch.syspath_prepend(str(data_path("tools", folder)))
     for name in ("operations", "context"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return importlib.import_module("operations")
