@@ -8,6 +8,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import EpisodesMissing
 from agentrl.api.run_stages import RunStages
+from agentrl.api.run_tokenizer import tokenizer_of
 from agentrl.config.recipe import Recipe
 from agentrl.reporters.relay import Several
 from agentrl.rewards.bare import scoring_functions
@@ -164,7 +166,12 @@ async def _score(
         if rewards.needs_fresh_sandbox:
             backend = BACKENDS.chosen(recipe.sandbox, recipe.base).make()
             backend.preflight(specs.spec)
-        runner = Rescorer(rewards, run.get, recipe.limits, earlier, backend, specs, run.get_blob)
+        tokenizer = cache(lambda: tokenizer_of(run))
+
+        def decode(ids: Sequence[int]) -> str:
+            return tokenizer().decode(ids)
+
+        runner = Rescorer(rewards, run.get, recipe.limits, earlier, backend, specs, run.get_blob, decode)
         async with RolloutScheduler(
             runner, concurrency=recipe.concurrency, limits=recipe.limits, store=groups.keep,
             groups=scorer if rewards.of_group else None,

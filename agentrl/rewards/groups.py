@@ -14,8 +14,9 @@ import msgspec
 from agentrl.rewards.components import Component, RewardError, RewardSet, no_blobs
 from agentrl.rewards.declare import Beliefs, Scored
 from agentrl.rewards.score import Score
+from agentrl.rewards.spans import recorded
 from agentrl.rewards.steps import Values, apply
-from agentrl.types.episode import Episode
+from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import AgentRLError, asked_to_stop, place_of
 from agentrl.types.values import text
 
@@ -57,7 +58,7 @@ async def score_group(
 
 def _without(episode: Episode, names: set[str]) -> Episode:
     """The episode without an earlier score of its group."""
-    turns = [msgspec.structs.replace(turn, rewards=_rest(turn.rewards, names), reward=None) for turn in episode.turns]
+    turns = [_bare(turn, names) for turn in episode.turns]
     return msgspec.structs.replace(
         episode,
         turns=turns,
@@ -69,6 +70,11 @@ def _without(episode: Episode, names: set[str]) -> Episode:
     )
 
 
+def _bare(turn: Turn, names: set[str]) -> Turn:
+    spans = [span for span in turn.spans if span.component not in names]
+    return msgspec.structs.replace(turn, rewards=_rest(turn.rewards, names), reward=None, spans=spans)
+
+
 def _rest(values: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
@@ -78,7 +84,7 @@ def _own_values(rewards: RewardSet, episode: Episode) -> dict[str, Values]:
     return {
         component.name: episode.components[component.name]
         if component.name in episode.components
-        else [turn.rewards.get(component.name) for turn in episode.turns]
+        else [recorded(turn, component.name) for turn in episode.turns]
         for component in rewards.components
         if not component.of_group
     }

@@ -71,6 +71,8 @@ def with_everything(table: CreditTable) -> CreditTable:
         "prm_logprob",
     ):
         drawn[name] = [-value for value in drawn[name]]
+    drawn["span_end"] = [value > 0.5 for value in drawn["span_end"]]
+    drawn["span_reward"] = [value * end for value, end in zip(drawn["span_reward"], drawn["span_end"], strict=True)]
     position = [np.arange(len(history)) for history in histories]
     history = History(histories, np.concatenate([np.zeros(0, np.int64), *position]))
     return dataclasses.replace(table.with_columns(**drawn), history=lambda: history)
