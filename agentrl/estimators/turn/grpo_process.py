@@ -35,10 +35,11 @@ def grpo_process(table: CreditTable, settings: GrpoProcessSettings) -> Advantage
     """
     ends = _ends(table)
     reward, rest = table.placed(table.step_reward)
-    final = ends[np.searchsorted(ends, table.token_offsets[1:]) - 1] if len(ends) else ends
     # The reward of a turn without tokens goes to the step before it, if the trajectory has one.
-    held = np.flatnonzero(final >= table.token_offsets[table.offsets[:-1]][table.trajectory]) if len(ends) else ends
-    np.add.at(reward, final[held], rest[held])
+    before = np.searchsorted(ends, table.token_offsets[1:]) - 1
+    first = np.searchsorted(ends, table.token_offsets[table.offsets[:-1]])[table.trajectory]
+    held = before >= first
+    np.add.at(reward, ends[before[held]], rest[held])
     owner = table.trajectory[table.token_turn[ends]]
     step = np.zeros(table.n_tokens)
     step[ends] = normalise(
