@@ -105,7 +105,9 @@ def test_the_keyboard_moves_through_rows_turns_and_screens(screen: Screen) -> No
     screen.keys("?").holds("dialog[open]").keys("Escape").until("() => !document.querySelector('dialog[open]')")
     screen.keys("u").holds(".line").keys("/").until("() => document.activeElement.type === 'search'")
     screen.page.keyboard.type("kitchen", delay=250)  # longer than the app waits: it must not lose the field
-    screen.until("() => location.hash.includes('q=kitchen')").keys("Escape", "1").sees("Reward components").sees("worst turn")
+    screen.until("() => location.hash.includes('q=kitchen')").keys("Escape", "1").sees("Reward components").sees(
+        "worst turn"
+    )
     assert screen.wrong == []
 
 
@@ -129,6 +131,8 @@ def test_an_episode_shows_where_it_clicked_what_it_thought_and_who_spoke(screen:
         "context critic"
     )
     assert screen.page.locator(".lane").count() == 2
+    screen.page.get_by_text("rewards of 2 parts of the reply").click()
+    screen.holds("#turn-0 td.mono", "Let me look.").holds("#turn-0 td.num", "0.75")
     screen.sees("drift: retokenisation at token 40")
     assert screen.page.get_by_text("THE END").count() == 0
     for _ in range(4):
