@@ -138,7 +138,8 @@ def lines(copy: Copy, database: Path) -> dict[str, Any]:
         (settings := Path(folder) / "report.ini").write_text(REPORT.format(source="agentrl"))
         report = Coverage(data_file=str(database), config_file=str(settings))
         report.load()
-        report.json_report(outfile=str(Path(folder) / "report.json"))
+        # Tests run code under names of files that they never write.
+        report.json_report(outfile=str(Path(folder) / "report.json"), ignore_errors=True)
         found = json.loads((Path(folder) / "report.json").read_text())["files"]
     files = {
         path: {"covered": one["executed_lines"], "lines": sorted(one["executed_lines"] + one["missing_lines"])}

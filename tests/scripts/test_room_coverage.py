@@ -77,6 +77,9 @@ def test_stopped():
 
 def test_without_variables():
     subprocess.run([sys.executable, "-c", RUN + "bare()"], check=True, env={})
+
+def test_code_without_a_file():
+    exec(compile("x = 1", parts.__file__.replace("parts", "made"), "exec"))
 """
 FILE = "tests/low/test_parts.py"
 EXPECTED = {
