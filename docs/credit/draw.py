@@ -25,7 +25,7 @@ FAMILIES = {
     "rank": ("canon", "unlikeliness", "grpo_care", "pref_grpo", "grpo_lambda"),
     "tree": ("treepo", "carl", "salt", "tempo"),
     "state": ("returns", "gigpo", "gagpo", "rtmc", "step_grpo"),
-    "process": ("igpo", "a2tgpo", "mt_grpo", "ppr", "spa", "capo", "implicit_prm", "istar", "spro"),
+    "process": ("igpo", "a2tgpo", "mt_grpo", "grpo_process", "ppr", "spa", "capo", "implicit_prm", "istar", "spro"),
     "critic": ("gae", "turn_gae", "bi_level_gae", "a_lol"),
     "roles": ("role_grpo", "mars"),
     "entropy": ("high_entropy", "aem"),
