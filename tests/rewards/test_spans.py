@@ -8,10 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+import agentrl
 from agentrl.config.rewards import Gate
 from agentrl.estimators.table import CreditTable
 from agentrl.rewards import RewardError, RewardSet, Scored, Span
+from agentrl.rewards.groups import score_group
 from agentrl.rewards.score import Live
+from agentrl.store import RunDir, rescored
+from agentrl.store.rescored import Rescore
 from agentrl.types.episode import Episode, Node, SpanReward, Turn
 from agentrl.types.task import Task
 from tests.estimators.tables import run
@@ -79,8 +83,6 @@ async def test_steps_and_gates_act_on_spans() -> None:
 
 
 async def test_rewards_of_the_group_leave_the_spans_of_others() -> None:
-    from agentrl.rewards.groups import score_group
-
     rewards = RewardSet.from_recipe({"lines": lines, "all": {"use": lambda group: [1.0 for _ in group]}})
     waiting = (await rewards.score(TASK, spoken("1\n2"), live=Live(decode=decode))).onto(spoken("1\n2"))
     (score,) = await score_group(rewards, [waiting])
@@ -163,11 +165,19 @@ async def test_capo_reads_the_spans_that_a_critique_marks() -> None:
     assert table.wrong.tolist() == [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
 
 
-def test_a_rescored_run_has_the_spans(tmp_path: Path) -> None:
-    from agentrl.store.rescored import Rescore
-
+def test_a_rescored_run_has_the_spans() -> None:
     spans = [SpanReward("lines", 0, 1, 1.0, last=0)]
     episode = spoken("1")
     marked = msgspec.structs.replace(episode, turns=[msgspec.structs.replace(episode.turns[0], spans=spans)])
     assert Rescore.of(marked).onto(episode).turns[0].spans == spans
     assert Rescore.of(episode).onto(marked).turns[0].spans == []
+
+
+@pytest.mark.slow
+def test_spans_of_a_rollout_are_found_again_by_a_later_score(tmp_path: Path) -> None:
+    made = agentrl.rollout("prl-coder", 2, script="oracle", out=tmp_path / "run", overrides={"eval": None})
+    agentrl.rescore(made, name="later")
+    run = RunDir.read(made.path)
+    for episode in run.episodes():
+        assert [span.last for span in episode.turns[0].spans] == [5, 12, 19]
+        assert rescored.of_episode(made.path, episode.id)["later"].spans == [turn.spans for turn in episode.turns]
