@@ -36,6 +36,7 @@ from agentrl.config.recipe import KINDS, Recipe, TrainSection
 from agentrl.config.sections import section_at
 from agentrl.registry.settings import in_words
 from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.forms import united
 from agentrl.types.paths import beside
 
 
@@ -228,7 +229,7 @@ def _validate(found: Merged, profile: str | None, base: Path) -> Recipe:
     try:
         recipe = Recipe.model_validate(plain)
     except ValidationError as error:
-        raise _explain(error, found) from None
+        raise _explain(error, plain, found) from None
     recipe._base, recipe._bases = base, found.files[1:]
     recipe._profile = profile
     recipe._places = {".".join(loc): origin.place for loc, origin in found.origins.items()}
@@ -285,10 +286,10 @@ def _strangers(node: Any, loc: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
         yield loc, node
 
 
-def _explain(error: ValidationError, merged: Merged) -> RecipeError:
+def _explain(error: ValidationError, plain: Any, merged: Merged) -> RecipeError:
     """One RecipeError for all errors, each with its place and its remedy."""
     told: list[tuple[str, str, str | None]] = []
-    for found in error.errors():
+    for found in united(error.errors(), plain):
         loc = tuple(found["loc"])
         if found["type"] == "unknown_key":
             loc = (*loc, found["ctx"]["key"])
@@ -323,6 +324,8 @@ def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
         return f"must be a section of keys, found {found.get('input')!r}", f"its keys: {', '.join(_allowed(loc))}"
     if kind == "dict_type":
         return f"must be a mapping of names to settings, found {found.get('input')!r}", _named(loc, found.get("input"))
+    if kind == "forms" and (keys := _allowed(loc)):
+        return in_words(found), f"keys of the section: {', '.join(keys)}"
     return in_words(found), None
 
 

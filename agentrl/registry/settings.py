@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.forms import united
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -132,7 +133,7 @@ def checked(
     try:
         return model.model_validate(dict(given))
     except ValidationError as error:
-        found = error.errors()[0]
+        found = next(united(error.errors(), dict(given)))
         key = ".".join(map(str, found["loc"]))
         if found["type"] != "extra_forbidden":
             raise _unfit(found, key, name, place, filled) from None

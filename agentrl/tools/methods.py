@@ -19,6 +19,7 @@ from agentrl.tools.calling import called
 from agentrl.tools.schema import SchemaTool, fitting
 from agentrl.types.clocks.threads import in_thread
 from agentrl.types.errors import RecipeError, ToolError
+from agentrl.types.forms import united
 from agentrl.types.parts.image import is_pil
 
 
@@ -70,7 +71,7 @@ class ToolMethod:
         try:
             checked: Mapping[str, Any] = vars(hints.validate_python(arguments))
         except ValidationError as error:
-            first = error.errors()[0]
+            first = next(united(error.errors(), arguments))
             where = ".".join(map(str, first["loc"]))
             raise ToolError(f"argument {where!r}: {first['msg'].lower()}") from None
         return checked

@@ -242,6 +242,26 @@ def test_each_mistake_is_explained(folder: Path, change: tuple[str, str], expect
         ("name.first=x", ["name"]),
         ("train.lr=[", ["not a YAML value"]),
         ("train.lr=.inf", ["--set train.lr=.inf", "a finite number"]),
+        ("agent={program: [x], history: as_template}", ["agent", "'history' does not reach a program"]),
+        (
+            "agent.history=no_thoughts",
+            ["agent.history: must be 'as_sampled' or 'as_template', or a section of keys, found 'no_thoughts' (str)"],
+        ),
+        ("agent.history={last_image: 1}", ["agent.history.last_image: unknown key", "did you mean 'last_images'?"]),
+        ("agent.history={last_images: 0}", ["agent.history.last_images: input should be greater than 0, found 0"]),
+        ("policies.judge={checkpoint: {past: 1}}", ["policies.judge.checkpoint.every: is required and missing"]),
+        (
+            "policies.judge={checkpoint: 3}",
+            ["policies.judge.checkpoint: must be a text, or a section of keys, found 3"],
+        ),
+        ("agent={program: [x], system: Hi}", ["agent", "'system' does not reach a program"]),
+        ("policies.judge={checkpoint: {every: 1}, revision: a1}", ["policies.judge", "give it as 'checkpoint'"]),
+        ("policies.judge={lora: {rank: 4}, train: true, sampling: {top_p: 0.5}}", ["policies.judge.sampling.top_p"]),
+        ("model={scratch: {hidden: 30, heads: 4}}", ["model.scratch", "hidden (30) must be a multiple of 2 * heads"]),
+        ("model={scratch: {hidden: 24, heads: 3, kv_heads: 2}}", ["heads (3) must be a multiple of kv_heads (2)"]),
+        ("model={scratch: {}, revision: a1}", ["model", "a scratch model has no 'revision'"]),
+        ("train.reward_model={objective: preference, reference: policy, sees: answer}", ["use start"]),
+        ("base=nothing-like-it", ["base"]),
     ],
 )
 def test_bad_overrides(folder: Path, override: str, expected: list[str]) -> None:
