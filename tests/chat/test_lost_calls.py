@@ -54,6 +54,13 @@ def test_what_looks_like_a_call_is_told(format: str, text: str) -> None:
         assert "Write it like this" in fault.message or "no tool" in fault.message
 
 
+@pytest.mark.parametrize("format", ["hermes", "fenced"])
+def test_the_example_is_of_the_tool_that_bare_json_names(format: str) -> None:
+    for name in NAMES:
+        (fault,) = PARSERS[format].parse(f'{{"name": "{name}", "arguments": {{}}}}', NAMES).errors
+        assert name in fault.message.partition("Write it like this")[2]
+
+
 @pytest.mark.parametrize("format", FORMATS.built_in)
 @pytest.mark.parametrize(
     "text",

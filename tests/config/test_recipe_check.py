@@ -15,7 +15,7 @@ from agentrl.config.limits import Limits
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.registry.references import load_object
-from agentrl.types.errors import CreditError, RecipeError, TaskError
+from agentrl.types.errors import AgentRLError, CreditError, RecipeError, TaskError
 from agentrl.types.parts.image import data_url
 from agentrl.types.parts.intake import CannotSee, Images
 from tests.images import RED
@@ -324,6 +324,12 @@ def test_a_field_of_a_file_names_images_beside_it(folder: Path) -> None:
     (folder / "data.jsonl").write_text('{"q": "What?", "shot": 7}')
     with pytest.raises(TaskError, match=r"data.jsonl:1: shot is 7\n  -> a path, or a list of paths"):
         load_tasks(settings, folder, 0)
+
+
+def test_a_sandbox_backend_that_is_not_there_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    with pytest.raises(AgentRLError, match="there is no container engine at unix:///nowhere"):
+        recipe_check.check(str(folder), ["tools=[shell]", "sandbox=docker"])
 
 
 def test_a_recipe_that_learns_from_files_alone_needs_no_tasks(tmp_path: Path) -> None:

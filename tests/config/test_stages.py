@@ -149,6 +149,8 @@ def test_checkpoints_of_later_stages_sort_behind(tmp_path: Path) -> None:
         ("- {name: a, sft: {run: y, messages: input}}", 7, "'messages' needs 'jsonl', 'parquet' or 'hf'", ""),
         ("- {name: a, preference: {jsonl: x, split: train}}", 7, "'split' needs 'hf'", ""),
         ("- {name: a, sft: {jsonl: x, min_reward: 1}}", 7, "'min_reward' needs 'run'", ""),
+        ("- {name: a, preference: {jsonl: x, min_gap: 0.5}}", 7, "'min_gap' needs 'run'", ""),
+        ("- {name: a, preference: {jsonl: x, threshold: 0.5}}", 7, "'threshold' needs 'run'", ""),
         ("- {name: a, preference: {jsonl: x, steps: 1, epochs: 2}}", 7, "give steps or epochs", ""),
         ("- {name: a, sft: {jsonl: x, train: {groups: 3}}}", 7, "stages.0.sft.train.groups: unknown key", "allowed"),
         ("- {name: a, sft: oracle, rl: {}}", 7, "a stage needs exactly one of sft, preference, rl", ""),

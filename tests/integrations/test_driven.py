@@ -152,7 +152,8 @@ def test_nothing_that_is_said_ends_an_episode_without_a_reward(folder: Path, sai
 @pytest.mark.slow
 def test_the_server_is_written_with_the_recipe_and_its_overrides(folder: Path) -> None:
     more = ("--to", "openenv", "--out", "served", "--set", "agent.max_turns=2")
-    agentrl("env", "export", "doors", *more, cwd=folder.parent)
+    told = agentrl("env", "export", "doors", *more, cwd=folder.parent)
+    assert told.stdout == f"a server in served: {Path('served', 'README.md')} says how to start it\n"
     served = folder.parent / "served"
     assert (served / "recipe" / "task.py").read_text() == TASK
     app = (served / "server" / "app.py").read_text()
