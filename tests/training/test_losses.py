@@ -509,6 +509,16 @@ def test_tea_by_hand():
     assert found.tolist() == pytest.approx([-1.0 - 5 * 0.1, -1.0 - 3.208 * 0.2, 0.5 - 5 * 0.3], abs=1e-3)
 
 
+def test_awr_weighs_by_the_exponential_of_the_advantage():
+    batch = tokens([-1.0, -2.0, -1.0], [0.0] * 3, [0.5, -0.5, 2.0])
+    loss, bounded = objective("awr", beta=0.5, max_weight=4.0)(batch)
+    assert loss.tolist() == pytest.approx([math.e, 2 / math.e, 4.0])
+    assert bounded.tolist() == [False, False, True]
+    far = tokens([-1.0], [0.0], [1e4])
+    objective("awr")(far)[0].sum().backward()
+    assert far.logprob.grad.tolist() == [-20.0]
+
+
 def test_entropy_sft_by_hand():
     # -l - entropy: 0.9, 2.0, 0.5, 1.5. The largest two of four train, each with twice its cross-entropy.
     entropy = [0.1, 0.5, 0.5, 0.5]

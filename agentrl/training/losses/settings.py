@@ -61,6 +61,13 @@ class Alol(Section):
     weight: Literal["episode", "token"] = "episode"
 
 
+class Awr(Section):
+    """`beta`: temperature of the weights, which are at most `max_weight`."""
+
+    beta: float = Field(1.0, gt=0)
+    max_weight: float = Field(20.0, gt=0)
+
+
 class Rec(Clip):
     """`clip`: tokens without a gradient. `one_side`: whose ratio is beyond the bound towards which A moves it;
     `two_side`: beyond either bound; `ring`: beyond either bound, unless A moves it back from beyond `ring_low` or
