@@ -126,8 +126,8 @@ def _supervised(
     with _placed(stage, "run"):
         rows = stored.earning(settings.min_reward)
         episodes = stored.episodes(rows)
-        found = [Example.of(each) for each in (episodes if settings.min_reward is None else _of_one_outcome(episodes))]
-        return found if (credit := offline_credit(stage)) is None else _credited(found, credit)
+        chosen = [Example.of(each) for each in (episodes if settings.min_reward is None else _of_one_outcome(episodes))]
+        return chosen if (credit := offline_credit(stage)) is None else _credited(chosen, credit)
 
 
 def _credited(examples: Sequence[Example], credit: CreditAssigner) -> list[Example]:
