@@ -39,7 +39,7 @@ def units(run: Run) -> Sequence[Any]:
 
 def ranked(recipe: Recipe) -> list[Any]:
     """By list of a group of three: what its lines earn, and the credit of its tokens, equal neighbours once."""
-    said = ("ban\nbal\nbar\n", "bal\nbar\nbar", "kan\nkan\nban\nbar")
+    said = ("ban\nban\nbar\n", "bal\nbar", "kan\nkan\nban\nbar")
     lists = [msgspec.structs.replace(played(recipe, each, task=FILMS), id=each) for each in said]
     table = CreditTable.from_episodes(lists)
     credit = build(recipe).credit(table)
@@ -93,14 +93,15 @@ def weighed_anew(run: Run) -> None:
 
 METHODS: Sequence[Method] = [
     # DCG of a hit: 1, 1 / log2(3), 1/2. The first ranks' returns are 1.5, .631 and .5: mean .877, deviation .5435. The
-    # second ones' are .5, .631 and .5, the third ones' .5, 0 and .5. A fourth line, and the end of a list, get nothing.
+    # second ones' are .5, .631 and .5, the third ones' .5, 0 (there is none) and .5. A fourth line, and the end of a
+    # list, get nothing. A film that was named before, or that the person has seen, is no hit.
     Method(
         "rank-grpo",
         units,
         ranked,
         [
-            [[1.0, 0.0, 0.5], [0.0, 0.631, 0.0], [0.0, 0.0, 0.5, 0.0]],
-            [[1.146, -0.577, 0.577, 0.0], [-0.453, 1.153, -1.154, 0.0], [-0.693, -0.577, 0.577, 0.0]],
+            [[1.0, 0.0, 0.5], [0.0, 0.631], [0.0, 0.0, 0.5, 0.0]],
+            [[1.146, -0.577, 0.577, 0.0], [-0.453, 1.153, 0.0], [-0.693, -0.577, 0.577, 0.0]],
         ],
         sized=("warm_start.steps=150", "warm_start.episodes=512", "train.record_tokens=4"),
         warmed=None,
