@@ -85,7 +85,7 @@ def run(name: str, table: CreditTable, **settings: Any) -> Advantages:
     """
     estimator = BUILT_IN[name]
     known = {key: value for key, value in settings.items() if key in estimator.settings.model_fields}
-    if "weighting" in known and name == "step_grpo":
+    if "weighting" in known and name in ("step_grpo", "rank_grpo"):
         del known["weighting"]
     try:
         return estimator(table, estimator.settings(**known))

@@ -33,17 +33,11 @@ def grpo_process(table: CreditTable, settings: GrpoProcessSettings) -> Advantage
     Differs from the paper: episodes of several turns; steps are what a reward function marks, not those of a reward
     model; spans that end at one token are one step.
     """
-    ends = _ends(table)
-    reward, rest = table.placed(table.step_reward)
-    # The reward of a turn without tokens goes to the step before it, if the trajectory has one.
-    before = np.searchsorted(ends, table.token_offsets[1:]) - 1
-    first = np.searchsorted(ends, table.token_offsets[table.offsets[:-1]])[table.trajectory]
-    held = before >= first
-    np.add.at(reward, ends[before[held]], rest[held])
+    ends = step_ends(table)
     owner = table.trajectory[table.token_turn[ends]]
     step = np.zeros(table.n_tokens)
     step[ends] = normalise(
-        reward[ends],
+        step_rewards(table, ends),
         table.group[owner],
         _weights(table, ends, owner, settings.weighting),
         std=settings.std,
@@ -56,12 +50,23 @@ def grpo_process(table: CreditTable, settings: GrpoProcessSettings) -> Advantage
     return Advantages(table.turn_mean(token), token)
 
 
-def _ends(table: CreditTable) -> Ints:
-    """The last tokens of all steps, in order."""
+def step_ends(table: CreditTable) -> Ints:
+    """The last tokens of all steps, in order: spans, and turns without any."""
     ends = np.zeros(table.n_tokens, np.bool_) if table.span_end is None else table.span_end.copy()
     unmarked = (np.bincount(table.token_turn, ends, table.n_turns) == 0) & (table.tokens > 0)
     ends[table.token_offsets[1:][unmarked] - 1] = True
     return np.flatnonzero(ends)
+
+
+def step_rewards(table: CreditTable, ends: Ints) -> Floats:
+    """The reward of each step, with what its turn earned outside of spans if it is the turn's last [n_steps]."""
+    reward, rest = table.placed(table.step_reward)
+    # The reward of a turn without tokens goes to the step before it, if the trajectory has one.
+    before = np.searchsorted(ends, table.token_offsets[1:]) - 1
+    first = np.searchsorted(ends, table.token_offsets[table.offsets[:-1]])[table.trajectory]
+    held = before >= first
+    np.add.at(reward, ends[before[held]], rest[held])
+    return reward[ends]
 
 
 def _weights(table: CreditTable, ends: Ints, owner: Ints, weighting: Weighting) -> Floats:
