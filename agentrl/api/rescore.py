@@ -159,18 +159,19 @@ async def _score(
     """
     backend, specs, groups = None, TaskSpecs(recipe.sandbox.spec), RescoredGroups(store)
     group_of = {row.id: row.group_id for row in run.rows()}
+    tokenizer = cache(lambda: tokenizer_of(run))
+
+    def decode(ids: Sequence[int]) -> str:
+        return tokenizer().decode(ids)
+
     scorer = GroupScorer(
-        rewards, groups, recipe.limits, group_of.__getitem__, on_failure=groups.failed, read_blob=run.get_blob
-    )
+        rewards, groups, recipe.limits, group_of.__getitem__, on_failure=groups.failed, read_blob=run.get_blob,
+        decode=decode,
+    )  # fmt: skip
     try:
         if rewards.needs_fresh_sandbox:
             backend = BACKENDS.chosen(recipe.sandbox, recipe.base).make()
             backend.preflight(specs.spec)
-        tokenizer = cache(lambda: tokenizer_of(run))
-
-        def decode(ids: Sequence[int]) -> str:
-            return tokenizer().decode(ids)
-
         runner = Rescorer(rewards, run.get, recipe.limits, earlier, backend, specs, run.get_blob, decode)
         async with RolloutScheduler(
             runner, concurrency=recipe.concurrency, limits=recipe.limits, store=groups.keep,

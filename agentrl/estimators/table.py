@@ -477,13 +477,16 @@ def _spans(pairs: list[tuple[Episode, Turn]]) -> tuple[Floats, Bools]:
 
 
 def _wrong(turn: Turn, tokens: int) -> Floats:
-    """The component `wrong` of each token: of the spans that hold it the largest; without spans, of the turn."""
-    spans = [span for span in turn.spans if span.component == "wrong" and span.first >= 0]
+    """The component `wrong` of each token: of the spans that hold it the largest; without spans, of the turn.
+
+    A span of unknown tokens holds the whole turn.
+    """
+    spans = [span for span in turn.spans if span.component == "wrong"]
     if not spans:
         return np.full(tokens, turn.rewards.get("wrong") or 0.0)
     found = np.zeros(tokens)
     for span in spans:
-        held = slice(span.first, span.last + 1)
+        held = slice(span.first, span.last + 1) if span.first >= 0 else slice(None)
         found[held] = np.maximum(found[held], span.value)
     return found
 

@@ -238,15 +238,16 @@ class Component:
             return self._number(item, episode)
         if not all(isinstance(span, Span) for span in item):
             raise self._refuse("a list for a turn that holds something else than Span(start, end, value)", episode)
-        spans = [span._replace(value=self._number(span.value, episode)) for span in item]
+        spans = [span._replace(value=self._finite(span.value, episode)) for span in item]
         try:
             return placed(self.name, spans, episode, turn, decode)
         except ValueError as error:
             raise self._refuse(f"{error}, turn {turn.index}", episode) from None
 
     def _number(self, value: Any, episode: Episode) -> float | None:
-        if value is None:
-            return None
+        return None if value is None else self._finite(value, episode)
+
+    def _finite(self, value: Any, episode: Episode) -> float:
         try:
             return number(value, "it")
         except ValueRefused as error:
@@ -258,7 +259,8 @@ class Component:
         return RewardError(
             f"reward component {self.name!r}{where} returned {what}",
             place=f"episode {episode.id}",
-            remedy="return a finite number, or None where nothing could be scored; or a list of these, one per turn",
+            remedy="return a finite number, or None where nothing could be scored; or a list of these, one per turn. "
+            "For a turn also a list of Span(start, end, value), the values finite numbers",
         )
 
 

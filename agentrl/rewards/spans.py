@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,6 +14,8 @@ from agentrl.types.figures.sums import total
 
 Decode = Callable[[Sequence[int]], str]
 """The text of tokens."""
+_OF_A_CHARACTER = 4
+"""Maximum number of tokens that make one character: its bytes in UTF-8."""
 
 
 class Span(NamedTuple):
@@ -38,43 +42,60 @@ class Spanned(float):
 
 
 def placed(component: str, spans: Sequence[Span], episode: Episode, turn: Turn, decode: Decode | None) -> Spanned:
-    """Checks spans, and finds their tokens.
+    """Checks spans, and finds their tokens, in a time that grows with the number of tokens and of spans.
 
     Args:
         decode: None where no tokenizer is at hand: the tokens stay unknown.
 
     Raises:
-        ValueError: a span is empty or outside of the text.
+        ValueError: a place is no whole number, or a span is empty or outside of the text.
     """
-    for start, end, _ in spans:
-        if not 0 <= start < end <= len(turn.text):
-            raise ValueError(f"the span {start} to {end} of a text of {len(turn.text)} characters")
-    ids = episode.nodes[turn.node].token_ids if episode.trained(turn) else []
-    return Spanned(
-        [
-            SpanReward(
-                component, start, end, value, first=_reaching(ids, start + 1, decode), last=_reaching(ids, end, decode)
-            )
-            for start, end, value in spans
-        ]
-    )
+    sampled = bool(episode.nodes) and episode.trained(turn) > 0
+    ends = [] if decode is None or not sampled or not spans else ends_of(episode.nodes[turn.node].token_ids, decode)
+    return Spanned([_placed(component, span, len(turn.text), ends) for span in spans])
+
+
+def _placed(component: str, span: Span, size: int, ends: Sequence[int]) -> SpanReward:
+    start, end = _whole(span.start), _whole(span.end)
+    if not 0 <= start < end <= size:
+        raise ValueError(f"the span {start} to {end} of a text of {size} characters")
+    if not ends:
+        return SpanReward(component, start, end, span.value)
+    newest = len(ends) - 1
+    # The first token that has its first character, or begins where the text before it ends.
+    first = min(bisect_right(ends, start), bisect_left(ends, start) + 1 if start else 0, newest)
+    return SpanReward(component, start, end, span.value, first=first, last=min(bisect_left(ends, end), newest))
+
+
+def _whole(place: Any) -> int:
+    """Converts an index, of NumPy for example, to an int that a record can hold."""
+    try:
+        return int(operator.index(place))
+    except TypeError:
+        raise ValueError(f"a span with the place {place!r} ({type(place).__name__}), not a whole number") from None
+
+
+def ends_of(ids: Sequence[int], decode: Decode) -> list[int]:
+    """The number of whole characters of the text up to and including each token.
+
+    Each token is decoded with the one before it: a tokenizer may drop the space that the first one begins with. Tokens
+    that hold parts of one character (which end with U+FFFD) are decoded together.
+    """
+    ends, counted, begin, read, known = list[int](), 0, 0, 0, 0
+    for end in range(1, len(ids) + 1):
+        text = decode(ids[begin:end])
+        whole = len(text.rstrip("\ufffd"))
+        if end == len(ids) or end - read == _OF_A_CHARACTER:
+            whole = len(text)  # no more of it comes
+        ends.append(max(ends[-1] if ends else 0, counted + whole - known))
+        if whole == len(text):
+            counted += whole - known
+            begin, read = read, end
+            known = len(decode(ids[begin:read]))
+    return ends
 
 
 def recorded(turn: Turn, component: str) -> float | None:
     """Returns the recorded value of a component for a turn, with its spans if it has any."""
     spans = [span for span in turn.spans if span.component == component]
     return Spanned(spans) if spans else turn.rewards.get(component)
-
-
-def _reaching(ids: Sequence[int], characters: int, decode: Decode | None) -> int:
-    """The first token with which the text has so many characters, by bisection; the last if none has; -1: no tokens."""
-    if decode is None:
-        return -1
-    low, high = 0, len(ids) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if len(decode(ids[: middle + 1])) >= characters:
-            high = middle
-        else:
-            low = middle + 1
-    return high

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+import numpy as np
 import pytest
 
 import agentrl
+from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.rewards import Gate
 from agentrl.estimators.table import CreditTable
 from agentrl.rewards import RewardError, RewardSet, Scored, Span
 from agentrl.rewards.groups import score_group
 from agentrl.rewards.score import Live
+from agentrl.rewards.spans import ends_of
 from agentrl.store import RunDir, rescored
 from agentrl.store.rescored import Rescore
 from agentrl.types.episode import Episode, Node, SpanReward, Turn
@@ -90,11 +93,66 @@ async def test_rewards_of_the_group_leave_the_spans_of_others() -> None:
     assert score.turn_totals == [3.0]
 
 
+async def test_tokens_of_spans_of_the_group_are_known() -> None:
+    rewards = RewardSet.from_recipe({"all": lambda group: [[[Span(0, 1, 1.0)]] for _ in group]})
+    (score,) = await score_group(rewards, [spoken("ab")], decode=decode)
+    assert score.spans == [[SpanReward("all", 0, 1, 1.0, first=0, last=0)]]
+
+
+async def test_a_character_of_several_tokens_is_held_whole() -> None:
+    tokenizer = ByteTokenizer()
+    text = "\U0001f600a\n\u20acb"  # 4, 1, 1, 3 and 1 bytes
+    episode = spoken(text)
+    sampled = msgspec.structs.replace(episode.nodes[1], token_ids=[*tokenizer.encode(text, False), 257])
+    episode = msgspec.structs.replace(episode, nodes=[episode.nodes[0], sampled])
+    rewards = RewardSet.from_recipe({"each": lambda turn: [Span(k, k + 1, 1.0) for k in range(len(turn.text))]})
+    score = await rewards.score(TASK, episode, live=Live(decode=tokenizer.decode))
+    assert [(span.first, span.last) for span in score.spans[0]] == [(0, 3), (4, 4), (5, 5), (6, 8), (9, 9)]
+
+
+@pytest.mark.parametrize("ids", [
+    [0xF0, 0x9F, 0xF0, 0x9F, 97], [0xFF] * 9 + [97, 0xC3, 0xA9], [0xE2, 0x82], [257, 0xE2, 257], [],
+])  # fmt: skip
+def test_bytes_that_are_no_characters_are_counted_as_in_the_text(ids: list[int]) -> None:
+    decode = ByteTokenizer().decode
+    ends = ends_of(ids, decode)
+    texts = [decode(ids[: k + 1]) for k in range(len(ids))]
+    assert all(len(text.rstrip("\ufffd")) <= end <= len(text) for text, end in zip(texts, ends, strict=True))
+    assert ends[-1:] == [len(text) for text in texts[-1:]]
+
+
+async def test_the_time_grows_with_the_reply_and_not_with_its_square() -> None:
+    text, decoded = "1\n" * 5_000, 0
+
+    def counting(ids: Any) -> str:
+        nonlocal decoded
+        decoded += len(ids)
+        return decode(ids)
+
+    rewards = RewardSet.from_recipe({"each": lambda turn: [Span(k, k + 1, 1.0) for k in range(0, 10_000, 2)]})
+    score = await rewards.score(TASK, spoken(text), live=Live(decode=counting))
+    assert [span.last for span in score.spans[0]] == list(range(0, 10_000, 2))
+    assert decoded < 100_000
+
+
+async def test_spans_of_a_record_without_tokens_have_none() -> None:
+    found = await scored(msgspec.structs.replace(spoken("ab"), nodes=[]), {"one": lambda turn: [Span(0, 1, 1.0)]})
+    assert found.turns[0].spans == [SpanReward("one", 0, 1, 1.0)]
+
+
+async def test_places_of_other_libraries_can_be_recorded() -> None:
+    found = await scored(spoken("abc"), {"one": lambda turn: [Span(*np.array([1, 3]), np.float32(0.5))]})
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Episode) == found
+    assert found.turns[0].spans == [SpanReward("one", 1, 3, 0.5, first=1, last=2)]
+
+
 @pytest.mark.parametrize(("spans", "message"), [
     ([Span(0, 9, 1.0)], "the span 0 to 9 of a text of 3 characters, turn 0"),
     ([Span(1, 1, 1.0)], "the span 1 to 1"),
     ([(0, 1, 1.0)], "something else than Span"),
     ([Span(0, 1, float("nan"))], r"returned nan \(float\)"),
+    ([Span(0, 1, cast("float", None))], r"returned None \(NoneType\)"),
+    ([Span(0, cast("int", 1.0), 1.0)], r"a span with the place 1.0 \(float\), not a whole number, turn 0"),
 ])  # fmt: skip
 async def test_spans_that_are_none_are_refused(spans: Any, message: str) -> None:
     with pytest.raises(RewardError, match=message):
@@ -163,6 +221,14 @@ async def test_capo_reads_the_spans_that_a_critique_marks() -> None:
     table = CreditTable.from_episodes(msgspec.structs.replace(e, id=str(k)) for k, e in enumerate(episodes))
     assert table.wrong is not None
     assert table.wrong.tolist() == [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+async def test_capo_takes_a_turn_for_wrong_once_if_the_tokens_of_spans_are_unknown() -> None:
+    rewards = RewardSet.from_recipe({"wrong": lambda turn: [Span(0, 1, 1.0), Span(1, 2, 0.5)]})
+    episode = (await rewards.score(TASK, spoken("ab"))).onto(spoken("ab"))
+    table = CreditTable.from_episodes([msgspec.structs.replace(episode, reward=0.0)])
+    assert table.wrong is not None
+    assert table.wrong.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_rescored_run_has_the_spans() -> None:
