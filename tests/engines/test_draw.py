@@ -70,7 +70,12 @@ def test_draws_pass_a_chi_square_test(vocabulary: int, entropy: float) -> None:
 
 def test_top_p_keeps_the_smallest_nucleus_and_renormalises() -> None:
     logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log().tolist()
-    for top_p, kept in ((0.45, [1.0, 0, 0, 0]), (0.6, [5 / 8, 3 / 8, 0, 0]), (0.9, [10 / 19, 6 / 19, 3 / 19, 0])):
+    for top_p, kept in (
+        (0.0, [1.0, 0, 0, 0]),
+        (0.45, [1.0, 0, 0, 0]),
+        (0.6, [5 / 8, 3 / 8, 0, 0]),
+        (0.9, [10 / 19, 6 / 19, 3 / 19, 0]),
+    ):
         observed, logprobs = rows(logits, 1.0, top_p)
         assert np.abs(observed - kept).max() < 0.015
         torch.testing.assert_close(logprobs.exp(), torch.tensor(kept))
